@@ -13,7 +13,8 @@ use stratakv_bench::suite::{KvdkOptions, write_table};
 use crate::rocksdb::{Log, RocksDb, RocksDbGraph};
 use crate::subject::{Means, Opened, Subject};
 
-/// Those that can be equally durable on any medium: when the process dies nothing is lost, but for RocksDB without a log, which is shown for what the log costs.
+/// Those that can be equally durable on any medium: when the process dies nothing is lost, but for
+/// RocksDB without a log, which is shown for what the log costs.
 pub const SUBJECTS: [Subject; 5] = [
     Subject::Hash,
     Subject::Ours(Placement::InPlace, Level::ProcessCrash),
@@ -96,7 +97,8 @@ impl GraphJob {
     }
 }
 
-/// All of `subjects`, `rounds` times; a table of medians, and what `hash` is against each other one.
+/// All of `subjects`, `rounds` times; a table of medians, and what `hash` is against each other
+/// one.
 pub fn compare(
     subjects: &[Subject],
     scale: f64,
@@ -127,7 +129,8 @@ pub fn compare(
     Ok(text)
 }
 
-/// For each phase, how many times as many operations a second of processor the first store did as each other one.
+/// For each phase, how many times as many operations a second of processor the first store did as
+/// each other one.
 fn ratios(medians: &[PhaseReport]) -> String {
     let Some(first) = medians.first() else { return String::new() };
     let mut text = String::new();

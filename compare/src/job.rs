@@ -1,5 +1,6 @@
-//! One step of the comparison: a load or a run of one store, in a process of its own, so that no store inherits another's
-//! memory, caches or threads, and so that its processor time, bytes and peak memory are its own.
+//! One step of the comparison: a load or a run of one store, in a process of its own, so that no
+//! store inherits another's memory, caches or threads, and so that its processor time, bytes and
+//! peak memory are its own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,7 +55,8 @@ pub enum Task {
     Load { overwrites: u64 },
     /// Run a workload.
     Run { workload: String, distribution: String, seconds: u64, warm_up: u64, operations_max: Option<u64> },
-    /// Write as many records at random as there may be, as suite matrixkv does, until the store is settled.
+    /// Write as many records at random as there may be, as suite matrixkv does, until the store is
+    /// settled.
     Fill { round: usize },
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask compare`: StrataKV beside RocksDB and WiredTiger on the same machine, data, memory and durability, in turn.
+//! `cargo xtask compare`: StrataKV beside RocksDB and WiredTiger on the same machine, data, memory
+//! and durability, in turn.
 
 mod graph;
 mod job;
@@ -32,7 +33,8 @@ struct Arguments {
     /// Stores, by name
     #[arg(long, value_delimiter = ',', default_value = "in_place,packed,rocksdb-sync,rocksdb-async,wiredtiger-sync")]
     stores: Vec<Subject>,
-    /// Workloads: a to f, production (with values of its own: 250 B to 1 KiB); d comes last, since it inserts without end
+    /// Workloads: a to f, production (with values of its own: 250 B to 1 KiB); d comes last, since
+    /// it inserts without end
     #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,production")]
     workloads: Vec<Workload>,
     /// Distributions; d has its own, latest
@@ -65,7 +67,8 @@ struct Arguments {
     /// Seconds before that, in which caches fill
     #[arg(long, default_value_t = 15)]
     warm_up: u64,
-    /// The same for workload e [default: as --warm-up]: where scans bring neighbours together, that takes minutes
+    /// The same for workload e [default: as --warm-up]: where scans bring neighbours together, that
+    /// takes minutes
     #[arg(long, value_name = "SECONDS")]
     warm_up_scans: Option<u64>,
     /// Seed
@@ -74,16 +77,19 @@ struct Arguments {
     /// Where the stores are; what is made there is removed afterwards
     #[arg(long, value_name = "DIR", default_value = "./stratakv-compare")]
     data: PathBuf,
-    /// Leave the loaded and aged stores there, and take them up again the next time if they were made with the same options
+    /// Leave the loaded and aged stores there, and take them up again the next time if they were
+    /// made with the same options
     #[arg(long)]
     keep: bool,
-    /// A directory in memory (tmpfs) for what `matrix` and `rocksdb_over_memory` have in persistent memory; what is made there is removed afterwards
+    /// A directory in memory (tmpfs) for what `matrix` and `rocksdb_over_memory` have in persistent
+    /// memory; what is made there is removed afterwards
     #[arg(long, value_name = "DIR", default_value = "/dev/shm/stratakv-compare")]
     pmem: PathBuf,
     /// So many bytes of it each [default: a tenth of the data]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pmem_bytes: Option<u64>,
-    /// Instead of YCSB, what was measured of MatrixKV: --bytes written at random for each of --value-sizes, then reads and scans
+    /// Instead of YCSB, what was measured of MatrixKV: --bytes written at random for each of
+    /// --value-sizes, then reads and scans
     #[arg(long)]
     matrixkv: bool,
     /// Bytes of values that are written
@@ -95,8 +101,8 @@ struct Arguments {
     /// Where tables.md, timeline.csv and runs.json go [default: only tables, to stdout]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Instead of YCSB, the graph of `stratakv bench suite kvdk`, so much of it, over hash, slab and RocksDB; of the options, --rounds, --memory [default: 4G],
-    /// --seed and --data count
+    /// Instead of YCSB, the graph of `stratakv bench suite kvdk`, so much of it, over hash, slab
+    /// and RocksDB; of the options, --rounds, --memory [default: 4G], --seed and --data count
     #[arg(long, value_name = "SCALE")]
     graph: Option<f64>,
     /// What this program gives itself to do
@@ -219,7 +225,8 @@ fn compare(arguments: &Arguments) -> Result<(), String> {
 fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let mut runs = Vec::new();
-    // The production mix has records of its own lengths, so stores of its own; one data set at a time saves room.
+    // The production mix has records of its own lengths, so stores of its own; one data set at a
+    // time saves room.
     for production in [false, true] {
         let is_asked = |workload: &&Workload| (**workload == Workload::Production) == production;
         let mut workloads: Vec<Workload> = arguments.workloads.iter().filter(is_asked).copied().collect();
@@ -246,7 +253,8 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
     Ok(runs)
 }
 
-/// All rounds of a workload, the stores in turn; what there is by then is written out after each setting.
+/// All rounds of a workload, the stores in turn; what there is by then is written out after each
+/// setting.
 fn run_workload(
     arguments: &Arguments,
     workload: Workload,

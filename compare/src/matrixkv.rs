@@ -1,4 +1,5 @@
-//! What was measured of MatrixKV (USENIX ATC 2020, section 5): random writes of several lengths, then reads and scans, each store in turn and from nothing.
+//! What was measured of MatrixKV (USENIX ATC 2020, section 5): random writes of several lengths,
+//! then reads and scans, each store in turn and from nothing.
 
 use std::fmt::Write;
 use std::fs;

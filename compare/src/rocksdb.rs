@@ -106,8 +106,9 @@ fn checked(what: &str, error: *mut c_char) -> Result<(), BenchError> {
 }
 
 impl RocksDb {
-    /// Opens or creates the database in `path`. An eighth of `memory_bytes` (64 MiB to 256 MiB, at most half) is for write buffers, the rest
-    /// for the block cache, which holds indexes and filters too.
+    /// Opens or creates the database in `path`. An eighth of `memory_bytes` (64 MiB to 256 MiB, at
+    /// most half) is for write buffers, the rest for the block cache, which holds indexes and
+    /// filters too.
     ///
     /// # Errors
     /// RocksDB's own.
@@ -115,7 +116,8 @@ impl RocksDb {
         RocksDb::open_with(path, memory_bytes, cores, (true, None))
     }
 
-    /// As [`RocksDb::open`], its log and the first `fast_bytes` of its tables (L0, and what else fits) in `fast`.
+    /// As [`RocksDb::open`], its log and the first `fast_bytes` of its tables (L0, and what else
+    /// fits) in `fast`.
     ///
     /// # Errors
     /// RocksDB's own.
@@ -128,7 +130,8 @@ impl RocksDb {
         RocksDb::open_with(path, memory_bytes, cores, (true, Some((fast, fast_bytes))))
     }
 
-    /// The same with everything through the kernel's cache: on a medium that is memory, direct I/O gains nothing, and some have none.
+    /// The same with everything through the kernel's cache: on a medium that is memory, direct I/O
+    /// gains nothing, and some have none.
     ///
     /// # Errors
     /// RocksDB's own.
@@ -151,8 +154,9 @@ impl RocksDb {
         let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
         let buffers = (memory / 8).clamp(64 << 20, 256 << 20).min(memory / 2);
         let mut error = ptr::null_mut();
-        // SAFETY: every object is used between its creation and its destruction; the table options keep the cache and own the policy,
-        // the options keep the table, the database keeps the options' contents (rocksdb/c.h). `name` outlives the call.
+        // SAFETY: every object is used between its creation and its destruction; the table options
+        // keep the cache and own the policy, the options keep the table, the database keeps the
+        // options' contents (rocksdb/c.h). `name` outlives the call.
         let db = unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_increase_parallelism(options, c_int::try_from(cores).unwrap_or(2));
@@ -221,7 +225,8 @@ impl RocksDbGraph {
 impl KeyValue for RocksDbGraph {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BenchError> {
         let (mut error, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: key and options live through the call; the slice is copied before it is destroyed.
+        // SAFETY: key and options live through the call; the slice is copied before it is
+        // destroyed.
         let found = unsafe {
             let slice = rocksdb_get_pinned(self.0.db.db.as_ptr(), self.0.read, key.as_ptr(), key.len(), &mut error);
             if slice.is_null() {
@@ -303,7 +308,8 @@ impl RocksDbTarget {
 
     fn scan(&self, key: &[u8], len: u32) -> Result<Outcome, BenchError> {
         let (mut error, mut records) = (ptr::null_mut(), 0);
-        // SAFETY: the iterator is destroyed at the end; a value is read only where the iterator is valid.
+        // SAFETY: the iterator is destroyed at the end; a value is read only where the iterator is
+        // valid.
         unsafe {
             let iterator = rocksdb_create_iterator(self.db.db.as_ptr(), self.read);
             rocksdb_iter_seek(iterator, key.as_ptr(), key.len());

@@ -22,9 +22,11 @@ pub enum Subject {
     Hash,
     /// The same, its records in a sorted collection.
     HashSorted,
-    /// Ours, engine `matrix`: its region in memory, its tables where the others' are. As durable as memory lets a process's crash be.
+    /// Ours, engine `matrix`: its region in memory, its tables where the others' are. As durable as
+    /// memory lets a process's crash be.
     Matrix,
-    /// RocksDB with its log and L0 in that memory, held to as many bytes. `sync`: as [`Subject::RocksDb`], to that memory.
+    /// RocksDB with its log and L0 in that memory, held to as many bytes. `sync`: as
+    /// [`Subject::RocksDb`], to that memory.
     RocksDbOverMemory { sync: bool },
     /// RocksDB without a log: what is not in a table file is lost with the process.
     RocksDbWithoutLog,

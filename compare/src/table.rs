@@ -83,7 +83,8 @@ fn rows<'a>(setting: &str, runs: &'a [Run]) -> Vec<Row<'a>> {
     rows.filter(|row| !row.reports.is_empty()).collect()
 }
 
-/// Median of what was moved for each byte that users wrote, warm-up included; `None` where nothing is moved or written.
+/// Median of what was moved for each byte that users wrote, warm-up included; `None` where nothing
+/// is moved or written.
 fn cleaned<'a>(runs: impl Iterator<Item = &'a Done>) -> Option<f64> {
     let each = runs.filter_map(|done| {
         let (moved, laid) = (done.statistics.get("cleaned_bytes")?, done.statistics.get("user_bytes")?);

@@ -1,5 +1,6 @@
-//! WiredTiger through its C interface. Its calls are members of its objects, so the front of each object is declared here
-//! as `wiredtiger.h` of 3.2 has it; `check_version` refuses a library of another version.
+//! WiredTiger through its C interface. Its calls are members of its objects, so the front of each
+//! object is declared here as `wiredtiger.h` of 3.2 has it; `check_version` refuses a library of
+//! another version.
 #![expect(unsafe_code, reason = "foreign functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -119,14 +120,16 @@ pub struct WiredTiger {
     connection: *mut Connection,
 }
 
-// SAFETY: a connection may be used by any number of threads at once; sessions and cursors stay with one (its documentation).
+// SAFETY: a connection may be used by any number of threads at once; sessions and cursors stay with
+// one (its documentation).
 unsafe impl Send for WiredTiger {}
 // SAFETY: as above.
 unsafe impl Sync for WiredTiger {}
 
 impl WiredTiger {
-    /// Opens or creates the database in `path`, with all of `memory_bytes` as its cache. With `sync`, a write returns when the log is on
-    /// the device; threads that write at once share a flush.
+    /// Opens or creates the database in `path`, with all of `memory_bytes` as its cache. With
+    /// `sync`, a write returns when the log is on the device; threads that write at once share a
+    /// flush.
     ///
     /// # Errors
     /// WiredTiger's own.
@@ -168,7 +171,8 @@ impl WiredTiger {
 
 impl Drop for WiredTiger {
     fn drop(&mut self) {
-        // SAFETY: opened once, closed once; every target holds an `Arc` of it and has closed its session before.
+        // SAFETY: opened once, closed once; every target holds an `Arc` of it and has closed its
+        // session before.
         let code = unsafe { ((*self.connection).close)(self.connection, ptr::null()) };
         if let Err(error) = checked("close", code) {
             eprintln!("{error}");
@@ -200,7 +204,8 @@ impl WiredTigerTarget {
 
     fn value(&mut self) -> Result<Vec<u8>, BenchError> {
         let mut item = MaybeUninit::<Item>::zeroed();
-        // SAFETY: the cursor stands on a record; its value is valid until the next call, and copied before.
+        // SAFETY: the cursor stands on a record; its value is valid until the next call, and copied
+        // before.
         unsafe {
             checked("get a value", ((*self.cursor).get_value)(self.cursor, item.as_mut_ptr()))?;
             let item = item.assume_init();
@@ -238,7 +243,8 @@ impl WiredTigerTarget {
                 ((*self.cursor).set_value)(self.cursor, &mut value as *mut Item);
                 ((*self.cursor).insert)(self.cursor)
             };
-            // Another thread writes the same record, or the cache is full: the documentation says to do it again.
+            // Another thread writes the same record, or the cache is full: the documentation says
+            // to do it again.
             if code != ROLLBACK {
                 checked("insert", code)?;
                 return Ok(Outcome::default());

@@ -1,7 +1,9 @@
-//! `cargo xtask mutate`: draws mutations that nobody planned, and sees which the tests and the simulator catch.
+//! `cargo xtask mutate`: draws mutations that nobody planned, and sees which the tests and the
+//! simulator catch.
 //!
-//! All of them are built at once, each behind a switch, in a copy of the tree. A run with none of them on says which test or world
-//! meets which mutation; then each is tried by those that meet it, the quickest first.
+//! All of them are built at once, each behind a switch, in a copy of the tree. A run with none of
+//! them on says which test or world meets which mutation; then each is tried by those that meet it,
+//! the quickest first.
 
 #![forbid(unsafe_code)]
 
@@ -58,7 +60,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command in a folder that has two checkouts of one commit: `originals`, and `tree`, which is changed.
+/// Runs the command in a folder that has two checkouts of one commit: `originals`, and `tree`,
+/// which is changed.
 fn run(folder: &Path, arguments: &[String]) -> Result<(), String> {
     if arguments.first().is_some_and(|word| word == "--help") {
         print!("{USAGE}");

@@ -1,7 +1,8 @@
 //! Where a source file can be mutated, and how.
 //!
-//! The operators are those of the literature on mutation testing (conditions, boundaries, statements, results).
-//! A mutation is an expression that asks a switch, so that all of them are built at once (mutant schemata).
+//! The operators are those of the literature on mutation testing (conditions, boundaries,
+//! statements, results). A mutation is an expression that asks a switch, so that all of them are
+//! built at once (mutant schemata).
 
 use std::ops::Range;
 
@@ -209,7 +210,8 @@ fn is_number(expression: &syn::Expr) -> bool {
     matches!(expression, syn::Expr::Lit(literal) if matches!(literal.lit, syn::Lit::Int(_)))
 }
 
-/// Whether a statement can be left out and the rest still be built: it binds nothing, and does something.
+/// Whether a statement can be left out and the rest still be built: it binds nothing, and does
+/// something.
 fn can_be_left_out(expression: &syn::Expr) -> bool {
     match expression {
         syn::Expr::MethodCall(call) => !HARMLESS.iter().any(|name| call.method == name),

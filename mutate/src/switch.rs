@@ -1,4 +1,5 @@
-//! Which mutation is on. `cargo xtask mutate` puts this file into `stratakv-base` of a copy of the tree.
+//! Which mutation is on. `cargo xtask mutate` puts this file into `stratakv-base` of a copy of the
+//! tree.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

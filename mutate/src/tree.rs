@@ -102,7 +102,8 @@ fn with_base(manifest: &str) -> String {
     }
 }
 
-/// A file with its mutations. They do not overlap: a function has one at most, and of functions inside functions the outer one goes.
+/// A file with its mutations. They do not overlap: a function has one at most, and of functions
+/// inside functions the outer one goes.
 fn mutated(text: &str, is_base: bool, mutations: &[&Mutation]) -> String {
     let mut ordered = mutations.to_vec();
     ordered.sort_by_key(|mutation| (mutation.place.range.start, mutation.place.range.end));

@@ -124,7 +124,8 @@ pub fn build(copy: &Path, target: &Path, packages: &[String]) -> Result<Vec<(Str
     Ok(looks)
 }
 
-/// Files and folders under `tests/` of these crates: those of others take long to build, and nobody runs them.
+/// Files and folders under `tests/` of these crates: those of others take long to build, and nobody
+/// runs them.
 fn test_targets(copy: &Path, packages: &[String]) -> BTreeSet<String> {
     let folders =
         packages.iter().filter_map(|package| fs::read_dir(copy.join("crates").join(package).join("tests")).ok());

@@ -1,4 +1,5 @@
-//! `cargo xtask bindings`: the tests of `java/` on the shared library of a debug build, and YCSB's own driver, by `java/ycsb`, against servers of it.
+//! `cargo xtask bindings`: the tests of `java/` on the shared library of a debug build, and YCSB's
+//! own driver, by `java/ycsb`, against servers of it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -25,7 +26,8 @@ const PROTOCOLS: &[&str] = &["text", "binary"];
 const RECORDS: u64 = 1000;
 const OPERATIONS: u64 = 3000;
 
-/// YCSB's workloads, but for e: memcache has no scans. The one that inserts comes last: the others know of the loaded records only.
+/// YCSB's workloads, but for e: memcache has no scans. The one that inserts comes last: the others
+/// know of the loaded records only.
 const WORKLOADS: &[(&str, &[&str])] = &[
     ("a", &["readproportion=0.5", "updateproportion=0.5", "requestdistribution=zipfian"]),
     ("b", &["readproportion=0.95", "updateproportion=0.05", "requestdistribution=zipfian"]),
@@ -56,7 +58,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
             Ok(())
         };
     }
-    // Together: each by itself has other features of what both depend on, and would be built anew in turn.
+    // Together: each by itself has other features of what both depend on, and would be built anew
+    // in turn.
     succeed("build", cargo(root).args(["build", "--workspace", "--lib", "--bin", "stratakv", "--test", "bus"]))?;
     if java {
         library(root)?;

@@ -5,9 +5,10 @@ use std::process::Command;
 
 use crate::toolchain::target_directory;
 
-/// Runs one of the long harnesses of `stratakv-integration` (`attacks`, `crash`, `differ`, `realdata`,
-/// `soak`, `suites`, `ukv`, `walks`) against an optimised server. `crash`, `differ` and `suites` run against
-/// the one that the tests built, with every assertion on: nobody looks at its speed, and nothing is built twice.
+/// Runs one of the long harnesses of `stratakv-integration` (`attacks`, `crash`, `differ`,
+/// `realdata`, `soak`, `suites`, `ukv`, `walks`) against an optimised server. `crash`, `differ` and
+/// `suites` run against the one that the tests built, with every assertion on: nobody looks at its
+/// speed, and nothing is built twice.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
     let profile = if matches!(name, "crash" | "differ" | "suites") { "dev" } else { "release" };
     build(root, profile, &["stratakv", name], &[])?;
@@ -16,9 +17,10 @@ pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), Stri
     succeed(name, &mut command)
 }
 
-/// Builds programs of `stratakv-cli` and `stratakv-integration`. What is asked for together shares the features of its dependencies, and
-/// builds them once: those of profile `dev` with the whole workspace and a small test, as `cargo test --workspace` does; others, whose
-/// speed counts, as their users would.
+/// Builds programs of `stratakv-cli` and `stratakv-integration`. What is asked for together shares
+/// the features of its dependencies, and builds them once: those of profile `dev` with the whole
+/// workspace and a small test, as `cargo test --workspace` does; others, whose speed counts, as
+/// their users would.
 pub fn build(root: &Path, profile: &str, programs: &[&str], features: &[String]) -> Result<(), String> {
     let mut command = cargo(root);
     command.args(["build", "--profile", profile]);
@@ -43,8 +45,9 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-/// What the cargo that runs this program says of it is not handed down to another one: build scripts that ask for it (ring's) would run again, and what rests on them be built
-/// again, each time that somebody else calls cargo.
+/// What the cargo that runs this program says of it is not handed down to another one: build
+/// scripts that ask for it (ring's) would run again, and what rests on them be built again, each
+/// time that somebody else calls cargo.
 pub fn hide_caller(cargo: &mut Command) {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let of_caller = names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));

@@ -1,4 +1,5 @@
-//! `cargo xtask compare`: builds and runs `compare/`, which links RocksDB and WiredTiger of the system.
+//! `cargo xtask compare`: builds and runs `compare/`, which links RocksDB and WiredTiger of the
+//! system.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `cargo xtask explore`: fresh seeds over every world of the simulator. What fails is cut down by the simulator, written down here, and the other worlds go on.
+//! `cargo xtask explore`: fresh seeds over every world of the simulator. What fails is cut down by
+//! the simulator, written down here, and the other worlds go on.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! `cargo xtask failing`: shows that tests fail without what they are for.
 //!
-//! A list names tests. Each is taken to the commit before its mend and run there; or, where it asks an interface that is newer, the
-//! mend is undone in the files of today. A test that passes all the same tests nothing.
+//! A list names tests. Each is taken to the commit before its mend and run there; or, where it asks
+//! an interface that is newer, the mend is undone in the files of today. A test that passes all the
+//! same tests nothing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,7 +26,8 @@ Works in target/failing, with builds of its own: half an hour for all, the first
 struct List {
     /// The commit before the mends.
     before: String,
-    /// The commit that has the tests as they came with the mends: later ones ask for what the old commit does not have.
+    /// The commit that has the tests as they came with the mends: later ones ask for what the old
+    /// commit does not have.
     tests: String,
     entries: Vec<Entry>,
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: builds the fuzzers of `fuzz/` with coverage and AddressSanitizer, and runs them.
+//! `cargo xtask fuzz`: builds the fuzzers of `fuzz/` with coverage and AddressSanitizer, and runs
+//! them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ const USAGE: &str = "\
 usage: cargo xtask fuzz [PARSER ...] [--seconds S]       run the fuzzers of these parsers (all), S seconds each (60)
        cargo xtask fuzz PARSER FILE ...                  run these inputs only, and show what they do";
 
-/// What cargo-fuzz passes to rustc, too: libFuzzer's counters and comparisons, and AddressSanitizer.
+/// What cargo-fuzz passes to rustc, too: libFuzzer's counters and comparisons, and
+/// AddressSanitizer.
 const FLAGS: &[&str] = &[
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -24,7 +26,8 @@ const FLAGS: &[&str] = &[
     "-Zsanitizer=address",
 ];
 
-/// An input that takes longer hangs; one that needs more memory, in all or at once, trusts a length.
+/// An input that takes longer hangs; one that needs more memory, in all or at once, trusts a
+/// length.
 const LIMITS: &[&str] =
     &["-max_len=8192", "-len_control=30", "-timeout=10", "-rss_limit_mb=1024", "-malloc_limit_mb=128"];
 
@@ -157,7 +160,8 @@ impl Fuzzers<'_> {
             program.arg(format!("-dict={}", dictionary.display()));
         }
         program.args(LIMITS).args([format!("-max_total_time={seconds}"), "-print_final_stats=1".into()]);
-        // The first folder takes the inputs that reach something new; the second has those that are committed.
+        // The first folder takes the inputs that reach something new; the second has those that are
+        // committed.
         program.arg(format!("-artifact_prefix={}/", findings.display())).args([&corpus]);
         program.arg(self.root.join("fuzz/corpus").join(target));
         let status =
@@ -260,7 +264,8 @@ mod tests {
         assert!(said.contains("why") && said.contains("cargo xtask fuzz page x/crash-1"), "{said}");
     }
 
-    /// A fuzzer without inputs to start from, or without its entry in the manifest, would be forgotten.
+    /// A fuzzer without inputs to start from, or without its entry in the manifest, would be
+    /// forgotten.
     #[test]
     fn every_fuzzer_has_a_corpus_and_is_built() {
         let root = crate::repository();

@@ -1,6 +1,8 @@
-//! What a change must pass (`cargo xtask ci`), and what is looked at every night beside it (`cargo xtask nightly`).
+//! What a change must pass (`cargo xtask ci`), and what is looked at every night beside it
+//! (`cargo xtask nightly`).
 //!
-//! The gate is deterministic: it draws no fresh seed. Fresh ones are for `cargo xtask explore`, before a change is handed in, and for the night.
+//! The gate is deterministic: it draws no fresh seed. Fresh ones are for `cargo xtask explore`,
+//! before a change is handed in, and for the night.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +15,8 @@ const GATE: &[Step] = &[
     Step::cargo("formatting", &["fmt", "--all", "--check"]),
     Step::xtask("house rules", &["tidy"]),
     Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    // A workspace of its own; a check links nothing, so it needs none of the stores it compares with.
+    // A workspace of its own; a check links nothing, so it needs none of the stores it compares
+    // with.
     Step::cargo("compare compiles", &["check", "--quiet", "--manifest-path", "compare/Cargo.toml"]),
     Step::cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"]),
     Step::xtask(
@@ -32,7 +35,8 @@ const GATE: &[Step] = &[
     Step::xtask("address sanitizer", &["sanitize", "address", "--short"]),
 ];
 
-/// The night, in order: long forms of the gate's steps, fresh seeds, and what needs much building or an emulator.
+/// The night, in order: long forms of the gate's steps, fresh seeds, and what needs much building
+/// or an emulator.
 const NIGHT: &[Step] = &[
     Step::xtask("fresh seeds", &["explore", "--minutes", "60"]),
     Step::xtask("simulator: planted defects from seed 0", &["sim", "--canaries", "--cpu-seconds", "120"]),

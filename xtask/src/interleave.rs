@@ -1,4 +1,5 @@
-//! `cargo xtask interleave`: the parts of engine `hash` that threads share without locks, under loom. It replaces their atomics, so they are built apart.
+//! `cargo xtask interleave`: the parts of engine `hash` that threads share without locks, under
+//! loom. It replaces their atomics, so they are built apart.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! `cargo xtask language`: how plain the project's words are, by numbers. Pages: sentences and lines.
-//! Code: long comment lines, nouns that mean several things, what of tests stands among the product.
+//! `cargo xtask language`: how plain the project's words are, by numbers. Pages: sentences and
+//! lines. Code: long comment lines, nouns that mean several things, what of tests stands among the
+//! product.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask attacks | ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | language | mixed | mutate | status-page | crash | differ | soak | suites | realdata | walks`.
+//! StrataKV's chores: `cargo xtask help` lists them.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 

@@ -1,4 +1,5 @@
-//! `cargo xtask mixed`: everything that engine `hash` does, at once and for minutes: its test `mixed`, with every assertion on, which runs some seconds otherwise.
+//! `cargo xtask mixed`: everything that engine `hash` does, at once and for minutes: its test
+//! `mixed`, with every assertion on, which runs some seconds otherwise.
 
 use std::path::Path;
 use std::process::Command;

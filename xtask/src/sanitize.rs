@@ -1,4 +1,5 @@
-//! `cargo xtask sanitize`: under AddressSanitizer the tests of the crates with `unsafe`, and of those that lend them memory; under ThreadSanitizer those in which threads share something.
+//! `cargo xtask sanitize`: under AddressSanitizer the tests of the crates with `unsafe`, and of
+//! those that lend them memory; under ThreadSanitizer those in which threads share something.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,7 +101,8 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
 }
 
 impl Sanitizer {
-    /// ThreadSanitizer must see the locks themselves: it takes what a standard library without instrumentation protects for races.
+    /// ThreadSanitizer must see the locks themselves: it takes what a standard library without
+    /// instrumentation protects for races.
     fn missing(self) -> Option<String> {
         let sources = || toolchain::sysroot().map(|root| root.join("lib/rustlib/src/rust/library/std"));
         let is_there = self == Sanitizer::Address || sources().as_deref().is_some_and(Path::is_dir);

@@ -1,5 +1,6 @@
-//! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For `--canaries` it is built with the deliberate
-//! defects in it, and told their names as they stand in the sources. Others are for tests, which are run after, but for the gate's short form (`--known`).
+//! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For `--canaries`
+//! it is built with the deliberate defects in it, and told their names as they stand in the
+//! sources. Others are for tests, which are run after, but for the gate's short form (`--known`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +12,9 @@ use crate::tidy::Tree;
 /// Where the macro is explained, with an example that is no canary.
 const EXPLAINED: &str = "crates/base/src/canary.rs";
 
-/// Packages with canaries that tests of their own look for, those that have none, the targets that the tests are in, and what is in
-/// their names. What is left of the workspace is built as for the simulator, so nothing is built twice.
+/// Packages with canaries that tests of their own look for, those that have none, the targets that
+/// the tests are in, and what is in their names. What is left of the workspace is built as for the
+/// simulator, so nothing is built twice.
 const TESTED: [&str; 4] = ["stratakv-hash", "stratakv-matrix", "stratakv-tier", "stratakv-integration"];
 const WITHOUT: [&str; 10] = [
     "stratakv-base",

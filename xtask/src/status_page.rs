@@ -1,5 +1,6 @@
-//! `cargo xtask status-page`: the status page in a real browser (Chromium, without a window) while clients load the server: it polls, its figures are those
-//! of the load, nothing on it fails. `--screenshot FILE` keeps what it looks like.
+//! `cargo xtask status-page`: the status page in a real browser (Chromium, without a window) while
+//! clients load the server: it polls, its figures are those of the load, nothing on it fails.
+//! `--screenshot FILE` keeps what it looks like.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -154,7 +155,8 @@ fn client(address: &str, number: usize, is_over: &mpsc::Receiver<()>) -> std::io
     Ok(())
 }
 
-/// Chromium, spoken to in its DevTools protocol over two pipes: messages of JSON, each ended by a zero byte.
+/// Chromium, spoken to in its DevTools protocol over two pipes: messages of JSON, each ended by a
+/// zero byte.
 struct Browser {
     child: Child,
     to: ChildStdin,

@@ -1,4 +1,5 @@
-//! Runs the steps of a list one after the other, tells how long each took, and names the one that failed in its last line.
+//! Runs the steps of a list one after the other, tells how long each took, and names the one that
+//! failed in its last line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -94,7 +95,8 @@ impl Tests {
     }
 }
 
-/// Runs every step; stops at the first that fails, or once `limit` has passed. Prints the time of each.
+/// Runs every step; stops at the first that fails, or once `limit` has passed. Prints the time of
+/// each.
 ///
 /// # Errors
 /// The name of the step that failed.
@@ -122,8 +124,8 @@ pub fn run(root: &Path, steps: &[Step], limit: Duration) -> Result<(), String> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Processor time of all that this process started and waited for, user's and system's: it says how long a step takes on a
-/// machine that does nothing else. 0 where the kernel does not tell.
+/// Processor time of all that this process started and waited for, user's and system's: it says how
+/// long a step takes on a machine that does nothing else. 0 where the kernel does not tell.
 fn children_cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Behind the name, which may hold anything: fields 16 and 17, in ticks of 10 ms.

@@ -1,5 +1,6 @@
-//! The house rules that the compiler does not know. Each check is a function from the tree to findings, with a test that
-//! it catches a planted violation; the last test runs them all on this repository.
+//! The house rules that the compiler does not know. Each check is a function from the tree to
+//! findings, with a test that it catches a planted violation; the last test runs them all on this
+//! repository.
 
 mod calls;
 pub mod dropped;
@@ -133,6 +134,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         names::workplaces,
         names::crate_documentation,
         prose::check,
+        prose::comments,
     ];
     checks.iter().flat_map(|check| check(tree)).collect()
 }

@@ -1,7 +1,8 @@
 //! Canaries: deliberate defects in the product's own code, to see that the simulator finds them.
 //!
-//! `if canary!("acknowledge_before_completion") || done { … }` is the whole of it: the tool that runs the canaries reads their
-//! names from the sources. Without feature `canaries`, which only that tool turns on, the condition is the constant `false`.
+//! `if canary!("acknowledge_before_completion") || done { … }` is the whole of it: the tool that
+//! runs the canaries reads their names from the sources. Without feature `canaries`, which only
+//! that tool turns on, the condition is the constant `false`.
 
 /// Whether the named canary is singing.
 #[macro_export]

@@ -9,9 +9,10 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     ::crc32c::crc32c_append(seed, bytes)
 }
 
-/// Which single bit, turned in a message of `len_bytes` bytes, changes its CRC-32C by `difference` (computed xor stored): byte and
-/// mask. A CRC is linear, so the change depends on the bit's distance from the end alone. `None`: it was not one bit. O(bits), about
-/// 1 ns each. Of random damage, one in `2^32 / bits` looks like one bit.
+/// Which single bit, turned in a message of `len_bytes` bytes, changes its CRC-32C by `difference`
+/// (computed xor stored): byte and mask. A CRC is linear, so the change depends on the bit's
+/// distance from the end alone. `None`: it was not one bit. O(bits), about 1 ns each. Of random
+/// damage, one in `2^32 / bits` looks like one bit.
 pub fn turned_bit(difference: u32, len_bytes: usize) -> Option<(usize, u8)> {
     let step = |change: &u32| Some((change >> 1) ^ (if change & 1 == 1 { POLYNOMIAL } else { 0 }));
     let mut changes = std::iter::successors(Some(POLYNOMIAL), step).take(len_bytes * 8);

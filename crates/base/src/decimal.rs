@@ -1,8 +1,11 @@
-//! Numbers as memcached reads them: by C's `strtoull` and `strtoll`, and what it checks of their results.
+//! Numbers as memcached reads them: by C's `strtoull` and `strtoll`, and what it checks of their
+//! results.
 //!
-//! White space may stand before them, and a sign; they end where the text ends, at white space or at a zero byte, whatever follows.
+//! White space may stand before them, and a sign; they end where the text ends, at white space or
+//! at a zero byte, whatever follows.
 
-/// The number at the front of `text`, of 64 bits. One with a minus is that many below 2^64, and none if its first bit is set then: `-0` is 0, `-1` is no number.
+/// The number at the front of `text`, of 64 bits. One with a minus is that many below 2^64, and
+/// none if its first bit is set then: `-0` is 0, `-1` is no number.
 pub fn unsigned(text: &[u8]) -> Option<u64> {
     let (negative, magnitude) = read(text)?;
     let magnitude = u64::try_from(magnitude).ok()?;
@@ -19,7 +22,8 @@ pub fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -magnitude } else { magnitude }).ok()
 }
 
-/// The number, with blanks behind it up to so many bytes: what memcached leaves of a longer value that was counted.
+/// The number, with blanks behind it up to so many bytes: what memcached leaves of a longer value
+/// that was counted.
 pub fn padded(number: u64, bytes: usize) -> Vec<u8> {
     let mut text = number.to_string().into_bytes();
     text.resize(text.len().max(bytes), b' ');

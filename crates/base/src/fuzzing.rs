@@ -3,7 +3,8 @@
 use crate::codec::{Reader, Truncated, Writer};
 use crate::key::Key;
 
-/// Reads fields of the kinds and lengths named by the first half of `input` from the second half, and compares with plain slicing.
+/// Reads fields of the kinds and lengths named by the first half of `input` from the second half,
+/// and compares with plain slicing.
 ///
 /// # Panics
 /// A property does not hold.

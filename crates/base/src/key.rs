@@ -1,4 +1,5 @@
-//! Keys as the engines see them: a collection's number in order-preserving form, then the user's bytes.
+//! Keys as the engines see them: a collection's number in order-preserving form, then the user's
+//! bytes.
 
 use smallvec::SmallVec;
 
@@ -57,7 +58,8 @@ impl Key {
         }
     }
 
-    /// A bound for scans: like [`Key::new`], but `user` may be empty (before every key of the collection) or over-long.
+    /// A bound for scans: like [`Key::new`], but `user` may be empty (before every key of the
+    /// collection) or over-long.
     pub fn bound(collection: CollectionId, user: &[u8]) -> Key {
         let mut bytes = SmallVec::new();
         match u8::try_from(collection.0) {

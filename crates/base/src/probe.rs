@@ -1,8 +1,8 @@
 //! Code probes: rare states that the simulator and the tests have to reach.
 //!
-//! What no generator reaches, no test holds. A probe counts how often a state is reached; `sim --listed`
-//! prints the counts of the gate's seeds and fails where one of them is zero. Builds without debug
-//! assertions have no probes.
+//! What no generator reaches, no test holds. A probe counts how often a state is reached;
+//! `sim --listed` prints the counts of the gate's seeds and fails where one of them is zero. Builds
+//! without debug assertions have no probes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -31,7 +31,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Parses a number of things: `4000000`, `100M`, `2.5G`. `K`, `M`, `G` and `T` are powers of 1000.
 ///
 /// # Errors
-/// The text is no whole number with one of these units, or does not fit 64 bits; the message says so.
+/// The text is no whole number with one of these units, or does not fit 64 bits; the message says
+/// so.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -56,7 +57,8 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
 /// Parses a length of time: `500us`, `2ms`, `1.5s`.
 ///
 /// # Errors
-/// The text is no number with one of these units, or it is not above 0 and at most an hour; the message says so.
+/// The text is no number with one of these units, or it is not above 0 and at most an hour; the
+/// message says so.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -20,8 +20,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound` (0 if `bound` is 0), by multiply-shift (Lemire 2019, without the rejection step:
-    /// the bias is below `bound` / 2^64).
+    /// A number below `bound` (0 if `bound` is 0), by multiply-shift (Lemire 2019, without the
+    /// rejection step: the bias is below `bound` / 2^64).
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64

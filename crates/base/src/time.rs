@@ -25,7 +25,8 @@ pub struct Now {
     pub wall: Wall,
 }
 
-/// When a record expires: wall-clock milliseconds since 1970, 0 for never. At that millisecond it is gone.
+/// When a record expires: wall-clock milliseconds since 1970, 0 for never. At that millisecond it
+/// is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(pub u64);
 
@@ -33,7 +34,8 @@ impl Expiry {
     /// Never.
     pub const NEVER: Expiry = Expiry(0);
 
-    /// The last one that can be kept, in the year 2106: formats keep whole seconds in 32 bits and milliseconds beside them.
+    /// The last one that can be kept, in the year 2106: formats keep whole seconds in 32 bits and
+    /// milliseconds beside them.
     pub const MAX: Expiry = Expiry(u32::MAX as u64 * 1000 + 999);
 
     /// At a second since 1970; what is later than [`Expiry::MAX`] becomes that. 0 is never.

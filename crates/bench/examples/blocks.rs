@@ -1,7 +1,9 @@
-//! What blocks of 32 and 64 bytes cost engine `hash`: `cargo run --release -p stratakv-bench --example blocks [RECORDS]`.
+//! What blocks of 32 and 64 bytes cost engine `hash`:
+//! `cargo run --release -p stratakv-bench --example blocks [RECORDS]`.
 //!
-//! Blocks of 16 bytes are not offered: a header of 32 bytes has to lie in one line of 64, so that its words become durable with one flush. Their column is
-//! arithmetic: header, collection and key, value, rounded up to 16.
+//! Blocks of 16 bytes are not offered: a header of 32 bytes has to lie in one line of 64, so that
+//! its words become durable with one flush. Their column is arithmetic: header, collection and key,
+//! value, rounded up to 16.
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
 use std::time::{Duration, Instant};
@@ -16,7 +18,8 @@ use stratakv_pmem::{MapOptions, Mapping};
 
 const HEADER_BYTES: usize = 32;
 
-/// Of one store: of the region for each record, freshly loaded and after each was overwritten once on average; operations for each second of processor.
+/// Of one store: of the region for each record, freshly loaded and after each was overwritten once
+/// on average; operations for each second of processor.
 struct Found {
     loaded_bytes: f64,
     overwritten_bytes: f64,

@@ -1,6 +1,8 @@
-//! A graph of friends in a store, by the library's public interface: `cargo run -p stratakv-bench --example graph`.
+//! A graph of friends in a store, by the library's public interface:
+//! `cargo run -p stratakv-bench --example graph`.
 //!
-//! How vertices, edges and lists of neighbours become keys and values is in `stratakv_bench::graph`; this is what using it looks like.
+//! How vertices, edges and lists of neighbours become keys and values is in
+//! `stratakv_bench::graph`; this is what using it looks like.
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
 use stratakv::{Engine, Level, Options};
@@ -11,7 +13,8 @@ const NAMES: [&str; 5] = ["Ada", "Grace", "Edsger", "Barbara", "Tony"];
 
 fn main() -> Result<(), BenchError> {
     let directory = std::env::temp_dir().join(format!("stratakv-graph-{}", std::process::id()));
-    // Hash tables suit graphs: everything is asked for by its key. A disk does too: `Engine::Slab`, and no region.
+    // Hash tables suit graphs: everything is asked for by its key. A disk does too: `Engine::Slab`,
+    // and no region.
     let options = Options::new().engine(Engine::Hash).region_bytes(64 << 20).level(Level::ProcessCrash);
     let store = options.open(&directory)?;
 
@@ -30,7 +33,8 @@ fn main() -> Result<(), BenchError> {
     }
     println!("from Ada, after 0, 1, 2 edges: {:?} people", friends.frontiers(0, 2, Direction::Out)?);
 
-    // A larger one, whose degrees follow a power law. Its numbers are others than those of the friends, so that both fit into one store.
+    // A larger one, whose degrees follow a power law. Its numbers are others than those of the
+    // friends, so that both fit into one store.
     let rmat = Rmat { scale: 12, edge_factor: 8, seed: 1 };
     let mut drawn = Graph::new(store.clone());
     for (from, to) in rmat {

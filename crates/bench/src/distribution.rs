@@ -32,7 +32,8 @@ impl FromStr for Distribution {
     }
 }
 
-/// Zipfian ranks 0..n by the method of Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994), as in YCSB.
+/// Zipfian ranks 0..n by the method of Gray et al., "Quickly generating billion-record synthetic
+/// databases" (SIGMOD 1994), as in YCSB.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     items: u64,
@@ -105,7 +106,8 @@ impl Chooser {
         match self {
             Chooser::Uniform => random.below(records),
             Chooser::Zipfian(zipfian) => {
-                // By the loaded count, which stays: a growing modulus would move the hot records with every insert.
+                // By the loaded count, which stays: a growing modulus would move the hot records
+                // with every insert.
                 let record = fnv1a(zipfian.next(random)) % zipfian.items;
                 if record < records { record } else { record % records.max(1) }
             }

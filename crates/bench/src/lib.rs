@@ -1,6 +1,8 @@
-//! Benchmarks: the YCSB core workloads and a production mix, driven against the library in each of its ways in, or over memcache.
+//! Benchmarks: the YCSB core workloads and a production mix, driven against the library in each of
+//! its ways in, or over memcache.
 //!
-//! Workloads follow the YCSB core package (Cooper et al., SoCC 2010); the production mix is KVell's (SOSP 2019, section 6.5).
+//! Workloads follow the YCSB core package (Cooper et al., SoCC 2010); the production mix is KVell's
+//! (SOSP 2019, section 6.5).
 #![forbid(unsafe_code)]
 
 pub mod distribution;

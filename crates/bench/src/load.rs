@@ -31,7 +31,8 @@ pub struct LoadOptions {
     pub seed: u64,
 }
 
-/// Writes records `0..records`, then so many of them anew; returns how long it took. `watch` is told now and then how many are done.
+/// Writes records `0..records`, then so many of them anew; returns how long it took. `watch` is
+/// told now and then how many are done.
 ///
 /// # Errors
 /// A write failed.

@@ -1,4 +1,5 @@
-//! The four paths of one get: blocking hit, blocking miss, future, server. One request at a time, so that each path's own cost shows.
+//! The four paths of one get: blocking hit, blocking miss, future, server. One request at a time,
+//! so that each path's own cost shows.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -33,8 +34,8 @@ impl PathReport {
     }
 }
 
-/// Times `count` gets on each path. Hits ask again and again for the same 64 records; misses ask for records spread over all
-/// `records`, so the cache must be far smaller than the data.
+/// Times `count` gets on each path. Hits ask again and again for the same 64 records; misses ask
+/// for records spread over all `records`, so the cache must be far smaller than the data.
 ///
 /// # Errors
 /// A get failed.

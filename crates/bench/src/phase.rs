@@ -1,4 +1,5 @@
-//! One phase of a suite: how many operations of one kind, how long they took, on the clock and of processor, and how long each.
+//! One phase of a suite: how many operations of one kind, how long they took, on the clock and of
+//! processor, and how long each.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ pub struct PhaseReport {
     pub cpu_seconds: f64,
     /// Operations in a second of the clock.
     pub operations_per_s: f64,
-    /// Operations in a second of one processor: on a machine with other work, this is the figure that repeats.
+    /// Operations in a second of one processor: on a machine with other work, this is the figure
+    /// that repeats.
     pub operations_per_cpu_s: f64,
     /// Half of the operations were faster.
     pub latency_us_p50: f64,
@@ -34,8 +36,8 @@ pub struct PhaseReport {
 }
 
 impl PhaseReport {
-    /// The figures of several rounds of the same phase: of each the median, of an even number the upper of the two in the middle. Default
-    /// of none.
+    /// The figures of several rounds of the same phase: of each the median, of an even number the
+    /// upper of the two in the middle. Default of none.
     pub fn median(rounds: &[&PhaseReport]) -> PhaseReport {
         let Some(first) = rounds.first() else { return PhaseReport::default() };
         let middle = |figure: fn(&PhaseReport) -> f64| {

@@ -97,7 +97,8 @@ pub struct Report {
     pub records_scanned: u64,
     /// Records there are afterwards.
     pub records_after: u64,
-    /// Processor time of this process for each operation, the kernel's included (against a server: the client's share only).
+    /// Processor time of this process for each operation, the kernel's included (against a server:
+    /// the client's share only).
     pub cpu_us_per_operation: f64,
     /// Bytes this process asked of storage for each operation.
     pub device_read_bytes_per_operation: f64,

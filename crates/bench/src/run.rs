@@ -25,7 +25,8 @@ pub struct RunOptions {
     pub distribution: Distribution,
     /// Records loaded.
     pub records: u64,
-    /// Of 100 choices, so many fall on records of the store's shard 0, and are distributed among them; 0: as they fall.
+    /// Of 100 choices, so many fall on records of the store's shard 0, and are distributed among
+    /// them; 0: as they fall.
     pub hot_shard_percent: u32,
     /// Length of values written.
     pub value: ValueSize,
@@ -149,7 +150,8 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
     Ok(report)
 }
 
-/// What the process uses from the end of the warm-up until nothing is counted any more. Ends early when all clients have.
+/// What the process uses from the end of the warm-up until nothing is counted any more. Ends early
+/// when all clients have.
 fn usage_while_counted(options: &RunOptions, ended: &mpsc::Receiver<()>) -> Usage {
     // Nothing is ever sent: this waits for the time, or for all senders to be gone.
     let _ = ended.recv_timeout(options.warm_up);

@@ -1,4 +1,5 @@
-//! Keys and values: as long as asked, not compressible, and able to show which record they belong to.
+//! Keys and values: as long as asked, not compressible, and able to show which record they belong
+//! to.
 
 use stratakv_base::random::Random;
 

@@ -168,7 +168,8 @@ impl Generator {
         }
     }
 
-    /// Of 100 choices, `percent` fall on records that are hot, whatever the share of these is; the others on the rest.
+    /// Of 100 choices, `percent` fall on records that are hot, whatever the share of these is; the
+    /// others on the rest.
     #[must_use]
     pub fn with_focus(mut self, percent: u32, is_hot: IsHot) -> Generator {
         self.focus = Some((percent, is_hot));
@@ -234,7 +235,8 @@ mod tests {
         assert!((7_800..8_200).contains(&hot), "{hot} of 10000");
     }
 
-    /// It drew zipfian keys, and said that it was `fillrandom`: most puts were of records that L0 had anyway.
+    /// It drew zipfian keys, and said that it was `fillrandom`: most puts were of records that L0
+    /// had anyway.
     #[test]
     fn a_fill_was_not_even() {
         assert_eq!(Workload::Fill.distribution(), Distribution::Uniform);

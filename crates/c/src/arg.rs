@@ -1,7 +1,9 @@
 //! What C hands over.
 //!
-//! Nothing here makes one of these types but null, so they come from C, and each method may take for granted what `stratakv.h` asks of the caller: a pointer that is not null points to
-//! what the function's declaration says, stays valid during the call, and is not written to by others meanwhile.
+//! Nothing here makes one of these types but null, so they come from C, and each method may take
+//! for granted what `stratakv.h` asks of the caller: a pointer that is not null points to what the
+//! function's declaration says, stays valid during the call, and is not written to by others
+//! meanwhile.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::marker::PhantomData;
@@ -55,7 +57,8 @@ impl<'a> Bytes<'a> {
             };
         }
         bounded(len, what)?;
-        // SAFETY: not null; `len` bytes lie there (module documentation), and they are no more than a slice may have.
+        // SAFETY: not null; `len` bytes lie there (module documentation), and they are no more than
+        // a slice may have.
         Ok(Some(unsafe { std::slice::from_raw_parts(self.0, len) }))
     }
 }
@@ -91,7 +94,8 @@ impl<'a, T> Array<'a, T> {
             return Err(Failure::usage(format!("{what} is NULL or not aligned")));
         }
         bounded(count.saturating_mul(size_of::<T>().max(1)), what)?;
-        // SAFETY: not null, aligned, `count` of them lie there (module documentation), no more than a slice may have.
+        // SAFETY: not null, aligned, `count` of them lie there (module documentation), no more than
+        // a slice may have.
         Ok(unsafe { std::slice::from_raw_parts(self.0, count) })
     }
 }
@@ -106,7 +110,8 @@ impl<'a, T> Room<'a, T> {
             return Err(Failure::usage(format!("{what} is NULL or not aligned")));
         }
         bounded(count.saturating_mul(size_of::<T>().max(1)), what)?;
-        // SAFETY: as of an array; nobody else has it during the call (module documentation), and it need not be initialised.
+        // SAFETY: as of an array; nobody else has it during the call (module documentation), and it
+        // need not be initialised.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0, count) })
     }
 }
@@ -115,7 +120,8 @@ impl Owned {
     /// Gives its memory back; null is nothing.
     pub(crate) fn free(self) {
         if !self.0.is_null() {
-            // SAFETY: it was made by `CString::into_raw` in `status::into_c`: the header lets nothing else be given here.
+            // SAFETY: it was made by `CString::into_raw` in `status::into_c`: the header lets
+            // nothing else be given here.
             drop(unsafe { CString::from_raw(self.0) });
         }
     }

@@ -30,7 +30,8 @@ struct Sorting {
     context: *mut c_void,
 }
 
-// SAFETY: the header says that any thread calls it; so the function and what its context points to bear that.
+// SAFETY: the header says that any thread calls it; so the function and what its context points to
+// bear that.
 unsafe impl Send for Sorting {}
 // SAFETY: as above.
 unsafe impl Sync for Sorting {}

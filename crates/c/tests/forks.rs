@@ -1,4 +1,5 @@
-//! A child that is forked while a store is open: it is refused in words, whatever it asks, what it drops changes nothing, and the parent goes on.
+//! A child that is forked while a store is open: it is refused in words, whatever it asks, what it
+//! drops changes nothing, and the parent goes on.
 
 #![expect(unsafe_code, reason = "it forks")]
 
@@ -15,13 +16,15 @@ const NEVER_S: u32 = 60;
 
 /// Runs `body` in a child; whether it came to its end.
 fn in_child(body: impl FnOnce()) -> bool {
-    // SAFETY: the child has copies of all that the body uses; it ends below, without going back to the test's harness.
+    // SAFETY: the child has copies of all that the body uses; it ends below, without going back to
+    // the test's harness.
     match unsafe { libc::fork() } {
         -1 => panic!("no child could be made"),
         0 => {
             // SAFETY: a timer of this child alone.
             unsafe { libc::alarm(NEVER_S) };
-            // Past the harness, which would keep it to itself, and past locks that a thread of the parent may have held.
+            // Past the harness, which would keep it to itself, and past locks that a thread of the
+            // parent may have held.
             std::panic::set_hook(Box::new(|why| {
                 let text = format!("in the child: {why}\n");
                 // SAFETY: the bytes are there.
@@ -91,7 +94,8 @@ fn everything_is_refused(store: &Store, place: &Path) {
     is_refused("the end", store.close());
 }
 
-/// Writes of a child were acknowledged and lost, `matrix` was damaged by them, and dropping the store hung or panicked.
+/// Writes of a child were acknowledged and lost, `matrix` was damaged by them, and dropping the
+/// store hung or panicked.
 fn a_child_is_refused(engine: Engine, io: IoBackend) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");

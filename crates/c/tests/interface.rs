@@ -1,4 +1,5 @@
-//! C programs compiled against the header and linked with the library, as users do it; and that header and library declare the same.
+//! C programs compiled against the header and linked with the library, as users do it; and that
+//! header and library declare the same.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ fn source(path: &str) -> PathBuf {
 }
 
 fn run(command: &mut Command) -> String {
-    // Cargo's, which comes before what a program was linked with: another build's library may lie there.
+    // Cargo's, which comes before what a program was linked with: another build's library may lie
+    // there.
     command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; install it"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -68,7 +70,8 @@ fn a_forked_child_is_refused() {
     }
 }
 
-/// The same with the address sanitizer, which sees what is freed twice, used after it, or never freed, on both sides.
+/// The same with the address sanitizer, which sees what is freed twice, used after it, or never
+/// freed, on both sides.
 #[test]
 fn a_c_program_leaks_nothing() {
     let place = tempfile::tempdir().expect("a folder");

@@ -57,7 +57,8 @@ enum What {
 /// The store that is measured.
 #[derive(Args)]
 struct Subject {
-    /// Directory of the store; removed afterwards, also after a failure, if this run created it, unless --keep
+    /// Directory of the store; removed afterwards, also after a failure, if this run created it,
+    /// unless --keep
     #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
     data: PathBuf,
     /// Do not remove the store
@@ -80,7 +81,8 @@ struct Subject {
     memory: u64,
     #[command(flatten)]
     engine: EngineArguments,
-    /// Where the region of a new store of engine `hash` or `matrix` is made, a file on tmpfs or DAX, say; removed with the store [default: in the store's directory]
+    /// Where the region of a new store of engine `hash` or `matrix` is made, a file on tmpfs or
+    /// DAX, say; removed with the store [default: in the store's directory]
     #[arg(long, value_name = "PATH")]
     region_path: Option<PathBuf>,
     /// Shards of a new store
@@ -119,7 +121,8 @@ struct Ycsb {
     /// uniform, zipfian or latest [default: the workload's own]
     #[arg(long)]
     distribution: Option<Distribution>,
-    /// So many of 100 requests go to shard 0, whatever its share of the records; figures of each shard are printed
+    /// So many of 100 requests go to shard 0, whatever its share of the records; figures of each
+    /// shard are printed
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     hot_shard: u32,
     /// embedded, blocking, async or memcache://HOST:PORT
@@ -269,7 +272,8 @@ impl Subject {
     }
 }
 
-/// Refuses files that results could not be written to, before anything is measured. Leaves nothing that was not there.
+/// Refuses files that results could not be written to, before anything is measured. Leaves nothing
+/// that was not there.
 fn refuse_unwritable<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
     for path in paths {
         let found = std::fs::metadata(path);
@@ -299,7 +303,8 @@ fn write_json(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
     write().map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
 }
 
-/// The store under measurement, and where it lies. The store is closed first: fields are dropped in their order.
+/// The store under measurement, and where it lies. The store is closed first: fields are dropped in
+/// their order.
 struct Stand {
     store: Store,
     ground: Ground,

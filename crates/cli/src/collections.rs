@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
     /// A JSON array of names
     #[arg(long)]
     json: bool,
-    /// For each also, behind tabs: `keyvalue` or `list`, how many records, when it expires, in seconds since 1970, or `never`, and the order it is in, `bytes` or a name
+    /// For each also, behind tabs: `keyvalue` or `list`, how many records, when it expires, in
+    /// seconds since 1970, or `never`, and the order it is in, `bytes` or a name
     #[arg(long, conflicts_with_all = ["json", "drop"])]
     long: bool,
 }

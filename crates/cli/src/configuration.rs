@@ -1,4 +1,5 @@
-//! `--config FILE`: options from a file. TOML, with the names of the options; the command line wins over the environment, that over the file.
+//! `--config FILE`: options from a file. TOML, with the names of the options; the command line wins
+//! over the environment, that over the file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ const NO_SETTINGS: &[&str] = &["config", "help", "version"];
 /// Parses the command line of the process again with what its `--config` file adds, if it has one.
 ///
 /// # Errors
-/// The file cannot be read, is no TOML, has a name that is no option, or a value that the option does not take.
+/// The file cannot be read, is no TOML, has a name that is no option, or a value that the option
+/// does not take.
 pub(crate) fn with_file(command: Command, given: ArgMatches) -> Result<ArgMatches, Failure> {
     let Some((name, arguments)) = given.subcommand() else { return Ok(given) };
     let Some(file) = file_of(arguments) else { return Ok(given) };
@@ -39,7 +41,8 @@ fn file_of(arguments: &ArgMatches) -> Option<PathBuf> {
     arguments.try_get_one::<PathBuf>("config").ok().flatten().cloned()
 }
 
-/// The words that a file's text adds to a command line: nothing of what is there already, or excluded by what is there.
+/// The words that a file's text adds to a command line: nothing of what is there already, or
+/// excluded by what is there.
 fn added(command: &Command, given: &ArgMatches, text: &str) -> Result<Vec<String>, Failure> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| Failure::usage(error.to_string()))?;
     let mut words = Vec::new();

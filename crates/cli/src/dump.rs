@@ -74,7 +74,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
                 false => Ok(()),
             };
             if arguments.skip_damaged {
-                // Records of all collections are met: those of the others are told when theirs are read.
+                // Records of all collections are met: those of the others are told when theirs are
+                // read.
                 store.for_each_undamaged(take, |error| {
                     pass_over("", &error, &mut passed_over);
                     Ok::<(), Failure>(())
@@ -119,8 +120,8 @@ fn line_of(found: &Found, name: String) -> Line {
     }
 }
 
-/// Keys from the index, then each record by itself, so that one that is damaged does not hide the others. Where single keys cannot be asked for,
-/// a scan goes on after what it cannot read.
+/// Keys from the index, then each record by itself, so that one that is damaged does not hide the
+/// others. Where single keys cannot be asked for, a scan goes on after what it cannot read.
 fn dump_undamaged(
     collection: &Collection,
     scan: ScanOptions,

@@ -59,8 +59,8 @@ impl Failure {
         self
     }
 
-    /// Why an answer may lack something though nothing failed: damaged records that nobody knows the keys
-    /// of, or places that the device did not give. `what`: the answer.
+    /// Why an answer may lack something though nothing failed: damaged records that nobody knows
+    /// the keys of, or places that the device did not give. `what`: the answer.
     pub(crate) fn incomplete(store: &Store, what: &str) -> Option<Failure> {
         let recovery = store.recovery();
         let (unknown, unreadable) = (recovery.lost_unknown, recovery.unreadable.len() as u64);

@@ -1,6 +1,7 @@
 //! One record as a line of JSON: the format of `dump`, `load` and `scan --json`.
 //!
-//! `{"key": "..", "value": "..", "flags": 1, "expiry": 1790000000}`; bytes that are not UTF-8 stand in `key_base64`, `value_base64`.
+//! `{"key": "..", "value": "..", "flags": 1, "expiry": 1790000000}`; bytes that are not UTF-8 stand
+//! in `key_base64`, `value_base64`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -144,8 +145,8 @@ fn bytes(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec
     }
 }
 
-/// What holds for any bytes: run by the fuzzer (docs/fuzzing.md), and over its corpus by a test. A line is refused with a reason, or is
-/// the same again after it was written as `dump` writes it.
+/// What holds for any bytes: run by the fuzzer (docs/fuzzing.md), and over its corpus by a test. A
+/// line is refused with a reason, or is the same again after it was written as `dump` writes it.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn holds_for_any_line(line: &[u8]) {
     let parsed = match parse(line) {

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::failure::Failure;
 
-/// As [`bytes`], of a key that the store takes: found out before the store is opened, so that a bad argument does not leave a new one behind.
+/// As [`bytes`], of a key that the store takes: found out before the store is opened, so that a bad
+/// argument does not leave a new one behind.
 pub(crate) fn checked(argument: &OsString, base64: bool) -> Result<Vec<u8>, Failure> {
     let bytes = bytes(argument, base64)?;
     stratakv::Key::new(stratakv::CollectionId::default(), &bytes).map_err(stratakv::Error::from)?;

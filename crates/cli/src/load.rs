@@ -56,7 +56,8 @@ pub(crate) struct Arguments {
     /// Pass over malformed lines
     #[arg(long)]
     skip_errors: bool,
-    /// The lines of each collection are in the order of its keys, each key once, as `dump` writes them
+    /// The lines of each collection are in the order of its keys, each key once, as `dump` writes
+    /// them
     #[arg(long)]
     sorted: bool,
 }
@@ -122,12 +123,14 @@ struct Loader {
     session: Session,
     level: Level,
     waiting: HashMap<u64, Waiting>,
-    /// Keys in flight: a second write of one of them waits for the first, so that the last line wins.
+    /// Keys in flight: a second write of one of them waits for the first, so that the last line
+    /// wins.
     keys: HashSet<Key>,
     bytes_waiting: usize,
     /// With `--sorted`: each collection's records go through its loader, and nothing is in flight.
     sorted: Option<HashMap<CollectionId, stratakv::Loader>>,
-    /// The first line whose write was refused. Answers come in any order, so it is known only when nothing is in flight.
+    /// The first line whose write was refused. Answers come in any order, so it is known only when
+    /// nothing is in flight.
     refused: Option<(u64, Failure)>,
     records: u64,
     bytes: u64,
@@ -191,7 +194,8 @@ impl Loader {
             None => &self.default,
             Some(named) => {
                 if !self.named.contains_key(&named) {
-                    // Made by a blocking call, which must not wait for writes of this thread's own session.
+                    // Made by a blocking call, which must not wait for writes of this thread's own
+                    // session.
                     self.drain()?;
                 }
                 match self.named.entry(named) {

@@ -30,7 +30,8 @@ static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 pub(crate) fn begin(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     say::begin(format);
-    // By default a line that cannot be written is told of by `eprintln!`, which panics where stderr cannot be written.
+    // By default a line that cannot be written is told of by `eprintln!`, which panics where stderr
+    // cannot be written.
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_target(false).with_ansi(std::io::stderr().is_terminal()).boxed(),

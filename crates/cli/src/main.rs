@@ -1,4 +1,5 @@
-//! The `stratakv` program: serves a store, and reads, writes, copies, checks and measures it from the command line.
+//! The `stratakv` program: serves a store, and reads, writes, copies, checks and measures it from
+//! the command line.
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -114,7 +115,8 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
     }
 }
 
-/// A write over the limit of file sizes raises SIGXFSZ, which would end the process. Caught, the write fails with EFBIG: a full disk.
+/// A write over the limit of file sizes raises SIGXFSZ, which would end the process. Caught, the
+/// write fails with EFBIG: a full disk.
 fn survive_file_size_limit() {
     let seen = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
     if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, seen) {
@@ -159,7 +161,8 @@ fn try_parse() -> Result<Result<Asked, Failure>, clap::Error> {
     Ok(remote::refuse_options_without_effect(&matches).map(|()| (arguments.command, options)))
 }
 
-/// Beside an error, clap shows only the arguments that must be there: it would seem that there are no options.
+/// Beside an error, clap shows only the arguments that must be there: it would seem that there are
+/// no options.
 fn with_whole_usage(mut command: clap::Command) -> clap::Command {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().to_owned();

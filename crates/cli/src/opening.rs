@@ -19,14 +19,19 @@ pub(crate) struct DataArguments {
     /// The store's directory; more than once to spread a new store over several disks
     #[arg(long, value_name = "DIR", env = "STRATAKV_DATA", default_value = "./stratakv-data")]
     data: Vec<PathBuf>,
-    /// A raw block device for the volumes of a new store, or where that of an existing one is now; more than once for several. --data then keeps only what the store is
+    /// A raw block device for the volumes of a new store, or where that of an existing one is now;
+    /// more than once for several. --data then keeps only what the store is
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
-    /// Where the region of a new store of engine `hash` or `matrix` is made, or where that of an existing one is now: a file, or a devdax device [default: in the store's directory]; with `hash` more than once for several, one on
-    /// each node of the machine, say. One that an existing region does not lie in yet is added to it: a device, or with a longer --region a file
+    /// Where the region of a new store of engine `hash` or `matrix` is made, or where that of an
+    /// existing one is now: a file, or a devdax device [default: in the store's directory]; with
+    /// `hash` more than once for several, one on each node of the machine, say. One that an
+    /// existing region does not lie in yet is added to it: a device, or with a longer --region a
+    /// file
     #[arg(long, value_name = "PATH", conflicts_with = "device")]
     region_path: Vec<PathBuf>,
-    /// The node of the machine (NUMA) that a --region-path lies on, one for each in their order; persistent memory says it itself, of tmpfs and huge pages new space is taken there
+    /// The node of the machine (NUMA) that a --region-path lies on, one for each in their order;
+    /// persistent memory says it itself, of tmpfs and huge pages new space is taken there
     #[arg(long, value_name = "NUMBER", requires = "region_path")]
     region_node: Vec<u32>,
 }
@@ -74,7 +79,8 @@ pub(crate) struct OpenArguments {
 /// When writes are acknowledged.
 #[derive(Args)]
 pub(crate) struct DurabilityArguments {
-    /// What an acknowledged write survives [default: power_loss; with the engine `tier` memory, which it has only]
+    /// What an acknowledged write survives [default: power_loss; with the engine `tier` memory,
+    /// which it has only]
     #[arg(long, value_enum)]
     durability: Option<Durability>,
 }
@@ -103,7 +109,8 @@ pub(crate) struct CollectionArguments {
 }
 
 impl CollectionArguments {
-    /// It must be there. Of a list, the records of its elements. One in an order that this program does not know, as it is stored.
+    /// It must be there. Of a list, the records of its elements. One in an order that this program
+    /// does not know, as it is stored.
     pub(crate) fn read(&self, store: &Store) -> Result<Collection, Failure> {
         let Some(name) = &self.collection else { return Ok(Collection::clone(store)) };
         let found = records_of(store, name)?.map(|found| found.records);
@@ -122,7 +129,8 @@ impl CollectionArguments {
 pub(crate) struct MadeCollectionArguments {
     #[command(flatten)]
     named: CollectionArguments,
-    /// What the keys of the collection are in the order of; fixed when it is made [default: their bytes, or what it was made in]
+    /// What the keys of the collection are in the order of; fixed when it is made [default: their
+    /// bytes, or what it was made in]
     #[arg(long, value_name = "NAME", requires = "collection", value_parser = PossibleValuesParser::new(Order::BUILT_IN))]
     order: Option<String>,
 }
@@ -144,14 +152,18 @@ pub(crate) struct EngineArguments {
     /// How the store keeps its records; fixed when it is created [default: slab]
     #[arg(long, value_enum)]
     pub(crate) engine: Option<EngineArgument>,
-    /// Length of the region of a new store of engine `hash`, which holds all its records, or `matrix`, best a tenth of the data [default: half of what is free there, at most 1G]; that of an
-    /// existing store of `hash` grows to it
+    /// Length of the region of a new store of engine `hash`, which holds all its records, or
+    /// `matrix`, best a tenth of the data [default: half of what is free there, at most 1G]; that
+    /// of an existing store of `hash` grows to it
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) region: Option<u64>,
-    /// Of the region of a new store of engine `matrix`, so much holds the first levels of tables: then its volumes are written less. The rest is for what is on its way to them [default: none]
+    /// Of the region of a new store of engine `matrix`, so much holds the first levels of tables:
+    /// then its volumes are written less. The rest is for what is on its way to them [default:
+    /// none]
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) layer: Option<u64>,
-    /// Whether a store of engine `matrix` compresses the tables that it writes from now on; remembered [default: as it was last, none for a new one]
+    /// Whether a store of engine `matrix` compresses the tables that it writes from now on;
+    /// remembered [default: as it was last, none for a new one]
     #[arg(long, value_enum)]
     pub(crate) compression: Option<CompressionArgument>,
 }
@@ -181,9 +193,11 @@ impl EngineArguments {
 pub(crate) enum EngineArgument {
     /// For disks: volumes, and an ordered index of them in memory
     Slab,
-    /// For persistent memory: a region that is mapped, and a hash table over it in memory. The keys of the default collection are in no order
+    /// For persistent memory: a region that is mapped, and a hash table over it in memory. The keys
+    /// of the default collection are in no order
     Hash,
-    /// For disks beside persistent memory: an LSM tree, its log and first level in a region, its tables in volumes
+    /// For disks beside persistent memory: an LSM tree, its log and first level in a region, its
+    /// tables in volumes
     Matrix,
     /// A cache: records in memory, the older ones in volumes, the oldest evicted
     Tier,
@@ -224,7 +238,8 @@ pub(crate) struct Found {
     pub(crate) kind: Kind,
 }
 
-/// The records of a collection of any kind, if there is one of that name. If it is in an order that this program does not know, as they are stored: to be read as a whole.
+/// The records of a collection of any kind, if there is one of that name. If it is in an order that
+/// this program does not know, as they are stored: to be read as a whole.
 pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<Found>, Failure> {
     let kind = store.kind_of(name)?.unwrap_or_default();
     let records = match kind {
@@ -237,7 +252,8 @@ pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<Found>, Fai
     Ok(records.map(|records| Found { records, kind }))
 }
 
-/// Whether single keys of a collection can be asked for: in an order that this program does not know they cannot be found.
+/// Whether single keys of a collection can be asked for: in an order that this program does not
+/// know they cannot be found.
 pub(crate) fn has_points(collection: &Collection) -> bool {
     !matches!(collection.key(b"any"), Err(Error::Order(OrderError::Unknown { .. })))
 }
@@ -253,7 +269,8 @@ pub(crate) enum PlacementArgument {
     Packed,
 }
 
-/// What is fixed at creation, asked of a store that exists: refused if it is something else, not passed over in silence.
+/// What is fixed at creation, asked of a store that exists: refused if it is something else, not
+/// passed over in silence.
 pub(crate) fn refuse_another_format<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     engine: Option<EngineArgument>,

@@ -31,7 +31,8 @@ pub(crate) struct Arguments {
     /// Length of a key in bytes
     #[arg(long, default_value_t = 24)]
     key_bytes: u64,
-    /// Bytes at its front that a key shares with its neighbours in order, on average [default: as random bytes do]
+    /// Bytes at its front that a key shares with its neighbours in order, on average [default: as
+    /// random bytes do]
     #[arg(long)]
     shared_bytes: Option<u64>,
     /// Length of a value in bytes, on average
@@ -80,42 +81,50 @@ const PAGE_BOOKS_BYTES: f64 = 16.0;
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// Records a core verifies and indexes in a second while a store is opened.
 const RECOVERED_PER_S: f64 = 700_000.0;
-/// With placement `packed`, of the log: what is newer than its checkpoint, in a store that is little written before it ends. While
-/// it is overwritten all the time, up to 16 times the checkpoint is.
+/// With placement `packed`, of the log: what is newer than its checkpoint, in a store that is
+/// little written before it ends. While it is overwritten all the time, up to 16 times the
+/// checkpoint is.
 const LOG_SINCE_CHECKPOINT: f64 = 0.1;
-/// What a checkpoint's entry costs, of a record found by a scan: assumed, there is nothing to verify and no sorting.
+/// What a checkpoint's entry costs, of a record found by a scan: assumed, there is nothing to
+/// verify and no sorting.
 const CHECKPOINT_ENTRY: f64 = 0.1;
 
 /// Before the key of each record in a region; records take whole blocks (docs/format-hash.md).
 const RECORD_HEADER_BYTES: u64 = 32;
 const BLOCK_BYTES: u64 = 64;
-/// Free extents too short for what comes: of a region more than this is not filled with records of many lengths.
+/// Free extents too short for what comes: of a region more than this is not filled with records of
+/// many lengths.
 const REGION_FILL: f64 = 0.85;
 /// A region is not made shorter, and has whole pages.
 const REGION_BYTES_MIN: u64 = 1 << 20;
 /// Of the hash table, for each key (docs/measurements.md: 17.5).
 const TABLE_BYTES: f64 = 17.5;
-/// Records of a region that a core verifies and enters into the table in a second (docs/measurements.md).
+/// Records of a region that a core verifies and enters into the table in a second
+/// (docs/measurements.md).
 const ENTERED_PER_S: f64 = 770_000.0;
 
-/// With the engine `matrix`, of an entry of a table, beside the rest of its key and a short value: lengths, version, kind, checksum; a pointer more if its value lies apart.
+/// With the engine `matrix`, of an entry of a table, beside the rest of its key and a short value:
+/// lengths, version, kind, checksum; a pointer more if its value lies apart.
 const ENTRY_BYTES: f64 = 14.0;
 const POINTER_BYTES: f64 = 14.0;
 /// A table's filter has 10 bits for each key, its index some of the keys' bytes for each page.
 const FILTER_BYTES: f64 = 1.25;
 /// Of a page's contents, what entries take on average.
 const TABLE_FILL: f64 = 0.96;
-/// Each level is so many times as long as the one above it; the first one below the region as long as that.
+/// Each level is so many times as long as the one above it; the first one below the region as long
+/// as that.
 const LEVELS_RATIO: f64 = 10.0;
 /// Versions that newer ones hide, and have not met: as much as all levels but the last one hold.
 const HIDDEN: f64 = 1.11;
 /// Of value files this much may be dead before they are collected.
 const VALUES_FILL: f64 = 0.7;
-/// A byte of a level is merged with so many of the next one, until it is there: half of the ratio, as the next level is half full on average.
+/// A byte of a level is merged with so many of the next one, until it is there: half of the ratio,
+/// as the next level is half full on average.
 const MERGED_WITH: f64 = 5.0;
 /// A part of the region for each shard, at least.
 const PART_BYTES_MIN: u64 = 8 << 20;
-/// Bytes of a region that opening reads in a second for each shard: logs record by record (assumed; metadata of rows is less).
+/// Bytes of a region that opening reads in a second for each shard: logs record by record (assumed;
+/// metadata of rows is less).
 const REPLAYED_PER_S: f64 = 200e6;
 /// A record in the region, beside key and value: its header.
 const LOG_RECORD_BYTES: u64 = 36;
@@ -168,7 +177,8 @@ fn forecast_of_matrix(arguments: &Arguments) -> Forecast {
     let entry = (key_bytes as f64 - shared).max(1.0) + ENTRY_BYTES + inline + pointer + FILTER_BYTES;
     let tables = keys as f64 * entry / TABLE_FILL;
     let values = if is_apart { keys as f64 * value_bytes as f64 / VALUES_FILL } else { 0.0 };
-    // Into the first level each column meets about as much as it brings, at every further one several times as much.
+    // Into the first level each column meets about as much as it brings, at every further one
+    // several times as much.
     let levels = (tables / region_bytes as f64).max(1.0).log(LEVELS_RATIO);
     let rewritten = entry * (2.0 + levels * (1.0 + MERGED_WITH));
     let written = rewritten + if is_apart { value_bytes as f64 / VALUES_FILL } else { 0.0 };
@@ -222,7 +232,8 @@ fn forecast(arguments: &Arguments) -> Forecast {
     let keys = arguments.keys.max(1);
     let key_bytes = arguments.key_bytes + COLLECTION_BYTES;
     let data_bytes = keys.saturating_mul(arguments.key_bytes + arguments.value_bytes);
-    // Of a random key, neighbours in order share as many bytes as it takes to tell so many keys apart.
+    // Of a random key, neighbours in order share as many bytes as it takes to tell so many keys
+    // apart.
     let shared = arguments.shared_bytes.map_or((keys as f64).log2() / 8.0, |bytes| bytes as f64);
     let record_disk_bytes = match arguments.placement {
         PlacementArgument::InPlace => in_place_bytes(key_bytes, arguments.value_bytes),

@@ -54,7 +54,8 @@ impl Drop for State {
     }
 }
 
-/// What [`stratakv::Options::progress`] wants: shows a bar with the time left on a terminal, a line now and then elsewhere.
+/// What [`stratakv::Options::progress`] wants: shows a bar with the time left on a terminal, a line
+/// now and then elsewhere.
 pub(crate) fn watch(what: &'static str) -> Arc<dyn Fn(OpenProgress) + Send + Sync> {
     let tell = teller(what, Unit::Bytes);
     Arc::new(move |progress| tell(progress.done_bytes, progress.total_bytes))

@@ -13,10 +13,12 @@ use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{DataArguments, DurabilityArguments, Io};
 
-/// Tables of a lost layer that are listed in words, of a shard: what is lost in each level is said before them.
+/// Tables of a lost layer that are listed in words, of a shard: what is lost in each level is said
+/// before them.
 const TABLES_LISTED: usize = 5;
 
-/// Say what a store of engine `matrix` loses with its region, and go on without it if that is accepted
+/// Say what a store of engine `matrix` loses with its region, and go on without it if that is
+/// accepted
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv repair --data /mnt/nvme/store\n  stratakv repair --data /mnt/nvme/store --accept-lost-region
@@ -30,10 +32,12 @@ pub(crate) struct Arguments {
     /// Make a new region, and go on with what is on the volumes
     #[arg(long)]
     accept_lost_region: bool,
-    /// How long the new region is, if there is none [default: half of what is free there, 1 GiB at most]
+    /// How long the new region is, if there is none [default: half of what is free there, 1 GiB at
+    /// most]
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     region: Option<u64>,
-    /// How much of the new region, if there is none, holds the first levels of tables [default: none]
+    /// How much of the new region, if there is none, holds the first levels of tables [default:
+    /// none]
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     layer: Option<u64>,
     /// Cap on index, cache and I/O buffers together

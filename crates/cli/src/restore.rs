@@ -27,7 +27,8 @@ pub(crate) struct Arguments {
     /// Where from
     #[arg(value_name = "DIR")]
     from: PathBuf,
-    /// Shards of the new store [default: one for each core; one with the engines `hash` and `matrix`]
+    /// Shards of the new store [default: one for each core; one with the engines `hash` and
+    /// `matrix`]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
 }

@@ -1,5 +1,5 @@
-//! Lines for people, on stderr. A stderr that cannot be written (a full disk, a reader that is gone) stops nothing:
-//! the line is lost, the work goes on and the exit code tells.
+//! Lines for people, on stderr. A stderr that cannot be written (a full disk, a reader that is
+//! gone) stops nothing: the line is lost, the work goes on and the exit code tells.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -32,7 +32,8 @@ pub(crate) fn line(level: &str, message: Arguments<'_>) {
         Some(LogFormat::Json) => as_json(level, message),
         Some(LogFormat::Text) | None => format!("stratakv: {message}\n"),
     };
-    // One write, so that lines of several threads do not mix. There is nowhere to tell of its failure.
+    // One write, so that lines of several threads do not mix. There is nowhere to tell of its
+    // failure.
     let told = std::io::stderr().write_all(line.as_bytes());
     drop(told);
 }

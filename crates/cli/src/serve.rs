@@ -43,14 +43,17 @@ later ends the process at once; nothing acknowledged is lost. SIGHUP: the files 
 Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
 refused without --insecure.")]
 pub(crate) struct Arguments {
-    /// Take options from a file of TOML, by their names; the command line and the environment win over it
+    /// Take options from a file of TOML, by their names; the command line and the environment win
+    /// over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
-    /// Where memcache clients may connect: ADDRESS:PORT, tls:ADDRESS:PORT or unix:PATH; may be given several times; port 0 takes a free one [default: 127.0.0.1:11211, or the sockets that systemd hands over]
+    /// Where memcache clients may connect: ADDRESS:PORT, tls:ADDRESS:PORT or unix:PATH; may be
+    /// given several times; port 0 takes a free one [default: 127.0.0.1:11211, or the sockets that
+    /// systemd hands over]
     #[arg(long, value_name = "LISTEN")]
     memcache: Vec<Listen>,
     /// Who may connect to unix: sockets: the mode of their files
@@ -62,7 +65,8 @@ pub(crate) struct Arguments {
     /// The certificate's key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Certificates of authorities, in PEM: clients of tls: addresses must show a certificate that one of them has signed
+    /// Certificates of authorities, in PEM: clients of tls: addresses must show a certificate that
+    /// one of them has signed
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     #[command(flatten)]
@@ -70,10 +74,12 @@ pub(crate) struct Arguments {
     /// Server threads [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Shards; fixed when the store is created [default: one for each core; one with the engines `hash`, which has no more, and `matrix`]
+    /// Shards; fixed when the store is created [default: one for each core; one with the engines
+    /// `hash`, which has no more, and `matrix`]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Where small records go; fixed when the store is created [default: what suits the disk, measured for a second then]
+    /// Where small records go; fixed when the store is created [default: what suits the disk,
+    /// measured for a second then]
     #[arg(long, value_enum)]
     placement: Option<PlacementArgument>,
     /// Longest value a client may store, up to 64M
@@ -85,20 +91,25 @@ pub(crate) struct Arguments {
     /// Most requests in flight on the device
     #[arg(long, value_name = "N", default_value_t = 128)]
     depth: u32,
-    /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us or 2ms; it is measured for a second
+    /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us
+    /// or 2ms; it is measured for a second
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]
     max_latency: Option<Duration>,
-    /// Most bytes the store may take on disk; with the engine `tier` what its second tier has, 0 for none, and its default is eight times the memory [default: what the disk has]
+    /// Most bytes the store may take on disk; with the engine `tier` what its second tier has, 0
+    /// for none, and its default is eight times the memory [default: what the disk has]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
-    /// Whether a cache in memory only (--engine tier --capacity 0) is warm after an orderly restart: its end parks what is in memory in the volumes in --data, best on tmpfs, and the next
-    /// start takes it from there. Remembered [default: as it was last, off for a new one]
+    /// Whether a cache in memory only (--engine tier --capacity 0) is warm after an orderly
+    /// restart: its end parks what is in memory in the volumes in --data, best on tmpfs, and the
+    /// next start takes it from there. Remembered [default: as it was last, off for a new one]
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     park: Option<Switch>,
-    /// Take backups into this directory when asked by `backup --server` on this machine; it must exist [default: take none]
+    /// Take backups into this directory when asked by `backup --server` on this machine; it must
+    /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
-    /// Clients have to say who they are: a file of lines `user:password` (memcached's -Y, and SASL PLAIN)
+    /// Clients have to say who they are: a file of lines `user:password` (memcached's -Y, and SASL
+    /// PLAIN)
     #[arg(long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
     /// Let clients stop the server by `shutdown`
@@ -107,19 +118,23 @@ pub(crate) struct Arguments {
     /// Listen on other addresses than loopback: nothing that is sent there is encrypted
     #[arg(long)]
     insecure: bool,
-    /// Address for those who look after the server: status page, /metrics, /healthz, /readyz, /stats.json over HTTP; port 0 takes a free one [default: none]
+    /// Address for those who look after the server: status page, /metrics, /healthz, /readyz,
+    /// /stats.json over HTTP; port 0 takes a free one [default: none]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     admin: Option<SocketAddr>,
-    /// A host name under which --admin answers too, beside localhost and IP addresses; may be given several times
+    /// A host name under which --admin answers too, beside localhost and IP addresses; may be given
+    /// several times
     #[arg(long, value_name = "NAME", requires = "admin")]
     admin_name: Vec<String>,
     /// Close connections that wait for their client for so long, such as 60s [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     idle_timeout: Option<Duration>,
-    /// Close connections whose client does not go on with a request, or takes nothing of its answer, for so long; `never` leaves them
+    /// Close connections whose client does not go on with a request, or takes nothing of its
+    /// answer, for so long; `never` leaves them
     #[arg(long, value_name = "TIME", value_parser = limit, default_value = "60s")]
     request_timeout: Limit,
-    /// Log operations that take at least so many milliseconds, with the beginning of their key, up to ten a second for each thread [default: none]
+    /// Log operations that take at least so many milliseconds, with the beginning of their key, up
+    /// to ten a second for each thread [default: none]
     #[arg(long, value_name = "MS")]
     slow_log_ms: Option<u64>,
     #[command(flatten)]
@@ -146,7 +161,8 @@ fn limit(text: &str) -> Result<Limit, String> {
 /// What is logged, and how.
 #[derive(Args)]
 pub(crate) struct LogArguments {
-    /// What is logged: error, warn, info, debug, trace, or a filter such as stratakv_slab=debug,warn
+    /// What is logged: error, warn, info, debug, trace, or a filter such as
+    /// stratakv_slab=debug,warn
     #[arg(long, value_name = "FILTER", env = "STRATAKV_LOG", default_value = "warn")]
     log: String,
     /// How lines of the log look
@@ -369,11 +385,13 @@ fn closing<R>(close: impl FnOnce() -> R) -> R {
     closed
 }
 
-/// Options that SIGHUP can change; of `--auth-file` it has what is in the file read again. The log's format, and all others, are fixed until the next start.
+/// Options that SIGHUP can change; of `--auth-file` it has what is in the file read again. The
+/// log's format, and all others, are fixed until the next start.
 const RELOADED: [&str; 7] =
     ["log", "slow_log_ms", "idle_timeout", "request_timeout", "tls_cert", "tls_key", "tls_client_ca"];
 
-/// Takes over what has changed in the file of `--config`, and reads the files of TLS and of accounts again.
+/// Takes over what has changed in the file of `--config`, and reads the files of TLS and of
+/// accounts again.
 fn reload(given: &ArgMatches, server: &Server) {
     systemd::reloading();
     match try_reload(given, server) {
@@ -404,7 +422,8 @@ fn try_reload(given: &ArgMatches, server: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an operator wants to see in the log. Damage and failures are told by the engine itself, with more detail.
+/// What an operator wants to see in the log. Damage and failures are told by the engine itself,
+/// with more detail.
 fn tell(event: &StoreEvent) {
     match event {
         StoreEvent::Full { .. }

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-/// Writes `bytes` on one line: UTF-8 as it is, with backslashes, control characters and invalid bytes escaped as in Rust (`\\`, `\n`, `\xff`).
+/// Writes `bytes` on one line: UTF-8 as it is, with backslashes, control characters and invalid
+/// bytes escaped as in Rust (`\\`, `\n`, `\xff`).
 pub(crate) fn write_escaped(output: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {

@@ -115,7 +115,8 @@ fn ask(mut server: Client, key: &[u8], change: &ChangeArguments, output: &mut Ou
     if found { Ok(()) } else { Err(Failure::no_key(key)) }
 }
 
-/// Counts; a counter that does not exist counts from 0. The protocol's own does not do that, so it is made here, unless somebody else does.
+/// Counts; a counter that does not exist counts from 0. The protocol's own does not do that, so it
+/// is made here, unless somebody else does.
 fn count(server: &mut Client, key: &[u8], increment: Option<u64>, decrement: u64) -> Result<u64, Failure> {
     for _ in 0..COUNT_ATTEMPTS {
         if let Some(number) = server.count(increment.is_none(), key, increment.unwrap_or(decrement))? {

@@ -1,5 +1,6 @@
-//! What the documents promise of durability, held against the system calls of the program: whatever is called durable was flushed
-//! before it was said, and nothing is flushed that need not be. `strace` tells the calls; with `--io blocking` all I/O is made of them.
+//! What the documents promise of durability, held against the system calls of the program: whatever
+//! is called durable was flushed before it was said, and nothing is flushed that need not be.
+//! `strace` tells the calls; with `--io blocking` all I/O is made of them.
 
 mod strace;
 
@@ -24,7 +25,8 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("matrix", &["--engine", "matrix", "--region", "32M"]),
 ];
 
-/// One test at a time: a port that is free now may be another server's in a moment. `None`: there is no `strace`.
+/// One test at a time: a port that is free now may be another server's in a moment. `None`: there
+/// is no `strace`.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     strace::is_there().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
@@ -37,7 +39,8 @@ fn traced(log: &Path) -> Command {
     command
 }
 
-/// Calls of a trace in the order in which they ended, each with its arguments. One that is interrupted in the trace stands where it is resumed.
+/// Calls of a trace in the order in which they ended, each with its arguments. One that is
+/// interrupted in the trace stands where it is resumed.
 fn calls(log: &Path) -> Vec<String> {
     let text = fs::read_to_string(log).expect("a trace");
     let mut begun: Vec<(&str, &str)> = Vec::new();
@@ -191,7 +194,8 @@ fn the_names_of_a_new_store_are_durable_when_its_first_record_is() {
     }
 }
 
-/// At `process_crash` too: a number that is lost would be given out again, with the records of who had it.
+/// At `process_crash` too: a number that is lost would be given out again, with the records of who
+/// had it.
 #[test]
 fn a_collection_is_durable_before_it_is_used() {
     let Some(_alone) = alone() else { return };

@@ -1,5 +1,6 @@
-//! A medium that fails at each system call of opening, writing and ending: what the client, `/readyz`, the metrics, the log and the exit code say. `strace` makes the
-//! calls fail. `STRATAKV_MEDIA_TABLE=FILE` writes down what was seen (docs/failing-media.md has it).
+//! A medium that fails at each system call of opening, writing and ending: what the client,
+//! `/readyz`, the metrics, the log and the exit code say. `strace` makes the calls fail.
+//! `STRATAKV_MEDIA_TABLE=FILE` writes down what was seen (docs/failing-media.md has it).
 
 use std::fmt::Write as _;
 mod strace;
@@ -42,7 +43,8 @@ struct Listens {
 }
 
 impl Listens {
-    /// What the server says when it serves. Nobody else chose the ports: one that was free a moment ago may be another connection's by now.
+    /// What the server says when it serves. Nobody else chose the ports: one that was free a moment
+    /// ago may be another connection's by now.
     fn read(stdout: impl Read) -> Option<Listens> {
         let mut admin = None;
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -229,7 +231,8 @@ fn a_medium_that_fails_is_told_everywhere_and_loses_nothing() {
     assert!(rows > 40, "only {rows} calls failed:\n{table}");
 }
 
-/// One call of all fails whenever it concerns a file of the store, from the start on. False: there is no such call.
+/// One call of all fails whenever it concerns a file of the store, from the start on. False: there
+/// is no such call.
 fn at_opening(kind: &str, options: &[&str], call: &str, table: &mut String) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let (data, log) = (folder.path().join("data"), folder.path().join("strace"));
@@ -240,7 +243,8 @@ fn at_opening(kind: &str, options: &[&str], call: &str, table: &mut String) -> b
     let serves = server.is_ready();
     let place = format!("{kind}, opening, {call}");
     let end = if serves {
-        // It is a child of strace, which passes no signals on: asked by the client it would need an option, so it is killed by name of its port.
+        // It is a child of strace, which passes no signals on: asked by the client it would need an
+        // option, so it is killed by name of its port.
         let pid = fs::read_to_string(data.join("LOCK")).unwrap();
         let told = Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap();
         assert!(told.success(), "{place}");
@@ -310,7 +314,8 @@ fn while_serving(kind: &str, options: &[&str], call: &str, writes: bool, table: 
     let when = if writes { "writing" } else { "ending" };
     let reason = neutral(&end.reason(), folder.path());
     _ = writeln!(table, "| {kind} | {when} | `{call}` | {client} | {readyz} | {metric} | {exit} | {reason} |");
-    // A cache serves on without its volume. The mark that `hash` removes at its end is taken for a crash if it comes back.
+    // A cache serves on without its volume. The mark that `hash` removes at its end is taken for a
+    // crash if it comes back.
     let is_harmless = kind == "tier" || call == "fsync";
     assert!(is_harmless || !end.is_orderly() && !end.status.success(), "{place}: {}", end.log);
     assert!(is_harmless || end.log.contains("was not closed in order"), "{place}: {}", end.log);

@@ -443,7 +443,8 @@ fn doctor_measures_and_leaves_nothing_behind() {
     assert_eq!(code(&missing), 1, "{}", stderr(&missing));
 }
 
-/// Loads a store of each placement with random keys, and holds the forecast against what it then takes.
+/// Loads a store of each placement with random keys, and holds the forecast against what it then
+/// takes.
 #[test]
 fn a_plan_comes_true() {
     const RECORDS: u64 = 40_000;

@@ -1,6 +1,8 @@
-//! Rate of random 4 KiB reads at depth 64, submitted singly and in batches: what a ring can do on this machine.
+//! Rate of random 4 KiB reads at depth 64, submitted singly and in batches: what a ring can do on
+//! this machine.
 //!
-//! `cargo run --release --example randread -- FILE [SECONDS]`; the file should be larger than the device's cache.
+//! `cargo run --release --example randread -- FILE [SECONDS]`; the file should be larger than the
+//! device's cache.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::error::Error;
@@ -29,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Keeps 64 reads in flight for `length`, going on when `batch` of them have completed. Reads per second.
+/// Keeps 64 reads in flight for `length`, going on when `batch` of them have completed. Reads per
+/// second.
 fn run(ring: &mut dyn Ring, volume: &Arc<Volume>, batch: u32, length: Duration) -> Result<u64, Box<dyn Error>> {
     let pages = volume.len_bytes()? / 4096;
     let pool = Pool::new(2 << 20);

@@ -1,10 +1,11 @@
-//! What multishot receives and accepts, provided buffers, POLL_FIRST and zero-copy sends would save a server thread: its processor
-//! time for each request over loopback TCP, beside what `Uring` does (single-shot, into the connection's own buffer, SENDMSG). The
-//! figures behind decision 41.
+//! What multishot receives and accepts, provided buffers, POLL_FIRST and zero-copy sends would save
+//! a server thread: its processor time for each request over loopback TCP, beside what `Uring` does
+//! (single-shot, into the connection's own buffer, SENDMSG). The figures behind decision 41.
 //!
-//! `cargo run --release -p stratakv-device --example socket_paths -- [recv|send|idle|accept|copy]... [--rounds N]`; all without a name.
-//! Needs Linux 6.0 and two processors: the server runs on the first, its client (a ring too) on the second. Ways of doing a thing
-//! take turns; printed are medians over the rounds, and of the ratios to the first way within a round the median and the quartiles.
+//! `cargo run --release --example socket_paths -- [recv|send|idle|accept|copy]... [--rounds N]`:
+//! all without a name. Needs Linux 6.0 and two processors: the server runs on the first, its client
+//! (a ring too) on the second. Ways of doing a thing take turns; printed are medians over the
+//! rounds, and of the ratios to the first way within a round the median and the quartiles.
 //!
 //! The rings are raw and not `Ring`s: what is compared is what `Ring` could ask of the kernel.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
@@ -191,7 +192,7 @@ fn ring(entries: u32) -> io::Result<IoUring> {
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
-    // SAFETY: who pushes keeps what the entry points to until its completion, or longer than the ring.
+    // SAFETY: who pushes keeps what the entry points to until its completion, or longer.
     while unsafe { ring.submission().push(entry) }.is_err() {
         ring.submit()?;
     }
@@ -376,7 +377,7 @@ impl Connection {
         self.begun = (self.begun + bytes.len()) % REQUEST;
     }
 
-    /// A message of several pieces, as replies with a value are; the connections do not move while it is used.
+    /// A message of several pieces. The connections do not move while it is used.
     fn describe(&mut self, at: *mut u8, bytes: usize) -> *const libc::msghdr {
         let piece = |from, len| libc::iovec { iov_base: at.wrapping_add(from).cast(), iov_len: len };
         // Small replies are one piece.
@@ -391,7 +392,7 @@ impl Connection {
     }
 }
 
-// SAFETY: the pointers are into the connection itself and into pages that live longer than every thread that uses them.
+// SAFETY: the pointers are into the connection itself and into pages that outlive every thread.
 unsafe impl Send for Connection {}
 
 struct Pages {
@@ -423,7 +424,7 @@ impl Drop for Pages {
     }
 }
 
-/// A ring of buffers of which the kernel takes one when bytes have come (IORING_REGISTER_PBUF_RING).
+/// Buffers of which the kernel takes one when bytes have come (IORING_REGISTER_PBUF_RING).
 struct Provided {
     entries: Pages,
     buffers: Pages,
@@ -444,7 +445,7 @@ impl Provided {
 
     fn bytes(&self, buffer: u16, len: usize) -> &[u8] {
         let at = usize::from(buffer % self.count) * PROVIDED_BYTES;
-        // SAFETY: within the buffers, filled by the kernel, which has it back only after `give_back`.
+        // SAFETY: within the buffers; the kernel, which filled it, has it back after `give_back`.
         unsafe { std::slice::from_raw_parts(self.buffers.start.add(at), len.min(PROVIDED_BYTES)) }
     }
 

@@ -73,8 +73,9 @@ impl Block {
         self.class
     }
 
-    /// Copies `bytes` to `at`: for what is not read again soon. From 16 KiB on it goes past the processor's caches, where it knows how (x86-64): memory that is written whole is not
-    /// read first, and what lies in the caches stays there.
+    /// Copies `bytes` to `at`: for what is not read again soon. From 16 KiB on it goes past the
+    /// processor's caches, where it knows how (x86-64): memory that is written whole is not read
+    /// first, and what lies in the caches stays there.
     ///
     /// # Panics
     /// They reach beyond the block.
@@ -107,7 +108,8 @@ fn stream(place: &mut [u8], bytes: &[u8]) {
     let (mut to, mut from) = (place_rest.chunks_exact_mut(64), rest.chunks_exact(64));
     for (to, from) in (&mut to).zip(&mut from) {
         for at in [0, 16, 32, 48] {
-            // SAFETY: both chunks have 64 bytes, so 16 from `at` on are within them; `to` begins at a multiple of 64, so 16 bytes are aligned. SSE2 is part of x86-64.
+            // SAFETY: both chunks have 64 bytes, so 16 from `at` on are within them; `to` begins at
+            // a multiple of 64, so 16 bytes are aligned. SSE2 is part of x86-64.
             unsafe {
                 let lane = _mm_loadu_si128(from.as_ptr().add(at).cast::<__m128i>());
                 _mm_stream_si128(to.as_mut_ptr().add(at).cast::<__m128i>(), lane);
@@ -115,8 +117,8 @@ fn stream(place: &mut [u8], bytes: &[u8]) {
         }
     }
     to.into_remainder().copy_from_slice(from.remainder());
-    // Such stores are not ordered with others: before another thread is told of the block, they are done.
-    // SAFETY: SSE is part of x86-64.
+    // Such stores are not ordered with others: before another thread is told of the block, they are
+    // done. SAFETY: SSE is part of x86-64.
     unsafe { _mm_sfence() }
 }
 
@@ -128,7 +130,8 @@ fn stream(place: &mut [u8], bytes: &[u8]) {
 impl Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: pointer is valid for class.bytes() initialised bytes (the chunk is allocated zeroed) until the Block drops.
+        // SAFETY: pointer is valid for class.bytes() initialised bytes (the chunk is allocated
+        // zeroed) until the Block drops.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.class.bytes()) }
     }
 }
@@ -168,7 +171,8 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 pub struct Pool(Arc<Inner>);
 
 impl Pool {
-    /// A pool that holds at most `limit_bytes`, rounded down to whole chunks, at least two (one for each class).
+    /// A pool that holds at most `limit_bytes`, rounded down to whole chunks, at least two (one for
+    /// each class).
     pub fn new(limit_bytes: usize) -> Pool {
         let state = State { limit_chunks: (limit_bytes / CHUNK_BYTES).max(2), ..State::default() };
         Pool(Arc::new(Inner(Mutex::new(state), Lineage::here())))
@@ -180,7 +184,8 @@ impl Pool {
         Some(Block { pointer, class, chunk, pool: Arc::clone(&self.0) })
     }
 
-    /// Changes the limit. Above it, no new chunk is taken; [`Pool::retire_chunk`] brings an over-full pool down.
+    /// Changes the limit. Above it, no new chunk is taken; [`Pool::retire_chunk`] brings an
+    /// over-full pool down.
     pub fn set_limit_bytes(&self, limit_bytes: usize) {
         self.0.state().limit_chunks = (limit_bytes / CHUNK_BYTES).max(2);
     }
@@ -201,18 +206,21 @@ impl Pool {
         state.chunks.iter().flatten().map(|chunk| chunk.used as usize * chunk.class.bytes()).sum()
     }
 
-    /// If the pool holds more than its limit: picks the least used chunk, lends none of its blocks any more, and frees it when
-    /// the last one is back. Whoever caches blocks should drop those whose [`Block::chunk`] is the one returned. O(chunks).
+    /// If the pool holds more than its limit: picks the least used chunk, lends none of its blocks
+    /// any more, and frees it when the last one is back. Whoever caches blocks should drop those
+    /// whose [`Block::chunk`] is the one returned. O(chunks).
     pub fn retire_chunk(&self) -> Option<ChunkId> {
         self.0.state().retire_chunk().map(ChunkId)
     }
 
-    /// Where all chunks that may be held are of the other class: retires the least used of them, so that one of this class may take its place. O(chunks).
+    /// Where all chunks that may be held are of the other class: retires the least used of them, so
+    /// that one of this class may take its place. O(chunks).
     pub fn exchange_chunk(&self, class: Class) {
         self.0.state().exchange_chunk(class);
     }
 
-    /// Chunks that were retired so far: a chunk that is freed leaves its number to a later one, which may be retired as well.
+    /// Chunks that were retired so far: a chunk that is freed leaves its number to a later one,
+    /// which may be retired as well.
     pub fn retirements(&self) -> u64 {
         self.0.state().retirements
     }
@@ -264,7 +272,8 @@ struct Chunk {
     retiring: bool,
 }
 
-// SAFETY: the chunk's memory is reached only through blocks it lent (exclusive) or under the pool's mutex.
+// SAFETY: the chunk's memory is reached only through blocks it lent (exclusive) or under the pool's
+// mutex.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
@@ -284,8 +293,8 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         debug_assert_eq!(self.used, 0);
-        // SAFETY: allocated in `new` with the same layout; no block of it is out (each holds an Arc of the pool, and State frees a
-        // chunk only when `used` is 0).
+        // SAFETY: allocated in `new` with the same layout; no block of it is out (each holds an Arc
+        // of the pool, and State frees a chunk only when `used` is 0).
         unsafe { std::alloc::dealloc(self.memory.as_ptr(), Self::LAYOUT) }
     }
 }
@@ -392,7 +401,8 @@ impl State {
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held cannot leave the lists half changed in a way that lends a block twice.
+        // A panic while the lock is held cannot leave the lists half changed in a way that lends a
+        // block twice.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -420,7 +430,8 @@ mod tests {
         assert!(pool.take(Class::Page).is_some());
     }
 
-    /// The pool had as many chunks as it may, all of one class, and no block of the other one was ever to be had.
+    /// The pool had as many chunks as it may, all of one class, and no block of the other one was
+    /// ever to be had.
     #[test]
     fn a_chunk_of_one_class_makes_room_for_one_of_the_other() {
         let pool = Pool::new(2 * CHUNK_BYTES);

@@ -1,4 +1,5 @@
-//! [`Blocking`]: the ring of systems that refuse io_uring: a pool of threads for disks, epoll for sockets.
+//! [`Blocking`]: the ring of systems that refuse io_uring: a pool of threads for disks, epoll for
+//! sockets.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,7 +18,8 @@ use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, Socket, Wait,
 use crate::sync;
 use crate::volume::Volume;
 
-/// Most disk threads of one ring. KVell's queue of 64 needs no 64 threads here: the fallback is for function, not for records.
+/// Most disk threads of one ring. KVell's queue of 64 needs no 64 threads here: the fallback is for
+/// function, not for records.
 const THREADS_MAX: u32 = 16;
 
 /// A pool of threads and an epoll.
@@ -47,7 +49,8 @@ struct Shared {
     jobs: Mutex<Jobs>,
     ready: Condvar,
     done: Mutex<Vec<Completion>>,
-    /// Used by the disk threads only, so that a wait can tell their completions from a call of another thread.
+    /// Used by the disk threads only, so that a wait can tell their completions from a call of
+    /// another thread.
     finished: Waker,
 }
 
@@ -111,7 +114,8 @@ impl Blocking {
         Ok(())
     }
 
-    /// Gives the queued disk requests to the threads, and starts more of these while there are fewer than requests.
+    /// Gives the queued disk requests to the threads, and starts more of these while there are
+    /// fewer than requests.
     fn hand_over(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -177,7 +181,8 @@ impl Blocking {
                 deadline => deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
             };
             let last = left.is_some_and(|left| left.is_zero());
-            // Busy disks must not keep the sockets waiting, so these are looked at even if there is nothing to wait for.
+            // Busy disks must not keep the sockets waiting, so these are looked at even if there is
+            // nothing to wait for.
             if last && self.net_in_flight == 0 {
                 return Ok(());
             }
@@ -228,7 +233,8 @@ impl Ring for Blocking {
         self.net_in_flight += 1;
         let fd = match request {
             NetRequest::Accept { listener } => {
-                // A listener that waits all the same is asked only once epoll says that somebody is there.
+                // A listener that waits all the same is asked only once epoll says that somebody is
+                // there.
                 let _ = rustix::io::ioctl_fionbio(&listener, true);
                 let fd = listener.as_raw_fd();
                 self.pending(listener).input.push_back((tag, Input::Accept));
@@ -337,7 +343,8 @@ impl Shared {
 }
 
 impl Pending {
-    /// Receives or accepts for the requests in their order, until the socket has no more; returns how many system calls that took.
+    /// Receives or accepts for the requests in their order, until the socket has no more; returns
+    /// how many system calls that took.
     fn advance_input(&mut self, done: &mut Vec<Completion>) -> u64 {
         let mut calls = 0;
         while let Some((tag, input)) = self.input.pop_front() {
@@ -366,7 +373,8 @@ impl Pending {
         calls
     }
 
-    /// Sends in the order of the requests, as much as the socket takes; returns how many system calls that took.
+    /// Sends in the order of the requests, as much as the socket takes; returns how many system
+    /// calls that took.
     fn advance_output(&mut self, done: &mut Vec<Completion>) -> u64 {
         let mut calls = 0;
         while let Some((tag, chunks, mut sent)) = self.output.pop_front() {

@@ -1,8 +1,11 @@
-//! [`Lineage`]: whether this is still the process that made something, or a child that was forked from it.
+//! [`Lineage`]: whether this is still the process that made something, or a child that was forked
+//! from it.
 //!
-//! A child has copies of the memory, descriptors and locks of its parent, and none of its threads: what it would do with them is never seen through, or is done to
-//! the parent's files behind its back. What belongs to a process remembers its lineage, and asks it before it does anything. That costs one load: the process has a
-//! page which the kernel clears in children (`MADV_WIPEONFORK`, Linux 4.14), however they are made.
+//! A child has copies of the memory, descriptors and locks of its parent, and none of its threads:
+//! what it would do with them is never seen through, or is done to the parent's files behind its
+//! back. What belongs to a process remembers its lineage, and asks it before it does anything. That
+//! costs one load: the process has a page which the kernel clears in children (`MADV_WIPEONFORK`,
+//! Linux 4.14), however they are made.
 
 #![expect(unsafe_code, reason = "a page that the kernel clears in children, as one atomic")]
 
@@ -13,7 +16,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 const PAGE_BYTES: usize = 4096;
 
-/// The last number that was drawn here. A child goes on counting where its parent was, so the two never have one in common that matters.
+/// The last number that was drawn here. A child goes on counting where its parent was, so the two
+/// never have one in common that matters.
 static DRAWN: AtomicU64 = AtomicU64::new(0);
 
 /// A process, as what was made in it knows it.

@@ -16,7 +16,8 @@ pub struct Geometry {
     pub sector_bytes: u32,
     /// Physical block, in bytes; batches are padded to it.
     pub physical_block_bytes: u32,
-    /// Largest write that survives a power cut whole or not at all, in bytes. 0: none promised, so a torn page is possible.
+    /// Largest write that survives a power cut whole or not at all, in bytes. 0: none promised, so
+    /// a torn page is possible.
     pub atomic_write_bytes: u32,
     /// Whether a completed write may still be lost at a power cut until a flush. True when unknown.
     pub volatile_cache: bool,
@@ -33,7 +34,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// What to assume of a device that tells nothing: 4096-byte sectors, torn pages possible, a volatile cache.
+    /// What to assume of a device that tells nothing: 4096-byte sectors, torn pages possible, a
+    /// volatile cache.
     pub fn unknown() -> Geometry {
         Geometry {
             sector_bytes: 4096,
@@ -48,8 +50,8 @@ impl Geometry {
         }
     }
 
-    /// Reads the geometry of the device that holds `file`, from statx(2), fstatfs(2) and /sys. What the system does not tell stays
-    /// as in [`Geometry::unknown`].
+    /// Reads the geometry of the device that holds `file`, from statx(2), fstatfs(2) and /sys. What
+    /// the system does not tell stays as in [`Geometry::unknown`].
     pub fn probe(file: &File) -> Geometry {
         let mut geometry = Geometry::unknown();
         geometry.file_system = file_system(file);
@@ -115,7 +117,8 @@ fn read_queue(content: &dyn Fn(&str) -> Option<String>, geometry: &mut Geometry)
     geometry.volatile_cache = text("write_cache").as_deref() != Some("write through");
 }
 
-/// Of `[mq-deadline] kyber none` the one in brackets; a word that stands alone is the only one there is.
+/// Of `[mq-deadline] kyber none` the one in brackets; a word that stands alone is the only one
+/// there is.
 fn chosen_scheduler(text: &str) -> Option<&str> {
     let bracketed = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     let mut words = text.split_whitespace();
@@ -140,7 +143,8 @@ impl Statx {
     /// `None` if the kernel does not know the fields of `mask`.
     fn of(file: &File, mask: u32) -> Option<Statx> {
         let mut statx = Statx([0; 256]);
-        // SAFETY: the kernel writes at most sizeof(struct statx) = 256 bytes to the buffer; the empty path with AT_EMPTY_PATH names the open file.
+        // SAFETY: the kernel writes at most sizeof(struct statx) = 256 bytes to the buffer; the
+        // empty path with AT_EMPTY_PATH names the open file.
         let result = unsafe {
             libc::syscall(libc::SYS_statx, file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut statx)
         };
@@ -155,7 +159,8 @@ impl Statx {
     }
 }
 
-/// What statx(2) promises for this very file: the device and the file system together. 0 if nothing (or before Linux 6.11).
+/// What statx(2) promises for this very file: the device and the file system together. 0 if nothing
+/// (or before Linux 6.11).
 fn atomic_write_bytes(file: &File) -> u32 {
     const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
     /// Where `stx_atomic_write_unit_min` and `_max` lie in struct statx, in bytes.
@@ -166,8 +171,9 @@ fn atomic_write_bytes(file: &File) -> u32 {
     statx.filter(|statx| statx.word(UNIT_MIN_AT) as usize <= PAGE_BYTES).map_or(0, |statx| statx.word(UNIT_MAX_AT))
 }
 
-/// Whether O_DIRECT on this file bypasses the kernel's cache: some file systems accept the flag and buffer all the same (ext4 with data
-/// journalling, encrypted files). False where the kernel does not say (before Linux 6.1).
+/// Whether O_DIRECT on this file bypasses the kernel's cache: some file systems accept the flag and
+/// buffer all the same (ext4 with data journalling, encrypted files). False where the kernel does
+/// not say (before Linux 6.1).
 fn is_direct(file: &File) -> bool {
     const STATX_DIOALIGN: u32 = 0x2000;
     /// `stx_dio_mem_align`: 0 where direct I/O is not supported.
@@ -189,12 +195,14 @@ mod tests {
         }
     }
 
-    /// Acknowledging from the kernel's cache would lose writes at a power cut on a device that says `write through`.
+    /// Acknowledging from the kernel's cache would lose writes at a power cut on a device that says
+    /// `write through`.
     #[test]
     fn a_file_that_is_buffered_has_a_volatile_cache() {
         let file = tempfile::tempfile().unwrap();
         assert!(Geometry::probe(&file).volatile_cache || is_direct(&file));
-        // No file system takes O_DIRECT for procfs files: the kernel answers for them without an alignment.
+        // No file system takes O_DIRECT for procfs files: the kernel answers for them without an
+        // alignment.
         assert!(!is_direct(&File::open("/proc/self/status").unwrap()));
     }
 

@@ -1,9 +1,10 @@
 //! Block devices: requests in, completions out. The only crate that talks to the kernel about I/O.
 //!
-//! [`Ring`] is the seam: `uring` (io_uring), `blocking` (a thread pool and epoll, taken by itself where
-//! io_uring is refused) and `memory` (images in memory, no network, for tests) all implement it. A ring belongs to one thread; it
-//! carries disk requests and socket requests alike, and submits everything queued in one system call.
-//! [`sync::execute`] does one disk request in the calling thread, for blocking callers who make no hop.
+//! [`Ring`] is the seam: `uring` (io_uring), `blocking` (a thread pool and epoll, taken by itself
+//! where io_uring is refused) and `memory` (images in memory, no network, for tests) all implement
+//! it. A ring belongs to one thread; it carries disk requests and socket requests alike, and
+//! submits everything queued in one system call. [`sync::execute`] does one disk request in the
+//! calling thread, for blocking callers who make no hop.
 
 pub mod allocator;
 pub mod block;

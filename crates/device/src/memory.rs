@@ -1,4 +1,5 @@
-//! A disk in memory, for tests: an image, and what the requests do to it; and a ring over such images.
+//! A disk in memory, for tests: an image, and what the requests do to it; and a ring over such
+//! images.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +24,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Does `request` at once. Alignment is checked as O_DIRECT would: a misaligned request is refused with EINVAL.
+    /// Does `request` at once. Alignment is checked as O_DIRECT would: a misaligned request is
+    /// refused with EINVAL.
     pub fn execute(&mut self, request: DiskRequest) -> DiskOutcome {
         match request {
             DiskRequest::Read { offset, mut block, len } => {
@@ -86,8 +88,8 @@ impl Image {
     }
 }
 
-/// A [`Ring`] whose volumes are images in memory. Requests are done in [`Ring::submit`], in the order given. It has no network: socket
-/// requests complete with `Unsupported`.
+/// A [`Ring`] whose volumes are images in memory. Requests are done in [`Ring::submit`], in the
+/// order given. It has no network: socket requests complete with `Unsupported`.
 pub struct MemoryRing {
     images: HashMap<PathBuf, Image>,
     queued: Vec<(u64, Arc<Volume>, DiskRequest)>,
@@ -104,8 +106,8 @@ impl MemoryRing {
         Ok(MemoryRing { images: HashMap::new(), queued: Vec::new(), done: Vec::new(), waker: Waker::new()? })
     }
 
-    /// Adds `image` under `name`, replacing one of that name, and gives a volume to pass to [`Ring::disk`]. The volume is known by its
-    /// name only: on another ring its requests fail.
+    /// Adds `image` under `name`, replacing one of that name, and gives a volume to pass to
+    /// [`Ring::disk`]. The volume is known by its name only: on another ring its requests fail.
     ///
     /// # Errors
     /// The null device, which stands in for the file, cannot be opened.

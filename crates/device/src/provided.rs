@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 
-/// How many the kernel has. With more receives than this between two looks the others bring a buffer of their own.
+/// How many the kernel has. With more receives than this between two looks the others bring a
+/// buffer of their own.
 const COUNT: u16 = 256;
 /// What receives hand in beyond these is freed.
 const STOCK_MAX: usize = COUNT as usize;
@@ -77,7 +78,8 @@ impl Provided {
         entry.set_len(buffer.capacity() as u32);
         entry.set_bid(number);
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail lies in the first entry, where no other field is; the kernel only reads it.
+        // SAFETY: the tail lies in the first entry, where no other field is; the kernel only reads
+        // it.
         let tail = unsafe { &*BufRingEntry::tail(self.entries).cast::<AtomicU16>() };
         tail.store(self.tail, Ordering::Release);
     }

@@ -19,8 +19,9 @@ const MIB: u64 = 1 << 20;
 
 /// A block device, open.
 ///
-/// For writing it is claimed (O_EXCL): nobody can mount it, and no other program that asks can have it. The claim goes with this value; the
-/// lock (flock) is on the descriptor that does the I/O, so it outlives a killed process until its last request is done.
+/// For writing it is claimed (O_EXCL): nobody can mount it, and no other program that asks can have
+/// it. The claim goes with this value; the lock (flock) is on the descriptor that does the I/O, so
+/// it outlives a killed process until its last request is done.
 #[derive(Debug)]
 pub struct RawDevice {
     whole: Volume,
@@ -56,7 +57,8 @@ pub enum RawRefusal {
 }
 
 impl RawDevice {
-    /// Opens `path` for direct I/O. For writing it is claimed; for reading others may have it open for reading too.
+    /// Opens `path` for direct I/O. For writing it is claimed; for reading others may have it open
+    /// for reading too.
     ///
     /// A device held by a process that has just died is waited for, up to two seconds.
     ///
@@ -100,7 +102,8 @@ impl RawDevice {
         self.len_bytes
     }
 
-    /// `len` bytes from `start` on as a volume. It keeps the device locked until it is unlocked or dropped, like the others of the device.
+    /// `len` bytes from `start` on as a volume. It keeps the device locked until it is unlocked or
+    /// dropped, like the others of the device.
     ///
     /// # Errors
     /// The range is not on the device, or the descriptor cannot be shared.
@@ -123,7 +126,8 @@ impl RawDevice {
         read(&self.whole, offset, block()?, PAGE_BYTES as u32)
     }
 
-    /// Writes `bytes`, followed by zeros up to 4096, to the page at `offset`, through to the medium.
+    /// Writes `bytes`, followed by zeros up to 4096, to the page at `offset`, through to the
+    /// medium.
     ///
     /// # Errors
     /// The device's.
@@ -139,7 +143,8 @@ impl RawDevice {
         }
     }
 
-    /// What its first and last MiB hold, where every file system, partition table and volume manager leaves its marks: nothing if all is zero.
+    /// What its first and last MiB hold, where every file system, partition table and volume
+    /// manager leaves its marks: nothing if all is zero.
     ///
     /// # Errors
     /// The device's.
@@ -157,7 +162,8 @@ impl RawDevice {
         Ok(at.map(|at| format!("bytes that are not zero (the first one at {at})")))
     }
 
-    /// Up to a MiB from `start` on; less where the device ends. Half a sector there is left out: no I/O reaches it.
+    /// Up to a MiB from `start` on; less where the device ends. Half a sector there is left out: no
+    /// I/O reaches it.
     fn read_mib(&self, start: u64) -> Result<Vec<u8>, IoFault> {
         let sector = u64::from(self.whole.geometry.sector_bytes.max(1));
         let end = (start + MIB).min(self.len_bytes / sector * sector);
@@ -183,7 +189,8 @@ fn read(volume: &Volume, offset: u64, block: Block, len: u32) -> Result<Block, I
     }
 }
 
-/// Marks of what is met on disks: where, what, whose. For the message only: what has no mark is refused all the same.
+/// Marks of what is met on disks: where, what, whose. For the message only: what has no mark is
+/// refused all the same.
 const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (512, b"EFI PART", "a partition table (GPT)"),
     (4096, b"EFI PART", "a partition table (GPT)"),

@@ -1,5 +1,5 @@
-//! Disk requests and their outcomes. A block is handed over with a request and comes back with its outcome,
-//! so nothing can free it in between.
+//! Disk requests and their outcomes. A block is handed over with a request and comes back with its
+//! outcome, so nothing can free it in between.
 
 use crate::block::{Block, Part};
 
@@ -26,15 +26,17 @@ pub enum DiskRequest {
     },
     /// Makes every write *completed before this request was submitted* durable (fdatasync).
     Flush,
-    /// Sets space aside for a range (fallocate), and lengthens the volume to hold it: writes there find room, and need no longer volume. What is there stays, the rest
-    /// reads as zeros. On devices, and file systems that cannot do it, it succeeds and promises nothing.
+    /// Sets space aside for a range (fallocate), and lengthens the volume to hold it: writes there
+    /// find room, and need no longer volume. What is there stays, the rest reads as zeros. On
+    /// devices, and file systems that cannot do it, it succeeds and promises nothing.
     Allocate {
         /// Where, in bytes.
         offset: u64,
         /// How much, in bytes.
         len: u64,
     },
-    /// Returns a range to the file system or device (punch hole); reads give zeros or old data afterwards.
+    /// Returns a range to the file system or device (punch hole); reads give zeros or old data
+    /// afterwards.
     Discard {
         /// Where, in bytes.
         offset: u64,
@@ -46,7 +48,8 @@ pub enum DiskRequest {
 /// How a disk request ended.
 #[derive(Debug)]
 pub enum DiskOutcome {
-    /// A read; the block is given back, filled if `Ok`. Reading past the end of the volume is a fault (`Short`).
+    /// A read; the block is given back, filled if `Ok`. Reading past the end of the volume is a
+    /// fault (`Short`).
     Read(Block, Result<(), IoFault>),
     /// A write: all of it, or a fault.
     Write(Result<(), IoFault>),
@@ -81,7 +84,8 @@ impl IoFault {
         }
     }
 
-    /// How setting space aside ended: what a file system or a device cannot do is not needed either.
+    /// How setting space aside ended: what a file system or a device cannot do is not needed
+    /// either.
     pub(crate) fn of_allocation(result: Result<(), IoFault>) -> Result<(), IoFault> {
         match result {
             Err(IoFault::Os(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => Ok(()),

@@ -25,12 +25,12 @@ pub enum NetRequest {
     Recv {
         /// The connection.
         socket: Socket,
-        /// Comes back in the outcome; for an empty one of 2 to 4 KiB maybe another, which was somebody else's while this
-        /// connection waited.
+        /// Comes back in the outcome; for an empty one of 2 to 4 KiB maybe another, which was
+        /// somebody else's while this connection waited.
         buffer: Vec<u8>,
     },
-    /// Sends the chunks back to back; completes when all is sent or the connection failed. One at a time for a connection: the bytes
-    /// of two in flight may mix.
+    /// Sends the chunks back to back; completes when all is sent or the connection failed. One at a
+    /// time for a connection: the bytes of two in flight may mix.
     Send {
         /// The connection.
         socket: Socket,
@@ -90,8 +90,9 @@ pub enum Completion {
 pub enum Wait {
     /// Not at all.
     None,
-    /// For `completions` of them, or until `timeout` has passed (`None`: for ever), or until the [`Waker`] is used. May end
-    /// early with fewer completions, even none. With a timeout of up to 1 ms, io_uring sees the waker at its end at the latest.
+    /// For `completions` of them, or until `timeout` has passed (`None`: for ever), or until the
+    /// [`Waker`] is used. May end early with fewer completions, even none. With a timeout of up to
+    /// 1 ms, io_uring sees the waker at its end at the latest.
     For {
         /// At least 1.
         completions: u32,
@@ -102,11 +103,13 @@ pub enum Wait {
 
 /// Disk and socket requests of one thread.
 ///
-/// Requests are queued by [`disk`](Ring::disk) and [`net`](Ring::net) without a system call, handed to the kernel by one
-/// [`submit`](Ring::submit), and come back through [`reap`](Ring::reap) in any order. Partial writes, interrupted
-/// and short transfers are continued inside; a completion is final. Dropping a ring waits for its disk requests and cancels its socket
-/// requests; the sockets stay open. A ring may be sent to another thread until its first submit; later io_uring refuses to submit
-/// from, or be reaped by, any other thread (its buffers in flight are then leaked, never freed too early).
+/// Requests are queued by [`disk`](Ring::disk) and [`net`](Ring::net) without a system call, handed
+/// to the kernel by one [`submit`](Ring::submit), and come back through [`reap`](Ring::reap) in any
+/// order. Partial writes, interrupted and short transfers are continued inside; a completion is
+/// final. Dropping a ring waits for its disk requests and cancels its socket requests; the sockets
+/// stay open. A ring may be sent to another thread until its first submit; later io_uring refuses
+/// to submit from, or be reaped by, any other thread (its buffers in flight are then leaked, never
+/// freed too early).
 pub trait Ring {
     /// Queues a disk request. O_DIRECT alignment is the caller's duty.
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest);
@@ -114,11 +117,12 @@ pub trait Ring {
     /// Queues a socket request.
     fn net(&mut self, tag: u64, request: NetRequest);
 
-    /// Ends the requests in flight on this socket: they complete with an error. The socket closes when its last handle drops.
+    /// Ends the requests in flight on this socket: they complete with an error. The socket closes
+    /// when its last handle drops.
     fn shutdown(&mut self, socket: &Socket);
 
-    /// Ends the requests in flight on this socket with an error, and leaves the socket as it is: other processes may use it. (A ring whose sockets nobody else
-    /// has may shut it down.)
+    /// Ends the requests in flight on this socket with an error, and leaves the socket as it is:
+    /// other processes may use it. (A ring whose sockets nobody else has may shut it down.)
     fn cancel(&mut self, socket: &Socket) {
         self.shutdown(socket);
     }
@@ -126,7 +130,8 @@ pub trait Ring {
     /// Hands everything queued to the kernel and waits as told, in one system call where possible.
     ///
     /// # Errors
-    /// The ring itself failed; requests in flight are in doubt and the ring must not be used further.
+    /// The ring itself failed; requests in flight are in doubt and the ring must not be used
+    /// further.
     fn submit(&mut self, wait: Wait) -> io::Result<()>;
 
     /// Moves finished requests to the end of `completions`.
@@ -141,7 +146,8 @@ pub trait Ring {
     /// `io_uring`, `blocking` or `memory`.
     fn name(&self) -> &'static str;
 
-    /// System calls made by this thread for the ring so far; 0 where none are made, or none are counted.
+    /// System calls made by this thread for the ring so far; 0 where none are made, or none are
+    /// counted.
     fn system_calls(&self) -> u64 {
         0
     }
@@ -166,10 +172,12 @@ impl Waker {
         Ok(Waker(Arc::new(WakerState { asleep: false.into(), event })))
     }
 
-    /// Wakes the ring's thread if it sleeps. What was published before this call is seen by it after the wait.
+    /// Wakes the ring's thread if it sleeps. What was published before this call is seen by it
+    /// after the wait.
     pub fn wake(&self) {
         use std::sync::atomic::{Ordering, fence};
-        // Pairs with the SeqCst fence the ring makes between setting `asleep` and its last look at its queues.
+        // Pairs with the SeqCst fence the ring makes between setting `asleep` and its last look at
+        // its queues.
         fence(Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::AcqRel) {
             // EAGAIN means the counter is full, that is: the ring is being woken already.
@@ -177,8 +185,9 @@ impl Waker {
         }
     }
 
-    /// Announces that the ring's thread is about to wait. The thread must look at its queues once more after this and
-    /// before [`Ring::submit`]; [`Ring::submit`] takes the announcement back when it returns.
+    /// Announces that the ring's thread is about to wait. The thread must look at its queues once
+    /// more after this and before [`Ring::submit`]; [`Ring::submit`] takes the announcement back
+    /// when it returns.
     pub fn announce_sleep(&self) {
         use std::sync::atomic::{Ordering, fence};
         self.0.asleep.store(true, Ordering::Release);
@@ -214,7 +223,8 @@ pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send
     match crate::uring::Uring::new(entries) {
         Ok(ring) => return Ok(Box::new(ring)),
         Err(error) if kind == RingKind::IoUring => return Err(error),
-        // Nobody refuses io_uring: threads and files would be short as well, and nothing is to be allowed.
+        // Nobody refuses io_uring: threads and files would be short as well, and nothing is to be
+        // allowed.
         Err(error) if is_short_of_descriptors(&error) => {
             return Err(io::Error::new(
                 error.kind(),

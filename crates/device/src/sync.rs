@@ -63,8 +63,8 @@ fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<(), IoFault
     Ok(())
 }
 
-/// Whether a short read may go on at `offset`. One that stopped within a sector met the end of a file cut there; direct I/O would
-/// answer EINVAL from that offset.
+/// Whether a short read may go on at `offset`. One that stopped within a sector met the end of a
+/// file cut there; direct I/O would answer EINVAL from that offset.
 pub(crate) fn goes_on_at(offset: u64) -> bool {
     offset.is_multiple_of(512)
 }
@@ -85,8 +85,9 @@ fn write(volume: &Volume, offset: u64, parts: &[Part], durable: bool) -> Result<
     Ok(())
 }
 
-/// Flags of pwritev2(2): write-through where asked, and untorn for a single page where the device and the file system promise it
-/// (RWF_ATOMIC; without the flag the promise does not bind the kernel).
+/// Flags of pwritev2(2): write-through where asked, and untorn for a single page where the device
+/// and the file system promise it (RWF_ATOMIC; without the flag the promise does not bind the
+/// kernel).
 pub(crate) fn write_flags(volume: &Volume, total: usize, durable: bool) -> i32 {
     const RWF_ATOMIC: i32 = 0x40;
     let durable = if durable { libc::RWF_DSYNC } else { 0 };
@@ -112,9 +113,11 @@ fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
     slices
 }
 
-/// How long a device's lock is waited for: requests in flight of a process that was just killed hold it.
+/// How long a device's lock is waited for: requests in flight of a process that was just killed
+/// hold it.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// The same of a volume's file. Who opens it has the lock of its directory already, so hardly anybody else can have it open; and a disk that others load takes seconds over a flush.
+/// The same of a volume's file. Who opens it has the lock of its directory already, so hardly
+/// anybody else can have it open; and a disk that others load takes seconds over a flush.
 const FILE_LOCK_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
@@ -127,7 +130,8 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
         options.open(path)
     };
     let (file, direct) = match wait_while_busy(|| open(libc::O_DIRECT | exclusive)) {
-        // A file system without direct I/O; a file just created by the failed try is opened, not created again.
+        // A file system without direct I/O; a file just created by the failed try is opened, not
+        // created again.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (open_buffered(path, mode)?, false),
         other => (other?, true),
     };
@@ -142,7 +146,8 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
     Ok(Volume { file, path: path.to_path_buf(), geometry, direct, share: None })
 }
 
-/// Tries `open` again while a device is claimed by a process that may just have died, as [`lock`] does for files.
+/// Tries `open` again while a device is claimed by a process that may just have died, as [`lock`]
+/// does for files.
 pub(crate) fn wait_while_busy(mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {

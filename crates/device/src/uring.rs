@@ -23,7 +23,8 @@ use crate::volume::Volume;
 
 /// An io_uring that belongs to one thread: the one that first submits.
 ///
-/// Set up with DEFER_TASKRUN, so completions are processed when this thread asks for them and never interrupt it.
+/// Set up with DEFER_TASKRUN, so completions are processed when this thread asks for them and never
+/// interrupt it.
 pub struct Uring {
     ring: IoUring,
     /// Dropped after the ring, which knows its memory.
@@ -126,17 +127,19 @@ enum Kind {
     },
 }
 
-// SAFETY: the raw pointers in `iovecs` and `message` point into buffers the same Work owns; it may move between threads with them.
+// SAFETY: the raw pointers in `iovecs` and `message` point into buffers the same Work owns; it may
+// move between threads with them.
 unsafe impl Send for Work {}
 
-/// Longest timeout for which several completions are awaited in one go: the waker counts as just one of them, so a wait for more
-/// sees it only when its time is over.
+/// Longest timeout for which several completions are awaited in one go: the waker counts as just
+/// one of them, so a wait for more sees it only when its time is over.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 
 /// A request with more buffers gives their list back when it ends.
 const IOVECS_KEPT: usize = 64;
 
-/// IORING_RECVSEND_POLL_FIRST, which io-uring keeps to itself: who waits for its peer need not try first.
+/// IORING_RECVSEND_POLL_FIRST, which io-uring keeps to itself: who waits for its peer need not try
+/// first.
 const POLL_FIRST: u16 = 1;
 
 /// User data of the waker's read and of cancellations.
@@ -147,7 +150,8 @@ impl Uring {
     /// A ring with room for `entries` submissions in one system call.
     ///
     /// # Errors
-    /// As io_uring_setup(2): EPERM and ENOSYS where io_uring is refused; `Unsupported` before Linux 5.11 (no timeout of a wait).
+    /// As io_uring_setup(2): EPERM and ENOSYS where io_uring is refused; `Unsupported` before Linux
+    /// 5.11 (no timeout of a wait).
     pub fn new(entries: u32) -> io::Result<Uring> {
         let entries = entries.clamp(8, 4096).next_power_of_two();
         let modern = IoUring::builder()
@@ -212,8 +216,9 @@ impl Uring {
     }
 
     fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: every pointer in the entry is into the boxed Work in its slot (or the boxed waker word), which stays where it is until the
-        // completion with its user data has been reaped; Drop waits for all of them.
+        // SAFETY: every pointer in the entry is into the boxed Work in its slot (or the boxed waker
+        // word), which stays where it is until the completion with its user data has been reaped;
+        // Drop waits for all of them.
         if !self.backlog.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.backlog.push_back(entry);
         }
@@ -277,7 +282,8 @@ impl Uring {
         }
     }
 
-    /// Whether the kernel has something for us that only a call brings: deferred task work, or completions that found the queue full.
+    /// Whether the kernel has something for us that only a call brings: deferred task work, or
+    /// completions that found the queue full.
     fn kernel_has_news(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
@@ -431,8 +437,8 @@ impl Drop for Uring {
             // What is in flight is the parent's, and so is the kernel's end of the ring.
             return;
         }
-        // The kernel holds pointers into the work in flight: what waits for sockets is cancelled (others may still use them), disk requests
-        // end by themselves, then all is reaped.
+        // The kernel holds pointers into the work in flight: what waits for sockets is cancelled
+        // (others may still use them), disk requests end by themselves, then all is reaped.
         self.closing = true;
         let sockets: Vec<Socket> = self.slots.iter().filter_map(|slot| slot.work.kind.socket()).collect();
         sockets.iter().for_each(|socket| self.cancel(socket));
@@ -579,7 +585,8 @@ impl Work {
         })
     }
 
-    /// Puts the buffer that the kernel took where a receive's own would be, and gives the result to go on with.
+    /// Puts the buffer that the kernel took where a receive's own would be, and gives the result to
+    /// go on with.
     fn settle(&mut self, entry: &cqueue::Entry, provided: &mut Buffers) -> i32 {
         let (Kind::RecvProvided { socket, len }, Buffers::Ready(provided)) = (&self.kind, provided) else {
             return entry.result();
@@ -623,8 +630,8 @@ impl Work {
         self.done < total
     }
 
-    /// Whether EAGAIN means "issue it again": always for a disk; for a socket once, after setting it to blocking (on a non-blocking one
-    /// some kernels answer EAGAIN instead of waiting).
+    /// Whether EAGAIN means "issue it again": always for a disk; for a socket once, after setting
+    /// it to blocking (on a non-blocking one some kernels answer EAGAIN instead of waiting).
     fn may_try_again(&mut self) -> bool {
         let Some(socket) = self.kind.socket() else { return true };
         !std::mem::replace(&mut self.unblocked, true) && rustix::io::ioctl_fionbio(&socket, false).is_ok()
@@ -660,7 +667,8 @@ impl Work {
             }))),
             Kind::Recv { mut buffer, .. } => {
                 if let Ok(received) = system {
-                    // SAFETY: the kernel filled `received` bytes of the spare capacity it was given.
+                    // SAFETY: the kernel filled `received` bytes of the spare capacity it was
+                    // given.
                     unsafe { buffer.set_len(buffer.len() + received) };
                 }
                 net(NetOutcome::Recv(buffer, system))

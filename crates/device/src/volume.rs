@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::geometry::Geometry;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
-/// An open volume: the file (or the device and a range of it, see [`RawDevice`](crate::RawDevice)), its path for messages, its geometry.
+/// An open volume: the file (or the device and a range of it, see [`RawDevice`](crate::RawDevice)),
+/// its path for messages, its geometry.
 ///
-/// The advisory lock (flock) is taken on the very descriptor used for I/O: after a `kill -9` the kernel keeps it until the
-/// last request in flight is done, so a new process cannot race with writes of the dead one.
+/// The advisory lock (flock) is taken on the very descriptor used for I/O: after a `kill -9` the
+/// kernel keeps it until the last request in flight is done, so a new process cannot race with
+/// writes of the dead one.
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) file: File,
@@ -45,12 +47,14 @@ pub struct OpenMode {
 }
 
 impl Volume {
-    /// Opens (or creates) and locks `path`. Uses O_DIRECT where the file system takes it; else buffered I/O, and says so by [`Volume::is_direct`].
+    /// Opens (or creates) and locks `path`. Uses O_DIRECT where the file system takes it; else
+    /// buffered I/O, and says so by [`Volume::is_direct`].
     ///
     /// A lock held by a process that has just died is waited for, up to two seconds.
     ///
     /// # Errors
-    /// As open(2); `WouldBlock` if another process has the volume open, or it is a device that is mounted.
+    /// As open(2); `WouldBlock` if another process has the volume open, or it is a device that is
+    /// mounted.
     pub fn open(path: &Path, mode: OpenMode) -> io::Result<Volume> {
         crate::sync::open_volume(path, mode)
     }
@@ -70,8 +74,8 @@ impl Volume {
         self.direct
     }
 
-    /// Gives the lock back before the last handle is dropped: for an orderly close while others still hold the volume. A device is unlocked
-    /// with the last of its volumes.
+    /// Gives the lock back before the last handle is dropped: for an orderly close while others
+    /// still hold the volume. A device is unlocked with the last of its volumes.
     pub fn unlock(&self) {
         let is_last = |share: &Share| {
             !share.let_go.swap(true, Ordering::AcqRel) && share.held.fetch_sub(1, Ordering::AcqRel) == 1
@@ -94,7 +98,8 @@ impl Volume {
         }
     }
 
-    /// Whether its file has no name any more: it ends with the last process that has it open. What cannot be examined counts as there.
+    /// Whether its file has no name any more: it ends with the last process that has it open. What
+    /// cannot be examined counts as there.
     pub fn is_removed(&self) -> bool {
         self.file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 0)
     }
@@ -111,7 +116,8 @@ impl Volume {
         self.file.set_len(len_bytes)
     }
 
-    /// A request with its offset on the device; or how it ends if it leaves the volume's range: what lies beyond is another shard's.
+    /// A request with its offset on the device; or how it ends if it leaves the volume's range:
+    /// what lies beyond is another shard's.
     pub(crate) fn place(&self, request: DiskRequest) -> Result<DiskRequest, DiskOutcome> {
         let Some(Share { range, .. }) = &self.share else { return Ok(request) };
         let place = |offset: u64, len: u64| {
@@ -229,7 +235,8 @@ mod tests {
         assert_eq!(volume.len_bytes().unwrap(), 8192, "cut, and never lengthened");
     }
 
-    /// A shard that broke may still have writes in flight: the others must not unlock the device under it.
+    /// A shard that broke may still have writes in flight: the others must not unlock the device
+    /// under it.
     #[test]
     fn a_device_is_unlocked_by_the_last_of_its_volumes() {
         let directory = tempfile::tempdir().unwrap();

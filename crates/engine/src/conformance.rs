@@ -1,9 +1,12 @@
-//! The conformance suite: one set of cases, run on Operation → Reply by every engine, by capability.
+//! The conformance suite: one set of cases, run on Operation → Reply by every engine, by
+//! capability.
 //!
-//! A case gets a fresh [`Subject`] and panics where the contract is broken. [`conformance_cases!`](crate::conformance_cases)
-//! names all of them, so that each can be a test of its own; [`run`] runs them all. [`ShardSubject`] makes a subject of any
-//! [`Shard`](crate::Shard) over a disk in memory; [`Oracle`] is the contract as a map, the measure of the random case.
-//! The suite itself is tested: the oracle passes, and oracles with one deliberate defect each do not.
+//! A case gets a fresh [`Subject`] and panics where the contract is broken.
+//! [`conformance_cases!`](crate::conformance_cases) names all of them, so that each can be a test
+//! of its own; [`run`] runs them all. [`ShardSubject`] makes a subject of any
+//! [`Shard`](crate::Shard) over a disk in memory; [`Oracle`] is the contract as a map, the measure
+//! of the random case. The suite itself is tested: the oracle passes, and oracles with one
+//! deliberate defect each do not.
 
 mod ask;
 pub mod concurrent;
@@ -43,8 +46,8 @@ pub trait Subject {
         operations.into_iter().map(|operation| self.execute(operation)).collect()
     }
 
-    /// The same, while those who asked for some leave after the first turn: their gets and pages may be
-    /// answered with [`Error::Cancelled`](crate::Error::Cancelled).
+    /// The same, while those who asked for some leave after the first turn: their gets and pages
+    /// may be answered with [`Error::Cancelled`](crate::Error::Cancelled).
     fn execute_leaving(&mut self, operations: Vec<Operation>, leaves: &dyn Fn(usize) -> bool) -> Vec<Reply> {
         let _ = leaves;
         self.execute_all(operations)

@@ -49,7 +49,8 @@ pub struct Effects {
     pub events: Vec<ShardEvent>,
     /// Somebody listens to [`ShardEvent::Evicted`]: the driver says so before a turn.
     pub tells_evictions: bool,
-    /// The shard's cap on memory has become this, in bytes: the driver says so before a turn, and an engine that evicts follows. `None`: it is as it was opened.
+    /// The shard's cap on memory has become this, in bytes: the driver says so before a turn, and
+    /// an engine that evicts follows. `None`: it is as it was opened.
     pub memory_bytes: Option<u64>,
     /// Earliest instant at which the shard wants a turn even if nothing happens.
     pub wake_at: Option<Mono>,
@@ -108,7 +109,8 @@ impl Effects {
         self.requests.push((io, DiskRequest::Write { offset, parts, durable }));
     }
 
-    /// No operation in progress waits for this request: a caller need not see it through, another thread may.
+    /// No operation in progress waits for this request: a caller need not see it through, another
+    /// thread may.
     pub fn background(&mut self, io: Io) {
         self.background.push(io);
     }

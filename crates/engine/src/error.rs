@@ -23,7 +23,8 @@ pub enum Unmet {
     },
     /// Increment or decrement of a value that does not begin with a decimal number of 64 bits.
     NotANumber,
-    /// Something lies between the first and the last key of a load, or there is hardly room for it: its records can be put.
+    /// Something lies between the first and the last key of a load, or there is hardly room for it:
+    /// its records can be put.
     Occupied,
 }
 
@@ -154,7 +155,8 @@ pub enum Error {
         /// Its number.
         collection: u32,
     },
-    /// The store belongs to the process from which this one was forked. Nothing was done, here or there.
+    /// The store belongs to the process from which this one was forked. Nothing was done, here or
+    /// there.
     #[error(
         "the store was opened by the process that this one was forked from, and stays its own: nothing was done. Open it in this process once the parent has closed it, or run another program (exec)"
     )]

@@ -25,15 +25,17 @@ pub enum ShardEvent {
     Room,
     /// Damaged bytes were met, for the first time at this place.
     Damaged(Corruption),
-    /// Opening could use no checkpoint of the index that is there, and read everything: it took longer, and found the same.
+    /// Opening could use no checkpoint of the index that is there, and read everything: it took
+    /// longer, and found the same.
     ReadInFull {
         /// Why.
         why: &'static str,
     },
-    /// A cache dropped a record for want of room. Told only while [`Effects::tells_evictions`](crate::Effects::tells_evictions) says that somebody listens.
+    /// A cache dropped a record for want of room. Told only while
+    /// [`Effects::tells_evictions`](crate::Effects::tells_evictions) says that somebody listens.
     Evicted(Evicted),
-    /// The shard takes no more writes until the store is opened again, as [`Shard::failure`](crate::Shard::failure)
-    /// says. Drivers tell it once, engines do not.
+    /// The shard takes no more writes until the store is opened again, as
+    /// [`Shard::failure`](crate::Shard::failure) says. Drivers tell it once, engines do not.
     Failed {
         /// Why.
         error: Error,

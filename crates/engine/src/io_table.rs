@@ -2,7 +2,8 @@
 
 use crate::effects::Io;
 
-/// Hands out [`Io`] names and remembers what each request is for. O(1) each; as many slots as were ever in flight at once.
+/// Hands out [`Io`] names and remembers what each request is for. O(1) each; as many slots as were
+/// ever in flight at once.
 #[derive(Debug)]
 pub struct IoTable<T> {
     slots: Vec<(u32, Option<T>)>,

@@ -1,12 +1,14 @@
 //! The contract between engines and what drives them.
 //!
-//! An engine is a state machine without I/O, clock, threads or randomness of its own ([`Shard`]). It is told operations,
-//! completions and the time; it answers through [`Effects`]. So the same bytes of code run under the real ring, in a
-//! blocking caller's own thread, in the server and in the simulator.
+//! An engine is a state machine without I/O, clock, threads or randomness of its own ([`Shard`]).
+//! It is told operations, completions and the time; it answers through [`Effects`]. So the same
+//! bytes of code run under the real ring, in a blocking caller's own thread, in the server and in
+//! the simulator.
 //!
 //! Rules an engine keeps:
 //! * each accepted [`Token`] gets exactly one terminal [`Reply`];
-//! * a write is acknowledged only when it is durable at the asked [`Level`](stratakv_base::Level), and is visible to reads only then, in sequence order;
+//! * a write is acknowledged only when it is durable at the asked [`Level`](stratakv_base::Level),
+//!   and is visible to reads only then, in sequence order;
 //! * a block handed to [`Effects`] is not touched until its [`Outcome`] gives it back;
 //! * long work is done in bounded steps in [`Shard::turn_end`].
 #![forbid(unsafe_code)]

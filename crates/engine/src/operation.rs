@@ -23,9 +23,11 @@ pub enum RecordPart {
         /// How many.
         len: u64,
     },
-    /// As `Range`, for who takes a long value slice by slice. Without a hold it begins: the engine may answer with all of the value, if it had to read all of it,
-    /// or with a [`Reply::Part`], which has less than was asked for, and a hold. With its number more of that record is asked for, of the engine that gave it: it is the same record, whatever was
-    /// written since. [`Reply::Record`] of `None`: it cannot be had any more.
+    /// As `Range`, for who takes a long value slice by slice. Without a hold it begins: the engine
+    /// may answer with all of the value, if it had to read all of it, or with a [`Reply::Part`],
+    /// which has less than was asked for, and a hold. With its number more of that record is asked
+    /// for, of the engine that gave it: it is the same record, whatever was written since.
+    /// [`Reply::Record`] of `None`: it cannot be had any more.
     Sliced {
         /// [`Hold::id`]; 0 to begin.
         hold: u64,
@@ -36,7 +38,8 @@ pub enum RecordPart {
     },
 }
 
-/// Keeps a long record where it is while it is taken slice by slice. Whoever takes it drops this at the end.
+/// Keeps a long record where it is while it is taken slice by slice. Whoever takes it drops this at
+/// the end.
 #[derive(Clone, Debug)]
 pub struct Hold(Arc<u64>);
 
@@ -72,7 +75,8 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// What of the condition does not hold for a key that exists or not, with this version if it was needed; `None`: it holds.
+    /// What of the condition does not hold for a key that exists or not, with this version if it
+    /// was needed; `None`: it holds.
     pub fn unmet(self, exists: bool, version: Option<u64>) -> Option<Unmet> {
         match (self, exists) {
             (Expect::Any, _) | (Expect::Absent, false) | (Expect::Present, true) => None,
@@ -109,10 +113,11 @@ pub enum ChangeKind {
         /// When it expires.
         expiry: Expiry,
     },
-    /// Removes the key. Deleting an absent key with [`Expect::Any`] is answered `Done { existed: false }`.
+    /// Removes the key. Deleting an absent key with [`Expect::Any`] is answered
+    /// `Done { existed: false }`.
     Delete,
-    /// Changes nothing: only the condition counts. It holds at the instant at which the write's other changes are made; of checks alone, all hold at one
-    /// instant. Costs no write of its own.
+    /// Changes nothing: only the condition counts. It holds at the instant at which the write's
+    /// other changes are made; of checks alone, all hold at one instant. Costs no write of its own.
     Check,
 }
 
@@ -123,9 +128,11 @@ pub enum Update {
     Append(Bytes),
     /// Value = bytes + value.
     Prepend(Bytes),
-    /// Value begins with a decimal number of 64 bits; adds, wrapping. [`Unmet::NotANumber`] otherwise.
+    /// Value begins with a decimal number of 64 bits; adds, wrapping. [`Unmet::NotANumber`]
+    /// otherwise.
     Increment(u64),
-    /// Subtracts, stopping at 0. memcached's rule: the length never shrinks, the number is padded with spaces.
+    /// Subtracts, stopping at 0. memcached's rule: the length never shrinks, the number is padded
+    /// with spaces.
     Decrement(u64),
     /// Sets the expiry; replies the record.
     Touch(Expiry),
@@ -150,7 +157,8 @@ impl LoadRecord {
         (self.key.encoded().len() + self.value.len()) as u64
     }
 
-    /// What is wrong with the order of these: the first two keys of which the second one does not come after the first.
+    /// What is wrong with the order of these: the first two keys of which the second one does not
+    /// come after the first.
     ///
     /// # Errors
     /// [`Error::Unsorted`].
@@ -234,18 +242,22 @@ pub enum Operation {
         /// When to acknowledge.
         level: Level,
     },
-    /// Puts, deletes, compare-and-swap and batches: one path. Several changes are atomic; no key occurs twice.
+    /// Puts, deletes, compare-and-swap and batches: one path. Several changes are atomic; no key
+    /// occurs twice.
     Write {
         /// At least one.
         changes: Vec<Change>,
         /// When to acknowledge.
         level: Level,
     },
-    /// Puts records that are not there yet where they would lie in the end, all or none, also over a crash: by engines that can do that for less than what as many puts cost
-    /// ([`Capability::Load`](crate::Capability::Load)). Replied as `Done` with the version that all of them have. Writes between its first and its last key that come later wait for it; readers see
-    /// nothing of it, then all. [`Unmet::Occupied`]: nothing was changed, and puts are the way.
+    /// Puts records that are not there yet where they would lie in the end, all or none, also over
+    /// a crash: by engines that can do that for less than what as many puts cost
+    /// ([`Capability::Load`](crate::Capability::Load)). Replied as `Done` with the version that all
+    /// of them have. Writes between its first and its last key that come later wait for it; readers
+    /// see nothing of it, then all. [`Unmet::Occupied`]: nothing was changed, and puts are the way.
     Load {
-        /// In ascending order of keys, none twice; at least one, and of several at most 64 MiB of keys and values.
+        /// In ascending order of keys, none twice; at least one, and of several at most 64 MiB of
+        /// keys and values.
         records: Arc<[LoadRecord]>,
         /// When to acknowledge.
         level: Level,
@@ -255,7 +267,8 @@ pub enum Operation {
     /// What is known of a shard's records, without their values, by an engine that has no order to
     /// scan them in. One that has may answer [`Capability::List`](crate::Capability::List).
     List(ListRequest),
-    /// Deletes every key in a range that exists once the writes handed over before it are done; replied as `Number(deleted)`. Later writes stay.
+    /// Deletes every key in a range that exists once the writes handed over before it are done;
+    /// replied as `Number(deleted)`. Later writes stay.
     DeleteRange {
         /// Lower and upper bound.
         range: Box<(Bound<Key>, Bound<Key>)>,
@@ -264,11 +277,12 @@ pub enum Operation {
     },
     /// Opens or closes a snapshot.
     Snapshot(SnapshotOp),
-    /// A backup of the whole store: begun at shard 0, then fetched from each shard, piece by piece. It is a cut: all writes of a shard up to one version, batches
-    /// whole.
+    /// A backup of the whole store: begun at shard 0, then fetched from each shard, piece by piece.
+    /// It is a cut: all writes of a shard up to one version, batches whole.
     Backup {
-        /// 0 begins one, replied as `Number(cursor)`: the cuts are made. With that cursor, every shard gives its next piece, a `Page` of records in no
-        /// order; `next` tells whether there are more.
+        /// 0 begins one, replied as `Number(cursor)`: the cuts are made. With that cursor, every
+        /// shard gives its next piece, a `Page` of records in no order; `next` tells whether there
+        /// are more.
         cursor: u64,
         /// Whose piece; 0 to begin.
         shard: u32,
@@ -322,7 +336,8 @@ pub struct Item {
 pub enum Reply {
     /// A write is durable at its level.
     Done {
-        /// Version of the (last) change that is no check; 0 if there is none, or if it deleted nothing.
+        /// Version of the (last) change that is no check; 0 if there is none, or if it deleted
+        /// nothing.
         version: u64,
         /// Whether its key existed before; false if there is none.
         existed: bool,
@@ -359,7 +374,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Of a delete: one of a key that was not there, or had expired, changed nothing, so it has no version.
+    /// Of a delete: one of a key that was not there, or had expired, changed nothing, so it has no
+    /// version.
     pub fn deleted(version: u64, existed: bool) -> Reply {
         Reply::Done { version: if existed { version } else { 0 }, existed }
     }

@@ -6,7 +6,8 @@ use crate::effects::{Effects, Io, Outcome};
 use crate::error::Error;
 use crate::operation::Operation;
 
-/// Names an operation in progress. Made by the driver; the engine gives it back with exactly one terminal reply.
+/// Names an operation in progress. Made by the driver; the engine gives it back with exactly one
+/// terminal reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     /// Slot in the driver's table.
@@ -30,12 +31,13 @@ pub struct Capabilities {
     pub durable: bool,
     /// May drop records to make room.
     pub evicting: bool,
-    /// A put without a condition does not look whether its key is there, which would cost a read: it is answered as if it were not.
+    /// A put without a condition does not look whether its key is there, which would cost a read:
+    /// it is answered as if it were not.
     pub blind: bool,
 }
 
-/// A message between shards of one store (batches across shards, snapshot cuts). Opaque to the driver: what it is, only engines of its
-/// kind know. It never leaves the process.
+/// A message between shards of one store (batches across shards, snapshot cuts). Opaque to the
+/// driver: what it is, only engines of its kind know. It never leaves the process.
 pub struct Message(pub Box<dyn Any + Send>);
 
 impl std::fmt::Debug for Message {
@@ -67,31 +69,34 @@ pub trait Shard: Send {
     /// Takes a message from another shard of the store.
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects);
 
-    /// Another shard of the store is broken: it answers no message any more. Told once, and again for each message that is
-    /// sent to it later: whatever waits for its answer ends here, so this may be called at any time, any number of times.
+    /// Another shard of the store is broken: it answers no message any more. Told once, and again
+    /// for each message that is sent to it later: whatever waits for its answer ends here, so this
+    /// may be called at any time, any number of times.
     fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
         // No results: names of arguments that this default does not use.
         let _ = (shard, effects);
     }
 
-    /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions and operations.
+    /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions
+    /// and operations.
     fn turn_end(&mut self, effects: &mut Effects);
 
-    /// The callers of these operations have left. Gets and pages that are not done yet are given up:
-    /// what has not been handed to the device for them is not read any more, and they are answered
-    /// with [`Error::Cancelled`], now or once what is in flight has come
-    /// back. Writes are carried out. Costs one pass over what waits, however many have left.
+    /// The callers of these operations have left. Gets and pages that are not done yet are given
+    /// up: what has not been handed to the device for them is not read any more, and they are
+    /// answered with [`Error::Cancelled`], now or once what is in flight has come back. Writes are
+    /// carried out. Costs one pass over what waits, however many have left.
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects);
 
-    /// Begins an orderly end: finish what was accepted, make it durable, mark the volume clean. Call turns until
-    /// [`Shard::is_closed`]. New operations are given back.
+    /// Begins an orderly end: finish what was accepted, make it durable, mark the volume clean.
+    /// Call turns until [`Shard::is_closed`]. New operations are given back.
     fn close(&mut self, effects: &mut Effects);
 
     /// Whether [`Shard::close`] has been carried out.
     fn is_closed(&self) -> bool;
 
-    /// Why the shard takes no more writes until the store is opened again: its medium failed under a write, a flush or
-    /// the end of the shard. Once there is a failure it stays, over [`Shard::close`] too.
+    /// Why the shard takes no more writes until the store is opened again: its medium failed under
+    /// a write, a flush or the end of the shard. Once there is a failure it stays, over
+    /// [`Shard::close`] too.
     fn failure(&self) -> Option<Error> {
         None
     }
@@ -123,7 +128,8 @@ pub trait Opener: Send {
     /// How far it is.
     fn progress(&self) -> Progress;
 
-    /// Whether [`Opener::finish`] can be called: nothing is in flight and nothing more will be asked.
+    /// Whether [`Opener::finish`] can be called: nothing is in flight and nothing more will be
+    /// asked.
     fn is_finished(&self) -> bool;
 
     /// The shard, or why the volume cannot be opened.

@@ -1,4 +1,5 @@
-//! What a shard keeps of a batch that several shards carry out: its share, as a record. Drawn in docs/batches.md.
+//! What a shard keeps of a batch that several shards carry out: its share, as a record. Drawn in
+//! docs/batches.md.
 
 use bytes::Bytes;
 use stratakv_base::codec::{Reader, Truncated};
@@ -33,7 +34,8 @@ pub enum Kept {
     Share {
         /// The shards that have one.
         participants: Vec<u32>,
-        /// Of all its changes, in engine `slab`; in `matrix`, where each change has its own, the batch's number.
+        /// Of all its changes, in engine `slab`; in `matrix`, where each change has its own, the
+        /// batch's number.
         version: u64,
         /// All of one shard.
         changes: Vec<Change>,
@@ -52,7 +54,8 @@ pub enum Verdict {
     InDoubt(Vec<u32>),
     /// Carried out everywhere: these drop their marks.
     Over(Vec<u32>),
-    /// Every participant has its share or a mark: committed, and the holders of shares carry them out.
+    /// Every participant has its share or a mark: committed, and the holders of shares carry them
+    /// out.
     Committed {
         /// Of shares.
         holders: Vec<u32>,
@@ -63,7 +66,8 @@ pub enum Verdict {
     Aborted(Vec<u32>),
 }
 
-/// Decides on a batch: `found` has each shard that holds something of it, the participants it names (none where it does not decode) and whether it is a share; `lost` could not be read.
+/// Decides on a batch: `found` has each shard that holds something of it, the participants it names
+/// (none where it does not decode) and whether it is a share; `lost` could not be read.
 /// docs/batches.md argues it.
 pub fn decide(found: &[(u32, &[u32], bool)], lost: &[u32]) -> Verdict {
     let present: Vec<u32> = found.iter().map(|(shard, ..)| *shard).collect();
@@ -167,8 +171,8 @@ fn read(reader: &mut Reader<'_>) -> Result<Option<Kept>, Truncated> {
     Ok(is_a_batch(&changes).then_some(Kept::Share { participants, version, changes }))
 }
 
-/// Whether a shard may have logged these changes: none at all would never be held, a key that occurs twice would wait for itself, one of the
-/// engine's own is another batch's.
+/// Whether a shard may have logged these changes: none at all would never be held, a key that
+/// occurs twice would wait for itself, one of the engine's own is another batch's.
 fn is_a_batch(changes: &[Change]) -> bool {
     let mut keys: Vec<&Key> = changes.iter().map(|change| &change.key).collect();
     keys.sort_unstable();
@@ -252,7 +256,8 @@ mod tests {
         assert!(decode(&[&bytes[..], b"x"].concat()).is_none());
     }
 
-    /// Found by the fuzzer of shares: such a batch waited for itself, and the shard behind it for ever.
+    /// Found by the fuzzer of shares: such a batch waited for itself, and the shard behind it for
+    /// ever.
     #[test]
     fn a_share_that_changes_a_key_twice_is_none() {
         let Kept::Share { participants, version, mut changes } = share() else { panic!("it is a share") };
@@ -260,7 +265,8 @@ mod tests {
         assert!(decode(&encode(&Kept::Share { participants, version, changes })).is_none());
     }
 
-    /// Found by the fuzzer of shares: a share without keys was never held, and the shard waited for it for ever.
+    /// Found by the fuzzer of shares: a share without keys was never held, and the shard waited for
+    /// it for ever.
     #[test]
     fn a_share_that_changes_nothing_is_none() {
         assert!(decode(&encode(&Kept::Share { participants: vec![0], version: 9, changes: Vec::new() })).is_none());

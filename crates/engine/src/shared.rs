@@ -6,8 +6,9 @@ use crate::error::Error;
 use crate::operation::{Operation, Reply};
 use crate::shard::{Capabilities, Statistic};
 
-/// An engine whose medium is memory: any number of threads call it in place, and nothing is handed to a ring. Operations, replies and their meaning
-/// are those of [`Shard`](crate::Shard); a store over it has one shard.
+/// An engine whose medium is memory: any number of threads call it in place, and nothing is handed
+/// to a ring. Operations, replies and their meaning are those of [`Shard`](crate::Shard); a store
+/// over it has one shard.
 pub trait Shared: Send + Sync {
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;
@@ -17,27 +18,32 @@ pub trait Shared: Send + Sync {
         self.execute_begun(operation, None, now)
     }
 
-    /// As [`Shared::execute`], of an operation that was begun earlier, when [`Shared::last_version`] was `begun_at`: a range delete leaves what was
-    /// written since. To others it makes no difference.
+    /// As [`Shared::execute`], of an operation that was begun earlier, when
+    /// [`Shared::last_version`] was `begun_at`: a range delete leaves what was written since. To
+    /// others it makes no difference.
     fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply;
 
-    /// No write that is done has a higher version, and every write that begins after this call gets one. Does not wait.
+    /// No write that is done has a higher version, and every write that begins after this call gets
+    /// one. Does not wait.
     fn last_version(&self) -> u64;
 
-    /// Whether making a write durable puts its caller to sleep (`msync`): then whoever serves many clients with one thread calls [`Shared::execute`] for what
-    /// may write from another. Reads never wait for the medium.
+    /// Whether making a write durable puts its caller to sleep (`msync`): then whoever serves many
+    /// clients with one thread calls [`Shared::execute`] for what may write from another. Reads
+    /// never wait for the medium.
     fn writes_wait(&self) -> bool;
 
-    /// Where its medium lies on several nodes of the machine (NUMA), the numbers of the processors near each: threads that work for it stay there best. Else none.
+    /// Where its medium lies on several nodes of the machine (NUMA), the numbers of the processors
+    /// near each: threads that work for it stay there best. Else none.
     fn processors(&self) -> Vec<Vec<usize>> {
         Vec::new()
     }
 
-    /// A bounded step of what nobody waits for: reclaiming what expired, merging, scrubbing. Whether there is more to do at once.
+    /// A bounded step of what nobody waits for: reclaiming what expired, merging, scrubbing.
+    /// Whether there is more to do at once.
     fn maintain(&self, now: Now) -> bool;
 
-    /// Why it takes no more writes until the store is opened again: its medium failed. Once there is a failure it stays,
-    /// over [`Shared::close`] too.
+    /// Why it takes no more writes until the store is opened again: its medium failed. Once there
+    /// is a failure it stays, over [`Shared::close`] too.
     fn failure(&self) -> Option<Error> {
         None
     }
@@ -45,6 +51,7 @@ pub trait Shared: Send + Sync {
     /// Appends counters and gauges.
     fn statistics(&self, out: &mut Vec<Statistic>);
 
-    /// An orderly end: what was acknowledged at a lower level is made durable. Operations after it are answered [`Error::Closed`].
+    /// An orderly end: what was acknowledged at a lower level is made durable. Operations after it
+    /// are answered [`Error::Closed`].
     fn close(&self);
 }

@@ -25,7 +25,8 @@ pub enum Refusal {
     TooLarge(Error),
 }
 
-/// What an update of a key that is not there is answered: a touch finds no record, every other one has a condition that does not hold.
+/// What an update of a key that is not there is answered: a touch finds no record, every other one
+/// has a condition that does not hold.
 pub fn absent(update: &Update) -> Reply {
     match update {
         Update::Touch(_) => Reply::Record(None),
@@ -55,7 +56,8 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<Outcome, Refus
     }
 }
 
-/// memcached's rule: the value begins with a decimal number; a shorter result is padded to the old length.
+/// memcached's rule: the value begins with a decimal number; a shorter result is padded to the old
+/// length.
 fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
     let new = change(decimal::unsigned(old).ok_or(Refusal::NotANumber)?);
     Ok(Outcome { value: decimal::padded(new, old.len()).into(), expiry, number: Some(new) })

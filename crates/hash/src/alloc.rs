@@ -1,17 +1,25 @@
 //! Space: extents of blocks in spans of segments.
 //!
-//! A span is one segment, or several for a record that is longer. Each belongs to an arena, and an arena to the threads of a stripe: threads rarely meet at its lock. An arena
-//! keeps its free extents by length, and takes the next span when none is long enough. A freed extent goes back to the arena of its span. Neighbours are
-//! merged a span at a time, when an arena looks for room and has much that is too short; a span that is free as a whole goes back to the pool. An arena without room takes over the emptiest span of
-//! one that has much, before it takes one from the pool: who frees is not always who writes next.
+//! A span is one segment, or several for a record that is longer. Each belongs to an arena, and an
+//! arena to the threads of a stripe: threads rarely meet at its lock. An arena keeps its free
+//! extents by length, and takes the next span when none is long enough. A freed extent goes back to
+//! the arena of its span. Neighbours are merged a span at a time, when an arena looks for room and
+//! has much that is too short; a span that is free as a whole goes back to the pool. An arena
+//! without room takes over the emptiest span of one that has much, before it takes one from the
+//! pool: who frees is not always who writes next.
 //!
-//! Where the region lies on several nodes of the machine, each has a pool and arenas of its own. A thread's *home* is an arena of the node that it is on: it takes from the others when its node has no more. A span never leaves the arenas of its node.
+//! Where the region lies on several nodes of the machine, each has a pool and arenas of its own. A
+//! thread's *home* is an arena of the node that it is on: it takes from the others when its node
+//! has no more. A span never leaves the arenas of its node.
 //!
-//! What a call does under a lock is bounded: it pops a list, merges or takes over a span or two. Only spans that have something to merge are looked at, so what looking everywhere costs
-//! was paid for by as many calls that freed something. Where the memory fails while a span is arranged, DRAM and medium may differ: the span is lost, which means that nothing is allocated
-//! from it any more until the store is opened again; records in it stay.
+//! What a call does under a lock is bounded: it pops a list, merges or takes over a span or two.
+//! Only spans that have something to merge are looked at, so what looking everywhere costs was paid
+//! for by as many calls that freed something. Where the memory fails while a span is arranged, DRAM
+//! and medium may differ: the span is lost, which means that nothing is allocated from it any more
+//! until the store is opened again; records in it stay.
 //!
-//! After the allocator of KVDK (segments, free lists by length, merging), with arenas instead of registered threads.
+//! After the allocator of KVDK (segments, free lists by length, merging), with arenas instead of
+//! registered threads.
 
 mod arena;
 mod clearing;
@@ -83,7 +91,8 @@ pub(crate) struct NodeUsage {
     pub(crate) remote: u64,
 }
 
-/// What threads with one home have got. On a cache line of its own, and its neighbour that is fetched with it.
+/// What threads with one home have got. On a cache line of its own, and its neighbour that is
+/// fetched with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Got {
@@ -125,12 +134,14 @@ pub(crate) struct Allocator {
     held: AtomicU64,
     /// Counts what is freed.
     freed: AtomicU64,
-    /// For how many blocks there was no room the last time, merging all; and moving what was in the way.
+    /// For how many blocks there was no room the last time, merging all; and moving what was in the
+    /// way.
     none_by_merging: Hopeless,
     none_by_moving: Hopeless,
 }
 
-/// What was counted as freed when there was no room the last time, and from bit 0 to 23 for how many blocks: for as many or more there is none until something is freed.
+/// What was counted as freed when there was no room the last time, and from bit 0 to 23 for how
+/// many blocks: for as many or more there is none until something is freed.
 #[derive(Debug, Default)]
 struct Hopeless(AtomicU64);
 
@@ -154,7 +165,8 @@ type Limbo = VecDeque<(u64, Extent)>;
 /// Whose each segment is. Changed under the lock of the arena that has it.
 #[derive(Debug)]
 struct Owners {
-    /// By segment: the first segment of its span plus one, and from bit 32 on its arena; 0: nobody's.
+    /// By segment: the first segment of its span plus one, and from bit 32 on its arena; 0:
+    /// nobody's.
     words: Box<[AtomicU64]>,
     ground: Ground,
 }
@@ -192,8 +204,9 @@ pub(crate) fn of_one_place(error: PmemError) -> Result<(), PmemError> {
 }
 
 impl Allocator {
-    /// For a region whose segments are all in the pools; opening takes spans out of them. No span goes from one part into another, for between them are numbers without a segment.
-    /// So many arenas in all, one at least for each node.
+    /// For a region whose segments are all in the pools; opening takes spans out of them. No span
+    /// goes from one part into another, for between them are numbers without a segment. So many
+    /// arenas in all, one at least for each node.
     pub(crate) fn new(ground: Ground, arenas: usize) -> Allocator {
         let mut pools: Vec<Pool> = (0..ground.nodes).map(|_| Pool::default()).collect();
         for (segments, node) in ground.parts() {
@@ -282,8 +295,10 @@ impl Allocator {
         self.owners.set(first, segments, Some(number));
     }
 
-    /// Free space of at least so many blocks, and maybe more: what is too much is given back by [`Allocator::free_rest`] once a record ends before it. `None`: there is none.
-    /// Ends with [`Allocator::let_go`] when nothing of it is left to give back. `in_hand`: how many the caller has that have not ended.
+    /// Free space of at least so many blocks, and maybe more: what is too much is given back by
+    /// [`Allocator::free_rest`] once a record ends before it. `None`: there is none. Ends with
+    /// [`Allocator::let_go`] when nothing of it is left to give back. `in_hand`: how many the
+    /// caller has that have not ended.
     pub(crate) fn allocate<P: Pmem>(
         &self,
         region: &Region<P>,
@@ -394,7 +409,8 @@ impl Allocator {
         Ok(found)
     }
 
-    /// Takes over the emptiest span of an arena of the same node with much that is free, and room from it.
+    /// Takes over the emptiest span of an arena of the same node with much that is free, and room
+    /// from it.
     fn take_over<P: Pmem>(&self, region: &Region<P>, own: usize, blocks: u32) -> Result<Option<Extent>, PmemError> {
         let mut taken_over = 0;
         for step in 1..self.arenas_of_node {
@@ -441,7 +457,8 @@ impl Allocator {
         self.freed.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives back what lies behind a record: the next ones of this home are cut from it, if it is on their node.
+    /// Gives back what lies behind a record: the next ones of this home are cut from it, if it is
+    /// on their node.
     pub(crate) fn free_rest(&self, home: usize, extent: Extent) {
         let number = self.arena_on(self.owners.ground.node_at(extent.place), home);
         let mut arena = lock(&self.arenas[number]);
@@ -467,8 +484,9 @@ impl Allocator {
         let many = limbo.len().is_multiple_of(RETIRED);
         drop(limbo);
         if many {
-            // Reclaiming begins an epoch too: with two, and no reader in the way, all that was retired is free at once and written again while the cache has it.
-            // Without this one it is no faster (2.55 against 2.60 M updates/s), and twice as much waits.
+            // Reclaiming begins an epoch too: with two, and no reader in the way, all that was
+            // retired is free at once and written again while the cache has it. Without this one it
+            // is no faster (2.55 against 2.60 M updates/s), and twice as much waits.
             epochs.advance();
             self.reclaim(epochs, home);
         }
@@ -489,13 +507,15 @@ impl Allocator {
         }
     }
 
-    /// Whoever waits with so many extents in hand gives nothing back before it has looked: nobody waits for those meanwhile, nor does it itself.
+    /// Whoever waits with so many extents in hand gives nothing back before it has looked: nobody
+    /// waits for those meanwhile, nor does it itself.
     pub(crate) fn stand_back(&self, in_hand: u64) -> StandingBack<'_> {
         self.held.fetch_sub(in_hand, Ordering::AcqRel);
         StandingBack { held: &self.held, in_hand }
     }
 
-    /// Waits for who may still look at what was retired, and frees it; and if asked to for what puts have in hand.
+    /// Waits for who may still look at what was retired, and frees it; and if asked to for what
+    /// puts have in hand.
     pub(crate) fn settle(&self, epochs: &Epochs, puts_too: bool) {
         // Readers stay for as long as a copy takes, or until they get a processor again.
         let free_at = epochs.now() + 2;
@@ -588,7 +608,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// The medium may say something else of this span than its arena does: nothing is allocated from it any more, nor given back to it.
+    /// The medium may say something else of this span than its arena does: nothing is allocated
+    /// from it any more, nor given back to it.
     fn lose_span(&self, arena: &mut Arena, first: u32) {
         if let Some(span) = arena.remove(first, &self.owners) {
             self.owners.set(first, span.segments, None);

@@ -1,6 +1,8 @@
-//! Batches: changes that are there together or not at all, for readers and after any cut. Drawn and argued for in docs/format-hash.md.
+//! Batches: changes that are there together or not at all, for readers and after any cut. Drawn and
+//! argued for in docs/format-hash.md.
 //!
-//! KVDK writes a log of each batch, undoes unfinished ones at opening, and shows its changes one by one.
+//! KVDK writes a log of each batch, undoes unfinished ones at opening, and shows its changes one by
+//! one.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -17,9 +19,11 @@ use crate::write::{Draft, Laid, TABLE_FULL, behind, judge};
 
 /// Most bytes of keys and values.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
-/// Members of more blocks are laid by themselves: what is freed between small ones that stay is too short for the next, longer value.
+/// Members of more blocks are laid by themselves: what is freed between small ones that stay is too
+/// short for the next, longer value.
 const SMALL_BLOCKS: u64 = 8;
-/// As long as there are few: until the batch is there, each extent holds back what lies behind it, a segment at worst.
+/// As long as there are few: until the batch is there, each extent holds back what lies behind it,
+/// a segment at worst.
 const ALONE_MAX: usize = 8;
 
 /// Commit words that no batch has; `None`: the memory failed, and there will be no more.
@@ -34,7 +38,8 @@ impl Commits {
         Commits { free: Mutex::new(Some((0..COMMITS).rev().collect())), freed: Condvar::new() }
     }
 
-    /// One of them; waits for it while as many batches are written as there are words. `None`: the memory failed.
+    /// One of them; waits for it while as many batches are written as there are words. `None`: the
+    /// memory failed.
     fn take(&self) -> Option<u64> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -59,7 +64,8 @@ impl Commits {
     }
 }
 
-/// What was laid of a batch: the record or removal of each change, and the extents they are cut from with the blocks they take of each.
+/// What was laid of a batch: the record or removal of each change, and the extents they are cut
+/// from with the blocks they take of each.
 #[derive(Default)]
 struct Drafted {
     members: Vec<Laid>,
@@ -70,7 +76,8 @@ struct Drafted {
 struct Target<'a> {
     slot: Slot<'a>,
     current: Option<Current<'a>>,
-    /// The entry to be changed: that of the current record, or for a new key a reserved one. `None`: a delete of nothing.
+    /// The entry to be changed: that of the current record, or for a new key a reserved one.
+    /// `None`: a delete of nothing.
     found: Option<Found<'a>>,
     removes: bool,
     /// Its current record is kept for a snapshot.
@@ -104,8 +111,9 @@ fn check(changes: &[Change]) -> Result<(), Error> {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// Makes all changes or none, durably, as one step for readers and after any cut. Five fences, however many changes. The outcome is that of the last change; versions are
-    /// the same for all. A batch needs room also for its deletes.
+    /// Makes all changes or none, durably, as one step for readers and after any cut. Five fences,
+    /// however many changes. The outcome is that of the last change; versions are the same for all.
+    /// A batch needs room also for its deletes.
     ///
     /// # Errors
     /// As [`Hash::put`]; no changes, a key twice, more than 64 MiB of keys and values.
@@ -144,7 +152,8 @@ impl<P: Pmem> Hash<P> {
         written
     }
 
-    /// Lays all members, small ones behind one another: each ends where a free extent begins, so whatever of their headers becomes durable can be walked.
+    /// Lays all members, small ones behind one another: each ends where a free extent begins, so
+    /// whatever of their headers becomes durable can be walked.
     fn lay_members(&self, changes: &[&Change], drafted: &mut Drafted) -> Result<(), Error> {
         let drafts: Vec<Draft<'_>> = changes.iter().map(|change| draft(change)).collect();
         let mut laid: Vec<(usize, Laid)> = Vec::with_capacity(drafts.len());
@@ -276,7 +285,8 @@ impl<P: Pmem> Hash<P> {
         self.show(&targets, changes, members);
         drop(writing);
         self.carry_out(number, &targets, members).map_err(|error| self.fail(&error))?;
-        // What is checked stays locked until the changes are there, and no slot is when a snapshot may end.
+        // What is checked stays locked until the changes are there, and no slot is when a snapshot
+        // may end.
         drop(checked);
         self.give_back(targets, members);
         changes.iter().for_each(|change| self.orders.settle(change.key.encoded()));

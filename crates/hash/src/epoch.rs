@@ -1,11 +1,14 @@
 //! Epochs: when a freed extent can be written again.
 //!
-//! A reader enters before it looks at the table and leaves when it has copied what it found. Whatever it can have found was reachable when it entered, so what became
-//! unreachable in epoch *e* is free for reuse once nobody is left who entered in *e* or before. Readers count themselves in one of some counters for the parity of the epoch:
-//! no registration, any number of threads. The epoch goes from *e* to *e + 1* when nobody of *e − 1* is left: so of two
-//! parities one is being left and one entered, and what was freed in *e* is free at *e + 2*.
+//! A reader enters before it looks at the table and leaves when it has copied what it found.
+//! Whatever it can have found was reachable when it entered, so what became unreachable in epoch
+//! *e* is free for reuse once nobody is left who entered in *e* or before. Readers count themselves
+//! in one of some counters for the parity of the epoch: no registration, any number of threads. The
+//! epoch goes from *e* to *e + 1* when nobody of *e − 1* is left: so of two parities one is being
+//! left and one entered, and what was freed in *e* is free at *e + 2*.
 //!
-//! Source: the striped two-phase counters of userspace RCU (Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012, section 4).
+//! Source: the striped two-phase counters of userspace RCU (Desnoyers et al., "User-Level
+//! Implementations of Read-Copy Update", IEEE TPDS 2012, section 4).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +20,8 @@ use crate::sync::{AtomicU64, IS_TRIED, fence_for_loom, yield_now};
 /// Counters of each parity: threads rarely share one.
 const STRIPES: usize = if IS_TRIED { 2 } else { 64 };
 
-/// The readers of one stripe, by parity of their epoch. On a cache line of its own, and its neighbour that is fetched with it.
+/// The readers of one stripe, by parity of their epoch. On a cache line of its own, and its
+/// neighbour that is fetched with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe([AtomicU64; 2]);
@@ -78,11 +82,15 @@ impl Epochs {
         }
     }
 
-    /// The epoch now, in which something became unreachable by a store of the calling thread: it is free at this plus 2.
+    /// The epoch now, in which something became unreachable by a store of the calling thread: it is
+    /// free at this plus 2.
     ///
-    /// A load would not do: it may be carried out before others see the store. Then the epoch goes on, a reader enters the next one, still finds what was
-    /// unlinked, and the epoch that was returned is too early by one. The epoch is only ever changed by exchanges, and this is one: what begins the next epoch reads what this
-    /// wrote, or what was exchanged for it, so whoever enters a later epoch has seen the store. A fence here alone would need another one in `enter`. On x86-64 this is a fence and a load, 1 % of an update.
+    /// A load would not do: it may be carried out before others see the store. Then the epoch goes
+    /// on, a reader enters the next one, still finds what was unlinked, and the epoch that was
+    /// returned is too early by one. The epoch is only ever changed by exchanges, and this is one:
+    /// what begins the next epoch reads what this wrote, or what was exchanged for it, so whoever
+    /// enters a later epoch has seen the store. A fence here alone would need another one in
+    /// `enter`. On x86-64 this is a fence and a load, 1 % of an update.
     pub(crate) fn of_unlinked(&self) -> u64 {
         if canary!("hash_order_unlinked_by_a_load") {
             return self.now();

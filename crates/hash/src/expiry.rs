@@ -1,7 +1,10 @@
 //! What expires when: the space of expired records comes back without a look at all the others.
 //!
-//! A record with an expiry is put down when it is written, under the second by whose end it has expired: many share one, so an entry is 8 bytes. What is put down is not taken back when the record is replaced: when its second has come it is looked at, and it counts only if the
-//! table still points to it. Where most of a part is void it is made anew, so it takes memory for twice the records that will expire, and no more.
+//! A record with an expiry is put down when it is written, under the second by whose end it has
+//! expired: many share one, so an entry is 8 bytes. What is put down is not taken back when the
+//! record is replaced: when its second has come it is looked at, and it counts only if the table
+//! still points to it. Where most of a part is void it is made anew, so it takes memory for twice
+//! the records that will expire, and no more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +97,8 @@ impl Expiries {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// Puts down when a key's record expires, and forgets the one it had. With the key's slot locked, and no entry announced: whoever has a stripe may wait for that.
+    /// Puts down when a key's record expires, and forgets the one it had. With the key's slot
+    /// locked, and no entry announced: whoever has a stripe may wait for that.
     pub(crate) fn note_expiry(&self, key: &[u8], before: u64, comes: Option<(u64, u64)>) {
         let comes = comes.filter(|(expiry, _)| *expiry != 0).map(|(expiry, place)| (Expiry(expiry).seconds(), place));
         if before == 0 && comes.is_none() {
@@ -103,7 +107,8 @@ impl<P: Pmem> Hash<P> {
         self.expiries.change(self.hash_of(key), comes, before != 0);
     }
 
-    /// Makes a part anew of what is not void, if most of it is. O(its length), after as many changes.
+    /// Makes a part anew of what is not void, if most of it is. O(its length), after as many
+    /// changes.
     fn drop_void(&self, stripe: u64) {
         let _inside = self.epochs.enter();
         let mut queue = self.expiries.stripe(stripe);
@@ -125,7 +130,8 @@ impl<P: Pmem> Hash<P> {
         }
     }
 
-    /// The key of the record at `place`, if it expires in this second and the table points to it. By somebody inside an epoch.
+    /// The key of the record at `place`, if it expires in this second and the table points to it.
+    /// By somebody inside an epoch.
     fn expiring_at(&self, place: u64, second: u64) -> Result<Option<Box<[u8]>>, Error> {
         let offset = self.region.offset(place);
         // It may be anything by now, also the middle of a value.
@@ -150,7 +156,8 @@ impl<P: Pmem> Hash<P> {
                 let inside = self.epochs.enter();
                 let found = self.expiring_at(*place, *second);
                 drop(inside);
-                // What is damaged or cannot be freed is met again by whoever asks for it, and the others are not its fault.
+                // What is damaged or cannot be freed is met again by whoever asks for it, and the
+                // others are not its fault.
                 if let Ok(Some(key)) = found {
                     let _ = self.reclaim(&key, *place, wall);
                 }

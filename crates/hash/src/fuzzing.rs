@@ -1,4 +1,5 @@
-//! What holds for any bytes in a region: run by the fuzzer (docs/fuzzing.md), and over its corpus by a test.
+//! What holds for any bytes in a region: run by the fuzzer (docs/fuzzing.md), and over its corpus
+//! by a test.
 
 use std::ops::Bound;
 
@@ -98,9 +99,11 @@ fn image(hash: &Hash<Mapping>) -> Vec<u8> {
     image
 }
 
-/// A store that was used, then damaged, forged and taken back in part: it is refused, or opened, read and written.
+/// A store that was used, then damaged, forged and taken back in part: it is refused, or opened,
+/// read and written.
 ///
-/// Nothing panics or goes on for ever, and no key answers anything it never had. One bit that turns is never silent. What is written after that is there for good.
+/// Nothing panics or goes on for ever, and no key answers anything it never had. One bit that turns
+/// is never silent. What is written after that is there for good.
 ///
 /// # Panics
 /// A property does not hold.

@@ -87,7 +87,8 @@ pub struct Report {
     pub retired_bytes: u64,
     /// Bytes of segments that are not in use.
     pub unused_bytes: u64,
-    /// Bytes that nothing is written to until the store is opened again, because they are damaged or the memory failed there. Records there are read and deleted as others are.
+    /// Bytes that nothing is written to until the store is opened again, because they are damaged
+    /// or the memory failed there. Records there are read and deleted as others are.
     pub lost_bytes: u64,
     /// Bytes of DRAM in which it is kept what is free.
     pub space_bytes: u64,
@@ -97,7 +98,8 @@ pub struct Report {
     pub reclaimed: u64,
     /// Bytes of DRAM of what says which records expire when.
     pub expiry_bytes: u64,
-    /// Bytes of records that were checked in the background since then, and how often all of them were.
+    /// Bytes of records that were checked in the background since then, and how often all of them
+    /// were.
     pub scrubbed_bytes: u64,
     /// See there.
     pub scrub_rounds: u64,
@@ -166,7 +168,8 @@ impl<P: Pmem> Hash<P> {
         xxhash_rust::xxh3::xxh3_64_with_seed(key, self.hash_seed)
     }
 
-    /// The record of a key, if there is one that has not expired at `wall`. Takes no lock: two dependent cache misses, and a copy of the value.
+    /// The record of a key, if there is one that has not expired at `wall`. Takes no lock: two
+    /// dependent cache misses, and a copy of the value.
     ///
     /// # Errors
     /// The record is damaged, or the memory under it cannot be read.
@@ -190,7 +193,8 @@ impl<P: Pmem> Hash<P> {
         Ok(found.filter(|record| !record.expiry.is_past(wall)))
     }
 
-    /// Before gets of keys that lie anywhere: their cache misses, of buckets and then of records, overlap.
+    /// Before gets of keys that lie anywhere: their cache misses, of buckets and then of records,
+    /// overlap.
     pub(crate) fn prefetch<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         let hashes: SmallVec<[u64; 64]> = keys.map(|key| self.hash_of(key)).collect();
         hashes.iter().for_each(|hash| self.table.prefetch(*hash));

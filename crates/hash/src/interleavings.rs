@@ -1,5 +1,7 @@
-//! The table, the epochs and the orders under loom: all interleavings of two or three threads with at most so many preemptions (`LOOM_MAX_PREEMPTIONS`, else 3), and every value that the
-//! memory model lets a load give, not only those that this processor does. `cargo xtask interleave` runs them.
+//! The table, the epochs and the orders under loom: all interleavings of two or three threads with
+//! at most so many preemptions (`LOOM_MAX_PREEMPTIONS`, else 3), and every value that the memory
+//! model lets a load give, not only those that this processor does. `cargo xtask interleave` runs
+//! them.
 
 #![expect(unsafe_code, reason = "loom's cells are shared between its threads")]
 
@@ -17,7 +19,8 @@ use crate::epoch::Epochs;
 use crate::order::Orders;
 use crate::table::Table;
 
-/// What may be accessed by one thread that writes, or by some that read. Loom says when it is not so.
+/// What may be accessed by one thread that writes, or by some that read. Loom says when it is not
+/// so.
 struct Memory(UnsafeCell<()>);
 
 // SAFETY: nothing lies there: accesses are told to loom, which keeps its books itself.
@@ -50,7 +53,8 @@ fn try_up_to(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-/// A writer unlinks an extent and writes it again when its epoch says so; a reader that found it is reading; somebody else begins epochs.
+/// A writer unlinks an extent and writes it again when its epoch says so; a reader that found it is
+/// reading; somebody else begins epochs.
 ///
 /// `advances`: how many epochs the writer begins before.
 fn an_extent_is_written_again(advances: usize) {

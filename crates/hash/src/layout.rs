@@ -9,7 +9,8 @@ use stratakv_pmem::LINE_BYTES;
 /// Bytes of a superblock, of the roots; the segment words are rounded up to it.
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const LEASE_AT: u64 = 2 * PAGE;
-/// Words of batches that are committed and not carried out to their end, a line each, behind that of the lease.
+/// Words of batches that are committed and not carried out to their end, a line each, behind that
+/// of the lease.
 pub(crate) const COMMITS: u64 = PAGE / LINE_BYTES - 1;
 pub(crate) const WORDS_AT: u64 = 3 * PAGE;
 /// Bytes of a record before its flags and key.
@@ -52,7 +53,8 @@ pub(crate) struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) bytes: u64,
-    /// Drawn when it was made: what a growth has left that was cut is not taken for it. 0: the first one.
+    /// Drawn when it was made: what a growth has left that was cut is not taken for it. 0: the
+    /// first one.
     pub(crate) id: u64,
 }
 

@@ -1,9 +1,12 @@
-//! StrataKV's engine for persistent memory, after KVDK: records in a region, a hash table over them in DRAM.
+//! StrataKV's engine for persistent memory, after KVDK: records in a region, a hash table over them
+//! in DRAM.
 //!
-//! Any thread calls a [`struct@Hash`] in place. Gets take no lock; writes lock the slot of their key, a cache line of the table. What lies in the region, in which order it is stored and why
-//! no power cut can hurt it: docs/format-hash.md.
+//! Any thread calls a [`struct@Hash`] in place. Gets take no lock; writes lock the slot of their
+//! key, a cache line of the table. What lies in the region, in which order it is stored and why no
+//! power cut can hurt it: docs/format-hash.md.
 //!
-//! Source: Intel and Kuaishou, KVDK (github.com/pmem/kvdk); where this differs, the module says why.
+//! Source: Intel and Kuaishou, KVDK (github.com/pmem/kvdk); where this differs, the module says
+//! why.
 
 mod alloc;
 mod batch;

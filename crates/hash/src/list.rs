@@ -103,7 +103,8 @@ mod tests {
         Key::new(CollectionId(0), format!("key {number}").as_bytes()).unwrap()
     }
 
-    /// Shares whose bits grow between pages were met twice, or not at all, by cursors that count them.
+    /// Shares whose bits grow between pages were met twice, or not at all, by cursors that count
+    /// them.
     #[test]
     fn keys_that_stay_are_listed_once_while_the_table_grows() {
         let pmem = Mapping::anonymous(16 << 20, MapOptions::default()).unwrap();

@@ -1,15 +1,20 @@
 //! Room for a record that is longer than what is free anywhere: records in its way are moved.
 //!
-//! Merging makes long extents of short ones only where nothing stays between them. Where much is free but in pieces, part of a span is cleared: each record of it is copied to a free extent
-//! elsewhere that is just long enough. A moved record is the same one, with its version: whoever asks about versions, snapshots among them, sees no change. Many are moved together, under
-//! the locks of their slots, with three fences, so that this is quick where a fence is slow:
+//! Merging makes long extents of short ones only where nothing stays between them. Where much is
+//! free but in pieces, part of a span is cleared: each record of it is copied to a free extent
+//! elsewhere that is just long enough. A moved record is the same one, with its version: whoever
+//! asks about versions, snapshots among them, sees no change. Many are moved together, under the
+//! locks of their slots, with three fences, so that this is quick where a fence is slow:
 //!
 //! 1. The copies are laid as the bodies of puts are. Fence.
-//! 2. With all slots locked, those that were replaced meanwhile left out: the headers of the copies are stored. Fence. Of each record there are two now, equal in everything; opening takes
+//! 2. With all slots locked, those that were replaced meanwhile left out: the headers of the copies
+//!    are stored. Fence. Of each record there are two now, equal in everything; opening takes
 //!    either and frees the other.
-//! 3. The entries point to the copies. The old first words become free. Fence. The slots are unlocked.
+//! 3. The entries point to the copies. The old first words become free. Fence. The slots are
+//!    unlocked.
 //!
-//! What a write pays is bounded: it walks up to 64 spans, and clears up to eight parts of as much as it wants and half a segment more. KVDK does not move records.
+//! What a write pays is bounded: it walks up to 64 spans, and clears up to eight parts of as much
+//! as it wants and half a segment more. KVDK does not move records.
 
 use stratakv_base::{Expiry, canary};
 use stratakv_engine::Error;
@@ -26,7 +31,8 @@ use crate::write::{Draft, Laid, behind};
 const CLEARINGS_MAX: usize = 8;
 /// Spans that are looked at for that: in some lie records that fit nowhere else.
 const LOOKS_MAX: u64 = 64;
-/// Blocks cleared at a time: so many times those that are wanted, for the next writes want as many; but no more than the longest of half a segment, so many, and what is wanted.
+/// Blocks cleared at a time: so many times those that are wanted, for the next writes want as many;
+/// but no more than the longest of half a segment, so many, and what is wanted.
 const TIMES: u32 = 8;
 const CLEARED_MIN: u32 = 512;
 /// Most records that are moved together, and most bytes of their values.
@@ -48,7 +54,8 @@ struct Moved {
     extent: Extent,
 }
 
-/// An extent that a walk met, and how many of its blocks are to be moved if it is cleared; `None`: it stays.
+/// An extent that a walk met, and how many of its blocks are to be moved if it is cleared; `None`:
+/// it stays.
 struct Lying {
     extent: Extent,
     to_move: Option<u32>,
@@ -71,7 +78,8 @@ impl Moved {
     }
 }
 
-/// Of neighbours that have so many blocks together the records of those with the fewest to move. `None`: everywhere is one that stays.
+/// Of neighbours that have so many blocks together the records of those with the fewest to move.
+/// `None`: everywhere is one that stays.
 fn best_part(extents: &[Lying], blocks: u32) -> Option<Vec<Extent>> {
     let (mut best, mut fewest) = (None, u32::MAX);
     for run in extents.split(|lying| lying.to_move.is_none()) {
@@ -91,7 +99,8 @@ fn best_part(extents: &[Lying], blocks: u32) -> Option<Vec<Extent>> {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// An extent of at least so many blocks, after moving what is in its way; `None`: that did not help. Not with a slot locked. Ends with the allocator's `let_go`.
+    /// An extent of at least so many blocks, after moving what is in its way; `None`: that did not
+    /// help. Not with a slot locked. Ends with the allocator's `let_go`.
     pub(crate) fn make_room(&self, blocks: u32, in_hand: u64) -> Result<Option<Extent>, Error> {
         let _waiting = self.alloc.stand_back(in_hand);
         let _turn = self.alloc.turn();
@@ -126,7 +135,8 @@ impl<P: Pmem> Hash<P> {
         Ok(None)
     }
 
-    /// Clears a part of a span for so many blocks and more, or all of several spans; how many records were moved.
+    /// Clears a part of a span for so many blocks and more, or all of several spans; how many
+    /// records were moved.
     fn clear(&self, clearing: &Clearing, blocks: u32) -> Result<usize, Error> {
         let longest = self.alloc.longest();
         let segment_blocks = self.region.superblock.blocks_of(self.region.superblock.segment_bytes) as u32;
@@ -181,7 +191,8 @@ impl<P: Pmem> Hash<P> {
         Ok(moved + self.move_together(together)?)
     }
 
-    /// The record at `place`, whole; `None`: it is none any more, or is damaged, or lies on memory that cannot be read. Then it stays where it is, for whoever asks for it to be told.
+    /// The record at `place`, whole; `None`: it is none any more, or is damaged, or lies on memory
+    /// that cannot be read. Then it stays where it is, for whoever asks for it to be told.
     fn mover(&self, place: u64) -> Result<Option<Mover>, Error> {
         match self.read_whole(place) {
             Err(error) => Ok(of_one_place(error).map(|()| None)?),
@@ -236,7 +247,8 @@ impl<P: Pmem> Hash<P> {
         done.map(|places| places.len())
     }
 
-    /// Steps 1 to 3; the places of the copies that are records now. Unless the outcome is `Unknown`, the others are as free on the medium as before.
+    /// Steps 1 to 3; the places of the copies that are records now. Unless the outcome is
+    /// `Unknown`, the others are as free on the medium as before.
     fn publish_moved(&self, moved: &mut [Moved]) -> Result<Vec<u64>, Error> {
         self.region.pmem.fence()?;
         let hashes: Vec<u64> = moved.iter().map(|moved| self.hash_of(moved.old.key())).collect();

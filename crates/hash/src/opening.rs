@@ -113,8 +113,8 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(HashOptions { uuid, block_bytes, segment_bytes })
     }
 
-    /// A copy of the superblock that is damaged: the other one counts, and an opening for writing mends it.
-    /// One that a growth was cut off before is none.
+    /// A copy of the superblock that is damaged: the other one counts, and an opening for writing
+    /// mends it. One that a growth was cut off before is none.
     ///
     /// # Errors
     /// As [`Hash::options_of`].
@@ -132,15 +132,18 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(None)
     }
 
-    /// Opens the store in a region: walks all segments with `threads` threads, checks every record and builds the table. O(bytes in use).
+    /// Opens the store in a region: walks all segments with `threads` threads, checks every record
+    /// and builds the table. O(bytes in use).
     ///
     /// # Errors
-    /// No store there, one of a newer format, a region that is shorter than the store; or the memory fails. Damaged records are no error: [`Hash::damage`] tells.
+    /// No store there, one of a newer format, a region that is shorter than the store; or the
+    /// memory fails. Damaged records are no error: [`Hash::damage`] tells.
     pub fn open(pmem: P, threads: usize) -> Result<Hash<P>, Error> {
         Hash::open_watched(pmem, threads, &|_| {})
     }
 
-    /// As [`Hash::open`]; `watch` is told by several threads how far it is, after each span of segments.
+    /// As [`Hash::open`]; `watch` is told by several threads how far it is, after each span of
+    /// segments.
     ///
     /// # Errors
     /// As [`Hash::open`].
@@ -166,7 +169,8 @@ impl<P: Pmem + Sync> Hash<P> {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed) as usize;
                 let Some((first, segments)) = spans.get(number) else { break };
-                // While this one is walked, the one that comes after those of the other threads is read.
+                // While this one is walked, the one that comes after those of the other threads is
+                // read.
                 for (first, segments) in [number, number + threads].iter().filter_map(|number| spans.get(*number)) {
                     hash.region.pmem.will_read(hash.region.superblock.segment_at(*first), bytes_of(*segments));
                 }
@@ -197,7 +201,8 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(hash)
     }
 
-    /// Notes that of the region nothing is there from `from_bytes` on: its file was cut off, and zeros stand for the rest.
+    /// Notes that of the region nothing is there from `from_bytes` on: its file was cut off, and
+    /// zeros stand for the rest.
     pub fn note_cut_off(&self, from_bytes: u64) {
         let expected = format!("{} bytes", self.region.superblock.region_bytes());
         self.note(self.region.damage(from_bytes, "region", &expected, "the end of its file: it was cut off".into()));
@@ -227,7 +232,8 @@ impl<P: Pmem + Sync> Hash<P> {
         for (offset, first) in members {
             if first.kind == Kind::Member {
                 self.take_in(*offset)?;
-                // A later record of the key may be there, written by somebody whom the batch did not keep away.
+                // A later record of the key may be there, written by somebody whom the batch did
+                // not keep away.
                 if self.region.first(*offset)?.is_some_and(|first| first.kind == Kind::Member) {
                     self.region.set_first(*offset, first.with(Kind::Record))?;
                 }
@@ -336,7 +342,8 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(orphans)
     }
 
-    /// The segments that one with a damaged word leads, and whether it begins with an extent: else they are left alone.
+    /// The segments that one with a damaged word leads, and whether it begins with an extent: else
+    /// they are left alone.
     fn damaged_segment(&self, number: u32, end: u32) -> Result<(u32, bool), Error> {
         let offset = self.region.superblock.segment_at(number);
         self.note(self.region.damage(offset, "segment", "a word that checks", "another".into()));
@@ -391,7 +398,8 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(None)
     }
 
-    /// What the damage found so far has cost: keys of records whose values are damaged, and how many more records there may have been at most.
+    /// What the damage found so far has cost: keys of records whose values are damaged, and how
+    /// many more records there may have been at most.
     ///
     /// # Errors
     /// The memory fails.
@@ -430,7 +438,8 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok((at - offset) / block_bytes)
     }
 
-    /// The header of the record at `offset` and its flags and key, if they check; else the damage is noted.
+    /// The header of the record at `offset` and its flags and key, if they check; else the damage
+    /// is noted.
     fn checked_at(&self, offset: u64) -> Result<Option<(Header, Prefix)>, Error> {
         let Some(header) = self.region.header(offset)? else {
             self.note(self.region.damage(offset, "record", "a length that fits", "another".into()));
@@ -480,7 +489,8 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(header.version)
     }
 
-    /// Notes a value that does not check. The record stays: a get of its key says what is wrong with it.
+    /// Notes a value that does not check. The record stays: a get of its key says what is wrong
+    /// with it.
     fn check_value(&self, offset: u64, header: &Header) -> Result<(), Error> {
         let mut left = header.value_bytes as usize;
         let (mut at, mut crc) = (header.prefix_bytes(), value_crc(self.region.uuid(), offset, &[]));

@@ -1,15 +1,20 @@
 //! The keys of collections in order.
 //!
-//! Point operations go through the hash table; scans take keys from here and records from there. So an order costs an overwrite nothing, a new key an insert into a tree, and a scanned
-//! record a lookup. It is in DRAM and built again at opening: nothing of it has to be kept consistent on the medium (KVDK keeps a linked list there). The keys of the default collection
-//! are in no order.
+//! Point operations go through the hash table; scans take keys from here and records from there. So
+//! an order costs an overwrite nothing, a new key an insert into a tree, and a scanned record a
+//! lookup. It is in DRAM and built again at opening: nothing of it has to be kept consistent on the
+//! medium (KVDK keeps a linked list there). The keys of the default collection are in no order.
 //!
-//! Collections share trees: a small one costs its keys, whose neighbours share their prefix, and nothing else.
+//! Collections share trees: a small one costs its keys, whose neighbours share their prefix, and
+//! nothing else.
 //!
-//! A change of a tree takes 1.5 us, so writers do not queue for it (flat combining: Hendler et al., SPAA 2010). They add what is to be done to a list, which is short, and whoever then gets the
-//! tree makes all that waits, in the order of the list; who does not get it goes on. Who reads a tree first sees to it that nothing waits: so a change that was in the list before is seen.
+//! A change of a tree takes 1.5 us, so writers do not queue for it (flat combining: Hendler et al.,
+//! SPAA 2010). They add what is to be done to a list, which is short, and whoever then gets the
+//! tree makes all that waits, in the order of the list; who does not get it goes on. Who reads a
+//! tree first sees to it that nothing waits: so a change that was in the list before is seen.
 //!
-//! Instead: pieces of a tree with a lock each, which would change at once. They have to be split and merged, and keys that come in order all meet in the last one.
+//! Instead: pieces of a tree with a lock each, which would change at once. They have to be split
+//! and merged, and keys that come in order all meet in the last one.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::PoisonError;
@@ -25,7 +30,8 @@ use crate::sync::{AtomicU64, IS_TRIED, Mutex, MutexGuard, RwLock, RwLockReadGuar
 const STRIPES: usize = if IS_TRIED { 1 } else { 64 };
 /// Keys taken at a time: as long are writers kept away.
 pub(crate) const TAKEN_MAX: usize = 256;
-/// Bytes of changes that wait while somebody makes some, or reads: a thousand short keys. Beyond, writers wait too.
+/// Bytes of changes that wait while somebody makes some, or reads: a thousand short keys. Beyond,
+/// writers wait too.
 const WAITING_BYTES_MAX: u64 = 64 << 10;
 
 /// A key, and the millisecond at which it expires, or 0.
@@ -174,7 +180,8 @@ impl Stripe {
         }
     }
 
-    /// Makes what waits. Taken with the tree locked: so changes are made in the order in which they came, and whoever finds none waiting and then locks the tree finds them made.
+    /// Makes what waits. Taken with the tree locked: so changes are made in the order in which they
+    /// came, and whoever finds none waiting and then locks the tree finds them made.
     fn drain(&self, mut made: RwLockWriteGuard<'_, Made>) {
         {
             let mut waiting = self.waiting();
@@ -184,8 +191,10 @@ impl Stripe {
         made.make();
     }
 
-    /// The tree with all that was pushed before. What was pushed is either still waiting, and made here, or was taken by somebody who locked the tree before and unlocks it once it is made. Whoever
-    /// finds nothing waiting reads what that one stored, with the tree locked and with release: so the lock is asked for after that, and had when it is made.
+    /// The tree with all that was pushed before. What was pushed is either still waiting, and made
+    /// here, or was taken by somebody who locked the tree before and unlocks it once it is made.
+    /// Whoever finds nothing waiting reads what that one stored, with the tree locked and with
+    /// release: so the lock is asked for after that, and had when it is made.
     fn read(&self) -> RwLockReadGuard<'_, Made> {
         if self.waiting_bytes.load(Ordering::Acquire) > 0 && !canary!("hash_order_read_without_what_waits") {
             self.drain(self.made.write().unwrap_or_else(PoisonError::into_inner));
@@ -209,7 +218,8 @@ impl Orders {
         self.0[stripe_of_key(key)].push(key, None);
     }
 
-    /// After changes of the order of this key, with no slot locked: others may be waiting for it. Else the next one makes them.
+    /// After changes of the order of this key, with no slot locked: others may be waiting for it.
+    /// Else the next one makes them.
     pub(crate) fn settle(&self, key: &[u8]) {
         if is_ordered(key) {
             self.0[stripe_of_key(key)].settle();

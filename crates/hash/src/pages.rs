@@ -13,10 +13,12 @@ use crate::order::{Listed, TAKEN_MAX};
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
 
-/// Keys in the order that are not there, or have expired, which a page passes over. With more it ends, and says where the next one begins.
+/// Keys in the order that are not there, or have expired, which a page passes over. With more it
+/// ends, and says where the next one begins.
 const PASSED_MAX: usize = 4096;
 
-/// Records that are looked up together, their cache misses with one another: 50 of 128 B from a table of a million take 43 us one by one.
+/// Records that are looked up together, their cache misses with one another: 50 of 128 B from a
+/// table of a million take 43 us one by one.
 const WINDOW: usize = 32;
 
 /// How the records of a page are read.
@@ -74,10 +76,12 @@ fn is_above_unordered(from: &Bound<Key>) -> bool {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// One page: of a snapshot, or each record as it is when it is read. Of a single key also in the default collection.
+    /// One page: of a snapshot, or each record as it is when it is read. Of a single key also in
+    /// the default collection.
     ///
     /// # Errors
-    /// The range reaches into the default collection, which is in no order; there is no such snapshot; a record is damaged.
+    /// The range reaches into the default collection, which is in no order; there is no such
+    /// snapshot; a record is damaged.
     pub(crate) fn page(&self, request: &PageRequest, wall: Wall) -> Result<Page, Error> {
         let version = request.at.map(|id| self.snapshots.version_of(id)).transpose()?;
         let page = match (&request.from, &request.to) {
@@ -105,7 +109,8 @@ impl<P: Pmem> Hash<P> {
         let mut looked_at = 0;
         loop {
             let taken_max = (filling.items_max() - filling.items.len()).min(TAKEN_MAX);
-            // Asked before the keys are taken: a key that is no ghost then was there when it was taken.
+            // Asked before the keys are taken: a key that is no ghost then was there when it was
+            // taken.
             let unsure = version.is_some() || self.snapshots.has_ghosts();
             let taken = self.orders.keys(&from, &to, request.reverse, taken_max);
             let is_last = taken.len() < taken_max;
@@ -167,8 +172,9 @@ impl<P: Pmem> Hash<P> {
         Ok(record.filter(|record| !record.expiry.is_past(wall)))
     }
 
-    /// Deletes what is in a range and has a version up to `not_after`; how many, and the version of the last. O(range), but where it reaches into the default
-    /// collection, which is in no order, O(records).
+    /// Deletes what is in a range and has a version up to `not_after`; how many, and the version of
+    /// the last. O(range), but where it reaches into the default collection, which is in no order,
+    /// O(records).
     ///
     /// # Errors
     /// As [`Hash::delete`]; some may be deleted then.
@@ -200,7 +206,8 @@ impl<P: Pmem> Hash<P> {
         }
     }
 
-    /// As [`Hash::delete_range`], by a look at every key. One that moves meanwhile, as the table grows, stays in its share.
+    /// As [`Hash::delete_range`], by a look at every key. One that moves meanwhile, as the table
+    /// grows, stays in its share.
     fn delete_range_of_all(
         &self,
         range: (Bound<&Key>, Bound<&Key>),
@@ -325,7 +332,8 @@ mod tests {
         }
     }
 
-    /// Keys that an order has for a snapshot only, or that have expired, were passed in one call, any number of them.
+    /// Keys that an order has for a snapshot only, or that have expired, were passed in one call,
+    /// any number of them.
     #[test]
     fn a_page_passes_a_bounded_number_of_keys_that_are_not_there() {
         let pmem = Mapping::anonymous(4 << 20, MapOptions::default()).unwrap();

@@ -33,7 +33,8 @@ impl FoundPart {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// Bytes of the region of the store that lies here: of all its parts. What there is beyond is not used.
+    /// Bytes of the region of the store that lies here: of all its parts. What there is beyond is
+    /// not used.
     ///
     /// # Errors
     /// No store there, one of a newer format; or the memory fails.
@@ -41,7 +42,8 @@ impl<P: Pmem> Hash<P> {
         Ok(superblock_of(pmem)?.region_bytes())
     }
 
-    /// The parts of the region of the store whose superblock lies here, one behind the other, as if all of them were here.
+    /// The parts of the region of the store whose superblock lies here, one behind the other, as if
+    /// all of them were here.
     ///
     /// # Errors
     /// As [`Hash::region_bytes_of`].
@@ -56,8 +58,9 @@ impl<P: Pmem> Hash<P> {
         Ok(parts.collect())
     }
 
-    /// The parts that begin here, one behind the other from the first byte on: of a file that has some of a region. None: it has none.
-    /// Those of a growth that was cut are among them, and there may be others whose heads are damaged.
+    /// The parts that begin here, one behind the other from the first byte on: of a file that has
+    /// some of a region. None: it has none. Those of a growth that was cut are among them, and
+    /// there may be others whose heads are damaged.
     ///
     /// # Errors
     /// A newer format; or the memory fails.
@@ -87,14 +90,16 @@ impl<P: Pmem> Hash<P> {
     /// Whether the region can have these parts too, once they are there.
     ///
     /// # Errors
-    /// No store there, one of a newer format; more parts than a region can have, or one too short for a segment, or too long; or the memory fails.
+    /// No store there, one of a newer format; more parts than a region can have, or one too short
+    /// for a segment, or too long; or the memory fails.
     pub fn check_parts(pmem: &P, parts: &[u64]) -> Result<(), Error> {
         let named = |bytes: &u64| Named { bytes: *bytes, id: 0 };
         parts.iter().map(named).try_fold(superblock_of(pmem)?, |before, part| with_part(&before, part)).map(drop)
     }
 
-    /// Makes the region longer by a part, behind the others: before the store is opened. After a cut the region has it, or is as it was. What lay there is gone.
-    /// `id` is one that no other growth had, whole or cut: drawn at random.
+    /// Makes the region longer by a part, behind the others: before the store is opened. After a
+    /// cut the region has it, or is as it was. What lay there is gone. `id` is one that no other
+    /// growth had, whole or cut: drawn at random.
     ///
     /// # Errors
     /// As [`Hash::check_parts`]; the bytes are not there.

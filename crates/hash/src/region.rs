@@ -31,7 +31,8 @@ impl<P: Pmem> Region<P> {
         &self.superblock.uuid
     }
 
-    /// Where the block with this number begins, and the other way round. Numbers count from the region's first byte.
+    /// Where the block with this number begins, and the other way round. Numbers count from the
+    /// region's first byte.
     pub(crate) fn offset(&self, place: u64) -> u64 {
         place * u64::from(self.superblock.block_bytes)
     }

@@ -1,4 +1,5 @@
-//! Scrubbing: every record is read and checked now and then, so that rot is found while there is a backup, not when somebody asks.
+//! Scrubbing: every record is read and checked now and then, so that rot is found while there is a
+//! backup, not when somebody asks.
 
 use stratakv_pmem::Pmem;
 
@@ -7,7 +8,8 @@ use crate::hash::Hash;
 /// How far the round is.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
-    /// Keys are checked by shares: those whose hashes end in these bits, as in a backup. 0 bits: no round was begun.
+    /// Keys are checked by shares: those whose hashes end in these bits, as in a backup. 0 bits: no
+    /// round was begun.
     bits: u32,
     share: u64,
     pub(crate) rounds: u64,
@@ -15,7 +17,8 @@ pub(crate) struct Scrub {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// Checks the next records, some `bytes_max` of them, and counts the damage. Whether a round ended: all that was there all the time was read.
+    /// Checks the next records, some `bytes_max` of them, and counts the damage. Whether a round
+    /// ended: all that was there all the time was read.
     pub fn scrub(&self, bytes_max: u64) -> bool {
         let mut scrub = self.scrub_state();
         let mut bytes = 0;

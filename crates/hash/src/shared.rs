@@ -13,10 +13,12 @@ use stratakv_pmem::{Pmem, PmemError};
 
 use crate::hash::{Hash, Written};
 
-/// Bytes of records that a step of maintenance checks: at ten steps a second 2.5 MB, or a terabyte in five days.
+/// Bytes of records that a step of maintenance checks: at ten steps a second 2.5 MB, or a terabyte
+/// in five days.
 const SCRUB_BYTES: u64 = 256 << 10;
 
-/// Names of figures by the machine's number of a node; those of more are in [`Hash::report`](crate::Hash::report).
+/// Names of figures by the machine's number of a node; those of more are in
+/// [`Hash::report`](crate::Hash::report).
 const NODE_FIGURES: [[&str; 4]; 4] = [
     ["node0_bytes", "node0_used_bytes", "node0_local", "node0_remote"],
     ["node1_bytes", "node1_used_bytes", "node1_local", "node1_remote"],
@@ -30,7 +32,8 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
     }
 
     fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply {
-        // Whoever may write is waited for at the end: nothing is stored once the region may be another's.
+        // Whoever may write is waited for at the end: nothing is stored once the region may be
+        // another's.
         let _calling = (!matches!(operation, Operation::Get { .. })).then(|| self.calls.enter());
         if self.closed.load(Ordering::SeqCst) {
             return Reply::Failed(Error::Closed);
@@ -208,7 +211,8 @@ fn part_of(record: Record, part: RecordPart) -> Record {
     let start = start.min(record.value_bytes);
     let end = start.saturating_add(len).min(record.value_bytes);
     let whole = record.value.to_bytes();
-    // A small part that shares the whole would keep it: many such replies wait for a client that asked for many long values.
+    // A small part that shares the whole would keep it: many such replies wait for a client that
+    // asked for many long values.
     let share =
         |part: &[u8]| if part.len() < whole.len() / 2 { Bytes::copy_from_slice(part) } else { whole.slice_ref(part) };
     let value = whole.get(start as usize..end as usize).map_or_else(Bytes::new, share);

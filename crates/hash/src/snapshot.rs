@@ -1,11 +1,16 @@
-//! Snapshots: what was there when one was opened stays readable until it is closed, while writers go on.
+//! Snapshots: what was there when one was opened stays readable until it is closed, while writers
+//! go on.
 //!
-//! A snapshot is a version: it sees of each key the newest record that is not later. A write whose old record some snapshot sees keeps it: on the medium it is a free extent as ever (after a
-//! crash nobody holds a snapshot), but its space is not given to anybody, and it can be found by its key in DRAM. So snapshots cost writers nothing until they are open, then a map's
-//! insert for each record that is replaced for the first time, and readers nothing.
+//! A snapshot is a version: it sees of each key the newest record that is not later. A write whose
+//! old record some snapshot sees keeps it: on the medium it is a free extent as ever (after a crash
+//! nobody holds a snapshot), but its space is not given to anybody, and it can be found by its key
+//! in DRAM. So snapshots cost writers nothing until they are open, then a map's insert for each
+//! record that is replaced for the first time, and readers nothing.
 //!
-//! Opening one takes two grace periods. Writers enter before they draw their version and leave when others see what they wrote. Once all who might not know that old records are to be
-//! kept are gone, a version is taken; once all who may have drawn a lower one are gone, everything up to it is there, and it never changes.
+//! Opening one takes two grace periods. Writers enter before they draw their version and leave when
+//! others see what they wrote. Once all who might not know that old records are to be kept are
+//! gone, a version is taken; once all who may have drawn a lower one are gone, everything up to it
+//! is there, and it never changes.
 //!
 //! After KVDK's snapshots, whose records point to their older versions on the medium.
 
@@ -29,7 +34,8 @@ const STRIPES: usize = 64;
 const OPEN_MAX: u32 = 64;
 /// What is kept may take one in so many bytes of the region: beyond it the oldest snapshot ends.
 const KEPT_SHARE: u64 = 4;
-/// DRAM of an entry of the past besides its key: the node of the map, the key's box, what is said of the record.
+/// DRAM of an entry of the past besides its key: the node of the map, the key's box, what is said
+/// of the record.
 const PAST_BYTES: u64 = 128;
 
 /// Keys, and damage met on the way.
@@ -42,7 +48,8 @@ type PastKey = (u64, Box<[u8]>);
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     open: Mutex<Open>,
-    /// The latest version that a snapshot sees, 0 without any; the highest number while one is being opened.
+    /// The latest version that a snapshot sees, 0 without any; the highest number while one is
+    /// being opened.
     latest: AtomicU64,
     writers: Epochs,
     past: Box<[Mutex<BTreeMap<PastKey, Past>>]>,
@@ -76,7 +83,8 @@ struct Past {
     is_ghost: bool,
 }
 
-/// A record that is kept: the newest one of its key for whoever sees versions from its own to before `until`.
+/// A record that is kept: the newest one of its key for whoever sees versions from its own to
+/// before `until`.
 #[derive(Clone, Copy, Debug)]
 struct Old {
     extent: Extent,
@@ -214,7 +222,8 @@ impl<P: Pmem> Hash<P> {
 
     /// Gives back what no snapshot sees any more.
     fn let_go_of_past(&self) -> Result<(), Error> {
-        // In this order: a snapshot that is not in the list sees no record that was replaced up to `last`.
+        // In this order: a snapshot that is not in the list sees no record that was replaced up to
+        // `last`.
         let last = self.last_version();
         let versions = self.snapshots.versions();
         for past in &self.snapshots.past {
@@ -263,7 +272,8 @@ impl<P: Pmem> Hash<P> {
         Ok(())
     }
 
-    /// Keeps the record that a write with `version` replaces, if a snapshot sees it; whether it does. With the key's slot locked, before others see the new one, by a writer who is inside.
+    /// Keeps the record that a write with `version` replaces, if a snapshot sees it; whether it
+    /// does. With the key's slot locked, before others see the new one, by a writer who is inside.
     pub(crate) fn keep(&self, key: &[u8], current: &Current<'_>, version: u64) -> bool {
         let (snapshots, header) = (&self.snapshots, &current.header);
         if snapshots.latest.load(Ordering::SeqCst) < header.version || canary!("hash_old_record_not_kept") {
@@ -280,7 +290,8 @@ impl<P: Pmem> Hash<P> {
         true
     }
 
-    /// Takes a deleted key out of its order, unless a snapshot still wants it there. With the key's slot locked.
+    /// Takes a deleted key out of its order, unless a snapshot still wants it there. With the key's
+    /// slot locked.
     pub(crate) fn leave_order(&self, key: &[u8]) {
         if !is_ordered(key) {
             return;
@@ -312,7 +323,8 @@ impl<P: Pmem> Hash<P> {
         }
     }
 
-    /// Where the record of a key lies that a snapshot with this version sees. By somebody inside an epoch.
+    /// Where the record of a key lies that a snapshot with this version sees. By somebody inside an
+    /// epoch.
     pub(crate) fn place_at(&self, key: &[u8], version: u64) -> Result<Option<u64>, Error> {
         let hash = self.hash_of(key);
         let newest = self.table.find(hash, |place| {
@@ -336,7 +348,8 @@ impl<P: Pmem> Hash<P> {
         self.end_oldest_snapshot();
     }
 
-    /// Ends the oldest snapshot, that of a backup too, because what snapshots keep takes too much room or memory; whether there was one. O(records kept for all of them).
+    /// Ends the oldest snapshot, that of a backup too, because what snapshots keep takes too much
+    /// room or memory; whether there was one. O(records kept for all of them).
     pub fn end_oldest_snapshot(&self) -> bool {
         let oldest = lock(&self.snapshots.open).snapshots.keys().next().copied();
         // It may have been closed meanwhile.
@@ -349,7 +362,8 @@ impl<P: Pmem> Hash<P> {
         self.snapshots.report(u64::from(self.region.superblock.block_bytes))
     }
 
-    /// Keys whose hashes end in these bits, each once: those in the table now, and those kept; and the damage met where the key of a record cannot be read. By somebody inside an epoch.
+    /// Keys whose hashes end in these bits, each once: those in the table now, and those kept; and
+    /// the damage met where the key of a record cannot be read. By somebody inside an epoch.
     pub(crate) fn keys_of_share(&self, share: u64, bits: u32) -> Result<Share, Error> {
         let (mut keys, mut damaged) = (HashMap::new(), Vec::new());
         for place in self.table.places(share, bits) {

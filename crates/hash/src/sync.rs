@@ -1,4 +1,5 @@
-//! Atomics and locks of the table, the epochs and the orders: those of the standard library, or loom's where every interleaving is tried.
+//! Atomics and locks of the table, the epochs and the orders: those of the standard library, or
+//! loom's where every interleaving is tried.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::{
@@ -17,7 +18,8 @@ pub(crate) use loom::{
 /// Whether loom runs what is compiled: sizes are small then.
 pub(crate) const IS_TRIED: bool = cfg!(all(test, loom));
 
-/// Loom takes sequentially consistent accesses for acquire and release. Where the order of all of them matters it is given a fence, which it knows.
+/// Loom takes sequentially consistent accesses for acquire and release. Where the order of all of
+/// them matters it is given a fence, which it knows.
 #[inline(always)]
 pub(crate) fn fence_for_loom() {
     #[cfg(all(test, loom))]

@@ -1,12 +1,16 @@
 //! The hash table: where the record of a key lies.
 //!
-//! Buckets of one cache line: a word for the lock and the chain, and seven entries of 8 bytes. An entry is 27 bits of the key's hash, a bit that says that it is about to
-//! change, and 36 bits of where its record lies, in blocks; so it is read and replaced as one. Readers take no lock. They never miss a key that is there all the
-//! time: an entry stays in its slot until it is replaced or removed; where a bucket is split its entries are in both buckets before readers
-//! are told of the new one, and taken out of the old one after; and where a chain is drawn together entries move to its front only, each stored there before it is taken out behind, and
-//! readers look from the chain's end to its front. All orders of these are tried: `interleavings`.
+//! Buckets of one cache line: a word for the lock and the chain, and seven entries of 8 bytes. An
+//! entry is 27 bits of the key's hash, a bit that says that it is about to change, and 36 bits of
+//! where its record lies, in blocks; so it is read and replaced as one. Readers take no lock. They
+//! never miss a key that is there all the time: an entry stays in its slot until it is replaced or
+//! removed; where a bucket is split its entries are in both buckets before readers are told of the
+//! new one, and taken out of the old one after; and where a chain is drawn together entries move to
+//! its front only, each stored there before it is taken out behind, and readers look from the
+//! chain's end to its front. All orders of these are tried: `interleavings`.
 //!
-//! It grows by linear hashing (Litwin, VLDB 1980): an insertion splits at most [`SPLITS_MAX`] buckets, in order, so nothing ever stops for a rebuild. What decides where an entry goes is in
+//! It grows by linear hashing (Litwin, VLDB 1980): an insertion splits at most [`SPLITS_MAX`]
+//! buckets, in order, so nothing ever stops for a rebuild. What decides where an entry goes is in
 //! the entry: no record is read for it.
 //!
 //! KVDK has entries of 16 bytes and buckets of 128.
@@ -24,13 +28,15 @@ use crate::sync::{AtomicU64, IS_TRIED, Mutex, spin_loop, yield_now};
 const ENTRIES: usize = if IS_TRIED { 2 } else { 7 };
 /// log2 of the buckets of an empty table.
 const BASE_BITS: u32 = if IS_TRIED { 0 } else { 10 };
-/// Entries for each bucket at which the table grows: with splits under way a bucket has half of this or all of it.
+/// Entries for each bucket at which the table grows: with splits under way a bucket has half of
+/// this or all of it.
 const FILL: u64 = if IS_TRIED { 2 } else { 4 };
 /// Most buckets an insertion splits.
 const SPLITS_MAX: usize = if IS_TRIED { 1 } else { 2 };
 const PLACE_BITS: u32 = 36;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
-/// The entry is about to change, with others of a batch: readers wait. Without a place: a key is about to come, and is not there yet.
+/// The entry is about to change, with others of a batch: readers wait. Without a place: a key is
+/// about to come, and is not there yet.
 const PENDING: u64 = 1 << PLACE_BITS;
 const TAG_SHIFT: u32 = PLACE_BITS + 1;
 const TAG_MASK: u64 = u64::MAX << TAG_SHIFT;
@@ -39,7 +45,8 @@ const NEXT_SHIFT: u32 = 32;
 /// log2 of the first buckets for chains.
 const OVERFLOW_BITS: u32 = if IS_TRIED { 0 } else { 6 };
 
-/// One line: bit 0 of the first word is the lock, bits 32 to 63 are the number of the bucket that goes on, plus one.
+/// One line: bit 0 of the first word is the lock, bits 32 to 63 are the number of the bucket that
+/// goes on, plus one.
 #[derive(Debug)]
 #[cfg_attr(not(all(test, loom)), derive(zerocopy::FromZeros))]
 #[repr(C, align(64))]
@@ -51,7 +58,8 @@ struct Bucket {
 /// Buckets by number, in pieces that are made when they are needed and never move.
 #[derive(Debug)]
 struct Buckets {
-    /// Piece 0 has the first 2^`bits` buckets, each other one as many as all before it. `None`: there was no memory for it.
+    /// Piece 0 has the first 2^`bits` buckets, each other one as many as all before it. `None`:
+    /// there was no memory for it.
     pieces: [OnceLock<Option<Piece>>; 33],
     bits: u32,
 }
@@ -77,7 +85,8 @@ struct Overflow {
     free: Vec<u32>,
 }
 
-/// The bits of a hash that an entry keeps: those above the base, which also say where it goes when its bucket is split.
+/// The bits of a hash that an entry keeps: those above the base, which also say where it goes when
+/// its bucket is split.
 fn tag(hash: u64) -> u64 {
     hash >> BASE_BITS << TAG_SHIFT
 }
@@ -217,7 +226,8 @@ impl Table {
         std::iter::successors(Some(first), |bucket| self.next(bucket.head.load(Ordering::Acquire)))
     }
 
-    /// Asks `is_it` about the place of every entry that may be of this hash, until it says something. Without a lock; whoever asks is inside an epoch.
+    /// Asks `is_it` about the place of every entry that may be of this hash, until it says
+    /// something. Without a lock; whoever asks is inside an epoch.
     pub(crate) fn find<T>(&self, hash: u64, mut is_it: impl FnMut(u64) -> Option<T>) -> Option<T> {
         let mut buckets = self.buckets.load(Ordering::Acquire);
         loop {
@@ -268,7 +278,8 @@ impl Table {
         63 - self.buckets.load(Ordering::Acquire).leading_zeros()
     }
 
-    /// The places of all entries whose hashes end in these bits, at most [`Table::bits`] of them. Each chain as it is at one moment; what is split off meanwhile comes later, maybe once more.
+    /// The places of all entries whose hashes end in these bits, at most [`Table::bits`] of them.
+    /// Each chain as it is at one moment; what is split off meanwhile comes later, maybe once more.
     pub(crate) fn places(&self, share: u64, bits: u32) -> Vec<u64> {
         let (mut places, mut number) = (Vec::new(), share);
         while number < self.buckets.load(Ordering::Acquire)
@@ -297,7 +308,8 @@ impl Table {
         }
     }
 
-    /// Locks the slots of several hashes, in the order of their buckets, as splits do: so nobody waits in a circle. In the order of the hashes.
+    /// Locks the slots of several hashes, in the order of their buckets, as splits do: so nobody
+    /// waits in a circle. In the order of the hashes.
     pub(crate) fn lock_all(&self, hashes: &[u64]) -> Option<Vec<Slot<'_>>> {
         loop {
             let buckets = self.buckets.load(Ordering::Acquire);
@@ -379,7 +391,8 @@ impl Table {
         Some(&bucket.entries[0])
     }
 
-    /// Moves the entries of a locked chain to its front, and gives back the buckets at its end that are empty then.
+    /// Moves the entries of a locked chain to its front, and gives back the buckets at its end that
+    /// are empty then.
     fn draw_together(&self, first: &Bucket) {
         if first.head.load(Ordering::Relaxed) >> NEXT_SHIFT == 0 {
             return;
@@ -428,7 +441,8 @@ impl<'a> Slot<'a> {
         found.entry.store(tag(self.hash) | place, Ordering::Release);
     }
 
-    /// Says that an entry is about to point to `place`, or to go: who looks for it waits until it does.
+    /// Says that an entry is about to point to `place`, or to go: who looks for it waits until it
+    /// does.
     pub(crate) fn announce(&self, found: Found<'_>, place: u64) {
         found.entry.store(tag(self.hash) | PENDING | place, Ordering::Release);
     }

@@ -1,7 +1,10 @@
-//! Backups while the store serves: all that a snapshot sees, a piece at a time, in the order of the hash table.
+//! Backups while the store serves: all that a snapshot sees, a piece at a time, in the order of the
+//! hash table.
 //!
-//! A walk takes shares of the keys: those whose hashes end in the same bits, as many bits as the table had when it began. The table only splits buckets, so a share stays
-//! a whole number of them however it grows, and every key is in one share. Nothing waits for a walk, and no write copies anything for it.
+//! A walk takes shares of the keys: those whose hashes end in the same bits, as many bits as the
+//! table had when it began. The table only splits buckets, so a share stays a whole number of them
+//! however it grows, and every key is in one share. Nothing waits for a walk, and no write copies
+//! anything for it.
 
 use std::ops::Bound;
 use std::sync::{MutexGuard, PoisonError};
@@ -50,7 +53,8 @@ impl<P: Pmem> Hash<P> {
     /// The next piece: records in no order, and whether there are more.
     ///
     /// # Errors
-    /// Another backup was begun, or the snapshot of this one ended because what it kept took too much room; a record is damaged: whoever asks again gets what is left.
+    /// Another backup was begun, or the snapshot of this one ended because what it kept took too
+    /// much room; a record is damaged: whoever asks again gets what is left.
     pub(crate) fn backup_piece(&self, cursor: u64, wall: Wall) -> Result<Page, Error> {
         let mut state = self.walk_state();
         let Some(walk) = state.as_mut().filter(|walk| walk.snapshot == cursor) else {

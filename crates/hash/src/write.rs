@@ -58,10 +58,12 @@ pub(crate) fn behind(extent: Extent, blocks: u32) -> Extent {
 }
 
 impl<P: Pmem> Hash<P> {
-    /// Makes `value` the value of a key, durably. What the key had before is never touched until then.
+    /// Makes `value` the value of a key, durably. What the key had before is never touched until
+    /// then.
     ///
     /// # Errors
-    /// Value too long, no room ([`Error::Full`]: reads and deletes go on), damage where the key's record lies, or the memory fails.
+    /// Value too long, no room ([`Error::Full`]: reads and deletes go on), damage where the key's
+    /// record lies, or the memory fails.
     pub fn put(
         &self,
         key: &Key,
@@ -107,7 +109,8 @@ impl<P: Pmem> Hash<P> {
         self.alloc.home(self.region.pmem.node_here(), stripe())
     }
 
-    /// Free space of at least so many blocks: records are moved, and what snapshots keep goes, before a write is refused. `in_hand`: extents that the caller has. Not with a slot locked.
+    /// Free space of at least so many blocks: records are moved, and what snapshots keep goes,
+    /// before a write is refused. `in_hand`: extents that the caller has. Not with a slot locked.
     pub(crate) fn room(&self, blocks: u32, in_hand: u64) -> Result<Extent, Error> {
         loop {
             if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (self.home(), in_hand), blocks)? {
@@ -122,7 +125,8 @@ impl<P: Pmem> Hash<P> {
         }
     }
 
-    /// Lays what others cannot see yet: flags, key and value, and the free extent behind the record. Durable after a fence.
+    /// Lays what others cannot see yet: flags, key and value, and the free extent behind the
+    /// record. Durable after a fence.
     pub(crate) fn lay(&self, extent: Extent, draft: &Draft<'_>) -> Result<Laid, PmemError> {
         let (pmem, offset) = (&self.region.pmem, self.region.offset(extent.place));
         let (at, value, blocks) = (offset + HEADER_BYTES, draft.value, self.region.superblock.blocks_of(draft.bytes()));
@@ -161,7 +165,8 @@ impl<P: Pmem> Hash<P> {
         self.region.set_header(offset, &laid.header, kind)
     }
 
-    /// Makes a laid record the one of its key. Unless the outcome is `Unknown`, an error left the medium as it was.
+    /// Makes a laid record the one of its key. Unless the outcome is `Unknown`, an error left the
+    /// medium as it was.
     fn publish(&self, mut laid: Laid, key: &[u8], expect: Expect, wall: Wall) -> Result<Written, Error> {
         let (slot, current) = self.locked(key)?;
         let existed = match judge(current.as_ref(), expect, wall) {
@@ -226,7 +231,8 @@ impl<P: Pmem> Hash<P> {
     /// The slot of a key, locked to write, and its record.
     pub(crate) fn locked(&self, key: &[u8]) -> Result<(Slot<'_>, Option<Current<'_>>), Error> {
         let slot = self.slot(key)?;
-        // With the slot: what failed before may have left this key in one state on the medium and in another one here.
+        // With the slot: what failed before may have left this key in one state on the medium and
+        // in another one here.
         self.check_writable()?;
         let current = self.current(&slot, key)?;
         Ok((slot, current))
@@ -251,7 +257,8 @@ impl<P: Pmem> Hash<P> {
         Ok(version)
     }
 
-    /// The space of a record that others do not find any more, unless it is kept for a snapshot. Not with a slot locked.
+    /// The space of a record that others do not find any more, unless it is kept for a snapshot.
+    /// Not with a slot locked.
     pub(crate) fn let_go(&self, extent: Extent, kept: bool) {
         if kept {
             self.bound_snapshots();
@@ -260,8 +267,9 @@ impl<P: Pmem> Hash<P> {
         }
     }
 
-    /// Keeps the order of the key's collection, which has the key if there was a record before. With the key's slot locked and a new key's entry announced: so whoever finds it in one
-    /// of table and order finds it in the other.
+    /// Keeps the order of the key's collection, which has the key if there was a record before.
+    /// With the key's slot locked and a new key's entry announced: so whoever finds it in one of
+    /// table and order finds it in the other.
     pub(crate) fn order(&self, key: &[u8], before: Option<&Header>, expiry: u64) {
         if is_ordered(key) && before.is_none_or(|before| before.expiry != expiry) {
             self.orders.insert(key, expiry);
@@ -277,7 +285,8 @@ impl<P: Pmem> Hash<P> {
         if canary!("hash_delete_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
     }
 
-    /// The memory failed where the medium may have one state or the other: no more is written to it.
+    /// The memory failed where the medium may have one state or the other: no more is written to
+    /// it.
     pub(crate) fn fail(&self, error: &PmemError) -> Error {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert(*error);

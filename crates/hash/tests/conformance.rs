@@ -8,7 +8,8 @@ use stratakv_engine::{Capabilities, Change, ChangeKind, Expect, Operation, Reply
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_pmem::{MapOptions, Mapping};
 
-/// A store in memory. `in_order`: what is asked of the default collection is done in collection 1, and so on.
+/// A store in memory. `in_order`: what is asked of the default collection is done in collection 1,
+/// and so on.
 struct HashSubject {
     hash: Option<Hash<Mapping>>,
     now: Now,

@@ -1,4 +1,5 @@
-//! Power cuts at every store, flush and fence of each kind of operation, and during the recovery after them.
+//! Power cuts at every store, flush and fence of each kind of operation, and during the recovery
+//! after them.
 
 mod growing;
 
@@ -158,7 +159,8 @@ fn record_bytes(number: u8, value_bytes: usize) -> u64 {
     (32 + 3 + 4 * (u64::from(number) % 2) + value_bytes as u64).next_multiple_of(64)
 }
 
-/// Opens what a cut left: the state before or after the operation that was cut; then everything can be done with it.
+/// Opens what a cut left: the state before or after the operation that was cut; then everything can
+/// be done with it.
 fn check(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64) -> Result<(), String> {
     let hash = Hash::open(region, 1).map_err(|error| error.to_string())?;
     let found = contents(&hash)?;
@@ -264,7 +266,8 @@ fn every_cut_of_every_kind_of_operation() {
     for (name, before, steps) in kinds() {
         let trace = trace(&before, &steps, Domain::Adr).expect("there is room");
         let check = |region: &Region, done: u64| check(region, &before, &steps, done);
-        // What is laid before its fence may survive in any mixture of its lines: of long values too many to try them all.
+        // What is laid before its fence may survive in any mixture of its lines: of long values too
+        // many to try them all.
         let is_long = steps.iter().any(|what| match what {
             Do::Put(_, bytes) => *bytes > 100,
             Do::Delete(_) => false,
@@ -285,7 +288,8 @@ fn every_cut_of_every_kind_of_operation() {
     println!("{} cuts, {} states", sums.0, sums.1);
 }
 
-/// Operations drawn from a seed, cut at random. Where they do not find room there is nothing to see.
+/// Operations drawn from a seed, cut at random. Where they do not find room there is nothing to
+/// see.
 fn mix(seed: u64, domain: Domain, cuts: u64) -> Result<Explored, Box<Caught>> {
     let mut random = Random::new(seed);
     let mut draw = |count: u64| -> Vec<Do> {
@@ -332,7 +336,8 @@ fn a_creation_that_was_cut_is_none_or_whole() {
     trace.expect("recorded").random(5, 3_000, check).unwrap_or_else(|caught| panic!("{caught}"));
 }
 
-/// With feature `canaries`: each deliberate defect in the engine's sources is caught by the checks above, or by readers beside writers.
+/// With feature `canaries`: each deliberate defect in the engine's sources is caught by the checks
+/// above, or by readers beside writers.
 #[cfg(feature = "canaries")]
 mod canaries {
     use std::panic::{AssertUnwindSafe, catch_unwind};

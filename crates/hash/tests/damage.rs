@@ -36,7 +36,8 @@ fn open(image: Vec<u8>) -> Result<Hash<Region>, Error> {
     Hash::open(Region::open(image, Domain::Adr), 1)
 }
 
-/// Every key is as it was, or an error, or lost with damage that was told; deleted ones stay deleted. Then it takes writes.
+/// Every key is as it was, or an error, or lost with damage that was told; deleted ones stay
+/// deleted. Then it takes writes.
 fn holds(hash: &Hash<Region>, what: &str) {
     for number in 0..60 {
         let found = match hash.get(&key(number), NOW) {
@@ -127,7 +128,8 @@ fn what_is_no_store_is_refused_with_a_reason() {
     }
 }
 
-/// A line of segment words that the medium gave back as zeros: it was taken for segments that hold nothing, and they were written over.
+/// A line of segment words that the medium gave back as zeros: it was taken for segments that hold
+/// nothing, and they were written over.
 #[test]
 fn zeroed_segment_words_are_damage_and_what_they_led_to_is_there() {
     let mut image = image();
@@ -138,7 +140,8 @@ fn zeroed_segment_words_are_damage_and_what_they_led_to_is_there() {
     assert!((0..50).all(|number| hash.get(&key(number), NOW).is_ok_and(|found| found.is_some())));
 }
 
-/// The key of a record rots while the store is open: a put took it for another key, was acknowledged, and no get found it; and what it had laid was lost.
+/// The key of a record rots while the store is open: a put took it for another key, was
+/// acknowledged, and no get found it; and what it had laid was lost.
 #[test]
 fn a_rotten_key_refuses_writes_and_loses_no_space() {
     let hash = Hash::create(Region::new(REGION_BYTES), OPTIONS).expect("created");
@@ -205,7 +208,8 @@ fn conditions_expiry_and_versions() {
     );
 }
 
-/// Space that cannot be written is given up. It was the next to be taken, again and again: every put failed.
+/// Space that cannot be written is given up. It was the next to be taken, again and again: every
+/// put failed.
 #[test]
 fn a_line_that_cannot_be_written_fails_one_put_and_is_lost() {
     let hash = Hash::create(Region::new(REGION_BYTES), OPTIONS).expect("created");

@@ -227,7 +227,8 @@ fn a_batch_with_checks_ends_a_snapshot_and_itself() {
     assert!(hash.report().snapshots.ended_early > 0, "{:?}", hash.report());
 }
 
-/// Snapshots kept a region full for good that was mostly of old records: writes were refused before what is kept is a quarter.
+/// Snapshots kept a region full for good that was mostly of old records: writes were refused before
+/// what is kept is a quarter.
 #[test]
 fn a_snapshot_ends_before_a_write_is_refused() {
     let hash = created(4 << 20);
@@ -248,7 +249,8 @@ fn a_snapshot_ends_before_a_write_is_refused() {
     assert_eq!(scan(&hash, 1, Some(id), true), Err(Error::NoSnapshot { id }));
 }
 
-/// Each extent of a batch holds back a segment until it is there: thousands of them took a whole region for 600 KB.
+/// Each extent of a batch holds back a segment until it is there: thousands of them took a whole
+/// region for 600 KB.
 #[test]
 fn a_batch_of_many_members_takes_little_more_than_their_room() {
     let hash = created(4 << 20);
@@ -264,7 +266,8 @@ fn balance(value: &[u8]) -> u64 {
     value.try_into().map_or(u64::MAX / 100, u64::from_le_bytes)
 }
 
-/// Batches that move amounts between accounts, or write one number to all of them, beside readers; what a reader saw that cannot be.
+/// Batches that move amounts between accounts, or write one number to all of them, beside readers;
+/// what a reader saw that cannot be.
 fn run(canary: Option<&'static str>, rounds: u64) -> Result<(), String> {
     let (hash, stop) = (&created(8 << 20), &AtomicBool::new(false));
     for number in 0..ACCOUNTS {
@@ -367,7 +370,8 @@ fn batches_are_seen_whole_beside_writers() {
     run(None, 20_000).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Opens a snapshot while an update of a key hangs in the fence that makes it durable, and reads it before and after; what cannot be, if it is seen.
+/// Opens a snapshot while an update of a key hangs in the fence that makes it durable, and reads it
+/// before and after; what cannot be, if it is seen.
 fn open_beside_an_update(canary: Option<&'static str>) -> Result<(), String> {
     // Fences that the next update may pass; of any number while nobody counts.
     let (may_pass, is_held) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
@@ -382,7 +386,8 @@ fn open_beside_an_update(canary: Option<&'static str>) -> Result<(), String> {
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             write(hash, vec![put(key(0, 1), b"old".to_vec())]);
-            // The next one needs no new span: it fences its body, and then, its version drawn, its header.
+            // The next one needs no new span: it fences its body, and then, its version drawn, its
+            // header.
             may_pass.store(1, Ordering::SeqCst);
             write(hash, vec![put(key(0, 1), b"new".to_vec())]);
         });
@@ -416,7 +421,8 @@ fn a_snapshot_waits_for_a_write_under_way() {
     assert_eq!(open_beside_an_update(None), Ok(()));
 }
 
-/// Readers who see half a batch, old records that are not kept, snapshots that do not wait for those who write.
+/// Readers who see half a batch, old records that are not kept, snapshots that do not wait for
+/// those who write.
 #[cfg(feature = "canaries")]
 #[test]
 fn deliberate_defects_of_snapshots_are_seen() {

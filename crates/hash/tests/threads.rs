@@ -1,4 +1,5 @@
-//! Threads that write and read the same keys, with every value checked: what a get returns was put whole, and never goes back.
+//! Threads that write and read the same keys, with every value checked: what a get returns was put
+//! whole, and never goes back.
 
 mod hooked;
 mod values;
@@ -33,7 +34,8 @@ fn round_of(number: u64, value: &[u8]) -> Result<u64, String> {
     if stamp == expected { Ok(stamp.round) } else { Err(format!("key {number} has {stamp:?}")) }
 }
 
-/// Rounds of puts and deletes, each key by one writer; what readers saw that cannot be, if anything.
+/// Rounds of puts and deletes, each key by one writer; what readers saw that cannot be, if
+/// anything.
 fn run(canary: Option<&'static str>, rounds: u64) -> (Result<(), String>, Report) {
     let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).expect("memory");
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).expect("created");
@@ -118,7 +120,8 @@ fn what_readers_see_beside_writers_was_put_whole_and_in_order() {
     assert!(report.records > KEYS / 2 && report.damaged == 0, "{report:?}");
 }
 
-/// What one thread wrote, others update: it took twice the space, since nobody looked at what the first one's arena had.
+/// What one thread wrote, others update: it took twice the space, since nobody looked at what the
+/// first one's arena had.
 #[test]
 fn what_one_thread_frees_another_one_uses() {
     let pmem = Mapping::anonymous(64 << 20, MapOptions::default()).expect("memory");
@@ -137,7 +140,8 @@ fn what_one_thread_frees_another_one_uses() {
     assert!(report.used_bytes < filled.used_bytes * 3 / 2, "{report:?} after {filled:?}");
 }
 
-/// Three writers have the three segments in hand while they write. Who came meanwhile was told that the store is full, and so was everybody after, though it was empty.
+/// Three writers have the three segments in hand while they write. Who came meanwhile was told that
+/// the store is full, and so was everybody after, though it was empty.
 #[test]
 fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
     let (is_open, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -252,8 +256,9 @@ fn the_end_waits_for_writes_under_way() {
     assert!(matches!(put(), Reply::Failed(Error::Closed)));
 }
 
-/// Updates a key at one fence of a put that moves some records; the keys with other values than they should have, and whether there was room for it.
-/// The update is given so many milliseconds: for ever would be too long, as it may have to wait for the mover.
+/// Updates a key at one fence of a put that moves some records; the keys with other values than
+/// they should have, and whether there was room for it. The update is given so many milliseconds:
+/// for ever would be too long, as it may have to wait for the mover.
 fn wrong_beside_a_move(canary: Option<&'static str>, at: u64, updated: u64, patience_ms: u64) -> (Vec<u64>, bool) {
     let (mover, begun, let_go) = (OnceLock::new(), AtomicU64::new(0), AtomicU64::new(0));
     let at_fence = || {
@@ -354,13 +359,15 @@ fn scanned(hash: &Hash<Mapping>, keys_only: bool) -> Vec<Key> {
     }
 }
 
-/// What a scan finds was inserted, and what it does not find was not, as far as that did not change during it.
+/// What a scan finds was inserted, and what it does not find was not, as far as that did not change
+/// during it.
 #[test]
 fn a_scan_sees_what_was_inserted_or_removed_before() {
     let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).expect("memory");
     let hash = &Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).expect("created");
     let key = |number: usize| Key::new(CollectionId(7), format!("{number:04}").as_bytes()).expect("a key");
-    // Changes begun and done: even while none is under way, and a multiple of 4 while the key is not there.
+    // Changes begun and done: even while none is under way, and a multiple of 4 while the key is
+    // not there.
     let steps: &Vec<AtomicU64> = &(0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let writing = &AtomicU64::new(WRITERS);
     thread::scope(|scope| {

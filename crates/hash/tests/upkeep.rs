@@ -123,7 +123,8 @@ fn check_all(hash: &Hash<Mapping>, all: &[(u64, usize)]) {
     assert_eq!((report.records, report.damaged), (all.len() as u64, 0), "{report:?}");
 }
 
-/// Fills a region with records of a block, deletes every other one, and fills it with longer ones; what they take of what was free, in percent.
+/// Fills a region with records of a block, deletes every other one, and fills it with longer ones;
+/// what they take of what was free, in percent.
 fn longer_ones_between_short_ones(bytes: usize) -> u64 {
     let hash = created();
     let short = put_until_full(&hash, 0, 10);
@@ -163,13 +164,15 @@ fn what_is_free_in_pieces_takes_records_longer_than_a_segment() {
     assert!(taken > 75, "{taken} %");
 }
 
-/// Segments in use and free ones in turn, with little in those in use, or all that fits: two at once were never cleared, and a store with room for a hundred such records had room for none.
+/// Segments in use and free ones in turn, with little in those in use, or all that fits: two at
+/// once were never cleared, and a store with room for a hundred such records had room for none.
 #[test]
 fn records_longer_than_a_segment_find_room_between_segments_in_use() {
     for (bytes, stays) in [(10, 1000), (65_000, 1)] {
         let hash = created();
         let all = put_until_full(&hash, 0, bytes);
-        // Records lie in the order in which they were put: 1,024 short ones in a segment, or a long one.
+        // Records lie in the order in which they were put: 1,024 short ones in a segment, or a long
+        // one.
         let in_segment = if bytes == 10 { 1024 } else { 1 };
         let goes =
             |number: u64| (number / in_segment).is_multiple_of(2) || !(number % in_segment).is_multiple_of(stays);
@@ -182,7 +185,8 @@ fn records_longer_than_a_segment_find_room_between_segments_in_use() {
     }
 }
 
-/// What a snapshot keeps is free on the medium, and was taken for the best place to clear: nothing was, again and again, until the snapshot was ended.
+/// What a snapshot keeps is free on the medium, and was taken for the best place to clear: nothing
+/// was, again and again, until the snapshot was ended.
 #[test]
 fn what_a_snapshot_keeps_is_not_cleared() {
     let hash = created();

@@ -1,9 +1,12 @@
-//! Prints what the ordered index costs: bytes per item and nanoseconds per lookup, for keys of 8, 16 and 23 bytes.
+//! Prints what the ordered index costs: bytes per item and nanoseconds per lookup, for keys of 8,
+//! 16 and 23 bytes.
 //!
-//! `cargo run --release -p stratakv-index --example footprint [ITEMS...]` (default: 1000000 4000000)
+//! `cargo run --release -p stratakv-index --example footprint [ITEMS...]` (default:
+//! 1000000 4000000)
 //!
-//! "slowest" is one insert's time by the wall clock, so it includes every time the machine did something else meanwhile. "RSS" is only
-//! telling in the first line: later ones reuse what the lines before gave back to the allocator.
+//! "slowest" is one insert's time by the wall clock, so it includes every time the machine did
+//! something else meanwhile. "RSS" is only telling in the first line: later ones reuse what the
+//! lines before gave back to the allocator.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 

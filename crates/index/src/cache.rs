@@ -1,6 +1,7 @@
 //! Page cache: which pages of a volume are in memory, and which of them goes when memory is wanted.
 //!
-//! The victim is chosen by CLOCK (second chance), with a bounded look. About 36 bytes a page, besides the page.
+//! The victim is chosen by CLOCK (second chance), with a bounded look. About 36 bytes a page,
+//! besides the page.
 
 use std::sync::Arc;
 
@@ -9,15 +10,16 @@ use stratakv_device::block::ChunkId;
 
 use crate::linear::Linear;
 
-/// After this many pages that were used of late, the next best is taken: no eviction walks the whole cache.
+/// After this many pages that were used of late, the next best is taken: no eviction walks the
+/// whole cache.
 const SECOND_CHANCES_MAX: usize = 256;
 /// After this many pages in use elsewhere, an eviction gives up.
 const IN_USE_MAX: usize = 4096;
 
 /// Blocks by page number.
 ///
-/// One shard's own: not shared, no locks. The cache has no size of its own; whoever runs out of blocks calls
-/// [`PageCache::evict`].
+/// One shard's own: not shared, no locks. The cache has no size of its own; whoever runs out of
+/// blocks calls [`PageCache::evict`].
 pub struct PageCache {
     /// The clock's hand goes round its slots.
     table: Linear<Page>,
@@ -61,8 +63,8 @@ impl PageCache {
         Some(&self.table.value(self.table.find(page)?).block)
     }
 
-    /// Caches `block` as the contents of `page` and returns the block it had. A new page starts without a second chance, so that
-    /// pages read once (scans) go first. O(1).
+    /// Caches `block` as the contents of `page` and returns the block it had. A new page starts
+    /// without a second chance, so that pages read once (scans) go first. O(1).
     pub fn insert(&mut self, page: u64, block: Arc<Block>) -> Option<Arc<Block>> {
         let chunk = block.chunk();
         if let Some(slot) = self.table.find(page) {
@@ -81,9 +83,10 @@ impl PageCache {
         Some(self.table.take(slot).1.block)
     }
 
-    /// Forgets the page that was not used for longest, as CLOCK sees it, and returns it. Blocks in use elsewhere are passed over:
-    /// dropping them would free no memory. `None`: nothing cached, or 4,096 blocks in a row are in use; the next call looks further on.
-    /// O(1): looks at 256 pages, and seldom at more.
+    /// Forgets the page that was not used for longest, as CLOCK sees it, and returns it. Blocks in
+    /// use elsewhere are passed over: dropping them would free no memory. `None`: nothing cached,
+    /// or 4,096 blocks in a row are in use; the next call looks further on. O(1): looks at 256
+    /// pages, and seldom at more.
     pub fn evict(&mut self) -> Option<(u64, Arc<Block>)> {
         let mut chances = SECOND_CHANCES_MAX.min(self.len());
         let mut in_use = IN_USE_MAX.min(self.len());
@@ -106,11 +109,13 @@ impl PageCache {
         None
     }
 
-    /// Forgets all pages whose block lies in `chunk`, and says how many: the chunk's memory goes back once its last block is dropped
-    /// ([`stratakv_device::Pool::retire_chunk`]). O(pages), by one walk over the table that reads no block.
+    /// Forgets all pages whose block lies in `chunk`, and says how many: the chunk's memory goes
+    /// back once its last block is dropped ([`stratakv_device::Pool::retire_chunk`]). O(pages), by
+    /// one walk over the table that reads no block.
     pub fn drop_chunk(&mut self, chunk: ChunkId) -> usize {
         let before = self.len();
-        // Downwards, as taking one moves the last slot, which is then one already seen, into its place.
+        // Downwards, as taking one moves the last slot, which is then one already seen, into its
+        // place.
         for slot in (0..before).rev() {
             if self.table.value(slot).chunk == chunk {
                 self.table.take(slot);

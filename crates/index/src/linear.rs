@@ -1,6 +1,7 @@
-//! A table from numbers to values by linear hashing (Litwin, VLDB 1980): each insert adds at most one bucket and moves one chain, so
-//! growing never stops a request; the KVell paper (section 5.2) saw 100 ms spikes from a hash table that doubled, and fell back to a
-//! B-tree. Entries lie densely and can be walked by number.
+//! A table from numbers to values by linear hashing (Litwin, VLDB 1980): each insert adds at most
+//! one bucket and moves one chain, so growing never stops a request; the KVell paper (section 5.2)
+//! saw 100 ms spikes from a hash table that doubled, and fell back to a B-tree. Entries lie densely
+//! and can be walked by number.
 
 use smallvec::SmallVec;
 
@@ -96,8 +97,8 @@ impl<V> Linear<V> {
         None
     }
 
-    /// The slots of many keys, in their order. A key costs two or three reads of memory that no cache has, one after the other: those of all
-    /// keys are under way together here.
+    /// The slots of many keys, in their order. A key costs two or three reads of memory that no
+    /// cache has, one after the other: those of all keys are under way together here.
     pub(crate) fn find_all(&self, keys: &[u64], mut found: impl FnMut(Option<usize>)) {
         let firsts: SmallVec<[u32; 64]> = keys.iter().map(|key| *self.buckets.get(self.bucket(*key))).collect();
         // Branches on what was read would have the processor wait for it: none here.
@@ -156,7 +157,8 @@ impl<V> Linear<V> {
         bucket_among(key, self.buckets.len())
     }
 
-    /// Adds the next bucket of the current doubling, and gives it its share of the chain that had it so far.
+    /// Adds the next bucket of the current doubling, and gives it its share of the chain that had
+    /// it so far.
     fn add_bucket(&mut self) {
         let (new, count) = (self.buckets.len(), self.buckets.len() + 1);
         let old = new - count.next_power_of_two() / 2;

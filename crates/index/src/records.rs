@@ -1,10 +1,12 @@
 //! Record cache: single records of a log in memory, by where they lie on the volume.
 //!
-//! In a log, records that were written at the same time lie together, the hot beside the cold: a cache of pages would hold mostly
-//! what nobody asks for. Records are copied, back to back, into *sheets* of 64 KiB (one of that length becomes a sheet as it is), and
-//! sheets are evicted whole by S3-FIFO (Yang et al., SOSP 2023): a new record goes into a small queue, a tenth of the memory, and leaves
-//! it for the main queue only if it was used meanwhile, or was evicted from there a short while ago; the main queue gives used records
-//! another round. So neither a scan nor a stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
+//! In a log, records that were written at the same time lie together, the hot beside the cold: a
+//! cache of pages would hold mostly what nobody asks for. Records are copied, back to back, into
+//! *sheets* of 64 KiB (one of that length becomes a sheet as it is), and sheets are evicted whole
+//! by S3-FIFO (Yang et al., SOSP 2023): a new record goes into a small queue, a tenth of the
+//! memory, and leaves it for the main queue only if it was used meanwhile, or was evicted from
+//! there a short while ago; the main queue gives used records another round. So neither a scan nor
+//! a stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,7 +70,8 @@ impl Entry {
 
 struct Sheet {
     memory: Memory,
-    /// What was laid in it, in order: offset on the volume and start, in units. The table knows which of them are still there.
+    /// What was laid in it, in order: offset on the volume and start, in units. The table knows
+    /// which of them are still there.
     records: Vec<u64>,
     /// Bytes in use.
     used: usize,
@@ -149,7 +152,8 @@ impl RecordCache {
         self.sheets.len() - self.free.len() - self.hollow
     }
 
-    /// Lets it take `bytes` of sheets from now on; a few sheets above that are evicted at once, more at later calls.
+    /// Lets it take `bytes` of sheets from now on; a few sheets above that are evicted at once,
+    /// more at later calls.
     pub fn set_limit_bytes(&mut self, bytes: usize) {
         self.limit_sheets = bytes / Class::Slice.bytes();
         if self.ghosts.is_empty() && self.limit_sheets > 0 {
@@ -168,8 +172,9 @@ impl RecordCache {
         self.get_found(CachedAt(slot))
     }
 
-    /// Where the records at `ats` are, in that order: good for [`RecordCache::get_found`] until a record comes or goes. O(1) for each; what
-    /// memory no cache has is waited for once, not for each.
+    /// Where the records at `ats` are, in that order: good for [`RecordCache::get_found`] until a
+    /// record comes or goes. O(1) for each; what memory no cache has is waited for once, not for
+    /// each.
     pub fn find_all(&self, ats: &[u64]) -> Vec<Option<CachedAt>> {
         let mut found = Vec::with_capacity(ats.len());
         self.table.find_all(ats, |slot| found.push(slot.map(CachedAt)));
@@ -195,8 +200,9 @@ impl RecordCache {
         self.table.find(at).is_some()
     }
 
-    /// Caches a record of `parts`, one after the other; `take` gives blocks of 64 KiB as long as there are any. A record that is there
-    /// already stays as it is. O(1), but for what is evicted: four sheets at most.
+    /// Caches a record of `parts`, one after the other; `take` gives blocks of 64 KiB as long as
+    /// there are any. A record that is there already stays as it is. O(1), but for what is evicted:
+    /// four sheets at most.
     pub fn insert(&mut self, at: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
         if self.table.find(at).is_none() {
             self.insert_new(at, parts, take);
@@ -209,7 +215,8 @@ impl RecordCache {
         self.insert_in(queue, at, parts, 0, take);
     }
 
-    /// The record at `old`, if cached, has become `new`. In its place, if it can: what is written often takes no more room for that.
+    /// The record at `old`, if cached, has become `new`. In its place, if it can: what is written
+    /// often takes no more room for that.
     pub fn replace(&mut self, old: u64, new: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
         if old != new {
             self.remove(new);
@@ -248,7 +255,8 @@ impl RecordCache {
         }
     }
 
-    /// Forgets a record. Its room comes back with its sheet's, at once if that holds nothing else. O(1), amortised.
+    /// Forgets a record. Its room comes back with its sheet's, at once if that holds nothing else.
+    /// O(1), amortised.
     pub fn remove(&mut self, at: u64) {
         let Some(slot) = self.table.find(at) else { return };
         let (_, entry) = self.table.take(slot);
@@ -260,7 +268,8 @@ impl RecordCache {
         }
     }
 
-    /// Numbers of hollow sheets leave their queues once they are half of all: each such walk is paid for by what it removes.
+    /// Numbers of hollow sheets leave their queues once they are half of all: each such walk is
+    /// paid for by what it removes.
     fn forget_hollow(&mut self) {
         if self.hollow * 2 <= self.sheets.len() {
             return;
@@ -278,8 +287,8 @@ impl RecordCache {
         *hollow = 0;
     }
 
-    /// Caches a record that fills a block, which becomes a sheet as it is: nothing is copied. A record that is there already stays.
-    /// O(1), but for what is evicted: four sheets at most.
+    /// Caches a record that fills a block, which becomes a sheet as it is: nothing is copied. A
+    /// record that is there already stays. O(1), but for what is evicted: four sheets at most.
     pub fn adopt(&mut self, at: u64, block: &Arc<Block>, take: &mut dyn FnMut() -> Option<Block>) {
         if block.class() != Class::Slice || self.table.find(at).is_some() || !self.make_room(take) {
             return;
@@ -414,12 +423,14 @@ impl RecordCache {
         }
     }
 
-    /// Evicts the oldest sheet of the queue that is over its share; what was used goes to the main queue. False: there is none.
+    /// Evicts the oldest sheet of the queue that is over its share; what was used goes to the main
+    /// queue. False: there is none.
     fn evict(&mut self, take: &mut dyn FnMut() -> Option<Block>) -> bool {
         let small_over = self.queues[SMALL].len() * SMALL_SHARE >= self.sheet_count();
         let order = if small_over { [SMALL, MAIN] } else { [MAIN, SMALL] };
         let Some(number) = order.into_iter().find_map(|queue| self.queues[queue].pop_front()) else { return false };
-        // Its number is given to no other sheet before the end: until then it tells which records are this one's.
+        // Its number is given to no other sheet before the end: until then it tells which records
+        // are this one's.
         let Some(sheet) = self.take_sheet(number) else {
             self.hollow -= 1;
             self.free.push(number);
@@ -451,7 +462,8 @@ impl RecordCache {
         true
     }
 
-    /// A sheet of one record that was used goes to the end of the main queue as it is. Any other comes back.
+    /// A sheet of one record that was used goes to the end of the main queue as it is. Any other
+    /// comes back.
     fn another_round(&mut self, number: u32, mut sheet: Sheet) -> Option<Sheet> {
         let Some(slot) = sheet.records.first().and_then(|record| self.slot_in(number, *record)) else {
             return Some(sheet);
@@ -543,7 +555,8 @@ mod tests {
 
     use super::*;
 
-    /// Every sheet is in a queue or open, and can so be evicted some day; every other number is free or hollow.
+    /// Every sheet is in a queue or open, and can so be evicted some day; every other number is
+    /// free or hollow.
     fn check(cache: &RecordCache) {
         let mut seen = vec![0; cache.sheets.len()];
         let queued = cache.queues.iter().flatten().copied();
@@ -556,7 +569,8 @@ mod tests {
         assert!(cache.free.iter().all(|number| cache.sheets[*number as usize].is_none()));
     }
 
-    /// A sheet that an eviction opened was forgotten when another one was opened at once: it stayed for ever.
+    /// A sheet that an eviction opened was forgotten when another one was opened at once: it stayed
+    /// for ever.
     #[test]
     fn no_sheet_is_forgotten() {
         let pool = Pool::new(4 << 20);

@@ -1,4 +1,5 @@
-//! The record cache against a model: what it returns is what was put there last, whatever it has forgotten meanwhile.
+//! The record cache against a model: what it returns is what was put there last, whatever it has
+//! forgotten meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -109,7 +110,8 @@ fn a_chunk_that_is_given_back_takes_its_records_with_it() {
     }
 }
 
-/// A record of a sheet's length is not copied, and its room is there again as soon as it is forgotten.
+/// A record of a sheet's length is not copied, and its room is there again as soon as it is
+/// forgotten.
 #[test]
 fn a_whole_block_is_taken_as_it_is() {
     let pool = Pool::new(4 << 20);

@@ -201,7 +201,8 @@ fn thousands_of_keys_in_any_order_of_arrival() {
 
 #[test]
 fn an_item_costs_its_suffix_and_at_most_twelve_bytes() {
-    // 8-byte keys: 40,000 of them share a little under two bytes with a neighbour; 24-byte ones four more and the leading digits.
+    // 8-byte keys: 40,000 of them share a little under two bytes with a neighbour; 24-byte ones
+    // four more and the leading digits.
     for (name, suffix, key) in
         [("8 B", 6.1, (|n| n.to_be_bytes().to_vec()) as fn(u64) -> Vec<u8>), ("24 B", 15.4, user as fn(u64) -> Vec<u8>)]
     {
@@ -224,7 +225,8 @@ fn memory_comes_back_after_deletes() {
     let random: Vec<u64> = numbers(3).take(40_000).collect();
     random.iter().for_each(|n| _ = tree.insert(&user(*n), at(1)));
     let full = tree.footprint_bytes();
-    // Every key but one in ten, spread evenly: leaves have to merge for this to free anything but slack.
+    // Every key but one in ten, spread evenly: leaves have to merge for this to free anything but
+    // slack.
     random.iter().filter(|n| *n % 10 != 0).for_each(|n| _ = tree.remove(&user(*n)));
     tree.check().unwrap();
     assert!(

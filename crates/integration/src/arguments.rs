@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-/// A harness's `main`: prints `usage` if `--help` is among the words behind the program's name, and otherwise calls
-/// `run` with them. An error is told on stderr behind `name`, and is the exit code.
+/// A harness's `main`: prints `usage` if `--help` is among the words behind the program's name, and
+/// otherwise calls `run` with them. An error is told on stderr behind `name`, and is the exit code.
 pub fn answer(name: &str, usage: &str, run: impl FnOnce(&[String]) -> Result<(), String>) -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.iter().any(|word| word == "--help") {

@@ -1,8 +1,10 @@
-//! Attacks of many clients on a server, beside honest ones: what it holds for them, and whether the honest ones are served.
+//! Attacks of many clients on a server, beside honest ones: what it holds for them, and whether the
+//! honest ones are served.
 //!
-//! For each server and attack two of the servers are started. In each round the crowd attacks one of them, and then the other
-//! one, the control: the steady honest client is at the first all the time, so that the difference is what the server does, and
-//! not what the processor has to do. Then slow honest clients come, and at last the crowd leaves.
+//! For each server and attack two of the servers are started. In each round the crowd attacks one
+//! of them, and then the other one, the control: the steady honest client is at the first all the
+//! time, so that the difference is what the server does, and not what the processor has to do. Then
+//! slow honest clients come, and at last the crowd leaves.
 
 pub mod crowd;
 pub mod honest;
@@ -176,7 +178,8 @@ pub struct Measured {
     pub closed: u64,
     /// Processor time of the server for each megabyte that the crowd sent and received.
     pub cpu_ms_per_mb: f64,
-    /// Of attack `left`: bytes that were asked for, and that were read from the device after all had left.
+    /// Of attack `left`: bytes that were asked for, and that were read from the device after all
+    /// had left.
     pub device: Option<(u64, u64)>,
 }
 

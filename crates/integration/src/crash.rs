@@ -1,9 +1,11 @@
-//! Clients at work, `kill -9` and other faults on the process that has the store, and what must be there afterwards.
+//! Clients at work, `kill -9` and other faults on the process that has the store, and what must be
+//! there afterwards.
 //!
-//! Each key belongs to one client, which numbers its writes. After a restart the value under a key must be the last
-//! acknowledged one or one issued after it: never an older one, never another key's, never torn, never one whose time is over,
-//! and its version larger than any seen before. A deleted key stays away. What a restart showed is settled: it must be there
-//! after the next one, unless it was overwritten. The oracle is in this process, outside the one that is faulted.
+//! Each key belongs to one client, which numbers its writes. After a restart the value under a key
+//! must be the last acknowledged one or one issued after it: never an older one, never another
+//! key's, never torn, never one whose time is over, and its version larger than any seen before. A
+//! deleted key stays away. What a restart showed is settled: it must be there after the next one,
+//! unless it was overwritten. The oracle is in this process, outside the one that is faulted.
 
 pub mod oracle;
 mod trial;
@@ -37,7 +39,8 @@ impl Default for Mix {
     }
 }
 
-/// What to do. Each round draws one of each list: a store written through one interface must be whole through every other.
+/// What to do. Each round draws one of each list: a store written through one interface must be
+/// whole through every other.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Of the store.
@@ -80,7 +83,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// With the levels of this engine; a cache is asked over memcache, ends in order as often as not, and may drop what it acknowledged.
+    /// With the levels of this engine; a cache is asked over memcache, ends in order as often as
+    /// not, and may drop what it acknowledged.
     pub fn of(engine: Engine) -> Plan {
         let mut plan = Plan { engine, ..Plan::default() };
         plan.levels = engine.levels().iter().map(|level| (*level).to_owned()).collect();
@@ -147,7 +151,8 @@ pub struct Tally {
 /// Runs the plan on a fresh store in `data`; `report` is called after each round.
 ///
 /// # Errors
-/// Something acknowledged is lost, something else appeared, or the server does not come back: what, and in which round.
+/// Something acknowledged is lost, something else appeared, or the server does not come back: what,
+/// and in which round.
 pub fn run(data: &Path, plan: &Plan, report: &mut dyn FnMut(u32, &Tally)) -> Result<Tally, String> {
     let mut random = Random::new(plan.seed);
     let mut trial = Trial::new(data, plan);

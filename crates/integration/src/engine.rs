@@ -1,4 +1,5 @@
-//! The engines that the harnesses of real processes and real stores know: a new one is a line in each table here.
+//! The engines that the harnesses of real processes and real stores know: a new one is a line in
+//! each table here.
 
 use stratakv::Options;
 
@@ -76,7 +77,8 @@ impl Engine {
         if self.evicts() { &["memory"] } else { &["power_loss", "process_crash"] }
     }
 
-    /// Values of `--memory` to try: a cache gets less than the records need, so that they reach its volumes.
+    /// Values of `--memory` to try: a cache gets less than the records need, so that they reach its
+    /// volumes.
     pub fn memory_choices(self) -> [&'static str; 2] {
         if self.evicts() { ["16M", "24M"] } else { ["64M", "256M"] }
     }

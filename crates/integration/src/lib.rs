@@ -1,7 +1,9 @@
-//! What StrataKV's integration tests stand on: the built program as a child process, a plain memcache client, values
-//! that prove themselves, and the long harnesses (`attacks`, `crash`, `realdata`, `suites`, `ukv`, `walks`) that `cargo xtask` runs too.
+//! What StrataKV's integration tests stand on: the built program as a child process, a plain
+//! memcache client, values that prove themselves, and the long harnesses (`attacks`, `crash`,
+//! `realdata`, `suites`, `ukv`, `walks`) that `cargo xtask` runs too.
 //!
-//! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world` have it inside simulations.
+//! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world`
+//! have it inside simulations.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

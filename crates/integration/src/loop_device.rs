@@ -16,8 +16,8 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches `image` (made with `bytes` zeros if there is none) to a free loop device with sectors of `sector_bytes`; or `None`
-    /// after saying why the test is skipped.
+    /// Attaches `image` (made with `bytes` zeros if there is none) to a free loop device with
+    /// sectors of `sector_bytes`; or `None` after saying why the test is skipped.
     ///
     /// # Panics
     /// The image cannot be made.
@@ -56,7 +56,8 @@ impl LoopDevice {
 }
 
 impl LoopDevice {
-    /// Whether the kernel still has our image behind the device; another test may have got its number since.
+    /// Whether the kernel still has our image behind the device; another test may have got its
+    /// number since.
     fn is_ours(&self) -> bool {
         let number = self.device.file_name().unwrap_or_default();
         let backing = std::fs::read_to_string(Path::new("/sys/block").join(number).join("loop/backing_file"));
@@ -66,7 +67,8 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Once: if somebody still has it open (a process that was just killed), the kernel detaches it with the last one.
+        // Once: if somebody still has it open (a process that was just killed), the kernel detaches
+        // it with the last one.
         let _ = Command::new("losetup").arg("--detach").arg(&self.device).output();
         for _ in 0..100 {
             if !self.is_ours() {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Key → stanza. The key is `name/version/architecture`, with a counter where that occurs twice; at most 250 bytes without
-/// spaces, so that memcache takes it.
+/// Key → stanza. The key is `name/version/architecture`, with a counter where that occurs twice; at
+/// most 250 bytes without spaces, so that memcache takes it.
 pub type Packages = BTreeMap<String, Vec<u8>>;
 
 /// Reads them all.

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A directory of a test's own, removed with it. It lies beside the running test, in the build's target folder: on a disk, where
-/// `/tmp` may be memory, on which a store refuses to promise anything about power loss.
+/// A directory of a test's own, removed with it. It lies beside the running test, in the build's
+/// target folder: on a disk, where `/tmp` may be memory, on which a store refuses to promise
+/// anything about power loss.
 ///
 /// # Panics
 /// It cannot be made.

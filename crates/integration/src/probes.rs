@@ -1,4 +1,5 @@
-//! The states that the simulator has to reach, by the names of their probes (`stratakv_base::probe!`).
+//! The states that the simulator has to reach, by the names of their probes
+//! (`stratakv_base::probe!`).
 //!
 //! Each was a hole once: a harmful mutation behind it went unseen, as no generator came there.
 

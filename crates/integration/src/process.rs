@@ -25,7 +25,8 @@ pub fn cpu(process: u32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// User and system time in /proc/PID/stat, whose second field may hold anything, blanks and brackets too.
+/// User and system time in /proc/PID/stat, whose second field may hold anything, blanks and
+/// brackets too.
 fn ticks(stat: &str) -> Option<u64> {
     let rest = &stat[stat.rfind(')')? + 1..];
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -52,7 +53,8 @@ pub fn descriptors(process: u32) -> Result<usize, String> {
     std::fs::read_dir(&path).map(Iterator::count).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Whether it takes connections at this address: it, and not another process that was given the port before it.
+/// Whether it takes connections at this address: it, and not another process that was given the
+/// port before it.
 ///
 /// # Errors
 /// There is no such process, or its descriptors are not for us to see.
@@ -120,7 +122,8 @@ mod tests {
         assert_eq!(ticks(""), None);
     }
 
-    /// A harness took whoever answered at the port for the server that it had started, and measured a stranger.
+    /// A harness took whoever answered at the port for the server that it had started, and measured
+    /// a stranger.
     #[test]
     fn who_listens_is_told_from_a_stranger() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,4 +1,5 @@
-//! The `stratakv` program: built once, started, watched, killed. So is a process with the library in it, and what plays a client.
+//! The `stratakv` program: built once, started, watched, killed. So is a process with the library
+//! in it, and what plays a client.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,7 +15,8 @@ use crate::memcache::Client;
 use crate::process;
 use crate::protocol::{self, Kind, Protocol};
 
-/// How long a server may take to answer its first connection (it may be recovering, on a busy machine).
+/// How long a server may take to answer its first connection (it may be recovering, on a busy
+/// machine).
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a server may take to end after SIGTERM.
@@ -23,7 +25,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks at a process.
 const POLL: Duration = Duration::from_millis(5);
 
-/// The program's path. `STRATAKV_BIN` names another one; else it is built, with the profile of the running test.
+/// The program's path. `STRATAKV_BIN` names another one; else it is built, with the profile of the
+/// running test.
 ///
 /// # Panics
 /// It cannot be built.
@@ -35,7 +38,8 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// The harness `crash`, whose processes play parts in scenarios. Cargo builds it before any integration test.
+/// The harness `crash`, whose processes play parts in scenarios. Cargo builds it before any
+/// integration test.
 pub fn harness() -> PathBuf {
     profile_folder().join("crash")
 }
@@ -50,13 +54,15 @@ fn build() -> PathBuf {
     let profile_folder = profile_folder();
     let target_folder = profile_folder.parent().expect("a profile lies in the target folder");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // With the features of `cargo test --workspace`, which are those of a build with a test in it: that has built it already.
+    // With the features of `cargo test --workspace`, which are those of a build with a test in it:
+    // that has built it already.
     cargo.args(["build", "--quiet", "--workspace", "--bin", "stratakv", "--test", "bus", "--target-dir"]);
     cargo.arg(target_folder);
     if let Some(profile) = profile_folder.file_name().filter(|folder| *folder != "debug") {
         cargo.arg("--profile").arg(profile);
     }
-    // As a cargo that nobody calls from a test of its own: with other variables ring is built again, and what rests on it.
+    // As a cargo that nobody calls from a test of its own: with other variables ring is built
+    // again, and what rests on it.
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let is_of_this_test = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     names.filter(is_of_this_test).for_each(|name| _ = cargo.env_remove(name));
@@ -173,7 +179,8 @@ impl Serve {
             Protocol::Embedded => ("embedded", "--address"),
         };
         command.arg(part).arg("--data").arg(&self.data).arg(at).arg(address.to_string()).args(&self.options);
-        // The disk of a new store of engine `slab` is measured for a second, unless it is told what to be.
+        // The disk of a new store of engine `slab` is measured for a second, unless it is told what
+        // to be.
         let told = self.options.iter().any(|option| option == "--placement") || self.data.join("store.toml").exists();
         let other = self.options.windows(2).any(|pair| pair[0] == "--engine" && pair[1] != "slab");
         if self.protocol == Protocol::Memcache && !told && !other {
@@ -210,8 +217,8 @@ fn logged(log: &Path) -> String {
     }
 }
 
-/// An address on loopback that nobody listens on now: another one each time, and below the ports that the kernel gives to connections, one of
-/// which could else be there before the server.
+/// An address on loopback that nobody listens on now: another one each time, and below the ports
+/// that the kernel gives to connections, one of which could else be there before the server.
 ///
 /// # Errors
 /// None of many is free.

@@ -1,4 +1,5 @@
-//! Ways to reach a store in another process. A further protocol is one more file that implements [`Client`], and its lines here.
+//! Ways to reach a store in another process. A further protocol is one more file that implements
+//! [`Client`], and its lines here.
 
 pub mod embedded;
 mod memcache;
@@ -11,7 +12,8 @@ use std::net::SocketAddr;
 pub enum Protocol {
     /// `stratakv serve`, over TCP.
     Memcache,
-    /// A process that has the library in it and does as it is told over a socket: blocking calls, futures or a session, by connection.
+    /// A process that has the library in it and does as it is told over a socket: blocking calls,
+    /// futures or a session, by connection.
     Embedded,
 }
 
@@ -103,7 +105,8 @@ pub struct Found {
     pub version: u64,
 }
 
-/// One client of the store: submits, and learns what is acknowledged. Answers come in the order of the commands.
+/// One client of the store: submits, and learns what is acknowledged. Answers come in the order of
+/// the commands.
 pub trait Client: Send {
     /// Sends commands without waiting.
     ///
@@ -114,7 +117,8 @@ pub trait Client: Send {
     /// The answer to `command`, the oldest that has none.
     ///
     /// # Errors
-    /// The connection ended; `InvalidData` if the answer is none to this command, `WouldBlock` or `TimedOut` if none came in a minute.
+    /// The connection ended; `InvalidData` if the answer is none to this command, `WouldBlock` or
+    /// `TimedOut` if none came in a minute.
     fn answer(&mut self, command: &Command) -> io::Result<Answer>;
 
     /// Everything in the store goes; nothing of this client may be without its answer.

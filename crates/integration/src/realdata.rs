@@ -1,5 +1,6 @@
-//! Real data through every door: loaded by the command line and by memcache clients, dumped and compared byte for byte, scanned
-//! both ways, updated with other sizes, half deleted, loaded again into the space that was freed.
+//! Real data through every door: loaded by the command line and by memcache clients, dumped and
+//! compared byte for byte, scanned both ways, updated with other sizes, half deleted, loaded again
+//! into the space that was freed.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
@@ -69,7 +70,8 @@ pub fn run(folder: &Path, packages: &Packages, options: &[&str], report: &mut dy
     stop(served)?;
     compare(&by_net, &updated)?;
     let now = size_bytes(&by_net);
-    // Values were made longer by half on average; what was freed three times over must not have been appended.
+    // Values were made longer by half on average; what was freed three times over must not have
+    // been appended.
     if now > size * 2 {
         return Err(format!("the volumes grew from {size} to {now} bytes: freed space is not used again"));
     }
@@ -205,7 +207,8 @@ fn compare_scan(data: &Path, packages: &Packages, prefix: &str) -> Result<(), St
     Ok(())
 }
 
-/// Runs `commands` over several connections, each with its share of the packages, and checks each one-line reply.
+/// Runs `commands` over several connections, each with its share of the packages, and checks each
+/// one-line reply.
 fn on_connections(
     address: SocketAddr,
     packages: &Packages,

@@ -39,7 +39,8 @@ pub fn skip<T>(reason: &str) -> Option<T> {
     None
 }
 
-/// Says why a test is skipped on this machine, also in CI: for what no installation can give (such as not being root).
+/// Says why a test is skipped on this machine, also in CI: for what no installation can give (such
+/// as not being root).
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn not_here(reason: &str) {
     eprintln!("skipped: {reason}");

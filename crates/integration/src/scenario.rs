@@ -1,4 +1,5 @@
-//! Faults that a machine, an administrator or other clients do to a process that has a store, while honest clients with an oracle are at work.
+//! Faults that a machine, an administrator or other clients do to a process that has a store, while
+//! honest clients with an oracle are at work.
 //!
 //! Each scenario begins with a fresh store and ends with the oracle's comparison after a restart.
 
@@ -104,7 +105,8 @@ impl Setting<'_> {
         if self.long { long } else { short }
     }
 
-    /// A fresh store in `data`, served to memcache clients by `clients` honest ones; logged beside `place`, outside any fault.
+    /// A fresh store in `data`, served to memcache clients by `clients` honest ones; logged beside
+    /// `place`, outside any fault.
     fn trial(&self, data: &Path, clients: u64, mix: Mix) -> Trial {
         let plan = Plan {
             engine: self.engine,

@@ -79,7 +79,8 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
             step_bytes: 200,
         },
         record_cache: opening.record_cache,
-        // A log is compared with what its checkpoint says of it, but not always: then damage meets those who rely on it.
+        // A log is compared with what its checkpoint says of it, but not always: then damage meets
+        // those who rely on it.
         verify: placement == Placement::InPlace || opening.depth != 2,
     };
     if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
@@ -155,8 +156,8 @@ pub fn listen<E: Engine>(engine: &E, name: &str, limit: Limit, cut_down: bool) -
     Some(caught)
 }
 
-/// As [`listen`], over whole worlds: for canaries of what one shard alone cannot do wrong. How many seeds it took, the processor time, and what was
-/// noticed.
+/// As [`listen`], over whole worlds: for canaries of what one shard alone cannot do wrong. How many
+/// seeds it took, the processor time, and what was noticed.
 #[cfg(feature = "canaries")]
 pub fn listen_in_world(world: crate::world::RunSeed, name: &str, limit: Limit) -> Option<(u64, f64, String)> {
     // A panic is a way to show, too.
@@ -185,7 +186,8 @@ fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(
     caught
 }
 
-/// Whether the scenarios kept of this canary's defect still fail while it sings; `None` if there are none.
+/// Whether the scenarios kept of this canary's defect still fail while it sings; `None` if there
+/// are none.
 #[cfg(feature = "canaries")]
 pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
     stratakv_base::canary::release(Some(name));
@@ -215,7 +217,8 @@ pub struct Search {
     pub threads: usize,
 }
 
-/// Runs seed after seed until one fails or seeds or time are used up. `watch` is told the sums every few seconds.
+/// Runs seed after seed until one fails or seeds or time are used up. `watch` is told the sums
+/// every few seconds.
 ///
 /// # Errors
 /// The failure with the lowest seed among those found, with the sums so far.

@@ -1,6 +1,8 @@
-//! A soak: a store kept at a given fill for minutes, with values of all sizes, deletes and expiry, every read compared.
+//! A soak: a store kept at a given fill for minutes, with values of all sizes, deletes and expiry,
+//! every read compared.
 //!
-//! What should be flat at the end is told by the minute: throughput, memory of the process, bytes on disk, what the engine moves.
+//! What should be flat at the end is told by the minute: throughput, memory of the process, bytes
+//! on disk, what the engine moves.
 
 mod lane;
 
@@ -65,7 +67,8 @@ struct Shared {
 
 const LANES: u64 = 2;
 
-/// Runs the plan in a new store in `directory`; `report` is told each interval. The store is closed at the end.
+/// Runs the plan in a new store in `directory`; `report` is told each interval. The store is closed
+/// at the end.
 ///
 /// # Errors
 /// A value was not what was written last, or the store failed otherwise than by being full.

@@ -1,7 +1,7 @@
 //! The own test suites of memcache clients, run against our server and against memcached.
 //!
-//! It owns the list of suites and the comparison; `cargo xtask suites` calls it. It changes no test: in a copy of a
-//! suite the default port alone becomes that of the server under test.
+//! It owns the list of suites and the comparison; `cargo xtask suites` calls it. It changes no
+//! test: in a copy of a suite the default port alone becomes that of the server under test.
 
 pub mod fetch;
 pub mod known;
@@ -172,7 +172,8 @@ pub fn differences(theirs: &Results, ours: &Results) -> Vec<Difference> {
     described.collect()
 }
 
-/// A test's name without its parameters: `test_misc` of `test_misc[prefix]`, and Go's test of a subtest.
+/// A test's name without its parameters: `test_misc` of `test_misc[prefix]`, and Go's test of a
+/// subtest.
 pub fn base(test: &str) -> &str {
     let end = test.find(['[', '/']).unwrap_or(test.len());
     &test[..end]

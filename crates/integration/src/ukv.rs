@@ -1,9 +1,11 @@
-//! The cache beside memcached, its extstore and Redis: each server in turn, on the same cores, with the same memory and the same bytes of SSD.
+//! The cache beside memcached, its extstore and Redis: each server in turn, on the same cores, with
+//! the same memory and the same bytes of SSD.
 //!
-//! `ram`: the records fit in memory. `ssd`: they are five times the memory, and the page cache is kept cold: what the kernel has of a
-//! server's files is dropped before each run and ten times a second during it (ours are opened with `O_DIRECT` anyway). `depth`: as `ram`,
-//! gets of one length over numbers of connections and batches. `small`: more short records than memory holds; how many are there. `hits`: a cache
-//! as one is used, what was missed is set; how many gets hit.
+//! `ram`: the records fit in memory. `ssd`: they are five times the memory, and the page cache is
+//! kept cold: what the kernel has of a server's files is dropped before each run and ten times a
+//! second during it (ours are opened with `O_DIRECT` anyway). `depth`: as `ram`, gets of one length
+//! over numbers of connections and batches. `small`: more short records than memory holds; how many
+//! are there. `hits`: a cache as one is used, what was missed is set; how many gets hit.
 
 mod rival;
 pub mod system_calls;
@@ -284,11 +286,13 @@ pub struct Measured {
     pub server_cpu_us: f64,
     /// The most memory the server's process has had.
     pub memory_peak_bytes: u64,
-    /// System calls of the server for each request; of the last round only, and none where `perf` cannot count.
+    /// System calls of the server for each request; of the last round only, and none where `perf`
+    /// cannot count.
     pub system_calls: Option<f64>,
 }
 
-/// Runs the plan; `note` is called with each measurement, or with why a server could not be measured.
+/// Runs the plan; `note` is called with each measurement, or with why a server could not be
+/// measured.
 ///
 /// # Errors
 /// The plan cannot be run here.
@@ -398,7 +402,8 @@ impl Subject<'_> {
         depth: (usize, usize),
         work: impl Fn(Duration, Duration) -> Work,
     ) -> Result<Option<f64>, String> {
-        // Whoever is idle makes none, so all that are counted are for these requests and their connections.
+        // Whoever is idle makes none, so all that are counted are for these requests and their
+        // connections.
         let Some(counter) = Counter::start(running.id()) else { return Ok(None) };
         let (report, _) = self.wire(running, depth, work(Duration::ZERO, COUNTED))?;
         Ok(counter.finish().map(|calls| calls as f64 / report.operations.max(1) as f64))

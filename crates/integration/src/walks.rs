@@ -1,4 +1,5 @@
-//! What deleted neighbours cost: scans past keys that were deleted one by one, a list as a queue, and collections that were dropped.
+//! What deleted neighbours cost: scans past keys that were deleted one by one, a list as a queue,
+//! and collections that were dropped.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ const MEMORY_BYTES: u64 = 256 << 20;
 const REGION_BYTES: u64 = 256 << 20;
 /// Of a queue: what is popped first and last of it is compared.
 const PART: usize = 10;
-/// A scan that knows what is dead visits hardly more than it returns; a queue visits some more before it knows.
+/// A scan that knows what is dead visits hardly more than it returns; a queue visits some more
+/// before it knows.
 const VISITS_PER_RECORD_MAX: f64 = 40.0;
 
 /// An engine that keeps collections in order.
@@ -90,7 +92,8 @@ impl Plan {
     }
 }
 
-/// A scan: how long it took, and records visited for each that was returned, if the engine counts them.
+/// A scan: how long it took, and records visited for each that was returned, if the engine counts
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned {
     /// The time.
@@ -121,7 +124,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Whether the visits, where they are counted, stay within their bound. The first scan of everything passes all that is dead.
+    /// Whether the visits, where they are counted, stay within their bound. The first scan of
+    /// everything passes all that is dead.
     pub fn holds(&self) -> bool {
         let scans = self.beside.iter().chain(self.all.get(1)).map(|scan| scan.visits_per_record);
         scans.chain([self.pop_visits]).flatten().all(|visits| visits <= VISITS_PER_RECORD_MAX)

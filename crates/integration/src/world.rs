@@ -1,8 +1,10 @@
-//! Whole stores in the simulator: several shards of an engine behind the real runtime, store and server code, on simulated disks and sockets,
-//! in one thread, by a seeded clock. One seed gives one run, always the same.
+//! Whole stores in the simulator: several shards of an engine behind the real runtime, store and
+//! server code, on simulated disks and sockets, in one thread, by a seeded clock. One seed gives
+//! one run, always the same.
 //!
-//! [`store`] is a process with the library embedded, [`server`] one that serves memcache clients. Both die at any moment, by a power cut or a kill,
-//! and are opened again by the code that opens real volumes.
+//! [`store`] is a process with the library embedded, [`server`] one that serves memcache clients.
+//! Both die at any moment, by a power cut or a kill, and are opened again by the code that opens
+//! real volumes.
 
 mod host;
 pub mod left_out;
@@ -142,8 +144,11 @@ impl Statistics {
 /// Runs the world of a seed; the error says what went wrong.
 pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
-/// The world of that name: `library` (calls of the library, one after the other), `pipelined` (hundreds of operations at once over one session), `store`, `breaking` (a store whose shards break), `server`, `breaking_server` (one whose shards break while the clock is stepped), or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a server; none: each
-/// seed has its own.
+/// The world of that name: `library` (calls of the library, one after the other), `pipelined`
+/// (hundreds of operations at once over one session), `store`, `breaking` (a store whose shards
+/// break), `server`, `breaking_server` (one whose shards break while the clock is stepped), or one
+/// shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a
+/// server; none: each seed has its own.
 pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
     match (name, on) {
         ("store", None) => Some(store::run),

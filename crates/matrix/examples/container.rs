@@ -1,8 +1,10 @@
-//! Prints what the matrix container costs: nanoseconds per put and per byte of a flush, and what hints save a lookup.
+//! Prints what the matrix container costs: nanoseconds per put and per byte of a flush, and what
+//! hints save a lookup.
 //!
 //! `cargo run --release -p stratakv-matrix --example container`
 //!
-//! The region is anonymous memory: nothing is flushed, and a fence costs nothing. What persistent memory adds is not in these figures.
+//! The region is anonymous memory: nothing is flushed, and a fence costs nothing. What persistent
+//! memory adds is not in these figures.
 
 #![expect(clippy::print_stdout, reason = "a program that prints tables")]
 
@@ -72,7 +74,8 @@ fn puts(value_bytes: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Rows of 4,000 records each, keys drawn from a million; lookups of keys that are there, and of others.
+/// Rows of 4,000 records each, keys drawn from a million; lookups of keys that are there, and of
+/// others.
 fn hints(rows: u64) -> Result<(), Box<dyn Error>> {
     const RECORDS: u64 = 4_000;
     let (mut container, mut random) = (container(256 << 20, u64::MAX)?, Random::new(rows));

@@ -1,9 +1,12 @@
-//! Prints what the filter of a table costs as Bloom in lines (what tables have) and as binary fuse of 8 bits: bits a key, strangers let in, nanoseconds
-//! of processor to build and to ask, pages touched by a question.
+//! Prints what the filter of a table costs as Bloom in lines (what tables have) and as binary fuse
+//! of 8 bits: bits a key, strangers let in, nanoseconds of processor to build and to ask, pages
+//! touched by a question.
 //!
-//! `cargo run --release -p stratakv-matrix --example filter_speed [ENTRIES]` (default: 65536 and 1600000, a table of 64 MiB with values of 1 KiB, and with pointers)
+//! `cargo run --release -p stratakv-matrix --example filter_speed [ENTRIES]` (default: 65536 and
+//! 1600000, a table of 64 MiB with values of 1 KiB, and with pointers)
 //!
-//! Both lie in pages that are got as the engine gets them from its cache, by a table of hashes. Decision 39 draws the conclusion.
+//! Both lie in pages that are got as the engine gets them from its cache, by a table of hashes.
+//! Decision 39 draws the conclusion.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -23,7 +26,8 @@ use stratakv_matrix::table::{Builder, Page, TableFacts, key_hash, may_contain};
 use xorf::{BinaryFuse8, Filter as _};
 
 const QUESTIONS: usize = 1_000_000;
-/// Each page begins with its header, as those of tables do: its first byte is looked at, the rest of its line is not used.
+/// Each page begins with its header, as those of tables do: its first byte is looked at, the rest
+/// of its line is not used.
 const HEADER_BYTES: usize = 64;
 const MARK: u8 = 7;
 /// Fingerprints of a page.
@@ -64,7 +68,8 @@ fn table(keys: &[[u8; 16]], bits: u32) -> (TableFacts, Vec<Page>) {
     (facts, pages)
 }
 
-/// A binary fuse filter whose fingerprints lie in pages: where the three of a question are follows the crate's own arithmetic.
+/// A binary fuse filter whose fingerprints lie in pages: where the three of a question are follows
+/// the crate's own arithmetic.
 struct Fuse {
     filter: BinaryFuse8,
     pages: Cache,

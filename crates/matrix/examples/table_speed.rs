@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p stratakv-matrix --example table_speed [ENTRIES]` (default: 1000000)
 //!
-//! Keys of 16 bytes; values beside them, of which none, half or all of the bytes are at random, or pointers; plain, and compressed. All pages are in memory, their checksums compared before.
+//! Keys of 16 bytes; values beside them, of which none, half or all of the bytes are at random, or
+//! pointers; plain, and compressed. All pages are in memory, their checksums compared before.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 

@@ -239,8 +239,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Answers the reads of those who have left, and reads nothing for them that the device does not
-    /// have yet. Backups have their own books, and go on.
+    /// Answers the reads of those who have left, and reads nothing for them that the device does
+    /// not have yet. Backups have their own books, and go on.
     pub(crate) fn give_up_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         for token in self.batches.showing.give_up(has_left) {
             effects.reply(token, Reply::Failed(Error::Cancelled));

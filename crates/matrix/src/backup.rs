@@ -69,7 +69,8 @@ impl<P: Pmem> Matrix<P> {
         self.snapshots.close(snapshot)
     }
 
-    /// A piece was gathered: the next one begins behind it, and after the last one the snapshot is let go.
+    /// A piece was gathered: the next one begins behind it, and after the last one the snapshot is
+    /// let go.
     pub(crate) fn backup_went_on(&mut self, cursor: u64, reply: &Reply) {
         let (Some(backup), Reply::Page { next, .. }) = (&mut self.backups.open, reply) else { return };
         if backup.cursor != cursor {

@@ -1,4 +1,5 @@
-//! Writes: conditions, batches, read-modify-write. What a condition needs is looked up first; then all is decided and appended in one step.
+//! Writes: conditions, batches, read-modify-write. What a condition needs is looked up first; then
+//! all is decided and appended in one step.
 
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
@@ -49,7 +50,8 @@ pub(crate) struct LastChange {
     pub(crate) deletes_nothing: bool,
 }
 
-/// What is known of a key before a change: nobody else writes it from the moment when that was looked up.
+/// What is known of a key before a change: nobody else writes it from the moment when that was
+/// looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     /// Of the record that is there; 0: none is.
@@ -70,7 +72,8 @@ fn looks(change: &Change) -> bool {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Carries out a write, if all that its conditions need is in memory. `placed`: where its long values lie already.
+    /// Carries out a write, if all that its conditions need is in memory. `placed`: where its long
+    /// values lie already.
     ///
     /// # Errors
     /// [`Stop`]: nothing was changed.
@@ -163,7 +166,8 @@ impl<P: Pmem> Matrix<P> {
         (appends, LastChange { existed, deletes_nothing: last.is_none_or(|last| deletes(last) && !exists(last)) })
     }
 
-    /// Looks up what conditions and deletes have to know, and keeps what it found: one operation never has to hold the pages of all its keys.
+    /// Looks up what conditions and deletes have to know, and keeps what it found: one operation
+    /// never has to hold the pages of all its keys.
     pub(crate) fn look_at(
         &self,
         changes: &[Change],
@@ -261,7 +265,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(Some((located.meta, value)))
     }
 
-    /// What becomes of a write that grows where the volume has hardly room. Long values that found room have it already.
+    /// What becomes of a write that grows where the volume has hardly room. Long values that found
+    /// room have it already.
     pub(crate) fn waits_for_room(&mut self, grows: bool) -> Option<Attempt> {
         // To ask may end a snapshot.
         if !grows {

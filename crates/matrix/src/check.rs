@@ -18,7 +18,8 @@ use crate::table;
 use crate::volume::{Extent, FIRST_PAGE, Table};
 
 impl<P: Pmem> Matrix<P> {
-    /// Damage found, and sums that do not add up: every unit of the region, every record in it, the owner of every page of the volume. Tables and values are not read. O(region + files).
+    /// Damage found, and sums that do not add up: every unit of the region, every record in it, the
+    /// owner of every page of the volume. Tables and values are not read. O(region + files).
     pub fn check(&self) -> (Vec<String>, Vec<String>) {
         let mut damage: Vec<String> = self.report.corrupt.iter().map(ToString::to_string).collect();
         let mut mistakes = Vec::new();
@@ -53,7 +54,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(records)
     }
 
-    /// What is wrong with the sum of one medium's pages: so many superblocks, so many free, so many in all.
+    /// What is wrong with the sum of one medium's pages: so many superblocks, so many free, so many
+    /// in all.
     fn unaccounted(&self, medium: &str, (first, free, all): (u64, u64, u64), in_layer: bool) -> Option<String> {
         let sum = |extents: &mut dyn Iterator<Item = &Extent>| {
             extents.filter(|extent| extent.in_layer() == in_layer).copied().map(pages).sum::<u64>()
@@ -175,8 +177,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(values)
     }
 
-    /// Values beside their keys in the container that do not check, and how many versions lie behind
-    /// records that do not.
+    /// Values beside their keys in the container that do not check, and how many versions lie
+    /// behind records that do not.
     pub fn damaged_in_container(&self) -> (Vec<DamagedValue>, u64) {
         self.container.damaged_values()
     }
@@ -214,8 +216,9 @@ impl<P: Pmem> Matrix<P> {
         Ok(!is_hidden && self.locate(key, u64::MAX, pages)?.is_some_and(|located| located.meta.version == version))
     }
 
-    /// What value files are said to have alive, where tables point to something else: `pointed` has the bytes that they point to, by file. Of files that a record of the
-    /// container points to nothing is said.
+    /// What value files are said to have alive, where tables point to something else: `pointed` has
+    /// the bytes that they point to, by file. Of files that a record of the container points to
+    /// nothing is said.
     pub fn check_values(&self, pointed: &HashMap<u64, u64>) -> Vec<String> {
         let settled = self.levels.value_files().filter(|values| !values.loose);
         let wrong = settled.filter_map(|values| {

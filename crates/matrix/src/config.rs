@@ -33,13 +33,17 @@ pub struct MatrixConfig {
     pub row_bytes: u64,
     /// A table is ended when it has so many bytes, or would if nothing of it were compressed.
     pub table_bytes: u64,
-    /// The first level may have so many bytes, each further level ten times as many. With a layer: see `layer_bytes`.
+    /// The first level may have so many bytes, each further level ten times as many. With a layer:
+    /// see `layer_bytes`.
     pub level_bytes: u64,
-    /// Of a new shard: so many bytes at the end of its region are the layer's, for tables of the first levels; 0 for none. Of one that exists the container's superblock says it.
+    /// Of a new shard: so many bytes at the end of its region are the layer's, for tables of the
+    /// first levels; 0 for none. Of one that exists the container's superblock says it.
     pub layer_bytes: u64,
-    /// A range with more keys is deleted with one record; fewer are deleted one by one, since a range in force costs each read something.
+    /// A range with more keys is deleted with one record; fewer are deleted one by one, since a
+    /// range in force costs each read something.
     pub range_keys_few: usize,
-    /// Of tables that are written from now on. What is there is read whatever it is, and stays until it is compacted.
+    /// Of tables that are written from now on. What is there is read whatever it is, and stays
+    /// until it is compacted.
     pub compression: Compression,
     /// Refuse changes and write nothing.
     pub read_only: bool,

@@ -8,7 +8,8 @@ use crate::entry::Meta;
 /// Why a lookup or a cursor stopped before it knew the answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
-    /// A page is not in memory. Whoever gave the pages knows which; the same call made again once it is there goes on.
+    /// A page is not in memory. Whoever gave the pages knows which; the same call made again once
+    /// it is there goes on.
     #[error("a page is not in memory")]
     Missing,
     /// What is there does not check, or makes no sense.
@@ -59,7 +60,8 @@ pub trait Cursor {
     /// What this version says; `None` at either end.
     fn meta(&self) -> Option<Meta>;
 
-    /// Appends the value that lies beside the key ([`Body::Here`](crate::entry::Body::Here)) to `into`, its checksum compared; nothing for the others.
+    /// Appends the value that lies beside the key ([`Body::Here`](crate::entry::Body::Here)) to
+    /// `into`, its checksum compared; nothing for the others.
     ///
     /// # Errors
     /// [`Stop::Damaged`].

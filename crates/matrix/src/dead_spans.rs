@@ -1,8 +1,9 @@
 //! [`DeadSpans`]: parts of the key space of which it is known that a reader sees nothing in them.
 //!
-//! A walk that passed many deleted, hidden or expired records learns where they lie, and later walks
-//! go from one end of the span to the other in one step: so what takes from one end of a queue does
-//! not pass all that was taken before. A put splits a span. Spans are in memory only, and bounded.
+//! A walk that passed many deleted, hidden or expired records learns where they lie, and later
+//! walks go from one end of the span to the other in one step: so what takes from one end of a
+//! queue does not pass all that was taken before. A put splits a span. Spans are in memory only,
+//! and bounded.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -102,7 +103,8 @@ impl DeadSpans {
         Some((&found.0[..], found.1))
     }
 
-    /// Where a walk upwards goes on that has come to a key, if it is in a span: behind that. O(log spans).
+    /// Where a walk upwards goes on that has come to a key, if it is in a span: behind that. O(log
+    /// spans).
     pub(crate) fn behind(&self, key: &[u8], sight: Sight) -> Option<&[u8]> {
         let (_, span) = self.before(key).filter(|(_, span)| key < &span.to[..] && span.holds(sight))?;
         Some(&span.to)

@@ -44,7 +44,8 @@ pub struct Pointer {
     pub checksum: u32,
 }
 
-/// The checksum that goes with a value wherever that goes: it is tied to the version and the length.
+/// The checksum that goes with a value wherever that goes: it is tied to the version and the
+/// length.
 #[inline]
 pub fn value_checksum(version: u64, value: &[u8]) -> u32 {
     checksum::crc32c(value_checksum_head(version, value.len() as u32), value)

@@ -1,4 +1,5 @@
-//! What holds for any bytes in a region and on its volume: run by the fuzzer (docs/fuzzing.md), and over its corpus by a test.
+//! What holds for any bytes in a region and on its volume: run by the fuzzer (docs/fuzzing.md), and
+//! over its corpus by a test.
 
 mod damage;
 mod machine;
@@ -31,10 +32,12 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Opens a damaged copy of a region and a volume, asks for everything in it by gets and scans, writes to it while it compacts, closes it and opens it again.
+/// Opens a damaged copy of a region and a volume, asks for everything in it by gets and scans,
+/// writes to it while it compacts, closes it and opens it again.
 ///
-/// Nothing panics or goes on for ever. Where nothing was forged, no key answers anything it never had, and damage of what was closed in order is never silent.
-/// What was written after that is there, or its place is damaged and that is told.
+/// Nothing panics or goes on for ever. Where nothing was forged, no key answers anything it never
+/// had, and damage of what was closed in order is never silent. What was written after that is
+/// there, or its place is damaged and that is told.
 ///
 /// # Panics
 /// A property does not hold.
@@ -91,7 +94,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether only the newest is right: nothing but what was closed in order, damaged so that checksums tell.
+    /// Whether only the newest is right: nothing but what was closed in order, damaged so that
+    /// checksums tell.
     fn is_strict(&self) -> bool {
         !self.is_any || self.sample.clean && !self.damage.is_lying
     }
@@ -119,7 +123,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Forwards with values, backwards without: in order, nothing that was never written, and nothing is left out.
+    /// Forwards with values, backwards without: in order, nothing that was never written, and
+    /// nothing is left out.
     fn scan(&self, machine: &mut Machine, backwards: bool) {
         let items = match machine.scan(backwards) {
             Ok(items) => items,

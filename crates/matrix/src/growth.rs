@@ -1,8 +1,11 @@
-//! The volume grows ahead of need: space is set aside (fallocate) before a file of ours goes there, so no write of a compaction finds the device full, and none lengthens the
-//! volume. A write that does takes the file's lock alone: on ext4 it is handed to a kernel thread, which spins for that lock; 64 KiB writes, eight in flight, were 0.6 GB/s
-//! instead of 1.2, with nine times the context switches.
+//! The volume grows ahead of need: space is set aside (fallocate) before a file of ours goes there,
+//! so no write of a compaction finds the device full, and none lengthens the volume. A write that
+//! does takes the file's lock alone: on ext4 it is handed to a kernel thread, which spins for that
+//! lock; 64 KiB writes, eight in flight, were 0.6 GB/s instead of 1.2, with nine times the context
+//! switches.
 //!
-//! What was set aside is the volume's capacity for now: what must stay free for deletes ([`Matrix::reserve_pages`]) is free there, whatever others put on the device.
+//! What was set aside is the volume's capacity for now: what must stay free for deletes
+//! ([`Matrix::reserve_pages`]) is free there, whatever others put on the device.
 
 use stratakv_base::{Mono, canary};
 use stratakv_device::IoFault;
@@ -12,10 +15,11 @@ use stratakv_pmem::Pmem;
 use crate::matrix::{Matrix, Purpose};
 use crate::volume::PAGES_MAX;
 
-/// Set aside at a time, by all shards: 64 MiB, or a sixteenth of what there is. Shards share the device: what one has set aside, the
-/// others cannot have when it gets full.
+/// Set aside at a time, by all shards: 64 MiB, or a sixteenth of what there is. Shards share the
+/// device: what one has set aside, the others cannot have when it gets full.
 const STEP_PAGES: u64 = 16 << 10;
-/// As much stays free ahead of need, on a device that has it: the volumes of empty shards take two steps together.
+/// As much stays free ahead of need, on a device that has it: the volumes of empty shards take two
+/// steps together.
 pub const SET_ASIDE_BYTES: u64 = 2 * STEP_PAGES * 4096;
 /// A device that is full is asked for less, down to 64 KiB.
 const STEP_PAGES_MIN: u64 = 16;
@@ -29,7 +33,8 @@ pub(crate) struct Growth {
     limit: u64,
     /// What is being set aside: up to this page.
     target: Option<u64>,
-    /// Nothing below the capacity was set aside since the volume was opened: there may be holes in it.
+    /// Nothing below the capacity was set aside since the volume was opened: there may be holes in
+    /// it.
     may_have_holes: bool,
     pub(crate) step: u64,
     /// What that is unless the device is nearly full.
@@ -71,7 +76,8 @@ impl<P: Pmem> Matrix<P> {
         self.extents.free_pages() + more
     }
 
-    /// Whether there are no such many free pages yet, but may be soon: whoever needs them is to try again in a later turn.
+    /// Whether there are no such many free pages yet, but may be soon: whoever needs them is to try
+    /// again in a later turn.
     pub(crate) fn waits_for_growth(&mut self, pages: u64) -> bool {
         let waits = self.extents.free_pages() < pages && self.can_grow();
         if waits {

@@ -1,4 +1,5 @@
-//! Installing what a compaction made: the manifest is written elsewhere, everything is flushed, then a superblock points to it. Only then is the old free.
+//! Installing what a compaction made: the manifest is written elsewhere, everything is flushed,
+//! then a superblock points to it. Only then is the old free.
 
 use std::sync::Arc;
 
@@ -103,7 +104,8 @@ impl<P: Pmem> Matrix<P> {
     /// Begins to install what was made, whose files are written.
     ///
     /// # Errors
-    /// There is no room for the manifest: what was made comes back without its files, whose room is free.
+    /// There is no room for the manifest: what was made comes back without its files, whose room is
+    /// free.
     pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<Install, Box<Made>> {
         let (mut change, mut outputs) = match &mut made {
             Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
@@ -140,7 +142,8 @@ impl<P: Pmem> Matrix<P> {
         bytes.extend_from_within(..);
         let extent = self.manifest_room(2 * pages);
         let Some(extent) = extent else {
-            // What it made is lost: it is compacted again when there is room. That much more than is free from then on: what is free lies in pieces.
+            // What it made is lost: it is compacted again when there is room. That much more than
+            // is free from then on: what is free lies in pieces.
             self.give_new(&levels);
             self.grow_by(u64::from(2 * pages));
             return Err(Box::new(made));
@@ -176,7 +179,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, orphans })
     }
 
-    /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so that a volume in pieces has them, too.
+    /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so
+    /// that a volume in pieces has them, too.
     fn manifest_room(&mut self, pages: u32) -> Option<Extent> {
         if let Some(spare) = self.spare_extent.take() {
             if spare.pages >= pages {
@@ -273,7 +277,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The volume refused a write of the manifest: nothing points to it or to what it was to install.
+    /// The volume refused a write of the manifest: nothing points to it or to what it was to
+    /// install.
     pub(crate) fn fail_install(&mut self, number: u64, fault: IoFault, effects: &mut Effects) {
         let Some(install) = self.install.take_if(|install| install.number() == number) else {
             return self.condemned_written(number);

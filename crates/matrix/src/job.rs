@@ -1,4 +1,5 @@
-//! One compaction: a column of L0 into L1, or a table of a level into the next. It is planned, then run in steps, each at the end of a turn; then it is installed.
+//! One compaction: a column of L0 into L1, or a table of a level into the next. It is planned, then
+//! run in steps, each at the end of a turn; then it is installed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,9 +28,11 @@ use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::table::{Builder, TableFacts};
 use crate::volume::{Table, ValueFile};
 
-/// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files that it moves values out of, each with what is read ahead.
+/// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files
+/// that it moves values out of, each with what is read ahead.
 const READS_HELD: usize = 32;
-/// A table ends when it lies above more than so many of the next level: so a table can be brought down in little room, and in little time.
+/// A table ends when it lies above more than so many of the next level: so a table can be brought
+/// down in little room, and in little time.
 pub(crate) const TABLES_BELOW_MAX: usize = 6;
 /// Bits of a table's filter for each key.
 const FILTER_BITS: u32 = 10;
@@ -88,7 +91,8 @@ pub(crate) struct Job {
     long: Option<LongRead>,
     moved: Vec<(Pointer, Bytes)>,
     table: Option<(Builder, Output)>,
-    /// Tables of the level below its own that lie before the last key; and those of them that the open table lies above.
+    /// Tables of the level below its own that lie before the last key; and those of them that the
+    /// open table lies above.
     passed: usize,
     lies_above: usize,
     /// Another table begins at the first key from here on.
@@ -99,7 +103,8 @@ pub(crate) struct Job {
     /// Files that are finished, but for their last writes.
     pub(crate) finished: Vec<Output>,
     pub(crate) change: Change,
-    /// Deletes of ranges when it began; and up to which of them the open table has nothing that they hide.
+    /// Deletes of ranges when it began; and up to which of them the open table has nothing that
+    /// they hide.
     pub(crate) ranges: Arc<RangeDeletes>,
     clean_version: u64,
     /// What the open table has only for snapshots, and the finished ones by file.
@@ -223,13 +228,15 @@ impl Job {
         files
     }
 
-    /// Pages of what it reads, if nothing of that were compressed: what it makes takes hardly more, values that are moved aside. What it makes may be compressed less than what it reads, or
-    /// not at all: entries come to lie beside others, and compression may be off by now.
+    /// Pages of what it reads, if nothing of that were compressed: what it makes takes hardly more,
+    /// values that are moved aside. What it makes may be compressed less than what it reads, or not
+    /// at all: entries come to lie beside others, and compression may be off by now.
     pub(crate) fn pages_in(&self) -> u64 {
         self.pages_likely() + self.growth_pages()
     }
 
-    /// By how many pages what it makes may be longer than what it reads, if it is compressed no more.
+    /// By how many pages what it makes may be longer than what it reads, if it is compressed no
+    /// more.
     pub(crate) fn growth_pages(&self) -> u64 {
         let growth = |facts: &TableFacts| u64::from(facts.plain_pages.saturating_sub(facts.pages));
         self.tables().map(|table| growth(&table.facts)).sum()
@@ -266,7 +273,8 @@ impl Job {
         self.missing.contains(&page)
     }
 
-    /// Pages were read for it, from this one on. It keeps all reads that it asked for together, and some older ones; what it needs again of those that went is read again.
+    /// Pages were read for it, from this one on. It keeps all reads that it asked for together, and
+    /// some older ones; what it needs again of those that went is read again.
     pub(crate) fn take(&mut self, first: u64, parts: impl Iterator<Item = ((u64, u32), Part)>) {
         let (mut names, mut block) = (Vec::new(), None);
         for (name, part) in parts {
@@ -420,7 +428,8 @@ impl<P: Pmem> Matrix<P> {
             [] => readers.keep(&scratch.metas),
             _ => readers.keep_under(&scratch.metas, deletes),
         };
-        // First all that can stop: nothing is written twice. What was read of a key is kept until all is.
+        // First all that can stop: nothing is written twice. What was read of a key is kept until
+        // all is.
         for (_, meta) in &kept {
             if let Body::Apart(pointer) = meta.body
                 && self.moves_from(&job.moves, pointer.file)

@@ -1,5 +1,7 @@
-//! The layer: levels of which the tables lie in the region, behind the container, between L0 and the levels on the volume. Their pages are those of any table, they go through the
-//! same cursors, and the manifest names them: only where a page is loaded from and stored to is told apart here. `docs/decisions/0026` says which levels lie there, and why.
+//! The layer: levels of which the tables lie in the region, behind the container, between L0 and
+//! the levels on the volume. Their pages are those of any table, they go through the same cursors,
+//! and the manifest names them: only where a page is loaded from and stored to is told apart here.
+//! `docs/decisions/0026` says which levels lie there, and why.
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, canary};
@@ -15,15 +17,18 @@ use crate::volume::{Extent, LAYER_FIRST};
 
 /// Each level may have so many times the bytes of the one above it.
 pub(crate) const RATIO: u64 = 10;
-/// Of the layer's bytes, levels may have so many of a hundred: the rest is for what a compaction makes before what it took is free.
+/// Of the layer's bytes, levels may have so many of a hundred: the rest is for what a compaction
+/// makes before what it took is free.
 const FILL_PERCENT: u64 = 75;
 /// What a region that cannot be loaded is to a reader.
 const EIO: i32 = 5;
 /// Pages taken of the layer at a time while a table grows: extents of 64 KiB.
 pub(crate) const LAYER_GROWTH_PAGES: u32 = 16;
 
-/// How many bytes each level may have, and which of them lie in the layer: the first ones. A byte of it saves the most there: it takes the place of a level of the volume, and makes the
-/// next one as much longer. The plan says where tables are to go, never where they are: that is what their extents say.
+/// How many bytes each level may have, and which of them lie in the layer: the first ones. A byte
+/// of it saves the most there: it takes the place of a level of the volume, and makes the next one
+/// as much longer. The plan says where tables are to go, never where they are: that is what their
+/// extents say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// Of the levels in the layer.
@@ -78,7 +83,8 @@ pub(crate) fn offset_in_region<P: Pmem>(container: &Container<P>, page: u64) -> 
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Loads what operations and the compaction want of the layer, as far as there are blocks. Whether there was anything.
+    /// Loads what operations and the compaction want of the layer, as far as there are blocks.
+    /// Whether there was anything.
     pub(crate) fn load_from_layer(&mut self, effects: &mut Effects) -> bool {
         let mut loaded = false;
         while let Some(wanted) = self.reads.next_in_layer() {
@@ -107,7 +113,8 @@ impl<P: Pmem> Matrix<P> {
             })
     }
 
-    /// Loads pages from `page` on if that is one of the layer; else nothing: it is one of the volume.
+    /// Loads pages from `page` on if that is one of the layer; else nothing: it is one of the
+    /// volume.
     pub fn layer_page(&self, page: u64, into: &mut [u8]) -> Option<Result<(), PmemError>> {
         Some(self.container.pmem().load(offset_in_region(&self.container, page)?, into))
     }

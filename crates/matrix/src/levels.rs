@@ -8,7 +8,8 @@ use foldhash::HashMap;
 use crate::entry::Pointer;
 use crate::volume::{Extent, Manifest, Table, ValueFile};
 
-/// The levels below L0: first those in the layer, if there is one, then those of the volume. Within a level tables are in the order of keys, and no two hold the same key.
+/// The levels below L0: first those in the layer, if there is one, then those of the volume. Within
+/// a level tables are in the order of keys, and no two hold the same key.
 #[derive(Clone, Debug, Default)]
 pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
@@ -92,7 +93,8 @@ impl Levels {
         tables.get(at).filter(|table| &table.facts.first_key[..] <= key)
     }
 
-    /// The tables of a level that have keys at or after `from` and before `to` (`None`: up to the end).
+    /// The tables of a level that have keys at or after `from` and before `to` (`None`: up to the
+    /// end).
     pub fn overlapping(&self, level: usize, from: &[u8], to: Option<&[u8]>) -> Range<usize> {
         let tables = self.level(level);
         let start = tables.partition_point(|table| &table.facts.last_key[..] < from);
@@ -108,7 +110,8 @@ impl Levels {
         })
     }
 
-    /// About how many pages of a level's data hold its part of so many versions that follow each other, in quarters of a page.
+    /// About how many pages of a level's data hold its part of so many versions that follow each
+    /// other, in quarters of a page.
     pub fn quarter_pages_of(&self, level: usize, versions: u64) -> u64 {
         let pages = self.data_pages.get(level).copied().unwrap_or(0);
         versions.saturating_mul(pages).saturating_mul(4) / self.entries.max(1)

@@ -1,14 +1,20 @@
-//! Loads: sorted records that are not there yet become tables of the lowest level at once. No log, no container, no compaction: each byte is written once.
+//! Loads: sorted records that are not there yet become tables of the lowest level at once. No log,
+//! no container, no compaction: each byte is written once.
 //!
-//! A load has its turn among writes as a deleted range has: it waits for all that came before it, and what comes later between its first and its last key waits for it. So
-//! nothing comes to lie there meanwhile. Then:
-//! 1. It sees that nothing lies there, in no memtable, row or table, deletes and expired records included: else it is refused, and its records are put.
-//! 2. A *marker* goes into the log, a delete of a key that no operation reaches. Its version is that of all records of the load: the log's versions stay without gaps, and none is
-//!    given twice whatever a crash leaves. It is durable before anything is made.
-//! 3. As the shard's job it makes tables and value files, as a compaction of its records with nothing would, and installs them as one. Then it is acknowledged.
+//! A load has its turn among writes as a deleted range has: it waits for all that came before it,
+//! and what comes later between its first and its last key waits for it. So nothing comes to lie
+//! there meanwhile. Then:
+//! 1. It sees that nothing lies there, in no memtable, row or table, deletes and expired records
+//!    included: else it is refused, and its records are put.
+//! 2. A *marker* goes into the log, a delete of a key that no operation reaches. Its version is
+//!    that of all records of the load: the log's versions stay without gaps, and none is given
+//!    twice whatever a crash leaves. It is durable before anything is made.
+//! 3. As the shard's job it makes tables and value files, as a compaction of its records with
+//!    nothing would, and installs them as one. Then it is acknowledged.
 //!
-//! Cut before the superblock points to the new manifest, nothing of it is there; cut behind it, all of it is. Snapshots that were opened before have lower versions than
-//! the marker; one that is to be opened meanwhile would see the load appear, and waits.
+//! Cut before the superblock points to the new manifest, nothing of it is there; cut behind it, all
+//! of it is. Snapshots that were opened before have lower versions than the marker; one that is to
+//! be opened meanwhile would see the load appear, and waits.
 
 use std::sync::Arc;
 
@@ -31,12 +37,14 @@ use crate::volume::Table;
 
 /// What an entry of a table takes beside its key and value, at most.
 const ENTRY_BYTES: u64 = 40;
-/// A load has numbers of files of its own, so many: a crash forgets which ones an earlier load had, whose records are nowhere else. Had this one the same, a page of it that the
-/// device lost without a word would be taken for one that the earlier one left there.
+/// A load has numbers of files of its own, so many: a crash forgets which ones an earlier load had,
+/// whose records are nowhere else. Had this one the same, a page of it that the device lost without
+/// a word would be taken for one that the earlier one left there.
 const FILES_BITS: u32 = 10;
 /// So often compactions go before a load while the container has hardly room.
 const YIELDS_MAX: u32 = 4;
-/// More tables than one of each of two levels are not in the way of a load: then something keeps making them.
+/// More tables than one of each of two levels are not in the way of a load: then something keeps
+/// making them.
 const SPLITS_MAX: u32 = 4;
 
 /// A load, from when it is handed over until it is answered.
@@ -73,7 +81,8 @@ impl Load {
             apart += if is_apart { record.value.len() as u64 } else { 0 };
             beside += ENTRY_BYTES + record.len_bytes() - if is_apart { record.value.len() as u64 } else { 0 };
         }
-        // Blocks are not full. Values do not begin in the middle of a page if that leaves a gap of up to an eighth.
+        // Blocks are not full. Values do not begin in the middle of a page if that leaves a gap of
+        // up to an eighth.
         let table_pages = beside.div_ceil(4096) * 5 / 4 + 4;
         let pages = table_pages + apart.div_ceil(4096) * 9 / 8 + 1;
         Load { records, begun: false, version: 0, bytes, table_pages, pages }
@@ -223,7 +232,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Whether nothing lies between the first and the last key of a load, whoever might see it. Reads pages only of tables that begin before and end behind it.
+    /// Whether nothing lies between the first and the last key of a load, whoever might see it.
+    /// Reads pages only of tables that begin before and end behind it.
     fn is_vacant(&self, load: &Load) -> Result<bool, Stop> {
         let Some((first, last)) = load.range() else { return Ok(true) };
         let (first, last) = (first.encoded(), last.encoded());
@@ -240,7 +250,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(is_beyond(&cursor))
     }
 
-    /// Tables of a level that begin at or before the last key of a load and end at or behind its first one. If it is vacant there is one at most.
+    /// Tables of a level that begin at or before the last key of a load and end at or behind its
+    /// first one. If it is vacant there is one at most.
     fn tables_in_the_way(&self, level: usize, load: &Load) -> &[Arc<Table>] {
         let Some((first, last)) = load.range() else { return &[] };
         let range = self.levels.overlapping(level, first.encoded(), Some(&behind(last)));
@@ -252,7 +263,8 @@ impl<P: Pmem> Matrix<P> {
         self.room_pages() >= self.reserve_pages() + self.wanted_pages + load.pages
     }
 
-    /// The lowest level there is, or one below it if that is long enough already: it is not compacted further at once. Never one of the layer, whose bytes are dear.
+    /// The lowest level there is, or one below it if that is long enough already: it is not
+    /// compacted further at once. Never one of the layer, whose bytes are dear.
     fn level_to_load(&self, load: &Load) -> usize {
         let bytes = load.table_pages * 4096;
         let is_long = |level| self.levels.pages(level) * 4096 + bytes > self.plan.limit_bytes(level);
@@ -269,7 +281,8 @@ impl<P: Pmem> Matrix<P> {
         }
         let load = turn.load.clone();
         let level = self.level_to_load(&load);
-        // A table around it would have to be merged with all that lies in between: its own level could not have both, and the one above would reach over any number of tables.
+        // A table around it would have to be merged with all that lies in between: its own level
+        // could not have both, and the one above would reach over any number of tables.
         let around = |level| Some((level, self.tables_in_the_way(level, &load).first()?.clone()));
         let around = (level.saturating_sub(1)..=level).find_map(around);
         let job = match around.filter(|_| !canary!("trial_loads_into_tables")) {
@@ -297,7 +310,8 @@ impl<P: Pmem> Matrix<P> {
         self.end_load(Reply::Done { version: load.version, existed: false });
     }
 
-    /// The job that is given up was for a load: nothing of that is there, and its records can be put.
+    /// The job that is given up was for a load: nothing of that is there, and its records can be
+    /// put.
     pub(crate) fn refuse_load(&mut self) {
         self.end_load(refused());
     }
@@ -311,7 +325,8 @@ impl<P: Pmem> Matrix<P> {
         self.ready.extend(self.after_install.drain(..));
     }
 
-    /// Whether an operation has to wait until no load is under way: what it sees is to stay as it is, and the load's version is given already.
+    /// Whether an operation has to wait until no load is under way: what it sees is to stay as it
+    /// is, and the load's version is given already.
     pub(crate) fn waits_for_load(&self, operation: &Operation) -> bool {
         let is_cut = matches!(operation, Operation::Snapshot(SnapshotOp::Open) | Operation::Backup { .. });
         is_cut && self.load.is_some() && !canary!("trial_snapshots_see_loads_appear")

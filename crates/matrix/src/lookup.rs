@@ -27,7 +27,8 @@ enum Source {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// The newest version of `key` that is not above `at`: sources from new to old, and the first that has one has the newest.
+    /// The newest version of `key` that is not above `at`: sources from new to old, and the first
+    /// that has one has the newest.
     ///
     /// # Errors
     /// [`Stop`].
@@ -122,8 +123,9 @@ impl<P: Pmem> Matrix<P> {
         Ok(Attempt::Seen(Reply::Record(Some(record(located.meta, value, part))), version))
     }
 
-    /// A value from a value file, its checksum compared. A long one is read piece by piece, so that no more is pinned at once than a piece: `long` is what there is of it.
-    /// One that was overwritten meanwhile is begun anew.
+    /// A value from a value file, its checksum compared. A long one is read piece by piece, so that
+    /// no more is pinned at once than a piece: `long` is what there is of it. One that was
+    /// overwritten meanwhile is begun anew.
     ///
     /// # Errors
     /// [`Stop`].

@@ -1,4 +1,5 @@
-//! What a turn does besides operations: rows from memtables, columns into L1, tables into the levels below. All of it is paid for by the writes that cause it.
+//! What a turn does besides operations: rows from memtables, columns into L1, tables into the
+//! levels below. All of it is paid for by the writes that cause it.
 
 use std::sync::Arc;
 
@@ -19,17 +20,23 @@ use crate::volume::Table;
 
 /// A compaction stops merging while so much of what it made waits for the device.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
-/// Columns have between this many tables' bytes and twice as many (MatrixKV: between AF/2 and AF, AF = 10; smaller ones free room sooner).
+/// Columns have between this many tables' bytes and twice as many (MatrixKV: between AF/2 and AF,
+/// AF = 10; smaller ones free room sooner).
 pub(crate) const COLUMN_TABLES: u64 = 4;
-/// With less of the container's units free than so many of a hundred, columns go down whatever they cost.
+/// With less of the container's units free than so many of a hundred, columns go down whatever they
+/// cost.
 const FREE_PERCENT_MIN: u64 = 5;
-/// Of the container's units, so many of a hundred are free before a column goes down: each key range then waits for its turn once around the key space, and what goes down of it
-/// is about 1.4 times what the container holds for each byte of it (what was just cut has nothing, what is cut next has twice the mean).
+/// Of the container's units, so many of a hundred are free before a column goes down: each key
+/// range then waits for its turn once around the key space, and what goes down of it is about 1.4
+/// times what the container holds for each byte of it (what was just cut has nothing, what is cut
+/// next has twice the mean).
 const COLUMN_FREE_PERCENT: u64 = 30;
-/// The same of a container whose compactor takes rows only when it is empty (MatrixKV hands over at 60 % of the container; here at 40 %).
+/// The same of a container whose compactor takes rows only when it is empty (MatrixKV hands over at
+/// 60 % of the container; here at 40 %).
 const RECEIVER_FREE_PERCENT: u64 = 60;
 
-/// Bytes of maintenance in one turn while nothing is written: bytes and not time, so that it is deterministic.
+/// Bytes of maintenance in one turn while nothing is written: bytes and not time, so that it is
+/// deterministic.
 const STEP_BYTES: u64 = 64 << 10;
 
 impl<P: Pmem> Matrix<P> {
@@ -51,7 +58,8 @@ impl<P: Pmem> Matrix<P> {
             self.plan_job(free);
         }
         if self.job.is_some() {
-            // While there is room a byte is merged for each that is written, near its end as many as the device takes: the container finds the fill at which columns keep pace.
+            // While there is room a byte is merged for each that is written, near its end as many
+            // as the device takes: the container finds the fill at which columns keep pace.
             let below = self.column_free_percent().saturating_sub(free);
             let is_idle = written == 0 || self.somebody_waits();
             self.job_credit_bytes +=
@@ -93,8 +101,9 @@ impl<P: Pmem> Matrix<P> {
         !self.stalled.is_empty() || !self.after_install.is_empty() || self.load.is_some()
     }
 
-    /// Whether writes wait for room and nothing is under way that would wake them, though there may be enough by now: a memtable that became a row has a shorter reserve. What can be cleared away
-    /// is, or they are told that nothing can, so none asks for ever.
+    /// Whether writes wait for room and nothing is under way that would wake them, though there may
+    /// be enough by now: a memtable that became a row has a shorter reserve. What can be cleared
+    /// away is, or they are told that nothing can, so none asks for ever.
     fn waits_for_nothing(&self) -> bool {
         let is_under_way = self.spill.is_some() || self.load.is_some() || self.is_growing() || !self.limbo.is_empty();
         !self.after_install.is_empty()
@@ -141,7 +150,8 @@ impl<P: Pmem> Matrix<P> {
                 }
                 return Ok(());
             }
-            // The directory has no room for a row before a compactor's are gone: a turn more would not help.
+            // The directory has no room for a row before a compactor's are gone: a turn more would
+            // not help.
             Ok(Flush::Idle) | Err(Error::Full(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -206,7 +216,8 @@ impl<P: Pmem> Matrix<P> {
         self.job = Some(job);
     }
 
-    /// Whether a row is on its way, of which more may be cleared away. One that finds no room in the container is not.
+    /// Whether a row is on its way, of which more may be cleared away. One that finds no room in
+    /// the container is not.
     fn awaits_row(&self) -> bool {
         let is_blocked = self.flush_waits && !canary!("trial_blocked_rows_are_awaited");
         self.container.has_sealed() && !is_blocked
@@ -221,11 +232,13 @@ impl<P: Pmem> Matrix<P> {
         let deep = self.level_over_limit();
         let column = if column_is_due || !self.container.joins() { self.long_column() } else { None };
         match (column, deep) {
-            // L1 that is much too long makes columns dear: it goes first, unless there is hardly room.
+            // L1 that is much too long makes columns dear: it goes first, unless there is hardly
+            // room.
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
             }
-            // A column that finds no room in the layer is written to the volume, twice in the end: unless writes wait for it, room is made first.
+            // A column that finds no room in the layer is written to the volume, twice in the end:
+            // unless writes wait for it, room is made first.
             (Some(job), _) if self.finds_no_room_in_layer(&job) && free_percent > FREE_PERCENT_MIN => {
                 self.level_job(0).or(Some(job))
             }
@@ -264,7 +277,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A column into L1: merged with the tables from its first record to its last one, which may be far from where it ends.
+    /// A column into L1: merged with the tables from its first record to its last one, which may be
+    /// far from where it ends.
     fn column_job(&self, column: Option<Column>) -> Result<Option<Job>, Stop> {
         let Some(column) = column else { return Ok(None) };
         let (mut first, mut last) = (None::<Vec<u8>>, Vec::new());
@@ -302,7 +316,8 @@ impl<P: Pmem> Matrix<P> {
             .max_by_key(|level| self.level_bytes(*level) * 100 / self.limit_bytes(*level))
     }
 
-    /// The table of a level that has the least below it for each byte of its own, into the next level.
+    /// The table of a level that has the least below it for each byte of its own, into the next
+    /// level.
     fn level_job(&self, level: usize) -> Option<Job> {
         let below = |table: &crate::volume::Table| {
             let mut end = table.facts.last_key.to_vec();
@@ -364,7 +379,8 @@ impl<P: Pmem> Matrix<P> {
             self.job_credit_bytes = 0;
             match self.begin_install(Made::Compaction(Box::new(job))) {
                 Ok(install) => self.install = Some(install),
-                // No pages side by side for the manifest: there will be some. It is compacted again.
+                // No pages side by side for the manifest: there will be some. It is compacted
+                // again.
                 Err(_) if self.is_growing() => {}
                 Err(_) => {
                     self.refuse_load();
@@ -421,7 +437,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(())
     }
 
-    /// A write of a file is done: of the compaction's, of a long value, or of one that was given up, whose errors are nobody's.
+    /// A write of a file is done: of the compaction's, of a long value, or of one that was given
+    /// up, whose errors are nobody's.
     pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>, effects: &mut Effects) {
         let is_it = |output: &&mut Output| output.file() == file;
         let of_spill = self.spill.iter_mut().flat_map(|spill| &mut spill.outputs).find(is_it).map(Output::written);
@@ -461,8 +478,9 @@ impl<P: Pmem> Matrix<P> {
         self.drop_job();
     }
 
-    /// Values that no record points to any more, since it was overwritten before a column brought it down, are given up with the next manifest, which is written at once. Whether
-    /// there are any. O(records of the container) if there are loose files.
+    /// Values that no record points to any more, since it was overwritten before a column brought
+    /// it down, are given up with the next manifest, which is written at once. Whether there are
+    /// any. O(records of the container) if there are loose files.
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
         for parked in self.parked.values_mut() {
@@ -489,7 +507,8 @@ impl<P: Pmem> Matrix<P> {
         idle.into_iter().flat_map(Output::discard).for_each(|extent| self.give_back(extent));
     }
 
-    /// What a compaction reads is damaged: it stays where it is, and so does everything that would have to be merged with it.
+    /// What a compaction reads is damaged: it stays where it is, and so does everything that would
+    /// have to be merged with it.
     fn stop_job(&mut self, stop: Stop) {
         if let Stop::Damaged(corruption) = stop {
             self.fail_job(Error::Corrupt(corruption));
@@ -529,7 +548,8 @@ impl Failures {
         self.last = Some(error.clone());
     }
 
-    /// Why writes that wait for a compaction are refused, if so many failed. It is tried again all the same.
+    /// Why writes that wait for a compaction are refused, if so many failed. It is tried again all
+    /// the same.
     pub(crate) fn verdict(&self) -> Option<&Error> {
         self.last.as_ref().filter(|_| self.count >= FAILURES_MAX && !canary!("trial_failing_devices_are_waited_for"))
     }

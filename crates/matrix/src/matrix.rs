@@ -83,7 +83,8 @@ pub struct Matrix<P> {
     pub(crate) levels: Levels,
     pub(crate) extents: Places,
     pub(crate) growth: Growth,
-    /// Bytes of values that compactions may move yet; below 0 if the last one moved a file that was longer.
+    /// Bytes of values that compactions may move yet; below 0 if the last one moved a file that was
+    /// longer.
     pub(crate) move_credit_bytes: i64,
     pub(crate) pace: Pace,
     /// Where tables are to go.
@@ -102,14 +103,16 @@ pub struct Matrix<P> {
     /// Operations for which the container had no room, in order.
     pub(crate) stalled: VecDeque<u64>,
     pub(crate) turns: Turns,
-    /// Bytes of values that wait to be written, and of long values that are being read, all outside the pool.
+    /// Bytes of values that wait to be written, and of long values that are being read, all outside
+    /// the pool.
     pub(crate) waiting_bytes: Arc<AtomicU64>,
     pub(crate) long_bytes: Arc<AtomicU64>,
     /// Operations that wait for room to read a long value in.
     pub(crate) crowd: VecDeque<u64>,
     pub(crate) walks: Walks,
     pub(crate) next_operation: u64,
-    /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
+    /// Replies for when the log is durable, each with the version up to which: of writes, and of
+    /// whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
     /// Who asked for a sync in this turn.
     pub(crate) syncs: Vec<Token>,
@@ -170,7 +173,8 @@ pub struct Matrix<P> {
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
     pub(crate) turns_ended: u64,
-    /// A block was wanted in this turn and could not be had; and turns in a row of which that was so, with nothing in flight.
+    /// A block was wanted in this turn and could not be had; and turns in a row of which that was
+    /// so, with nothing in flight.
     pub(crate) lacks_block: bool,
     pub(crate) starved_turns: u32,
     /// Page reads that had come back when operations last let go of what they had pinned.
@@ -188,7 +192,8 @@ impl<P: Pmem> Matrix<P> {
         Sight { at: u64::MAX, now: self.now.wall }
     }
 
-    /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is missing.
+    /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is
+    /// missing.
     pub(crate) fn in_memory(&self, ahead_pages: u32) -> InMemory<'_> {
         InMemory {
             levels: &self.levels,
@@ -235,7 +240,8 @@ impl<P: Pmem> Matrix<P> {
             }
             Err(error) if self.container.has_failed() && !canary!("trial_half_written_is_refused") => {
                 self.fail_region(error);
-                // A part of it may be durable, and found at the next opening: what its records point to stays.
+                // A part of it may be durable, and found at the next opening: what its records
+                // point to stays.
                 Err(Attempt::Logged(Reply::Failed(Error::Unknown(
                     "the persistent memory failed while the write was stored; open the store again to see what is there",
                 ))))
@@ -267,7 +273,8 @@ impl<P: Pmem> Matrix<P> {
         self.region_failed.clone().or(of_volume).or_else(of_region)
     }
 
-    /// Levels that are not durable are none of this engine, and no write gets more than its region can give.
+    /// Levels that are not durable are none of this engine, and no write gets more than its region
+    /// can give.
     fn unsupported(&self, level: Level) -> Option<Error> {
         let survives = self.container.pmem().survives_power_loss();
         let is_offered = level == Level::ProcessCrash || level == Level::PowerLoss && survives;
@@ -454,7 +461,8 @@ impl<P: Pmem> Matrix<P> {
         self.extents.give(extent);
     }
 
-    /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not, whatever rests on no part of it is answered all the same.
+    /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not,
+    /// whatever rests on no part of it is answered all the same.
     fn commit(&mut self, effects: &mut Effects) {
         let is_durable = self.container.durable_version() == self.container.version();
         if !is_durable
@@ -478,7 +486,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Answers those who asked for a sync: what fences left in the page cache goes to the medium first.
+    /// Answers those who asked for a sync: what fences left in the page cache goes to the medium
+    /// first.
     fn write_region_back(&mut self, effects: &mut Effects) {
         if self.syncs.is_empty() {
             return;
@@ -541,7 +550,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A flush or a superblock failed: what is on the medium is not known, so nothing more is written to it.
+    /// A flush or a superblock failed: what is on the medium is not known, so nothing more is
+    /// written to it.
     pub(crate) fn fail_volume(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::error!(%fault, shard = self.config.shard, "a flush failed: the volume takes no more writes");
         self.volume_failed.get_or_insert(fault);
@@ -578,7 +588,8 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
     is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
 }
 
-/// How often in a turn what was wanted of the layer is loaded, and who waited for it goes on: filters and indexes come before data, at each level.
+/// How often in a turn what was wanted of the layer is loaded, and who waited for it goes on:
+/// filters and indexes come before data, at each level.
 const LAYER_ROUNDS_MAX: u32 = 8;
 /// Turns from one look at the memory to the next.
 const BALANCE_TURNS: u64 = 64;

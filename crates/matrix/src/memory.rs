@@ -1,4 +1,5 @@
-//! The memory of a shard: blocks for reads and writes, what the cache may have, and what to do when there is none.
+//! The memory of a shard: blocks for reads and writes, what the cache may have, and what to do when
+//! there is none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,8 @@ use crate::matrix::Matrix;
 const STARVED_TURNS_MAX: u32 = 32;
 const STARVED_NS: u64 = 10_000_000;
 
-/// Operations may hold this share of the memory in values outside the pool: those that wait to be written, and long ones that are being read.
+/// Operations may hold this share of the memory in values outside the pool: those that wait to be
+/// written, and long ones that are being read.
 const OUTSIDE_SHARE: u64 = 4;
 
 /// Bytes outside the pool that somebody holds, given back when it is dropped.
@@ -44,7 +46,8 @@ impl<P: Pmem> Matrix<P> {
         self.config.memory_bytes / OUTSIDE_SHARE
     }
 
-    /// Room for a long value that is to be read; `None`: others have to end first. One always has room, and so has whoever does not wait.
+    /// Room for a long value that is to be read; `None`: others have to end first. One always has
+    /// room, and so has whoever does not wait.
     pub(crate) fn lease_for_reading(&self, bytes: u64, at_once: bool) -> Option<Lease> {
         let held = self.long_bytes.load(Ordering::Relaxed);
         let is_crowded = held > 0 && held + bytes > self.outside_bytes_max() && !canary!("trial_long_reads_crowd");
@@ -102,8 +105,10 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A block was wanted and could not be had. What is in flight gives some back and makes a turn; if nothing is, others have to let go of what they hold, and there is
-    /// another turn: not for ever, since a pool that gives nothing then is held by somebody else, who is asked again at intervals.
+    /// A block was wanted and could not be had. What is in flight gives some back and makes a turn;
+    /// if nothing is, others have to let go of what they hold, and there is another turn: not for
+    /// ever, since a pool that gives nothing then is held by somebody else, who is asked again at
+    /// intervals.
     pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
         if !std::mem::take(&mut self.lacks_block) || canary!("trial_lacks_blocks_silently") {
             self.starved_turns = 0;
@@ -122,7 +127,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Nothing is in flight and no block can be had: everybody but the oldest operation lets go of what was read for it.
+    /// Nothing is in flight and no block can be had: everybody but the oldest operation lets go of
+    /// what was read for it.
     fn release_pins(&mut self) {
         // Nobody has pinned anything since the last time.
         if self.pins_released_at == Some(self.counters.page_reads) {

@@ -87,7 +87,8 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// It goes one way after a seek: `next` after [`Cursor::seek`], `prev` after [`Cursor::seek_before`]; the other way it seeks first.
+/// It goes one way after a seek: `next` after [`Cursor::seek`], `prev` after
+/// [`Cursor::seek_before`]; the other way it seeks first.
 impl Cursor for Merge<'_> {
     fn seek(&mut self, key: &[u8]) -> Result<(), Stop> {
         all(self.cursors.iter_mut().map(|cursor| cursor.seek(key)))?;
@@ -124,7 +125,8 @@ impl Cursor for Merge<'_> {
     }
 }
 
-/// All of them, even if one stops: so everything that is missing is asked for at once. Damage goes before absence.
+/// All of them, even if one stops: so everything that is missing is asked for at once. Damage goes
+/// before absence.
 fn all(steps: impl Iterator<Item = Result<(), Stop>>) -> Result<(), Stop> {
     let mut sum = Ok(());
     for step in steps {
@@ -151,7 +153,8 @@ impl Sight {
     }
 }
 
-/// Goes over the keys that a reader sees, each with the newest version that it sees. Call [`Visible::forward`] or [`Visible::backward`] again and again.
+/// Goes over the keys that a reader sees, each with the newest version that it sees. Call
+/// [`Visible::forward`] or [`Visible::backward`] again and again.
 pub struct Visible<'c, C> {
     cursor: &'c mut C,
     sight: Sight,
@@ -177,12 +180,14 @@ impl<'c, C: Cursor> Visible<'c, C> {
         Visible { cursor, sight, ranges, key, meta: None, value, too_new, is_shown, owes, walk }
     }
 
-    /// No further than that. Where nothing is found then, [`Visible::pause`] tells whether there is more.
+    /// No further than that. Where nothing is found then, [`Visible::pause`] tells whether there is
+    /// more.
     pub(crate) fn on(self, walk: Walk<'c>) -> Visible<'c, C> {
         Visible { walk: Some(walk), ..self }
     }
 
-    /// Where it paused, everything before it having been seen, and whether it passed what is not shown.
+    /// Where it paused, everything before it having been seen, and whether it passed what is not
+    /// shown.
     pub(crate) fn pause(&mut self) -> Option<(Vec<u8>, bool)> {
         self.walk.as_mut()?.take_pause()
     }
@@ -208,8 +213,10 @@ impl<'c, C: Cursor> Visible<'c, C> {
         passed
     }
 
-    /// From where a seek goes on after an error, everything before it having been seen: forward behind the last key of which the newest version was found, or at one of which
-    /// only too new ones were; backward up to the last key met, of which newer versions may follow. `None`: nothing was met.
+    /// From where a seek goes on after an error, everything before it having been seen: forward
+    /// behind the last key of which the newest version was found, or at one of which only too new
+    /// ones were; backward up to the last key met, of which newer versions may follow. `None`:
+    /// nothing was met.
     pub fn passed(&self, reverse: bool) -> Option<Bound<Key>> {
         if !reverse && self.too_new > self.key {
             return Some(Bound::Included(Key::from_encoded(&self.too_new)?));
@@ -255,7 +262,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
         Ok(None)
     }
 
-    /// The previous key in order. Of one key the oldest version comes first, so the one before the next key, or before one that is too new, is it.
+    /// The previous key in order. Of one key the oldest version comes first, so the one before the
+    /// next key, or before one that is too new, is it.
     ///
     /// # Errors
     /// [`Stop`]: seek again.

@@ -1,4 +1,5 @@
-//! [`MatrixOpener`]: creates or recovers a shard. Superblocks, the manifest one of them points to, then the region.
+//! [`MatrixOpener`]: creates or recovers a shard. Superblocks, the manifest one of them points to,
+//! then the region.
 
 mod giving_up;
 
@@ -52,7 +53,8 @@ enum Purpose {
     Level,
     /// The superblock that counts, in the new epoch.
     Mend,
-    /// The manifest without the tables that are given up, up to this byte of its two copies; and the flush behind it.
+    /// The manifest without the tables that are given up, up to this byte of its two copies; and
+    /// the flush behind it.
     Remainder(usize),
     RemainderFlush,
 }
@@ -103,7 +105,8 @@ pub struct MatrixOpener<P> {
 }
 
 impl<P: Pmem> MatrixOpener<P> {
-    /// Makes a new shard: `unit_bytes` is the unit of its container, a power of two from 4096 to 1 MiB.
+    /// Makes a new shard: `unit_bytes` is the unit of its container, a power of two from 4096 to 1
+    /// MiB.
     pub fn create(config: MatrixConfig, pmem: P, unit_bytes: u32) -> MatrixOpener<P> {
         MatrixOpener { create: Some(unit_bytes), ..MatrixOpener::recover(config, pmem) }
     }
@@ -135,8 +138,9 @@ impl<P: Pmem> MatrixOpener<P> {
         }
     }
 
-    /// Opens one that is there, and gives up its region if that does not belong to its volume, or cannot be read: all that only the region had is lost, and
-    /// [`RecoveryReport::loss`] says what. `unit_bytes` as in [`MatrixOpener::create`].
+    /// Opens one that is there, and gives up its region if that does not belong to its volume, or
+    /// cannot be read: all that only the region had is lost, and [`RecoveryReport::loss`] says
+    /// what. `unit_bytes` as in [`MatrixOpener::create`].
     pub fn recover_without_region(config: MatrixConfig, pmem: P, unit_bytes: u32) -> MatrixOpener<P> {
         MatrixOpener { replace: Some(unit_bytes), ..MatrixOpener::recover(config, pmem) }
     }
@@ -245,8 +249,9 @@ impl<P: Pmem> MatrixOpener<P> {
         self.try_copy(effects);
     }
 
-    /// Reads the next copy of a manifest. The older superblock's counts if nothing of the newer one's is whole: what it names is not free before both superblocks are durable, so a
-    /// manifest that was never installed is all that can be damaged then.
+    /// Reads the next copy of a manifest. The older superblock's counts if nothing of the newer
+    /// one's is whole: what it names is not free before both superblocks are durable, so a manifest
+    /// that was never installed is all that can be damaged then.
     fn try_copy(&mut self, effects: &mut Effects) {
         let Some((superblock, second)) = self.copies.pop_front() else { return };
         self.repairs |= second || superblock != self.superblock;
@@ -255,7 +260,8 @@ impl<P: Pmem> MatrixOpener<P> {
         self.read_manifest(0, effects);
     }
 
-    /// The manifest is whole: the region must be that of this volume, and neither older than the other one has seen it. Nothing was written so far. Then both slots are made to have the
+    /// The manifest is whole: the region must be that of this volume, and neither older than the
+    /// other one has seen it. Nothing was written so far. Then both slots are made to have the
     /// superblock that counts.
     fn pair(&mut self, effects: &mut Effects) {
         match self.paired() {
@@ -266,7 +272,8 @@ impl<P: Pmem> MatrixOpener<P> {
             Ok(opened) => {
                 self.opened = Some(opened);
                 let counts = |slot: usize| self.found.get(slot) == Some(&Some(Ok(self.counted)));
-                // A slot that could not be read may have an epoch that the volume took up and the region will have forgotten, once it begins the one after the next.
+                // A slot that could not be read may have an epoch that the volume took up and the
+                // region will have forgotten, once it begins the one after the next.
                 match (0..2).find(|slot| !counts(*slot)) {
                     Some(slot) if !canary!("trial_epoch_over_slots_that_differ") => {
                         let mut page = [0; PAGE_BYTES];
@@ -297,7 +304,8 @@ impl<P: Pmem> MatrixOpener<P> {
         }
     }
 
-    /// The container, opened and compared with the volume; or made anew if it is lost and that is accepted.
+    /// The container, opened and compared with the volume; or made anew if it is lost and that is
+    /// accepted.
     fn paired(&mut self) -> Result<Opened<P>, Error> {
         let Some(pmem) = self.pmem.take() else { return Err(Error::Unknown("the opener has no region")) };
         let manifest = self.manifest()?;
@@ -338,8 +346,9 @@ impl<P: Pmem> MatrixOpener<P> {
         Ok(Opened { container, report, places })
     }
 
-    /// Both slots must have the superblock that counts before anything is written: what only the other one names is free, and will be written over. The slot that has another one goes
-    /// first, so one of them is whole all the while. Then the end is not in order any more.
+    /// Both slots must have the superblock that counts before anything is written: what only the
+    /// other one names is free, and will be written over. The slot that has another one goes first,
+    /// so one of them is whole all the while. Then the end is not in order any more.
     fn prepare_mend(&mut self, known: Known) {
         if canary!("trial_superblocks_differ") {
             return;
@@ -424,7 +433,8 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 }
 
-/// The deletes of ranges of the manifest, and those that are in logs only. None is newer than what the region has: the end of that may have been given up, and numbers go on from there.
+/// The deletes of ranges of the manifest, and those that are in logs only. None is newer than what
+/// the region has: the end of that may have been given up, and numbers go on from there.
 fn ranges_after<P: Pmem>(manifest: &Manifest, container: &mut Container<P>) -> RangeDeletes {
     let behind = container.version() + 1;
     let known = manifest.ranges.iter().map(|range| RangeDelete { version: range.version.min(behind), ..range.clone() });

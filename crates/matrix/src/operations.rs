@@ -1,5 +1,6 @@
-//! Operations under way. Each is *attempted*: a pure step that either ends it or notes the pages that it lacks. Those are read, then it is attempted again. Writes
-//! of one key are attempted in the order in which they came.
+//! Operations under way. Each is *attempted*: a pure step that either ends it or notes the pages
+//! that it lacks. Those are read, then it is attempted again. Writes of one key are attempted in
+//! the order in which they came.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound::{self, Included};
@@ -91,7 +92,8 @@ impl Parked {
     }
 }
 
-/// Who may write which keys: first come, first served. What a write costs here does not grow with those that wait, but for deletes of ranges.
+/// Who may write which keys: first come, first served. What a write costs here does not grow with
+/// those that wait, but for deletes of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Writes that hold or want a key, in order; the first one holds it.
@@ -174,7 +176,8 @@ impl Turns {
         self.candidates.extend(self.writes.first());
     }
 
-    /// The next one that may have its turn, in order of arrival; each is told once, until something before it is over.
+    /// The next one that may have its turn, in order of arrival; each is told once, until something
+    /// before it is over.
     pub(crate) fn next_candidate(&mut self) -> Option<u64> {
         self.candidates.pop_first()
     }
@@ -217,7 +220,8 @@ impl Work {
         }
     }
 
-    /// A page that it wanted is damaged. Whether it goes on all the same: what is damaged can be deleted.
+    /// A page that it wanted is damaged. Whether it goes on all the same: what is damaged can be
+    /// deleted.
     pub(crate) fn bears(&mut self, found: &Corruption) -> bool {
         let (changes, damage) = match self {
             Work::Write { changes, damage, .. } => (changes, damage),

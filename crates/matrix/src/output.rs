@@ -10,7 +10,8 @@ use crate::volume::{Extent, Places};
 
 /// Pages written at once.
 pub(crate) const SLICE_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
-/// Pages taken from the volume at a time while a file grows, as long as they are not more than this share of what is free.
+/// Pages taken from the volume at a time while a file grows, as long as they are not more than this
+/// share of what is free.
 const GROWTH_PAGES: u32 = 256;
 const GROWTH_SHARE: u64 = 8;
 
@@ -96,7 +97,8 @@ impl Output {
         self.backlog_bytes() >= SLICE_BYTES || (self.ended && self.backlog_bytes() > 0)
     }
 
-    /// Fills `block` with the next pages, and says what goes where. So many pages of the volume stay free.
+    /// Fills `block` with the next pages, and says what goes where. So many pages of the volume
+    /// stay free.
     ///
     /// # Errors
     /// The volume is full: nothing was changed, and the block is lost to the pool.
@@ -111,7 +113,8 @@ impl Output {
         if self.begun + pages > self.taken {
             let room = extents.free_pages().saturating_sub(reserve_pages);
             let rest = (self.backlog_bytes() / PAGE_BYTES) as u32;
-            // What it takes ahead others of the same compaction do not find: a volume with 277 pages free had no room for 40.
+            // What it takes ahead others of the same compaction do not find: a volume with 277
+            // pages free had no room for 40.
             let has_much = GROWTH_SHARE * u64::from(GROWTH_PAGES) <= room;
             let wanted = match self.ended {
                 true if u64::from(rest) <= room => rest,
@@ -161,7 +164,8 @@ impl Output {
         }
     }
 
-    /// What is stored next in the layer, and where. `None`: nothing, or what comes next goes to the volume, since the layer is full; then so does the rest of the file.
+    /// What is stored next in the layer, and where. `None`: nothing, or what comes next goes to the
+    /// volume, since the layer is full; then so does the rest of the file.
     pub(crate) fn next_in_layer(&mut self, places: &mut Places) -> Option<(Extent, &[u8])> {
         let wanted = (self.backlog_bytes() / PAGE_BYTES) as u32;
         if wanted == 0 || !(self.wants_write() || self.begun < self.taken) {

@@ -1,5 +1,6 @@
-//! Admission: with little of the container free, writes come in at the rate at which columns free it. Each waits microseconds early, so that none has to wait for a whole column, or
-//! for a flush that takes seconds, when there is nothing free any more.
+//! Admission: with little of the container free, writes come in at the rate at which columns free
+//! it. Each waits microseconds early, so that none has to wait for a whole column, or for a flush
+//! that takes seconds, when there is nothing free any more.
 
 use stratakv_base::{Mono, canary};
 use stratakv_engine::Operation;
@@ -17,7 +18,8 @@ const WAIT_NS_MAX: u64 = 50_000_000;
 
 /// The rate is a mean over about so long.
 const MEAN_NS: u128 = 1_000_000_000;
-/// A column is late after so many times as long as it should take: they are of several lengths, and move more or less.
+/// A column is late after so many times as long as it should take: they are of several lengths, and
+/// move more or less.
 const LATE_TIMES: u128 = 2;
 /// Writes may be so far ahead of the rate: less is not worth a timer.
 const BURST_NS: u64 = 200_000;
@@ -29,10 +31,12 @@ pub(crate) struct Pace {
     next: Mono,
     /// Bytes a second that columns freed lately, while writes waited for them; 0: not known.
     rate: u64,
-    /// Bytes that a column may be expected to have: of the last one, or half of what was expected of it if that is more. The last column around the key space is what is left, often
-    /// next to nothing.
+    /// Bytes that a column may be expected to have: of the last one, or half of what was expected
+    /// of it if that is more. The last column around the key space is what is left, often next to
+    /// nothing.
     column_bytes: u64,
-    /// When the last column was down, or writes began to wait; or the job after that, if nothing was compacted meanwhile.
+    /// When the last column was down, or writes began to wait; or the job after that, if nothing
+    /// was compacted meanwhile.
     since: Mono,
     is_idle: bool,
     /// So few units are free that writes wait.
@@ -40,8 +44,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Bytes a second that can be counted on: a column that takes much longer than it should makes the rate less with each moment, so that what is free lasts however long the
-    /// device says nothing.
+    /// Bytes a second that can be counted on: a column that takes much longer than it should makes
+    /// the rate less with each moment, so that what is free lasts however long the device says
+    /// nothing.
     fn rate_at(&self, now: Mono) -> u64 {
         let took = u128::from(now.0.saturating_sub(self.since.0).max(1));
         let in_this_time = u128::from(self.column_bytes) * 1_000_000_000 / took;
@@ -94,7 +99,8 @@ impl<P: Pmem> Matrix<P> {
         let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
         let wait = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(WAIT_NS_MAX.into()) as u64;
         let next = self.pace.next.max(self.now.mono).0;
-        // What was held up by something else comes in all at once, and does not hold up what comes later for the sum of it.
+        // What was held up by something else comes in all at once, and does not hold up what comes
+        // later for the sum of it.
         let wait = wait.min((self.now.mono.0 + WAIT_NS_MAX).saturating_sub(next));
         self.pace.next = Mono(next + wait);
         self.counters.paced_ns += wait;
@@ -121,7 +127,8 @@ impl<P: Pmem> Matrix<P> {
 pub(crate) mod tests {
     use super::*;
 
-    /// The last column around the key space had next to nothing, and the next one took as long as ever: meanwhile hardly a write came in (slowest second 0.46 of the mean).
+    /// The last column around the key space had next to nothing, and the next one took as long as
+    /// ever: meanwhile hardly a write came in (slowest second 0.46 of the mean).
     #[test]
     pub(crate) fn a_short_column_does_not_slow_the_next_one_down() {
         let mut pace = Pace { rate: 100_000_000, column_bytes: 20_000_000, ..Pace::default() };

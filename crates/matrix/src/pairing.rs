@@ -1,4 +1,5 @@
-//! Which region and which volume belong together: both have the epoch of the last opening for writing, and each says how far the other one was when it was written last.
+//! Which region and which volume belong together: both have the epoch of the last opening for
+//! writing, and each says how far the other one was when it was written last.
 
 mod loss;
 
@@ -11,7 +12,8 @@ pub use loss::{Loss, LostTable};
 pub struct Epoch {
     /// Grows by one with each opening.
     pub number: u64,
-    /// Drawn at each opening: two copies of a shard that are both written to have the same numbers and differ in this.
+    /// Drawn at each opening: two copies of a shard that are both written to have the same numbers
+    /// and differ in this.
     pub session: u64,
 }
 
@@ -138,7 +140,8 @@ impl RegionState {
 }
 
 impl RegionState {
-    /// Of a region that is refused: whether nothing came down from it since, so that all it has still counts, and what follows is all that is missing.
+    /// Of a region that is refused: whether nothing came down from it since, so that all it has
+    /// still counts, and what follows is all that is missing.
     pub fn lacks_only_its_end(&self, volume: &VolumeState, mismatch: Mismatch) -> bool {
         let is_older = matches!(mismatch, Mismatch::RegionOlder { .. } | Mismatch::EndMissing { .. });
         is_older

@@ -1,4 +1,5 @@
-//! Deleting ranges: what is in one is counted, then one record deletes it. Tables of which all is hidden go at once, others are rewritten when there is time.
+//! Deleting ranges: what is in one is counted, then one record deletes it. Tables of which all is
+//! hidden go at once, others are rewritten when there is time.
 
 use std::ops::Bound;
 
@@ -251,7 +252,8 @@ impl<P: Pmem> Matrix<P> {
         self.ranges.all().iter().take_while(move |range| range.version <= durable)
     }
 
-    /// Forgets deletes of ranges that hide nothing any more: no memtable, row or table has anything older in them.
+    /// Forgets deletes of ranges that hide nothing any more: no memtable, row or table has anything
+    /// older in them.
     pub(crate) fn forget_ranges(&mut self) {
         if self.ranges.is_empty() {
             return;
@@ -266,7 +268,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Drops tables of which everything is hidden, without reading them. Whether there are any. O(tables · ranges), when something has changed.
+    /// Drops tables of which everything is hidden, without reading them. Whether there are any.
+    /// O(tables · ranges), when something has changed.
     pub(crate) fn drops_hidden_tables(&mut self) -> bool {
         let newest = self.durable_ranges().last().map_or(0, |range| range.version);
         let looked = (self.counters.installs, newest, self.snapshots.len());
@@ -298,7 +301,8 @@ impl<P: Pmem> Matrix<P> {
         true
     }
 
-    /// Rewrites a table of which something is hidden, so that the delete that hides it can be forgotten one day. Not while a snapshot may see it.
+    /// Rewrites a table of which something is hidden, so that the delete that hides it can be
+    /// forgotten one day. Not while a snapshot may see it.
     pub(crate) fn half_hidden_job(&self) -> Option<Job> {
         if self.ranges.is_empty() || self.snapshots.len() > 0 {
             return None;

@@ -1,5 +1,6 @@
-//! Deletes of ranges. Each is one record of the log; from there it goes to the manifest, and hides what is older in its range until that is gone. No table has any of them: a reader
-//! asks this list, which is short.
+//! Deletes of ranges. Each is one record of the log; from there it goes to the manifest, and hides
+//! what is older in its range until that is gone. No table has any of them: a reader asks this
+//! list, which is short.
 
 use std::sync::Arc;
 
@@ -94,7 +95,8 @@ impl RangeDeletes {
         fragment.filter(|fragment| key < &fragment.to[..]).map_or(&[], |fragment| &fragment.versions)
     }
 
-    /// The version of the newest delete that hides a version of a key from a reader who sees everything up to `at`.
+    /// The version of the newest delete that hides a version of a key from a reader who sees
+    /// everything up to `at`.
     #[inline]
     pub(crate) fn hiding(&self, key: &[u8], version: u64, at: u64) -> Option<u64> {
         let over = self.over(key);
@@ -103,7 +105,8 @@ impl RangeDeletes {
         (newest > version && !canary!("trial_range_hides_nothing")).then_some(newest)
     }
 
-    /// Those that hide something still, of which `is_needed` tells, without those that a later one stands for: it covers them, both are durable, and no snapshot is between.
+    /// Those that hide something still, of which `is_needed` tells, without those that a later one
+    /// stands for: it covers them, both are durable, and no snapshot is between.
     pub(crate) fn needed(
         &self,
         snapshots: &[u64],
@@ -123,7 +126,8 @@ impl RangeDeletes {
         (left.len() < self.all.len()).then(|| RangeDeletes::new(left))
     }
 
-    /// Whether all that lies between two keys, of versions from `lowest` to `highest`, is hidden from everybody: a delete that is durable covers it, and no snapshot sees some of it.
+    /// Whether all that lies between two keys, of versions from `lowest` to `highest`, is hidden
+    /// from everybody: a delete that is durable covers it, and no snapshot sees some of it.
     pub(crate) fn hide_all(
         &self,
         (first, last): (&[u8], &[u8]),

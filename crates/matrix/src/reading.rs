@@ -1,4 +1,5 @@
-//! Reads of the volume: what is wanted, what is in flight and who waits for it; and the pages that are in memory.
+//! Reads of the volume: what is wanted, what is in flight and who waits for it; and the pages that
+//! are in memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,7 +48,8 @@ pub(crate) enum Waiter {
     Job(u64),
 }
 
-/// Pages that somebody holds until it is done, by file and ordinal: their places may have other contents by then.
+/// Pages that somebody holds until it is done, by file and ordinal: their places may have other
+/// contents by then.
 pub(crate) type Pins = HashMap<(u64, u32), Part>;
 
 /// One read.
@@ -67,7 +69,8 @@ impl Flight {
     }
 }
 
-/// Longer runs are not copied into the cache: they are of long scans, which would drive everything else out of it.
+/// Longer runs are not copied into the cache: they are of long scans, which would drive everything
+/// else out of it.
 const COPIED_PAGES_MAX: u32 = 4;
 
 /// All reads, by the first page.
@@ -81,7 +84,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Sees to it that this is read. Whether the waiter waits for one read more: of two that begin at one page there is one read, and what that leaves out is asked for again.
+    /// Sees to it that this is read. Whether the waiter waits for one read more: of two that begin
+    /// at one page there is one read, and what that leaves out is asked for again.
     pub(crate) fn ask(&mut self, wanted: Wanted, waiter: Waiter) -> bool {
         if let Some(flight) = self.flights.get_mut(&wanted.page) {
             // An operation asks again only once all that it asked for has come.
@@ -101,8 +105,8 @@ impl Reads {
         true
     }
 
-    /// Forgets that these operations wait; what nobody waits for then and the device does not have yet
-    /// is not read. What can be taken again since. O(reads).
+    /// Forgets that these operations wait; what nobody waits for then and the device does not have
+    /// yet is not read. What can be taken again since. O(reads).
     pub(crate) fn give_up(&mut self, operations: &foldhash::HashSet<u64>) -> Vec<Extent> {
         let mut free = Vec::new();
         let is_gone = |waiter: &Waiter| matches!(waiter, Waiter::Operation(id) if operations.contains(id));
@@ -156,7 +160,8 @@ impl Reads {
         self.flights.len() - self.queue.len() - self.in_layer.len()
     }
 
-    /// If a page of this extent is being read, the extent waits until that is over; whether it does. O(log reads).
+    /// If a page of this extent is being read, the extent waits until that is over; whether it
+    /// does. O(log reads).
     pub(crate) fn hold(&mut self, extent: Extent) -> bool {
         let first = (extent.page + 1).saturating_sub(u64::from(RUN_PAGES));
         let mut flights = self.flights.range_mut(first..extent.end());
@@ -171,7 +176,8 @@ impl Reads {
     }
 }
 
-/// Makes one read of values of a file that lie near each other: a column brings them down in the order of keys, so those that a scan wants of a file mostly do.
+/// Makes one read of values of a file that lie near each other: a column brings them down in the
+/// order of keys, so those that a scan wants of a file mostly do.
 pub(crate) fn join_near(missing: &mut Vec<Wanted>) {
     missing.sort_unstable_by_key(|wanted| (wanted.is_table, wanted.page));
     missing.dedup_by(|next, first| {
@@ -188,7 +194,8 @@ pub(crate) fn join_near(missing: &mut Vec<Wanted>) {
     });
 }
 
-/// Pages that nobody wants between two that are read at once: 8 KiB more cost less than another request.
+/// Pages that nobody wants between two that are read at once: 8 KiB more cost less than another
+/// request.
 const GAP_PAGES_MAX: u32 = 2;
 
 /// The pages of a read as parts of its block, each with its file and ordinal.
@@ -197,10 +204,12 @@ pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = 
     (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
-/// Runs of tables that are read ahead of the one that a compaction is in: with two, compactions of short values waited for reads a third of their time, with four a sixth.
+/// Runs of tables that are read ahead of the one that a compaction is in: with two, compactions of
+/// short values waited for reads a third of their time, with four a sixth.
 const RUNS_AHEAD: u32 = 4;
 
-/// The same of each value file that a compaction moves values out of: they are many, and a run of each is held with those ahead of it.
+/// The same of each value file that a compaction moves values out of: they are many, and a run of
+/// each is held with those ahead of it.
 const VALUE_RUNS_AHEAD: u32 = 2;
 
 /// Pages of a table's index that are read ahead.
@@ -214,9 +223,11 @@ pub(crate) struct InMemory<'a> {
     pub(crate) levels: &'a Levels,
     pub(crate) cache: &'a RefCell<PageCache>,
     pub(crate) pins: &'a Pins,
-    /// How many pages of a table to read at once where one is missing, and whether those that come before it.
+    /// How many pages of a table to read at once where one is missing, and whether those that come
+    /// before it.
     pub(crate) ahead_pages: u32,
-    /// They are a compaction's, with these tables in the order of keys. It goes through them, and value files of which it moves what is alive, from one end to the other, and what comes next
+    /// They are a compaction's, with these tables in the order of keys. It goes through them, and
+    /// value files of which it moves what is alive, from one end to the other, and what comes next
     /// is read meanwhile. It does not wait for room outside the pool: it reads one value at a time.
     pub(crate) job: Option<[&'a [Arc<Table>]; 2]>,
     pub(crate) backward: bool,
@@ -266,7 +277,8 @@ impl InMemory<'_> {
         }
     }
 
-    /// A compaction is in this run of a table: what it lacks of the next ones is read while it goes through it; and where they would be behind the table's end, of the next table.
+    /// A compaction is in this run of a table: what it lacks of the next ones is read while it goes
+    /// through it; and where they would be behind the table's end, of the next table.
     fn read_table_ahead(&self, table: &Table, run: u32) {
         let runs = table.facts.data_pages.div_ceil(RUN_PAGES);
         (run + 1..runs.min(run + 1 + RUNS_AHEAD)).for_each(|run| self.want_run_ahead(table, run));
@@ -310,7 +322,8 @@ impl InMemory<'_> {
         }
     }
 
-    /// Where a read begins that a compaction waits for: at the first page of the run that is missing too, so that it is the read that was asked for ahead, if there is one.
+    /// Where a read begins that a compaction waits for: at the first page of the run that is
+    /// missing too, so that it is the read that was asked for ahead, if there is one.
     fn missing_from(&self, table: &Table, ordinal: u32, page: u64) -> (u64, u32) {
         let is_missing = |less: &u32| {
             let (before, place) = (ordinal - less, page.checked_sub(u64::from(*less)));
@@ -321,7 +334,8 @@ impl InMemory<'_> {
         (page - u64::from(less), ordinal - less)
     }
 
-    /// A compaction is in the run of values that `here` is of: the next ones are read while it goes through it.
+    /// A compaction is in the run of values that `here` is of: the next ones are read while it goes
+    /// through it.
     fn read_ahead(&self, here: Wanted, locate: impl Fn(u32) -> Option<u64>) {
         for ordinal in (1..=VALUE_RUNS_AHEAD).map(|run| here.ordinal + run * RUN_PAGES) {
             let Some(page) = locate(ordinal) else { break };
@@ -332,7 +346,8 @@ impl InMemory<'_> {
         }
     }
 
-    /// Where the run of a value file begins that has this page: runs of a compaction begin at multiples of their length, whichever value of one it meets first, so that no page is in two.
+    /// Where the run of a value file begins that has this page: runs of a compaction begin at
+    /// multiples of their length, whichever value of one it meets first, so that no page is in two.
     fn aligned(&self, page: u64, ordinal: u32, locate: impl Fn(u32) -> Option<u64>) -> (u64, u32) {
         let begin = ordinal / RUN_PAGES * RUN_PAGES;
         let is_there = |first: &u64| (begin..ordinal).all(|next| locate(next) == Some(first + u64::from(next - begin)));
@@ -440,7 +455,8 @@ impl Pages for InMemory<'_> {
             self.read_table_ahead(table, ordinal / RUN_PAGES);
             return Err(Stop::Missing);
         }
-        // Of an index and a filter one page is wanted, again and again: read alone it stays in the cache.
+        // Of an index and a filter one page is wanted, again and again: read alone it stays in the
+        // cache.
         let ahead_pages = if ordinal < data_pages { self.ahead_pages } else { 1 };
         let locate = |next: u32| (next < data_pages).then(|| Extent::locate(&table.extents, next))?;
         let (page, ordinal) = self.run_begin(page, ordinal, ahead_pages, locate);
@@ -451,7 +467,8 @@ impl Pages for InMemory<'_> {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Sees to it that what was missing is read. The first pages of the reads that the waiter waits for.
+    /// Sees to it that what was missing is read. The first pages of the reads that the waiter waits
+    /// for.
     pub(crate) fn ask(&mut self, waiter: Waiter) -> Vec<u64> {
         let mut missing = std::mem::take(self.missing.get_mut());
         if matches!(waiter, Waiter::Operation(_)) {
@@ -461,7 +478,8 @@ impl<P: Pmem> Matrix<P> {
         missing.into_iter().map(|wanted| wanted.page).collect()
     }
 
-    /// Sees to it that what a compaction will want is read, unless the device has enough to do for those who wait.
+    /// Sees to it that what a compaction will want is read, unless the device has enough to do for
+    /// those who wait.
     pub(crate) fn ask_ahead(&mut self, number: u64) {
         for wanted in std::mem::take(self.ahead.get_mut()) {
             if self.reads.flights.len() < self.config.depth as usize / 2 {
@@ -470,7 +488,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Puts pages of a run into the cache, each in a block of its own: all of the run's is held while one of its pages is.
+    /// Puts pages of a run into the cache, each in a block of its own: all of the run's is held
+    /// while one of its pages is.
     pub(crate) fn cache_copies(&mut self, wanted: Wanted, block: &Block, effects: &Effects) {
         for (page, bytes) in (wanted.page..).zip(block.chunks(PAGE_BYTES)).take(wanted.pages as usize) {
             if self.cache.get_mut().peek(page).is_some() {
@@ -482,8 +501,10 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Puts pages of a table that are being written into the cache, as far as there are blocks that nobody has: those that it takes the place of leave the cache when it is installed. So what
-    /// compactions merge again and again is not read from the device again and again while there is memory for it, and a get finds the page that says where its value is.
+    /// Puts pages of a table that are being written into the cache, as far as there are blocks that
+    /// nobody has: those that it takes the place of leave the cache when it is installed. So what
+    /// compactions merge again and again is not read from the device again and again while there is
+    /// memory for it, and a get finds the page that says where its value is.
     pub(crate) fn cache_written(&mut self, place_bytes: u64, part: &Part, effects: &Effects) {
         for (page, bytes) in (place_bytes / PAGE_BYTES as u64..).zip(part.bytes().chunks(PAGE_BYTES)) {
             let Some(mut copy) = effects.block(Class::Page) else { break };
@@ -519,7 +540,8 @@ mod tests {
     use crate::table::TableFacts;
     use crate::volume::ValueFile;
 
-    /// First page and length of what is missing, and of what is wanted ahead, as a compaction of these tables with these pages does something.
+    /// First page and length of what is missing, and of what is wanted ahead, as a compaction of
+    /// these tables with these pages does something.
     fn wanted_by(
         levels: &Levels,
         tables: &[Arc<Table>],
@@ -543,7 +565,8 @@ mod tests {
         [missing, ahead].map(|reads| reads.take().iter().map(|read| (read.page, read.pages)).collect())
     }
 
-    /// The pieces of a file lay so that a run seemed to begin in the first one, over a gap that is another piece's: the compaction went round for ever.
+    /// The pieces of a file lay so that a run seemed to begin in the first one, over a gap that is
+    /// another piece's: the compaction went round for ever.
     #[test]
     fn a_run_is_not_aligned_over_a_gap() {
         let extents =
@@ -591,12 +614,14 @@ mod tests {
         wanted_by(&levels, tables, &pins, |memory| _ = memory.page(at.0, at.1))
     }
 
-    /// Compactions waited for the first pages of each table and for its index, and for each page behind one that the cache had: a third of their time.
+    /// Compactions waited for the first pages of each table and for its index, and for each page
+    /// behind one that the cache had: a third of their time.
     #[test]
     fn a_compaction_reads_ahead_into_the_next_table() {
         let tables =
             [table(1, 40, vec![Extent { page: 100, pages: 42 }]), table(2, 20, vec![Extent { page: 300, pages: 22 }])];
-        // Its first page is missing: that run is waited for; the others, the index, and what begins the next table are read meanwhile.
+        // Its first page is missing: that run is waited for; the others, the index, and what begins
+        // the next table are read meanwhile.
         let [missing, ahead] = wanted_at(&tables, (1, 0), &[]);
         assert_eq!(missing, [(100, 16)]);
         assert_eq!(ahead, [(140, 1), (116, 16), (132, 8), (320, 1), (300, 16), (316, 4)]);
@@ -605,7 +630,8 @@ mod tests {
         let [missing, ahead] = wanted_at(&tables, (1, 0), &has);
         assert!(missing.is_empty());
         assert_eq!(ahead, [(118, 14), (320, 1), (316, 4)]);
-        // In the middle of a run nothing is looked for, and one that is missing is the read that was asked for ahead.
+        // In the middle of a run nothing is looked for, and one that is missing is the read that
+        // was asked for ahead.
         assert_eq!(wanted_at(&tables, (1, 17), &has), [vec![], vec![]]);
         let [missing, ahead] = wanted_at(&tables, (1, 19), &has);
         assert_eq!(missing, [(118, 14)]);

@@ -5,7 +5,8 @@ use stratakv_base::{Expiry, Wall, canary};
 
 use crate::entry::{Body, Meta};
 
-/// Versions of one key that are kept, from new to old, each with its place among those that were given.
+/// Versions of one key that are kept, from new to old, each with its place among those that were
+/// given.
 pub type Kept = SmallVec<[(usize, Meta); 4]>;
 
 /// The place of a delete that no entry stands for.
@@ -18,13 +19,15 @@ pub struct Readers<'a> {
     pub snapshots: &'a [u64],
     /// For what has expired.
     pub now: Wall,
-    /// Nothing older of the key lies below where the versions go: what is deleted there needs no entry.
+    /// Nothing older of the key lies below where the versions go: what is deleted there needs no
+    /// entry.
     pub bottom: bool,
 }
 
 impl Readers<'_> {
-    /// Of the versions of a key, from new to old, those that somebody can still see: the newest one, and for each snapshot the newest one that it sees. What has expired
-    /// becomes a delete, which still hides what is below. O(versions · log snapshots).
+    /// Of the versions of a key, from new to old, those that somebody can still see: the newest
+    /// one, and for each snapshot the newest one that it sees. What has expired becomes a delete,
+    /// which still hides what is below. O(versions · log snapshots).
     pub fn keep(&self, versions: &[Meta]) -> Kept {
         let mut kept = Kept::new();
         let mut newer = None;
@@ -41,7 +44,8 @@ impl Readers<'_> {
         kept
     }
 
-    /// As [`Readers::keep`], of a key that was deleted with ranges as well, at these versions, from old to new. Where such a delete hides what is kept for a snapshot it is among what is
+    /// As [`Readers::keep`], of a key that was deleted with ranges as well, at these versions, from
+    /// old to new. Where such a delete hides what is kept for a snapshot it is among what is
     /// returned, at [`OF_A_RANGE`]: it needs no entry, for it stays in force.
     pub fn keep_under(&self, versions: &[Meta], deletes: &[u64]) -> Kept {
         let delete = |version: &u64| Meta { version: *version, flags: 0, expiry: Expiry::NEVER, body: Body::Delete };

@@ -1,5 +1,5 @@
-//! Pages of scans. A page shows what a snapshot sees, or the newest of each key; it is gathered in as many attempts as its reads take, each going on where
-//! the last one ended.
+//! Pages of scans. A page shows what a snapshot sees, or the newest of each key; it is gathered in
+//! as many attempts as its reads take, each going on where the last one ended.
 
 use std::ops::Bound;
 
@@ -98,7 +98,8 @@ impl PageWork {
         self.gathered = self.full;
     }
 
-    /// Whether a key lies ahead: else rows or tables are not in order, and the scan would come back to where it was.
+    /// Whether a key lies ahead: else rows or tables are not in order, and the scan would come back
+    /// to where it was.
     fn is_ahead(&self, key: &[u8]) -> bool {
         let end = if self.reverse { &self.to } else { &self.from };
         let (at, reached) = match end {
@@ -189,8 +190,9 @@ pub(crate) fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Everything, as one cursor that stands at `key`, or before it as [`Cursor::seek_before`] says. `memory` has one for each level. The container is searched when nothing is missing
-    /// of the levels: once, however often this is attempted.
+    /// Everything, as one cursor that stands at `key`, or before it as [`Cursor::seek_before`]
+    /// says. `memory` has one for each level. The container is searched when nothing is missing of
+    /// the levels: once, however often this is attempted.
     pub(crate) fn cursor_at<'a>(
         &'a self,
         memory: &'a [InMemory<'a>],
@@ -211,7 +213,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(merge)
     }
 
-    /// The pages of each level that a scan can use which wants so many items; where one is missing, what lies in it of those is read at once.
+    /// The pages of each level that a scan can use which wants so many items; where one is missing,
+    /// what lies in it of those is read at once.
     pub(crate) fn memory_of_levels(&self, items: usize, backward: bool) -> Vec<InMemory<'_>> {
         let level = |level| {
             let quarters = self.levels.quarter_pages_of(level, items as u64);
@@ -308,7 +311,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(())
     }
 
-    /// Rows and tables in which what is read is not in order: their checksums match, so they were written so.
+    /// Rows and tables in which what is read is not in order: their checksums match, so they were
+    /// written so.
     #[cold]
     pub(crate) fn out_of_order(&self) -> Stop {
         let place = Place { shard: self.config.shard, offset_bytes: 0 };
@@ -326,7 +330,8 @@ impl<P: Pmem> Matrix<P> {
             if asked >= self.config.memory_bytes / FETCHED_SHARE {
                 break;
             }
-            // Since the key was met its value may have been moved, or overwritten, and its file have gone.
+            // Since the key was met its value may have been moved, or overwritten, and its file
+            // have gone.
             if self.levels.values(pointer.file).is_none() {
                 match self.locate_again(key, *sight, memory)? {
                     Again::Gone => {

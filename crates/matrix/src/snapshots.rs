@@ -118,7 +118,8 @@ impl Snapshots {
         self.stale.retain(|file, _| is_there(*file));
     }
 
-    /// What was kept for a snapshot that is closed counts for those that are left of the ones that see it. Without one it is free for the next compaction that meets it.
+    /// What was kept for a snapshot that is closed counts for those that are left of the ones that
+    /// see it. Without one it is free for the next compaction that meets it.
     fn let_go(&mut self) {
         let versions = &self.versions;
         let left_of = |kept: KeptFor| {
@@ -188,14 +189,16 @@ impl<P: Pmem> Matrix<P> {
     /// [`Error::NoSnapshot`].
     pub(crate) fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
         let at = match snapshot {
-            // A page may take several attempts, and nothing keeps for it what is overwritten meanwhile: it shows the newest of each key.
+            // A page may take several attempts, and nothing keeps for it what is overwritten
+            // meanwhile: it shows the newest of each key.
             None => u64::MAX,
             Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
         };
         Ok(Sight { at, now: self.now.wall })
     }
 
-    /// The snapshot of a page that was closed while the page was gathered: what it showed may be gone.
+    /// The snapshot of a page that was closed while the page was gathered: what it showed may be
+    /// gone.
     pub(crate) fn missing_snapshot(&self, work: &Work) -> Option<u64> {
         let Work::Page(page) = work else { return None };
         page.snapshot
@@ -259,7 +262,8 @@ mod tests {
     fn bytes_of_a_closed_snapshot_are_not_charged_to_an_older_one_that_never_saw_them() {
         let mut snapshots = Snapshots::default();
         let [old, middle, new] = [10, 20, 30].map(|version| snapshots.open(version, Mono(1)));
-        // Written at 25, replaced behind 30; written at 15, replaced behind 30; written at 5, replaced at 15.
+        // Written at 25, replaced behind 30; written at 15, replaced behind 30; written at 5,
+        // replaced at 15.
         snapshots.keep(1, vec![kept(30, 30, 1000), kept(20, 30, 100), kept(10, 10, 10)]);
         assert!(snapshots.close(new));
         assert_eq!((snapshots.kept_bytes(), snapshots.most_stale()), (110, Some((1, 1000))));

@@ -1,4 +1,5 @@
-//! What is done when the volume has hardly room: nothing grows before what is dead was cleared away. Deletes always go on: there is room for all that the container holds.
+//! What is done when the volume has hardly room: nothing grows before what is dead was cleared
+//! away. Deletes always go on: there is room for all that the container holds.
 
 use std::sync::Arc;
 
@@ -15,16 +16,20 @@ use crate::volume::{FIRST_PAGE, Table, ValueFile};
 
 /// Files of which more is alive are not worth moving while there is room, in millionths.
 const POOR_PPM_MAX: u64 = 900_000;
-/// A value file of which less than this share of a hundred is alive is rewritten though no compaction meets it.
+/// A value file of which less than this share of a hundred is alive is rewritten though no
+/// compaction meets it.
 const POOR_PERCENT: u64 = 50;
 /// The same where there is hardly room.
 const POOR_PERCENT_TIGHT: u64 = 90;
-/// Of all values in value files, so many of a hundred may be dead before some are rewritten that no compaction meets.
+/// Of all values in value files, so many of a hundred may be dead before some are rewritten that no
+/// compaction meets.
 const DEAD_PERCENT_MAX: u64 = 40;
-/// A compaction may need room for so many tables at once: a table, those below it, and with them their filters and indexes.
+/// A compaction may need room for so many tables at once: a table, those below it, and with them
+/// their filters and indexes.
 const WORKING_TABLES: u64 = TABLES_BELOW_MAX as u64 + 4;
 
-/// What is kept for snapshots may take one in so many bytes of what the volume holds, or as much as the region has: beyond it the oldest snapshot ends.
+/// What is kept for snapshots may take one in so many bytes of what the volume holds, or as much as
+/// the region has: beyond it the oldest snapshot ends.
 const KEPT_SHARE: u64 = 4;
 
 /// After a device said that it is full it is asked again.
@@ -36,7 +41,8 @@ pub(crate) enum Rest {
     /// It does not.
     #[default]
     No,
-    /// The volume has hardly room, and nothing more can be cleared away: until something is deleted or becomes free.
+    /// The volume has hardly room, and nothing more can be cleared away: until something is deleted
+    /// or becomes free.
     Full,
     /// What it has to read is damaged.
     Damaged,
@@ -53,8 +59,9 @@ fn alive_ppm(values: &ValueFile) -> u64 {
     (u128::from(values.live_bytes) * 1_000_000 / u128::from(values.bytes.max(1))) as u64
 }
 
-/// Bytes of values that are moved for a hundred that go down: nothing while a tenth is dead, a half of them at 30 %, all at 40 %, twice as many at 50 %. Evenly overwritten, a store comes
-/// to rest where files that are 40 % alive are moved: two thirds, with a third of all values dead.
+/// Bytes of values that are moved for a hundred that go down: nothing while a tenth is dead, a half
+/// of them at 30 %, all at 40 %, twice as many at 50 %. Evenly overwritten, a store comes to rest
+/// where files that are 40 % alive are moved: two thirds, with a third of all values dead.
 fn moved_percent(bytes: u64, live_bytes: u64) -> u64 {
     let dead_percent = (u128::from(bytes.saturating_sub(live_bytes)) * 100 / u128::from(bytes.max(1))) as u64;
     let above = dead_percent.saturating_sub(10);
@@ -71,7 +78,8 @@ fn pages_of_manifests(pages: u32) -> u64 {
     4 * u64::from(pages) + 16
 }
 
-/// Where one version of so many is a delete, compaction for the sake of those that walk there is worth it.
+/// Where one version of so many is a delete, compaction for the sake of those that walk there is
+/// worth it.
 pub(crate) const DENSE_SHARE: u64 = 4;
 
 /// Pages that one compaction may need at once.
@@ -79,13 +87,15 @@ fn working_pages(table_bytes: u64) -> u64 {
     WORKING_TABLES * (table_bytes.div_ceil(4096).max(1) + 2)
 }
 
-/// Fewest pages of a volume that takes anything: what nothing that grows may take of an empty one, its superblocks, its first manifest, and what comes down as one row.
+/// Fewest pages of a volume that takes anything: what nothing that grows may take of an empty one,
+/// its superblocks, its first manifest, and what comes down as one row.
 pub(crate) fn pages_min(config: &MatrixConfig) -> u64 {
     FIRST_PAGE + 2 + pages_of_manifests(1) + working_pages(config.table_bytes) + 2 * config.row_bytes.div_ceil(4096)
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Pages that nothing that grows may take: for two manifests of two copies each, for all that the container and the layer hold, since it goes down, and for one compaction.
+    /// Pages that nothing that grows may take: for two manifests of two copies each, for all that
+    /// the container and the layer hold, since it goes down, and for one compaction.
     pub(crate) fn reserve_pages(&self) -> u64 {
         let (free, of) = self.container.units_free();
         let container_pages = ((of - free.min(of)) * self.container.unit_bytes()).div_ceil(4096);
@@ -112,7 +122,8 @@ impl<P: Pmem> Matrix<P> {
         self.is_tight() && self.rest == Rest::No
     }
 
-    /// Whether a put has to wait until something was cleared away; an error if it would wait for ever.
+    /// Whether a put has to wait until something was cleared away; an error if it would wait for
+    /// ever.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -140,7 +151,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Ends the oldest snapshot if there is no room and something is kept for snapshots. Whether it did: then there may be room soon.
+    /// Ends the oldest snapshot if there is no room and something is kept for snapshots. Whether it
+    /// did: then there may be room soon.
     pub(crate) fn end_snapshot_that_keeps(&mut self) -> bool {
         self.rest == Rest::Full && self.snapshots.kept_bytes() > 0 && self.end_oldest_snapshot()
     }
@@ -178,8 +190,10 @@ impl<P: Pmem> Matrix<P> {
         self.ready.extend(self.after_install.drain(..));
     }
 
-    /// A compaction for which there is room where there is hardly any, the one first that clears the most away: deletes that hide much below, values that lie among
-    /// dead ones, what the container holds, anything that hides something, values among some dead ones. `None`: nothing does, in the room there is. O(tables).
+    /// A compaction for which there is room where there is hardly any, the one first that clears
+    /// the most away: deletes that hide much below, values that lie among dead ones, what the
+    /// container holds, anything that hides something, values among some dead ones. `None`: nothing
+    /// does, in the room there is. O(tables).
     pub(crate) fn small_job(&mut self) -> Option<Job> {
         if let Some(job) = self.dense_job() {
             return Some(job);
@@ -189,7 +203,8 @@ impl<P: Pmem> Matrix<P> {
         if let Some(job) = clears {
             return Some(job);
         }
-        // Short columns make short tables and value files, which take whole pages; but up to the next table's end needs the least room.
+        // Short columns make short tables and value files, which take whole pages; but up to the
+        // next table's end needs the least room.
         let table_bytes = self.config.table_bytes;
         let column = [COLUMN_TABLES * table_bytes, table_bytes, 1].into_iter().find_map(|low_bytes| {
             let job = self.next_column(ColumnLimits { low_bytes, high_bytes: low_bytes.max(table_bytes) });
@@ -218,8 +233,10 @@ impl<P: Pmem> Matrix<P> {
         self.room_pages() >= self.manifest_pages() + pages
     }
 
-    /// What the tables of a compaction are written as. Where compression is off it goes on as long as there would be hardly room otherwise: what compressed tables take beyond their pages
-    /// once they are plain is not in the reserve, and a store that was filled with them may have no room for it at all.
+    /// What the tables of a compaction are written as. Where compression is off it goes on as long
+    /// as there would be hardly room otherwise: what compressed tables take beyond their pages once
+    /// they are plain is not in the reserve, and a store that was filled with them may have no room
+    /// for it at all.
     pub(crate) fn compression_of(&self, job: &Job) -> Compression {
         let growth = job.growth_pages();
         let needs_it = growth > 0 && self.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
@@ -230,8 +247,10 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Rewrites a table that has values in the value file of which the least is alive, so that those move elsewhere: after the last of them the file is free. Of files that have
-    /// less than `poor_percent` alive; `None`: there are none, or no room. One table, and as many of its values in such files as there is room for: bounded work. O(files + tables).
+    /// Rewrites a table that has values in the value file of which the least is alive, so that
+    /// those move elsewhere: after the last of them the file is free. Of files that have less than
+    /// `poor_percent` alive; `None`: there are none, or no room. One table, and as many of its
+    /// values in such files as there is room for: bounded work. O(files + tables).
     pub(crate) fn collection(&self, poor_percent: u64) -> Option<Job> {
         if canary!("trial_values_are_not_collected") {
             return None;
@@ -243,7 +262,8 @@ impl<P: Pmem> Matrix<P> {
         poor.into_iter().find_map(|(_, file)| self.collection_of(file, poor_percent))
     }
 
-    /// Rewrites the table that has the most for snapshots that are closed, if that is at least so much.
+    /// Rewrites the table that has the most for snapshots that are closed, if that is at least so
+    /// much.
     fn stale_job(&self, bytes_min: u64) -> Option<Job> {
         let stale = self.snapshots.most_stale().filter(|_| !canary!("trial_snapshots_leave_what_they_kept"));
         let (file, _) = stale.filter(|(_, bytes)| *bytes >= bytes_min)?;
@@ -255,7 +275,8 @@ impl<P: Pmem> Matrix<P> {
         (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |table| (level, table)))
     }
 
-    /// Writes the first table for which `wanted` says so anew, in its level, without what nobody sees; values stay where they are. `None`: there is none, or no room.
+    /// Writes the first table for which `wanted` says so anew, in its level, without what nobody
+    /// sees; values stay where they are. `None`: there is none, or no room.
     pub(crate) fn rewriting(&self, wanted: impl Fn(&Table) -> bool) -> Option<Job> {
         let (level, table) = self.places().find(|(_, table)| wanted(table))?;
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
@@ -263,8 +284,10 @@ impl<P: Pmem> Matrix<P> {
         self.has_room_for(job.pages_in()).then_some(job)
     }
 
-    /// A table with values in this file. If nobody else has values there, the file is free afterwards, and others of which that holds are taken along; else the file
-    /// alone, and only if there is room for what the other tables have there too, which they bring next: what was begun comes to an end.
+    /// A table with values in this file. If nobody else has values there, the file is free
+    /// afterwards, and others of which that holds are taken along; else the file alone, and only if
+    /// there is room for what the other tables have there too, which they bring next: what was
+    /// begun comes to an end.
     fn collection_of(&self, file: u64, poor_percent: u64) -> Option<Job> {
         let mut places = self.places().filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
         let (level, table) = places.next()?;
@@ -291,7 +314,8 @@ impl<P: Pmem> Matrix<P> {
         Some(job)
     }
 
-    /// A collection that is due though there is room: much is dead, and no compaction meets it. Looked for once after each installation.
+    /// A collection that is due though there is room: much is dead, and no compaction meets it.
+    /// Looked for once after each installation.
     pub(crate) fn due_collection(&mut self) -> Option<Job> {
         if self.looked_at_installs == self.counters.installs {
             return None;
@@ -307,9 +331,11 @@ impl<P: Pmem> Matrix<P> {
         job
     }
 
-    /// Chooses the files that a compaction moves values out of, of those that it meets: the poorest first, as far as [`moved_percent`] of what columns brought down allows. With a fixed
-    /// bound (less than half is alive) all files of a store that was loaded and then overwritten evenly became poor at the same time: each column moved several times what it brought,
-    /// and puts fell to a twentieth for ten seconds. O(files that are met * log).
+    /// Chooses the files that a compaction moves values out of, of those that it meets: the poorest
+    /// first, as far as [`moved_percent`] of what columns brought down allows. With a fixed bound
+    /// (less than half is alive) all files of a store that was loaded and then overwritten evenly
+    /// became poor at the same time: each column moved several times what it brought, and puts fell
+    /// to a twentieth for ten seconds. O(files that are met * log).
     pub(crate) fn choose_moves(&mut self, job: &mut Job) {
         if !matches!(job.moves, Moves::Met(_)) {
             return;

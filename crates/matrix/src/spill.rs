@@ -1,5 +1,6 @@
-//! Values that are too long for a unit of the log. They are written to value files of their own, those are installed, and only then the records that point to them go into
-//! the log. A crash in between leaves files that no record points to: they are *loose*, and opening frees them.
+//! Values that are too long for a unit of the log. They are written to value files of their own,
+//! those are installed, and only then the records that point to them go into the log. A crash in
+//! between leaves files that no record points to: they are *loose*, and opening frees them.
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
@@ -87,7 +88,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Hands what was made to the device. What was promised had its room before the crash, whose reserve may have grown since: it takes what files leave, as compactions do.
+    /// Hands what was made to the device. What was promised had its room before the crash, whose
+    /// reserve may have grown since: it takes what files leave, as compactions do.
     pub(crate) fn pump_spilled(&mut self, effects: &mut Effects) {
         let Some(mut spill) = self.spill.take() else { return };
         let is_asked = !spill.is_promised(self);
@@ -100,7 +102,8 @@ impl<P: Pmem> Matrix<P> {
 
     fn begin_spill(&mut self) {
         let mut spill = Spill { waiting: Vec::new(), outputs: Vec::new() };
-        // Of several writers as much as may wait in memory; at least one, and no more where there is hardly room: who finds none is not to keep it from others.
+        // Of several writers as much as may wait in memory; at least one, and no more where there
+        // is hardly room: who finds none is not to keep it from others.
         let is_alone = self.wanted_pages > 0 && !canary!("trial_long_values_fail_together");
         let mut bytes = 0;
         let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
@@ -209,7 +212,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Loose files to which no record of the container points. O(records of the container) if there are loose files, else O(files).
+    /// Loose files to which no record of the container points. O(records of the container) if there
+    /// are loose files, else O(files).
     ///
     /// # Errors
     /// [`Stop::Damaged`].

@@ -125,8 +125,9 @@ impl<P: Pmem> Matrix<P> {
         self.counters.phases.pass(phase, self.now.mono);
     }
 
-    /// About how many records there are: what nobody has looked up cannot be counted. A key with several versions that were not merged yet counts for each of them, a delete takes one
-    /// away, and what has expired, or was deleted with its range, counts until it is merged. O(tables).
+    /// About how many records there are: what nobody has looked up cannot be counted. A key with
+    /// several versions that were not merged yet counts for each of them, a delete takes one away,
+    /// and what has expired, or was deleted with its range, counts until it is merged. O(tables).
     pub fn records(&self) -> u64 {
         let container = self.container.statistics();
         let facts = || self.tables().map(|table| &table.facts);
@@ -135,7 +136,8 @@ impl<P: Pmem> Matrix<P> {
         if canary!("trial_deletes_count_as_records") { entries } else { entries.saturating_sub(2 * deletes) }
     }
 
-    /// Pages of the volume, those of them that are free, and those that are free as soon as nobody reads them. All that it may have if it has a capacity, else up to the last in use.
+    /// Pages of the volume, those of them that are free, and those that are free as soon as nobody
+    /// reads them. All that it may have if it has a capacity, else up to the last in use.
     fn volume_pages_now(&self) -> (u64, u64, u64) {
         let (pages, free) = match self.config.capacity_bytes {
             Some(_) => (self.limit_pages(), self.room_pages()),

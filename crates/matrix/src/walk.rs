@@ -1,8 +1,8 @@
 //! A walk over records: where it ends, how far it may go at once, and what it learns on the way.
 //!
 //! Records that are deleted or expired cost a walk as much as others and bring it nothing, so it is
-//! bounded by what it visits. Walks of a turn share a number of visits; one that has used it up goes
-//! on in the next turn, behind the others.
+//! bounded by what it visits. Walks of a turn share a number of visits; one that has used it up
+//! goes on in the next turn, behind the others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,8 +23,8 @@ use crate::operations::Work;
 const TURN_VISITS: u64 = 4096;
 /// Records that a walk visits before others have their turn.
 const WALK_VISITS: u64 = 1024;
-/// Dead records that walks passed since the last look, with which the container is looked at: whether
-/// it is to be compacted for their sake.
+/// Dead records that walks passed since the last look, with which the container is looked at:
+/// whether it is to be compacted for their sake.
 const DENSE_VISITS: u64 = 16 << 10;
 
 /// Walks of a shard that are under way, and what they share.
@@ -32,7 +32,8 @@ const DENSE_VISITS: u64 = 16 << 10;
 pub(crate) struct Walks {
     /// Operations that go on when visits are left, in order.
     suspended: VecDeque<u64>,
-    /// Visits that are left in this turn for walks that begin or have got their pages, and for those that go on.
+    /// Visits that are left in this turn for walks that begin or have got their pages, and for
+    /// those that go on.
     left: [Cell<u64>; 2],
     /// Which of the two the walk in hand takes from, and how many it may.
     pool: usize,
@@ -160,7 +161,8 @@ impl<'a> Walk<'a> {
         self.way.end.is_some_and(is_beyond) && !canary!("trial_walks_pass_their_end")
     }
 
-    /// Whether it ends before a key that it has not visited: it has gone far enough, or there is a short cut.
+    /// Whether it ends before a key that it has not visited: it has gone far enough, or there is a
+    /// short cut.
     pub(crate) fn pauses_at(&mut self, key: &[u8]) -> bool {
         let pauses = self.visits >= self.visits_max || self.has_short_cut(key);
         if pauses {

@@ -1,4 +1,5 @@
-//! The engines' common suite, with an orderly end, a killed process and a loss of power between lives.
+//! The engines' common suite, with an orderly end, a killed process and a loss of power between
+//! lives.
 
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
 use stratakv_matrix::{Compression, MatrixConfig, MatrixOpener};

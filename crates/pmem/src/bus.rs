@@ -1,7 +1,9 @@
 //! Words for SIGBUS: which region has lost its memory, before the process ends by it.
 //!
-//! The kernel sends it where a mapped page is not there any more: another program has cut the file short, or memory or disk below it failed. Nothing can be done in the
-//! process, as the load or store that met it has no result. Whoever owns the process asks for the words ([`explain_bus_errors`]): a library takes no signal.
+//! The kernel sends it where a mapped page is not there any more: another program has cut the file
+//! short, or memory or disk below it failed. Nothing can be done in the process, as the load or
+//! store that met it has no result. Whoever owns the process asks for the words
+//! ([`explain_bus_errors`]): a library takes no signal.
 
 #![expect(unsafe_code, reason = "a signal handler")]
 
@@ -66,8 +68,8 @@ impl Drop for Known {
     }
 }
 
-/// From now on a SIGBUS at a mapped region is told on stderr, with the region's path, before it ends the process as ever. Others are passed to who had the signal before.
-/// For programs, once.
+/// From now on a SIGBUS at a mapped region is told on stderr, with the region's path, before it
+/// ends the process as ever. Others are passed to who had the signal before. For programs, once.
 ///
 /// # Errors
 /// As sigaction(2).
@@ -87,7 +89,8 @@ pub fn explain_bus_errors() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what can be said, then lets the signal do what it did before: it comes again when the load or store is tried again.
+/// Writes what can be said, then lets the signal do what it did before: it comes again when the
+/// load or store is tried again.
 extern "C" fn explain(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel gives a whole one with a SIGBUS.
     let address = unsafe { (*info).si_addr() }.addr();

@@ -3,21 +3,25 @@
 use std::fmt;
 use std::path::Path;
 
-/// The domain of persistence of a region: what must be done with a store before a power cut can no longer take it.
+/// The domain of persistence of a region: what must be done with a store before a power cut can no
+/// longer take it.
 ///
-/// Ordered by what is promised: a region can be treated as if it were in a weaker domain, never in a stronger one.
+/// Ordered by what is promised: a region can be treated as if it were in a weaker domain, never in
+/// a stronger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Domain {
-    /// Ordinary memory (tmpfs, hugetlbfs, anonymous): stores survive the process where the file does, no power cut. Nothing to flush.
+    /// Ordinary memory (tmpfs, hugetlbfs, anonymous): stores survive the process where the file
+    /// does, no power cut. Nothing to flush.
     Volatile,
     /// A file in the kernel's page cache: a fence writes the flushed pages back with `msync`.
     ///
     /// Also a file on overlayfs or a disk in memory: that these forget is not seen.
     File,
-    /// Persistent memory whose controller has a reserve of power, the caches have none: flushed lines are written back (clwb, clflushopt
-    /// or clflush; dc cvap), a fence waits for them.
+    /// Persistent memory whose controller has a reserve of power, the caches have none: flushed
+    /// lines are written back (clwb, clflushopt or clflush; dc cvap), a fence waits for them.
     Adr,
-    /// As [`Domain::Adr`], and the caches have a reserve as well: nothing to flush, a fence only orders.
+    /// As [`Domain::Adr`], and the caches have a reserve as well: nothing to flush, a fence only
+    /// orders.
     Eadr,
 }
 
@@ -39,8 +43,8 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Of persistent memory, the domain that the kernel names for the NVDIMM region under a device (a path in `/sys/dev`). Where it names none, the
-/// caches count as volatile.
+/// Of persistent memory, the domain that the kernel names for the NVDIMM region under a device (a
+/// path in `/sys/dev`). Where it names none, the caches count as volatile.
 pub(crate) fn of_device(device: &Path) -> Domain {
     let Ok(device) = std::fs::canonicalize(device) else { return Domain::Adr };
     // What the kernel does not tell counts as the weaker domain.

@@ -13,8 +13,9 @@ mod instructions {
 
     const LINE: usize = LINE_BYTES as usize;
 
-    /// Shorter stores stay in the cache and are flushed. Past the cache is faster from one line on (memory, with the fence: 100 against 165 ns
-    /// for 64 bytes, 130 against 250 for 1024, 290 against 430 for 4096), but the next load of the line pays for it.
+    /// Shorter stores stay in the cache and are flushed. Past the cache is faster from one line on
+    /// (memory, with the fence: 100 against 165 ns for 64 bytes, 130 against 250 for 1024, 290
+    /// against 430 for 4096), but the next load of the line pays for it.
     const NON_TEMPORAL_BYTES: usize = 256;
 
     /// The best instruction of this processor.
@@ -61,7 +62,8 @@ mod instructions {
             let mut line = start.wrapping_sub(start.addr() % LINE);
             let end = start.addr() + len;
             while line.addr() < end {
-                // SAFETY: the line is mapped; the processor has the instruction, and it changes nothing a program can see.
+                // SAFETY: the line is mapped; the processor has the instruction, and it changes
+                // nothing a program can see.
                 unsafe {
                     match self {
                         Flush::Clwb => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -101,7 +103,8 @@ mod instructions {
                     store_line(middle.wrapping_add(at * LINE), line);
                 }
             }
-            // Without it a later store, even with release, overtakes these. The fence after it finds nothing to wait for (measured: no cost).
+            // Without it a later store, even with release, overtakes these. The fence after it
+            // finds nothing to wait for (measured: no cost).
             self.fence();
         }
 
@@ -119,7 +122,8 @@ mod instructions {
     /// # Safety
     /// As [`words::store`]; `to` is aligned to a line.
     unsafe fn store_line(to: *mut u8, line: &[u8; LINE]) {
-        // SAFETY: the caller's promise. A processor writes each half of an aligned register at once, as two relaxed atomic stores would.
+        // SAFETY: the caller's promise. A processor writes each half of an aligned register at
+        // once, as two relaxed atomic stores would.
         unsafe {
             asm!(
                 "movdqu {a}, [{from}]",
@@ -183,8 +187,9 @@ mod instructions {
             let mut line = start.wrapping_sub(start.addr() % self.line_bytes);
             let end = start.addr() + len;
             while line.addr() < end {
-                // SAFETY: the line is mapped; the processor has the instruction (by its encoding `dc cvap`, which needs no feature to
-                // assemble), and it changes nothing a program can see.
+                // SAFETY: the line is mapped; the processor has the instruction (by its encoding
+                // `dc cvap`, which needs no feature to assemble), and it changes nothing a program
+                // can see.
                 unsafe { asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) };
                 line = line.wrapping_add(self.line_bytes);
             }

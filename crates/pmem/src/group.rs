@@ -14,13 +14,15 @@ pub(crate) type Sync = fn(&Space, Range<u64>) -> Result<(), Errno>;
 
 /// What was flushed and is not durable yet.
 ///
-/// It is kept for the region, not for each thread: so a thread may fence what another flushed, and a leader takes along what others will wait
-/// for (8 threads that persist a page each: 75 calls for 320 fences, on a busy disk 0.9 to 4.6 times as many fences a second as with a call of
-/// their own).
+/// It is kept for the region, not for each thread: so a thread may fence what another flushed, and
+/// a leader takes along what others will wait for (8 threads that persist a page each: 75 calls for
+/// 320 fences, on a busy disk 0.9 to 4.6 times as many fences a second as with a call of their
+/// own).
 ///
-/// It is kept as one span, because each `msync` waits for the device, also with nothing to write (0.3 ms), and writes nothing that is clean.
-/// Measured (ext4, pages anywhere in 256 MiB): 8 pages one by one 4.6 ms, their span 2.4 ms, `fdatasync` 2.6 ms; 64 pages 16 ms by span, 15 ms
-/// by `fdatasync`. The span leaves out what lies beyond it, so it is preferred.
+/// It is kept as one span, because each `msync` waits for the device, also with nothing to write
+/// (0.3 ms), and writes nothing that is clean. Measured (ext4, pages anywhere in 256 MiB): 8 pages
+/// one by one 4.6 ms, their span 2.4 ms, `fdatasync` 2.6 ms; 64 pages 16 ms by span, 15 ms by
+/// `fdatasync`. The span leaves out what lies beyond it, so it is preferred.
 #[derive(Debug)]
 pub(crate) struct Group {
     state: Mutex<State>,

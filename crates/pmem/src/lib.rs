@@ -1,7 +1,8 @@
 //! Regions of persistent memory: bytes by offset, and when a power cut can no longer take them.
 //!
-//! [`Pmem`] is what engines write through. [`Mapping`] implements it over persistent memory, a file or memory; what makes its stores durable
-//! is its [`Domain`]. The crate `sim` has a twin that loses what was not flushed and fenced.
+//! [`Pmem`] is what engines write through. [`Mapping`] implements it over persistent memory, a file
+//! or memory; what makes its stores durable is its [`Domain`]. The crate `sim` has a twin that
+//! loses what was not flushed and fenced.
 
 mod bus;
 mod domain;
@@ -31,11 +32,13 @@ pub use zeroed::Zeroed;
 /// Length of a cache line.
 pub const LINE_BYTES: u64 = 64;
 
-/// A region of persistent memory: an array of bytes whose stores become durable when they were flushed and fenced.
+/// A region of persistent memory: an array of bytes whose stores become durable when they were
+/// flushed and fenced.
 ///
-/// Methods take `&self`: the region is shared, nobody ever holds a `&mut` over it. Every offset is checked. A load of bytes that another thread
-/// stores meanwhile gives, for each aligned word, what it held before or after: verify such bytes by a checksum, or publish them by `store_u64`
-/// and find them by `load_u64`.
+/// Methods take `&self`: the region is shared, nobody ever holds a `&mut` over it. Every offset is
+/// checked. A load of bytes that another thread stores meanwhile gives, for each aligned word, what
+/// it held before or after: verify such bytes by a checksum, or publish them by `store_u64` and
+/// find them by `load_u64`.
 pub trait Pmem {
     /// Length of the mapping.
     fn len_bytes(&self) -> u64;
@@ -43,7 +46,8 @@ pub trait Pmem {
     /// Copies bytes out.
     ///
     /// # Errors
-    /// Out of bounds, poisoned, beyond the end of a file that was shrunk. What `into` then holds is not specified.
+    /// Out of bounds, poisoned, beyond the end of a file that was shrunk. What `into` then holds is
+    /// not specified.
     fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError>;
 
     /// The word at an offset that is a multiple of 8, in the machine's order: atomic, with acquire.
@@ -52,13 +56,15 @@ pub trait Pmem {
     /// As [`Pmem::load`]; misaligned.
     fn load_u64(&self, offset: u64) -> Result<u64, PmemError>;
 
-    /// Copies bytes in, word by word in no promised order. Visible at once, durable after a flush and a fence, or earlier by an eviction.
+    /// Copies bytes in, word by word in no promised order. Visible at once, durable after a flush
+    /// and a fence, or earlier by an eviction.
     ///
     /// # Errors
     /// As [`Pmem::load`]; then nothing was stored.
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError>;
 
-    /// Stores one aligned word: atomic, with release. Among stores to one line, none survives a cut without the earlier ones.
+    /// Stores one aligned word: atomic, with release. Among stores to one line, none survives a cut
+    /// without the earlier ones.
     ///
     /// # Errors
     /// As [`Pmem::load_u64`]; then nothing was stored.
@@ -70,19 +76,23 @@ pub trait Pmem {
     /// As [`Pmem::store`].
     fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError>;
 
-    /// Asks for what will be loaded soon, as [`prefetch`]. A hint: bytes that are not in the region are not asked for, and most regions do nothing.
+    /// Asks for what will be loaded soon, as [`prefetch`]. A hint: bytes that are not in the region
+    /// are not asked for, and most regions do nothing.
     fn prefetch(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// Starts writing back the lines that hold `len_bytes` from `offset`, with the stores made to them so far.
+    /// Starts writing back the lines that hold `len_bytes` from `offset`, with the stores made to
+    /// them so far.
     ///
     /// # Errors
     /// Out of bounds.
     fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError>;
 
-    /// Returns when everything flushed, and every non-temporal store, is durable: all that the calling thread did before.
+    /// Returns when everything flushed, and every non-temporal store, is durable: all that the
+    /// calling thread did before.
     ///
     /// # Errors
-    /// `msync` failed: the region takes no more writes until it is opened again. Never with real persistent memory.
+    /// `msync` failed: the region takes no more writes until it is opened again. Never with real
+    /// persistent memory.
     fn fence(&self) -> Result<(), PmemError>;
 
     /// Whether a fence puts its caller to sleep, for as long as a disk takes.
@@ -90,12 +100,14 @@ pub trait Pmem {
         false
     }
 
-    /// Begins to read a range that is about to be loaded from one end to the other. Only disks gain by it; what fails is read when it is loaded.
+    /// Begins to read a range that is about to be loaded from one end to the other. Only disks gain
+    /// by it; what fails is read when it is loaded.
     fn will_read(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// Writes everything back that was stored so far, also where the domain does not ask for it: an orderly end,
-    /// and a flush that a user asks for. O(length of the region) where pages are written back. A failure is kept:
-    /// from then on stores, fences and syncs fail, since the kernel may have dropped the pages.
+    /// Writes everything back that was stored so far, also where the domain does not ask for it: an
+    /// orderly end, and a flush that a user asks for. O(length of the region) where pages are
+    /// written back. A failure is kept: from then on stores, fences and syncs fail, since the
+    /// kernel may have dropped the pages.
     ///
     /// # Errors
     /// As [`Pmem::fence`].
@@ -103,7 +115,8 @@ pub trait Pmem {
         self.fence()
     }
 
-    /// Why the region takes no more stores: writing it back failed once. That stays so until it is opened again.
+    /// Why the region takes no more stores: writing it back failed once. That stays so until it is
+    /// opened again.
     fn failure(&self) -> Option<PmemError> {
         None
     }
@@ -113,7 +126,8 @@ pub trait Pmem {
         true
     }
 
-    /// How many nodes of the machine (NUMA) it lies on, as far as is known: 1 at least. They are counted from 0.
+    /// How many nodes of the machine (NUMA) it lies on, as far as is known: 1 at least. They are
+    /// counted from 0.
     fn node_count(&self) -> usize {
         1
     }

@@ -24,20 +24,24 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub struct MapOptions {
     /// For loads only: stores fail. Several may read at a time, if nobody writes.
     pub read_only: bool,
-    /// What is stored stays in this process and ends with it; the file is locked and left as for [`MapOptions::read_only`]. For opening a store, which may want to mend
-    /// something, without changing it. Takes memory for each page that is stored to.
+    /// What is stored stays in this process and ends with it; the file is locked and left as for
+    /// [`MapOptions::read_only`]. For opening a store, which may want to mend something, without
+    /// changing it. Takes memory for each page that is stored to.
     pub private: bool,
-    /// Treat it as if it were in this domain: the one found, or a weaker one (see [`Domain`]). [`Domain::Volatile`] gives durability up: for
-    /// measurements. A device cannot be treated as [`Domain::File`].
+    /// Treat it as if it were in this domain: the one found, or a weaker one (see [`Domain`]).
+    /// [`Domain::Volatile`] gives durability up: for measurements. A device cannot be treated as
+    /// [`Domain::File`].
     pub domain: Option<Domain>,
-    /// Addresses to set aside, in bytes: how long the region may grow while it is open. Costs no memory; what is shorter than the region
-    /// counts as the region's length.
+    /// Addresses to set aside, in bytes: how long the region may grow while it is open. Costs no
+    /// memory; what is shorter than the region counts as the region's length.
     pub reserve_bytes: u64,
-    /// The node of the machine (NUMA) that the region lies on. Persistent memory knows its own; new space on tmpfs or of huge pages is taken from this one.
+    /// The node of the machine (NUMA) that the region lies on. Persistent memory knows its own; new
+    /// space on tmpfs or of huge pages is taken from this one.
     pub node: Option<u32>,
-    /// Write the zeros of new space, not only allocate it (true by default). Else the first store to a page costs the file system a journal
-    /// entry: a fence takes 4 ms where later ones take 0.6 (ext4), and on a DAX file the store itself waits. Creating takes as long as
-    /// writing the file. Without effect on memory.
+    /// Write the zeros of new space, not only allocate it (true by default). Else the first store
+    /// to a page costs the file system a journal entry: a fence takes 4 ms where later ones take
+    /// 0.6 (ext4), and on a DAX file the store itself waits. Creating takes as long as writing the
+    /// file. Without effect on memory.
     pub prewrite: bool,
 }
 
@@ -56,11 +60,12 @@ impl MapOptions {
 
 /// A mapped region; see [`Pmem`]. It is unmapped and unlocked on drop.
 ///
-/// All accesses are atomic words (relaxed, but for `load_u64` and `store_u64`): a load during a store of the same bytes gives words of before
-/// or after, and is no undefined behaviour. A store that does not begin and end at multiples of 8 costs some ns more at each such edge.
+/// All accesses are atomic words (relaxed, but for `load_u64` and `store_u64`): a load during a
+/// store of the same bytes gives words of before or after, and is no undefined behaviour. A store
+/// that does not begin and end at multiples of 8 costs some ns more at each such edge.
 ///
-/// What the kernel reports by a signal is not caught: an uncorrectable memory error, or a file that another program shrinks in spite of the
-/// lock, ends the process with SIGBUS.
+/// What the kernel reports by a signal is not caught: an uncorrectable memory error, or a file that
+/// another program shrinks in spite of the lock, ends the process with SIGBUS.
 #[derive(Debug)]
 pub struct Mapping {
     #[expect(dead_code, reason = "held until the region is unmapped: for who explains SIGBUS")]
@@ -125,7 +130,8 @@ enum Durability {
 }
 
 impl Mapping {
-    /// Makes a file of `len_bytes` zeros, a multiple of 4096 (of the huge page, on hugetlbfs), really allocated; locks and maps it.
+    /// Makes a file of `len_bytes` zeros, a multiple of 4096 (of the huge page, on hugetlbfs),
+    /// really allocated; locks and maps it.
     ///
     /// On return it survives a power cut, if its domain does. After an error the file is not there.
     ///
@@ -145,7 +151,8 @@ impl Mapping {
         made
     }
 
-    /// Maps a file or a devdax device with all it has, and locks it: against everybody, or for [`MapOptions::read_only`] against who writes.
+    /// Maps a file or a devdax device with all it has, and locks it: against everybody, or for
+    /// [`MapOptions::read_only`] against who writes.
     ///
     /// Holes of a file are filled, unless it is opened for reading.
     ///
@@ -224,8 +231,9 @@ impl Mapping {
         })
     }
 
-    /// Makes a private region `len_bytes` long: what its file does not have reads as zeros, and is memory. For looking at what is left
-    /// of a file that was cut off. `len_bytes` is within [`MapOptions::reserve_bytes`].
+    /// Makes a private region `len_bytes` long: what its file does not have reads as zeros, and is
+    /// memory. For looking at what is left of a file that was cut off. `len_bytes` is within
+    /// [`MapOptions::reserve_bytes`].
     ///
     /// # Errors
     /// [`MapError::ReadOnly`]: the region is not private. See [`MapError`] for the others.
@@ -243,10 +251,13 @@ impl Mapping {
         (has_bytes < self.space.mapped_bytes()).then_some(has_bytes)
     }
 
-    /// One region of pieces of several mappings, one behind the other. Whatever is in no piece is not in it, but stays locked with it. It does not grow.
+    /// One region of pieces of several mappings, one behind the other. Whatever is in no piece is
+    /// not in it, but stays locked with it. It does not grow.
     ///
     /// # Errors
-    /// See [`MapError`]; [`MapError::Mixed`] if they are in different domains, [`MapError::Unaligned`] if a piece of huge pages, or of a device, would not begin at a multiple of these.
+    /// See [`MapError`]; [`MapError::Mixed`] if they are in different domains,
+    /// [`MapError::Unaligned`] if a piece of huge pages, or of a device, would not begin at a
+    /// multiple of these.
     pub fn joined(mappings: Vec<Mapping>, pieces: &[Piece]) -> Result<Mapping, MapError> {
         check_alike(&mappings)?;
         let (space, mut pieces) = lay(&mappings, pieces)?;
@@ -260,7 +271,8 @@ impl Mapping {
         Ok(Mapping { known, space, further, pieces, nodes, ..first })
     }
 
-    /// The region, treated from now on as if it were in `domain`: as by [`MapOptions::domain`], by one who had to look at it first.
+    /// The region, treated from now on as if it were in `domain`: as by [`MapOptions::domain`], by
+    /// one who had to look at it first.
     ///
     /// # Errors
     /// [`MapError::Domain`].
@@ -270,7 +282,8 @@ impl Mapping {
         Ok(self)
     }
 
-    /// Lets others have the region, though it is still mapped here: at the end of a store that somebody still holds. Nothing may be stored to it any more.
+    /// Lets others have the region, though it is still mapped here: at the end of a store that
+    /// somebody still holds. Nothing may be stored to it any more.
     pub fn unlock(&self) {
         self.sources().for_each(Source::unlock);
     }
@@ -284,11 +297,13 @@ impl Mapping {
         &self.nodes.all
     }
 
-    /// Makes the region longer, to `len_bytes`, at most what was reserved at open. It stays where it is, under all who use it; the new bytes
-    /// are zeros. On return its length survives a power cut, if its domain does.
+    /// Makes the region longer, to `len_bytes`, at most what was reserved at open. It stays where
+    /// it is, under all who use it; the new bytes are zeros. On return its length survives a power
+    /// cut, if its domain does.
     ///
     /// # Errors
-    /// See [`MapError`]; the region is then as long as before. [`MapError::NotReserved`] beyond [`MapOptions::reserve_bytes`].
+    /// See [`MapError`]; the region is then as long as before. [`MapError::NotReserved`] beyond
+    /// [`MapOptions::reserve_bytes`].
     pub fn grow(&self, len_bytes: u64) -> Result<(), MapError> {
         let _one_at_a_time = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_growth(len_bytes)?;
@@ -304,7 +319,8 @@ impl Mapping {
                 .map_err(failed("map", &self.source.path))
         });
         if extended.is_err() {
-            // Nothing is mapped there. If it fails the file stays longer, and is so when opened again.
+            // Nothing is mapped there. If it fails the file stays longer, and is so when opened
+            // again.
             let _ = self.source.file.set_len(before_bytes);
         }
         extended
@@ -329,12 +345,14 @@ impl Mapping {
         self.domain
     }
 
-    /// The domain of the file or device itself, whatever its stores are treated by here: those of a [`MapOptions::private`] mapping go nowhere.
+    /// The domain of the file or device itself, whatever its stores are treated by here: those of a
+    /// [`MapOptions::private`] mapping go nowhere.
     pub fn medium(&self) -> Domain {
         self.medium
     }
 
-    /// Whether it is mapped with MAP_SYNC: lines written back are durable without the file system's help.
+    /// Whether it is mapped with MAP_SYNC: lines written back are durable without the file system's
+    /// help.
     pub(crate) fn is_synchronous(&self) -> bool {
         self.access.synchronous
     }
@@ -349,7 +367,8 @@ impl Mapping {
         self.sources().map(|source| source.path.as_path())
     }
 
-    /// The path of a file of it that was removed meanwhile: what is stored there ends with the process.
+    /// The path of a file of it that was removed meanwhile: what is stored there ends with the
+    /// process.
     pub fn removed(&self) -> Option<&Path> {
         self.sources().find(|source| source.is_removed()).map(|source| source.path.as_path())
     }
@@ -372,7 +391,8 @@ impl Mapping {
         self.check_written_back()
     }
 
-    /// Whether all that was to be written back was. After a failure the kernel may have dropped pages, so no later call can make up for it.
+    /// Whether all that was to be written back was. After a failure the kernel may have dropped
+    /// pages, so no later call can make up for it.
     fn check_written_back(&self) -> Result<(), PmemError> {
         match self.sync_failed.load(Ordering::Acquire) {
             0 => {}
@@ -462,7 +482,8 @@ fn choose(found: Domain, kind: Kind, wanted: Option<Domain>) -> Result<Domain, M
     if wanted <= found && is_possible { Ok(wanted) } else { Err(MapError::Domain { found, wanted }) }
 }
 
-/// What is mapped of a source. A file that was cut off may end anywhere: for who only looks, the rest of its last page reads as zeros.
+/// What is mapped of a source. A file that was cut off may end anywhere: for who only looks, the
+/// rest of its last page reads as zeros.
 fn mapped_bytes(source: &Source, options: MapOptions) -> Result<u64, MapError> {
     let len_bytes = source.len_bytes()?;
     let whole = len_bytes.checked_next_multiple_of(source.unit_bytes).filter(|_| options.private);

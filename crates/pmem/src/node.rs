@@ -126,7 +126,8 @@ pub(crate) fn bound_to<T>(node: Option<u32>, what: impl FnOnce() -> T) -> io::Re
 fn set_policy(mode: libc::c_int, mask: Option<&[u64; NODES_MAX / 64]>) -> io::Result<()> {
     // One more than there are bits: the kernel takes one off.
     let (at, bits) = mask.map_or((std::ptr::null(), 0), |mask| (mask.as_ptr(), NODES_MAX + 1));
-    // SAFETY: the kernel reads the mask during the call, and changes nothing that a program can see.
+    // SAFETY: the kernel reads the mask during the call, and changes nothing that a program can
+    // see.
     let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, at, bits) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::{Mapping, Pmem, PmemError};
 
-/// A range of a mapped region, as a region of its own: offset 0 is where it begins. Parts that do not overlap are
-/// independent, but for a failure to write pages back: then no part takes any more stores.
+/// A range of a mapped region, as a region of its own: offset 0 is where it begins. Parts that do
+/// not overlap are independent, but for a failure to write pages back: then no part takes any more
+/// stores.
 #[derive(Clone, Debug)]
 pub struct Part {
     mapping: Arc<Mapping>,

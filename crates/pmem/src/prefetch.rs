@@ -4,8 +4,10 @@
 
 use crate::LINE_BYTES;
 
-/// Asks the processor for the cache lines of a value, and goes on: what is asked for together comes together. Pays off where several values that lie anywhere are needed soon, and the
-/// wait for one would otherwise begin when that for another has ended. A hint: where a processor has no such instruction nothing happens.
+/// Asks the processor for the cache lines of a value, and goes on: what is asked for together comes
+/// together. Pays off where several values that lie anywhere are needed soon, and the wait for one
+/// would otherwise begin when that for another has ended. A hint: where a processor has no such
+/// instruction nothing happens.
 pub fn prefetch<T: ?Sized>(value: &T) {
     lines(std::ptr::from_ref(value).cast(), size_of_val(value));
 }

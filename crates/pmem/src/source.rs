@@ -57,7 +57,8 @@ impl Source {
         if !(metadata.is_file() || metadata.file_type().is_char_device()) {
             return Err(MapError::NotARegion { path: path.to_path_buf() });
         }
-        // What it is may change before it is opened: to open a pipe must not wait for its other end.
+        // What it is may change before it is opened: to open a pipe must not wait for its other
+        // end.
         let flags = OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
         Source::lock(file.map_err(failed("open", path))?, path, read_only)
@@ -129,7 +130,8 @@ impl Source {
         extended.map_err(failed("take memory of that node for", &self.path))?
     }
 
-    /// Fills the holes of a file that was made by others: a store into one must not end the process when the disk is full.
+    /// Fills the holes of a file that was made by others: a store into one must not end the process
+    /// when the disk is full.
     pub(crate) fn fill_holes(&self, len_bytes: u64) -> Result<(), MapError> {
         if self.allocate(0, len_bytes).map_err(self.full("allocate", len_bytes))? {
             return Ok(());
@@ -163,7 +165,8 @@ impl Source {
         }
     }
 
-    /// Page by page: longer writes leave long folios in the page cache ([`Access::by_page`](crate::space::Access)).
+    /// Page by page: longer writes leave long folios in the page cache
+    /// ([`Access::by_page`](crate::space::Access)).
     fn write_zeros(&self, from_bytes: u64, to_bytes: u64) -> io::Result<()> {
         let zeros = vec![0; PAGE_BYTES as usize];
         let mut at = from_bytes;
@@ -228,14 +231,16 @@ impl Source {
     }
 
     pub(crate) fn unlock(&self) {
-        // Cannot fail on a descriptor that is open; the kernel also unlocks when the last one closes.
+        // Cannot fail on a descriptor that is open; the kernel also unlocks when the last one
+        // closes.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // To close it is not enough: a child that was forked and has not called exec yet still holds the descriptor, and with it the lock.
+        // To close it is not enough: a child that was forked and has not called exec yet still
+        // holds the descriptor, and with it the lock.
         self.unlock();
     }
 }

@@ -26,12 +26,14 @@ pub(crate) struct Access {
     pub(crate) synchronous: bool,
     /// What is stored does not reach the file.
     pub(crate) private: bool,
-    /// Loads and stores go through the page cache of a disk, and the kernel shall bring pages into it one by one. By itself it reads what lies around in folios of up to 2 MiB,
-    /// and to store a word to one of them is to write all of it back (Linux 6.16 and later on ext4, xfs before).
+    /// Loads and stores go through the page cache of a disk, and the kernel shall bring pages into
+    /// it one by one. By itself it reads what lies around in folios of up to 2 MiB, and to store a
+    /// word to one of them is to write all of it back (Linux 6.16 and later on ext4, xfs before).
     pub(crate) by_page: bool,
 }
 
-/// A range of addresses. The bytes below [`Space::mapped_bytes`] are there, and are accessed by atomic words only.
+/// A range of addresses. The bytes below [`Space::mapped_bytes`] are there, and are accessed by
+/// atomic words only.
 #[derive(Debug)]
 pub(crate) struct Space {
     base: *mut u8,
@@ -46,7 +48,8 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
-    /// Sets addresses aside; the base is a multiple of `unit_bytes`, a power of two, and `reserve_bytes` is one too.
+    /// Sets addresses aside; the base is a multiple of `unit_bytes`, a power of two, and
+    /// `reserve_bytes` is one too.
     pub(crate) fn reserve(reserve_bytes: u64, unit_bytes: u64) -> io::Result<Space> {
         let align = unit_bytes.max(HUGE_PAGE_BYTES);
         let whole =
@@ -58,7 +61,8 @@ impl Space {
         let head = start.addr().next_multiple_of(align as usize) - start.addr();
         let tail = align as usize - head;
         let base = start.wrapping_add(head);
-        // SAFETY: both ends are part of what was just mapped and used by nobody. To keep them costs addresses only.
+        // SAFETY: both ends are part of what was just mapped and used by nobody. To keep them costs
+        // addresses only.
         unsafe {
             let _ = (head > 0).then(|| rustix::mm::munmap(start.cast(), head));
             // Addresses that stay reserved harm nobody.
@@ -67,7 +71,8 @@ impl Space {
         Ok(Space { base, mapped_bytes: AtomicU64::new(0), reserved_bytes: AtomicU64::new(reserve_bytes) })
     }
 
-    /// Whether `file` can be mapped with MAP_SYNC: tried apart, as a failure in the reserved addresses could give them away.
+    /// Whether `file` can be mapped with MAP_SYNC: tried apart, as a failure in the reserved
+    /// addresses could give them away.
     pub(crate) fn is_synchronous(file: &File, unit_bytes: u64, writable: bool) -> bool {
         let len = unit_bytes as usize;
         let flags = map_flags(Access { writable, synchronous: true, private: false, by_page: false });
@@ -80,11 +85,13 @@ impl Space {
         }
     }
 
-    /// Maps the file's bytes from `file_at` on behind what is mapped, up to `to_bytes`, at most what is reserved. One caller at a time.
+    /// Maps the file's bytes from `file_at` on behind what is mapped, up to `to_bytes`, at most
+    /// what is reserved. One caller at a time.
     pub(crate) fn extend(&self, file: &File, file_at: u64, to_bytes: u64, access: Access) -> io::Result<()> {
         self.extend_by(to_bytes, |at, len| {
             let flags = map_flags(access) | MapFlags::FIXED;
-            // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses what lies beyond `mapped_bytes`.
+            // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses
+            // what lies beyond `mapped_bytes`.
             unsafe { rustix::mm::mmap(at, len, protection(access.writable), flags, file, file_at) }?;
             Ok(access.by_page)
         })
@@ -100,7 +107,8 @@ impl Space {
         })
     }
 
-    /// Has `map` map so many bytes at an address that is reserved; it says whether they are to come in page by page.
+    /// Has `map` map so many bytes at an address that is reserved; it says whether they are to come
+    /// in page by page.
     fn extend_by(&self, to_bytes: u64, map: impl FnOnce(*mut c_void, usize) -> Result<bool, Errno>) -> io::Result<()> {
         let from = self.mapped_bytes();
         if to_bytes > self.reserved_bytes() || to_bytes <= from {
@@ -108,7 +116,8 @@ impl Space {
         }
         let (at, len) = (self.base.wrapping_add(from as usize).cast(), (to_bytes - from) as usize);
         let by_page = map(at, len).inspect_err(|_| {
-            // The kernel may have let go what was reserved here, and given it to others: it is ours no more.
+            // The kernel may have let go what was reserved here, and given it to others: it is ours
+            // no more.
             self.reserved_bytes.store(from, Ordering::Release);
         })?;
         if by_page {
@@ -146,7 +155,8 @@ impl Space {
 
     pub(crate) fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
         let from = self.word_at(offset)?;
-        // SAFETY: in bounds and aligned. Memory mapped for reading only must not see anything but a relaxed load.
+        // SAFETY: in bounds and aligned. Memory mapped for reading only must not see anything but a
+        // relaxed load.
         let value = unsafe { (*from).load(Ordering::Relaxed) };
         fence(Ordering::Acquire);
         Ok(value)
@@ -224,7 +234,8 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        // SAFETY: these addresses are ours, and nobody has a pointer to them any more. An error would leave them mapped, which harms nobody.
+        // SAFETY: these addresses are ours, and nobody has a pointer to them any more. An error
+        // would leave them mapped, which harms nobody.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), *self.reserved_bytes.get_mut() as usize) };
     }
 }

@@ -15,7 +15,8 @@ const DAX_DEVICES: &str = "/sys/bus/dax/devices";
 pub struct Prospect {
     /// Its domain.
     pub domain: Domain,
-    /// Whether it can be mapped with MAP_SYNC: the file system is mounted with DAX, on persistent memory.
+    /// Whether it can be mapped with MAP_SYNC: the file system is mounted with DAX, on persistent
+    /// memory.
     pub is_synchronous: bool,
 }
 

@@ -1,10 +1,12 @@
 //! Copies between a region and ordinary memory in relaxed atomic words.
 //!
-//! Another thread, or another process, may store while we load. In plain bytes that is undefined behaviour; in atomic words of one size it
-//! gives old or new words, and a reader that compares a checksum afterwards is sound. So the bytes at the edges are never accessed alone: a
-//! load takes them out of their word, a store exchanges the word.
+//! Another thread, or another process, may store while we load. In plain bytes that is undefined
+//! behaviour; in atomic words of one size it gives old or new words, and a reader that compares a
+//! checksum afterwards is sound. So the bytes at the edges are never accessed alone: a load takes
+//! them out of their word, a store exchanges the word.
 //!
-//! Cost through a mapping, with its checks, against `memcpy`, in ns, all in the first cache (x86-64):
+//! Cost through a mapping, with its checks, against `memcpy`, in ns, all in the first cache
+//! (x86-64):
 //!
 //! | bytes | load | `memcpy` | store | `memcpy` |
 //! |---|---|---|---|---|
@@ -13,7 +15,8 @@
 //! | 1100 | 17 | 10 | 20 | 12 |
 //! | 4096 | 31 | 31 | 32 | 45 |
 //!
-//! Each edge of a store costs 8 to 9 ns more, a locked exchange (1100 has one): what begins and ends at multiples of 8 has none.
+//! Each edge of a store costs 8 to 9 ns more, a locked exchange (1100 has one): what begins and
+//! ends at multiples of 8 has none.
 
 #![expect(unsafe_code, reason = "atomic accesses through raw pointers")]
 
@@ -22,15 +25,16 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Length of a word.
 const WORD: usize = 8;
 
-/// From this length on a string move is faster than a loop over words: 15.3 against 15.2 ns at 768 bytes, 16.3 against 19.3 at 1024, 31
-/// against 71 at 4096.
+/// From this length on a string move is faster than a loop over words: 15.3 against 15.2 ns at 768
+/// bytes, 16.3 against 19.3 at 1024, 31 against 71 at 4096.
 #[cfg(target_arch = "x86_64")]
 const STRING_MOVE_WORDS: usize = 768 / WORD;
 
 /// Copies `into.len()` bytes out of a region.
 ///
 /// # Safety
-/// Every aligned word that holds one of the bytes is readable, and nobody accesses it but by atomic words.
+/// Every aligned word that holds one of the bytes is readable, and nobody accesses it but by atomic
+/// words.
 pub(crate) unsafe fn load(from: *const u8, into: &mut [u8]) {
     let skew = from.addr() % WORD;
     let mut word = from.wrapping_sub(skew).cast::<AtomicU64>();
@@ -58,7 +62,8 @@ pub(crate) unsafe fn load(from: *const u8, into: &mut [u8]) {
 /// # Safety
 /// As [`load`], and the words are writable.
 pub(crate) unsafe fn store(to: *mut u8, bytes: &[u8]) {
-    // Of the stores to one line none may reach memory before an earlier one. No instruction on x86-64.
+    // Of the stores to one line none may reach memory before an earlier one. No instruction on
+    // x86-64.
     fence(Ordering::Release);
     let skew = to.addr() % WORD;
     let mut word = to.wrapping_sub(skew).cast::<AtomicU64>();
@@ -95,7 +100,8 @@ fn exchange(word: &AtomicU64, at: usize, edge: &[u8]) {
 unsafe fn load_words(from: *const AtomicU64, into: &mut [[u8; WORD]]) {
     #[cfg(target_arch = "x86_64")]
     if into.len() >= STRING_MOVE_WORDS {
-        // SAFETY: each quadword is read at once, as a relaxed atomic load would; the caller vouches for the words, the slice for the rest.
+        // SAFETY: each quadword is read at once, as a relaxed atomic load would; the caller vouches
+        // for the words, the slice for the rest.
         unsafe { move_words(from.cast(), into.as_mut_ptr().cast(), into.len()) };
         return;
     }
@@ -110,7 +116,8 @@ unsafe fn load_words(from: *const AtomicU64, into: &mut [[u8; WORD]]) {
 unsafe fn store_words(to: *const AtomicU64, words: &[[u8; WORD]]) {
     #[cfg(target_arch = "x86_64")]
     if words.len() >= STRING_MOVE_WORDS {
-        // SAFETY: each quadword is written at once, as a relaxed atomic store would; the caller vouches for the words, the slice for the rest.
+        // SAFETY: each quadword is written at once, as a relaxed atomic store would; the caller
+        // vouches for the words, the slice for the rest.
         unsafe { move_words(words.as_ptr().cast(), to.cast_mut().cast(), words.len()) };
         return;
     }

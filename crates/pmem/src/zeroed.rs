@@ -9,10 +9,12 @@ use std::ptr::NonNull;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
-/// Elements of zeros for tables in DRAM. Nothing of it is touched before it is used, so it takes memory as it fills; in huge pages, where the system gives them to
-/// those who ask (`transparent_hugepage`): a random access then misses the TLB far less often.
+/// Elements of zeros for tables in DRAM. Nothing of it is touched before it is used, so it takes
+/// memory as it fills; in huge pages, where the system gives them to those who ask
+/// (`transparent_hugepage`): a random access then misses the TLB far less often.
 ///
-/// A vector of zeros does neither: the allocator writes what has to lie at multiples of a cache line.
+/// A vector of zeros does neither: the allocator writes what has to lie at multiples of a cache
+/// line.
 #[derive(Debug)]
 pub struct Zeroed<T> {
     start: NonNull<T>,
@@ -27,7 +29,8 @@ unsafe impl<T: Send> Send for Zeroed<T> {}
 unsafe impl<T: Sync> Sync for Zeroed<T> {}
 
 impl<T: FromZeros> Zeroed<T> {
-    /// `count` elements; `None`: the system has no room for them, or they lie wider apart than a page, or are none.
+    /// `count` elements; `None`: the system has no room for them, or they lie wider apart than a
+    /// page, or are none.
     pub fn new(count: usize) -> Option<Zeroed<T>> {
         const { assert!(!std::mem::needs_drop::<T>(), "elements are not dropped") };
         let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0 && align_of::<T>() <= 4096)?;
@@ -36,7 +39,8 @@ impl<T: FromZeros> Zeroed<T> {
             mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
         let start = NonNull::new(start.ok()?)?;
-        // SAFETY: of this memory, which holds nothing yet. A system without huge pages refuses, and that is fine.
+        // SAFETY: of this memory, which holds nothing yet. A system without huge pages refuses, and
+        // that is fine.
         let _ = unsafe { madvise(start.as_ptr(), bytes, Advice::LinuxHugepage) };
         Some(Zeroed { start: start.cast(), count, bytes, owned: PhantomData })
     }
@@ -46,14 +50,16 @@ impl<T> Deref for Zeroed<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements were mapped, aligned to a page; zeros are a value of them; nobody has a `&mut`.
+        // SAFETY: so many elements were mapped, aligned to a page; zeros are a value of them;
+        // nobody has a `&mut`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
 impl<T> Drop for Zeroed<T> {
     fn drop(&mut self) {
-        // SAFETY: what `new` mapped, and no reference outlives its owner. It cannot fail: it is a mapping of its own.
+        // SAFETY: what `new` mapped, and no reference outlives its owner. It cannot fail: it is a
+        // mapping of its own.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,5 @@
-//! How much of a file is written for what was stored to it. By itself: what a process writes is counted for all of its threads.
+//! How much of a file is written for what was stored to it. By itself: what a process writes is
+//! counted for all of its threads.
 
 use std::path::Path;
 
@@ -42,7 +43,8 @@ fn forget(at: &Path) {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
 }
 
-/// The page cache held it in folios of up to 2 MiB, and each word that was stored had all of one written: 1.0 to 1.6 MB on ext4 of Linux 6.18.
+/// The page cache held it in folios of up to 2 MiB, and each word that was stored had all of one
+/// written: 1.0 to 1.6 MB on ext4 of Linux 6.18.
 #[test]
 fn a_word_that_is_stored_costs_a_page_and_not_what_lies_around_it() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -393,7 +393,8 @@ fn a_line_that_grows_byte_by_byte_is_searched_once() {
     }
 }
 
-/// Streams that get deep: real commands, damaged ones, bodies of the right and wrong length, garbage.
+/// Streams that get deep: real commands, damaged ones, bodies of the right and wrong length,
+/// garbage.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just("a".to_owned()),

@@ -18,7 +18,8 @@ pub(crate) struct Cell<S> {
     state: Mutex<State<S>>,
     /// What other shards said; nothing: they are broken.
     messages: Mutex<Vec<(ShardId, Option<Message>)>>,
-    /// What this one says to others, in the order of its turns: filled under the lock of its state, and delivered under its own.
+    /// What this one says to others, in the order of its turns: filled under the lock of its state,
+    /// and delivered under its own.
     outbox: Mutex<Vec<(ShardId, Message)>>,
     has_outgoing: AtomicBool,
     /// Who has left since the last turn.
@@ -26,7 +27,8 @@ pub(crate) struct Cell<S> {
     has_left: AtomicBool,
     /// It takes no messages any more. Set before the other shards are told.
     is_broken: AtomicBool,
-    /// Of simulations: the next turn breaks the shard, before its stage of this number plus one; 0: it does not.
+    /// Of simulations: the next turn breaks the shard, before its stage of this number plus one; 0:
+    /// it does not.
     breaks_before: AtomicU8,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
@@ -47,7 +49,8 @@ struct State<S> {
     /// Operations the shard had no room for, in order of arrival.
     backlog: VecDeque<(Waiter, Operation)>,
     closing: bool,
-    /// Why the shard is never touched again: a defect left its invariants, or the loss of a ring its requests, in doubt.
+    /// Why the shard is never touched again: a defect left its invariants, or the loss of a ring
+    /// its requests, in doubt.
     broken: Option<&'static str>,
     /// The other shards are told that it is broken.
     told: bool,
@@ -130,8 +133,8 @@ impl<S: Shard> Cell<S> {
         self.memory_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Runs one turn: `completions`, messages, the backlog, `operations`, end of turn. Both lists are left empty.
-    /// `me` is the caller's inbox, if it has one: its replies come back directly.
+    /// Runs one turn: `completions`, messages, the backlog, `operations`, end of turn. Both lists
+    /// are left empty. `me` is the caller's inbox, if it has one: its replies come back directly.
     pub(crate) fn turn(
         &self,
         now: Now,
@@ -146,13 +149,15 @@ impl<S: Shard> Cell<S> {
         self.turn_of(guard, now, me, completions, operations, out);
     }
 
-    /// Whether somebody is about to have a turn. Whoever only came since one was asked for leaves it to them: the lock goes to whoever is there
-    /// first, and that is who has just let go of it, again and again.
+    /// Whether somebody is about to have a turn. Whoever only came since one was asked for leaves
+    /// it to them: the lock goes to whoever is there first, and that is who has just let go of it,
+    /// again and again.
     pub(crate) fn is_awaited(&self) -> bool {
         self.queued.load(Ordering::Relaxed) > 0
     }
 
-    /// Like [`Cell::turn`], unless another thread is in a turn of this shard: then nothing is done and false is returned.
+    /// Like [`Cell::turn`], unless another thread is in a turn of this shard: then nothing is done
+    /// and false is returned.
     pub(crate) fn try_turn(
         &self,
         now: Now,
@@ -225,7 +230,8 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    /// The next turn breaks the shard, as a panic would, before it takes operations (0), before the end of the turn (1) or after it (2).
+    /// The next turn breaks the shard, as a panic would, before it takes operations (0), before the
+    /// end of the turn (1) or after it (2).
     pub(crate) fn break_before(&self, stage: u8) {
         self.breaks_before.store(stage + 1, Ordering::Relaxed);
         self.wants_turn.store(true, Ordering::Release);
@@ -240,10 +246,12 @@ impl<S: Shard> Cell<S> {
         breaks
     }
 
-    /// Answers everybody who waits for a broken shard. What it still wanted done is not: nobody knows whether it should be.
+    /// Answers everybody who waits for a broken shard. What it still wanted done is not: nobody
+    /// knows whether it should be.
     fn fail(&self, state: &mut State<S>, why: &'static str, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
         out.broke |= !std::mem::replace(&mut state.told, true);
-        // Before the messages go: one that is left from now on is answered by word that this shard is broken.
+        // Before the messages go: one that is left from now on is answered by word that this shard
+        // is broken.
         self.is_broken.store(true, Ordering::SeqCst);
         state.effects.requests.clear();
         state.effects.replies.clear();
@@ -257,7 +265,8 @@ impl<S: Shard> Cell<S> {
         self.closed.notify_all();
     }
 
-    /// Gives the shard up, unless it has ended: what is in progress is answered as unknown, and so is everything later.
+    /// Gives the shard up, unless it has ended: what is in progress is answered as unknown, and so
+    /// is everything later.
     pub(crate) fn abandon(&self, why: &'static str, out: &mut TurnOutput) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -310,7 +319,8 @@ impl<S: Shard> Cell<S> {
     }
 
     fn note_attention(&self, state: &State<S>, out: &mut TurnOutput) {
-        // What waits for room is tried again when something ends, else at once, but for a shard that says when.
+        // What waits for room is tried again when something ends, else at once, but for a shard
+        // that says when.
         let is_forgotten = !state.backlog.is_empty() && state.tokens.len() == 0 && state.effects.wake_at.is_none();
         let again = state.effects.more || is_forgotten;
         if again {
@@ -345,7 +355,8 @@ impl<S: Shard> State<S> {
         // One by one: if the shard panics, the rest are still there to be answered.
         operations.reverse();
         while let Some((waiter, operation)) = operations.pop() {
-            // Reads and scans may overtake waiting writes: they are concurrent, and neither has been acknowledged.
+            // Reads and scans may overtake waiting writes: they are concurrent, and neither has
+            // been acknowledged.
             let must_queue = !self.backlog.is_empty() && !is_read(&operation);
             probe!("runtime: an operation waits behind those that found no room", must_queue);
             let refused = if must_queue { Err((waiter, operation)) } else { self.accept(waiter, operation) };
@@ -391,7 +402,8 @@ fn is_read(operation: &Operation) -> bool {
     matches!(operation, Operation::Get { .. } | Operation::Page(_))
 }
 
-/// Moves all of `from` to the end of `to`. Nearly always that is empty: then the lists are exchanged, and nothing is copied.
+/// Moves all of `from` to the end of `to`. Nearly always that is empty: then the lists are
+/// exchanged, and nothing is copied.
 pub(crate) fn append<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
     if to.is_empty() { std::mem::swap(to, from) } else { to.append(from) }
 }
@@ -413,15 +425,16 @@ fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut Turn
 }
 
 impl<S: Shard> Cell<S> {
-    /// Delivers what this shard has said so far: in order, whoever had the turns in which it was said.
+    /// Delivers what this shard has said so far: in order, whoever had the turns in which it was
+    /// said.
     pub(crate) fn deliver_messages(&self, mut deliver: impl FnMut(ShardId, Message)) {
         if self.has_outgoing.swap(false, Ordering::AcqRel) {
             lock(&self.outbox).drain(..).for_each(|(to, message)| deliver(to, message));
         }
     }
 
-    /// Leaves a message from another shard, or word that it is broken; taken at the next turn. False: this shard is
-    /// broken and takes none.
+    /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
+    /// False: this shard is broken and takes none.
     pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) -> bool {
         if self.is_broken.load(Ordering::SeqCst) && !canary!("messages_to_broken_shards_are_dropped") {
             return false;
@@ -480,7 +493,8 @@ impl<S: Shard> Cell<S> {
         while !guard.is_ended() {
             guard = self.closed.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
-        // A broken shard may have writes in flight on other threads' rings: its volume stays locked until they let go of it.
+        // A broken shard may have writes in flight on other threads' rings: its volume stays locked
+        // until they let go of it.
         if guard.broken.is_none() {
             self.volume.unlock();
         }

@@ -1,7 +1,8 @@
 //! The two clocks, read once a turn: the system's, or one that a simulator sets.
 //!
-//! Expiry must not follow every step of the wall clock: two hours ahead for two seconds would remove for good what
-//! expires in two hours. So the wall clock that engines are told goes with the monotonic one ([`Guard`]).
+//! Expiry must not follow every step of the wall clock: two hours ahead for two seconds would
+//! remove for good what expires in two hours. So the wall clock that engines are told goes with the
+//! monotonic one ([`Guard`]).
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -16,7 +17,8 @@ static GUARD: LazyLock<Guard> = LazyLock::new(|| Guard::new(Reading::of_system()
 /// Where a runtime gets the time from.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// The system. Its wall clock is guarded against steps. It stands at 0 before 1970 and at its end after 2106.
+    /// The system. Its wall clock is guarded against steps. It stands at 0 before 1970 and at its
+    /// end after 2106.
     #[default]
     System,
     /// Stands still until it is set: for simulations.
@@ -45,8 +47,8 @@ impl ManualClock {
 }
 
 impl Clock {
-    /// Both clocks as of the kernel's last tick, 1 to 10 ms ago: for what is done a million times a second, where
-    /// asking for the exact time would be a tenth of the work.
+    /// Both clocks as of the kernel's last tick, 1 to 10 ms ago: for what is done a million times a
+    /// second, where asking for the exact time would be a tenth of the work.
     pub fn at_last_tick(&self) -> Now {
         match self {
             Clock::System => system(ClockId::MonotonicCoarse),
@@ -92,7 +94,8 @@ pub(crate) fn until(from: Mono, to: Mono) -> Duration {
 
 /// The wall clock is looked at so often at most; in between the monotonic one tells the time.
 const LOOK_NS: u64 = 20_000_000;
-/// A difference up to this is drift: it is followed, by one part in [`SLEW_SHARE`] of the time that passes.
+/// A difference up to this is drift: it is followed, by one part in [`SLEW_SHARE`] of the time that
+/// passes.
 const DRIFT_NS: i64 = 1_000_000_000;
 const SLEW_SHARE: i64 = 20;
 /// A longer one is a step. It is followed once it has stood for ten minutes.
@@ -107,13 +110,14 @@ struct Reading {
     wall_ns: i64,
 }
 
-/// Readings of two clocks that lie further apart are tried again: the thread may have slept between them.
+/// Readings of two clocks that lie further apart are tried again: the thread may have slept between
+/// them.
 const APART_NS: u64 = 20_000;
 const READINGS_MAX: usize = 8;
 
 impl Reading {
-    /// The wall clock is read before the monotonic one: what is made of them is behind the wall clock by the time between
-    /// the two, and never ahead of it, so that nothing expires early.
+    /// The wall clock is read before the monotonic one: what is made of them is behind the wall
+    /// clock by the time between the two, and never ahead of it, so that nothing expires early.
     fn of_system() -> Reading {
         let read = || {
             let before_ns = now_ns(ClockId::Monotonic);
@@ -138,8 +142,9 @@ impl Reading {
     }
 }
 
-/// A wall clock that goes with the monotonic one. Small differences to the system's it makes up for slowly, those that
-/// stay for ten minutes at once; none that is gone before. It begins with what the system's says.
+/// A wall clock that goes with the monotonic one. Small differences to the system's it makes up for
+/// slowly, those that stay for ten minutes at once; none that is gone before. It begins with what
+/// the system's says.
 #[derive(Debug)]
 pub struct Guard {
     /// Nanoseconds from the monotonic clock to this one.
@@ -188,8 +193,8 @@ impl Looks {
     /// The offset from now on.
     fn look(&mut self, reading: Reading, offset_ns: i64) -> i64 {
         let before = std::mem::replace(&mut self.last, reading);
-        // Time that the monotonic clock does not count has passed all the same. (Less than a millisecond lies between
-        // readings of the two clocks.)
+        // Time that the monotonic clock does not count has passed all the same. (Less than a
+        // millisecond lies between readings of the two clocks.)
         let suspended_ns = reading.suspended_ns().saturating_sub(before.suspended_ns());
         let offset_ns = offset_ns + if suspended_ns > 1_000_000 { suspended_ns as i64 } else { 0 };
         let difference_ns = reading.wall_ns - reading.mono.0 as i64 - offset_ns;
@@ -352,7 +357,8 @@ mod tests {
         assert_eq!(at(4, 7704, 99_999), 8_203_000);
     }
 
-    /// It was up to a millisecond ahead, so a record that was there was not found in its last millisecond.
+    /// It was up to a millisecond ahead, so a record that was there was not found in its last
+    /// millisecond.
     #[test]
     fn no_millisecond_begins_early() {
         const WALL_MS: i64 = 1_800_000_000_000;

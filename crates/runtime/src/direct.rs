@@ -69,7 +69,8 @@ impl Core {
         nodes::stay(&self.engine.processors(), number);
     }
 
-    /// Lets the engine work. If it panics it is broken from then on; what other threads have begun is seen through.
+    /// Lets the engine work. If it panics it is broken from then on; what other threads have begun
+    /// is seen through.
     fn guarded<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let done = catch_unwind(AssertUnwindSafe(work)).ok();
         if done.is_none() {
@@ -119,7 +120,8 @@ impl Direct {
         self.core.guarded(|| self.core.engine.maintain(self.core.now())).unwrap_or(false)
     }
 
-    /// Keeps the calling thread near the medium, where that lies on several nodes: on one of them, in turn by `number`.
+    /// Keeps the calling thread near the medium, where that lies on several nodes: on one of them,
+    /// in turn by `number`.
     pub(crate) fn stay_near(&self, number: usize) {
         self.core.stay_near(number);
     }
@@ -129,7 +131,8 @@ impl Direct {
         self.core.now()
     }
 
-    /// Does an operation while the caller waits: in its thread, unless it would come before what was handed over earlier.
+    /// Does an operation while the caller waits: in its thread, unless it would come before what
+    /// was handed over earlier.
     pub(crate) fn execute(&self, operation: Operation) -> Reply {
         let now = self.core.now();
         if !self.may_wait(&operation) || !self.workers.would_overtake(&operation) {
@@ -142,10 +145,13 @@ impl Direct {
         }
     }
 
-    /// Begins an operation for someone who must not wait for the medium: its reply, or none if `waiter` is answered later.
+    /// Begins an operation for someone who must not wait for the medium: its reply, or none if
+    /// `waiter` is answered later.
     ///
-    /// Of two writes of one key, batches too, the one begun first is carried out and answered first. A range delete finds what was begun before it, and leaves what is
-    /// begun after it. `Sync`, snapshots and backups cover what was begun before them, and perhaps what is begun before they are answered. Reads wait for nobody.
+    /// Of two writes of one key, batches too, the one begun first is carried out and answered
+    /// first. A range delete finds what was begun before it, and leaves what is begun after it.
+    /// `Sync`, snapshots and backups cover what was begun before them, and perhaps what is begun
+    /// before they are answered. Reads wait for nobody.
     pub(crate) fn begin(&self, operation: Operation, waiter: impl FnOnce() -> Waiter) -> Option<Reply> {
         let now = self.core.now();
         if !self.may_wait(&operation) {

@@ -33,12 +33,14 @@ pub enum Event {
     },
 }
 
-/// How long requests may wait on the ring for more company when a turn brought events: well below any device's latency.
+/// How long requests may wait on the ring for more company when a turn brought events: well below
+/// any device's latency.
 const HOLD_NS: u64 = 30_000;
 
 /// One thread's ring, carrying sockets and the disk I/O of the turns this thread runs.
 ///
-/// Server cores, sessions and reactors are all drivers. Dropping one waits for its disk I/O and hands what follows to a reactor.
+/// Server cores, sessions and reactors are all drivers. Dropping one waits for its disk I/O and
+/// hands what follows to a reactor.
 pub struct Driver<S: Shard + 'static> {
     runtime: Arc<Runtime<S>>,
     ring: Box<dyn Ring + Send>,
@@ -94,10 +96,13 @@ impl<S: Shard> Driver<S> {
         }
     }
 
-    /// Queues an operation for a shard's next turn. Its reply comes as an [`Event::Reply`] with `tag`.
+    /// Queues an operation for a shard's next turn. Its reply comes as an [`Event::Reply`] with
+    /// `tag`.
     ///
-    /// An engine that is called in place does it now; what would wait for its medium is handed over. Either way writes of one key keep their order, a range
-    /// delete finds what was submitted before it and leaves what comes later, and `Sync`, snapshots and backups cover what was submitted before them.
+    /// An engine that is called in place does it now; what would wait for its medium is handed
+    /// over. Either way writes of one key keep their order, a range delete finds what was submitted
+    /// before it and leaves what comes later, and `Sync`, snapshots and backups cover what was
+    /// submitted before them.
     pub fn submit(&mut self, shard: usize, tag: u64, operation: Operation) {
         if self.runtime.is_forked() {
             return self.replies.push((tag, Reply::Failed(Error::Forked)));
@@ -111,9 +116,10 @@ impl<S: Shard> Driver<S> {
         self.queue(shard).operations.push((waiter, operation));
     }
 
-    /// Those who submitted operations with these tags have left. Their gets and pages that are not done are given up in
-    /// the next turn and answered with [`stratakv_engine::Error::Cancelled`]; writes are carried out. What was submitted
-    /// is answered in any case. Costs one pass over the operations of each shard.
+    /// Those who submitted operations with these tags have left. Their gets and pages that are not
+    /// done are given up in the next turn and answered with [`stratakv_engine::Error::Cancelled`];
+    /// writes are carried out. What was submitted is answered in any case. Costs one pass over the
+    /// operations of each shard.
     pub fn give_up(&mut self, tags: RangeInclusive<u64>) {
         for shard in 0..self.runtime.cells.len() {
             self.runtime.cells[shard].leave((Arc::clone(&self.inbox), tags.clone()));
@@ -145,7 +151,8 @@ impl<S: Shard> Driver<S> {
         self.ring.cancel(socket);
     }
 
-    /// From here on this driver rests often, and leaves I/O that no operation waits for to the reactors: to rest is to wait for all that is in flight.
+    /// From here on this driver rests often, and leaves I/O that no operation waits for to the
+    /// reactors: to rest is to wait for all that is in flight.
     pub fn leave_background(&mut self) {
         self.rests = true;
     }
@@ -175,8 +182,9 @@ impl<S: Shard> Driver<S> {
         self.ring.system_calls()
     }
 
-    /// One turn: take completions, run the turns of the shards they and the queued operations belong to, submit everything in one
-    /// system call. Waits as told, but only for what is missing: events found before count towards `completions`.
+    /// One turn: take completions, run the turns of the shards they and the queued operations
+    /// belong to, submit everything in one system call. Waits as told, but only for what is
+    /// missing: events found before count towards `completions`.
     ///
     /// # Errors
     /// The ring failed; drop the driver.
@@ -194,7 +202,8 @@ impl<S: Shard> Driver<S> {
                 self.run_shards(events);
                 Ok(())
             }
-            // The caller will queue more because of these events and come back at once: one system call then serves both.
+            // The caller will queue more because of these events and come back at once: one system
+            // call then serves both.
             Wait::For { .. } if found > 0 && self.now.mono.0 < self.submitted_at.0 + HOLD_NS => Ok(()),
             _ => self.submit_now(Wait::None),
         }
@@ -209,7 +218,8 @@ impl<S: Shard> Driver<S> {
         submitted
     }
 
-    /// What is in flight will never come back: the shards that wait for it are given up, whoever's operations it was for.
+    /// What is in flight will never come back: the shards that wait for it are given up, whoever's
+    /// operations it was for.
     fn ring_failed(&mut self) {
         self.failed = true;
         self.runtime.abandon(self.in_flight.shards());
@@ -240,7 +250,8 @@ impl<S: Shard> Driver<S> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // One completion may answer many operations, and each is a step of something that waits: a quarter of them is company enough.
+        // One completion may answer many operations, and each is a step of something that waits: a
+        // quarter of them is company enough.
         let completions = completions.min(self.in_flight.len() as u32 / 4).max(1);
         self.submit_now(Wait::For { completions, timeout })
     }
@@ -333,8 +344,9 @@ impl<S: Shard> Driver<S> {
 }
 
 impl<S: Shard> Driver<S> {
-    /// Sees this ring's disk I/O through and leaves what follows from it to the reactors, so that the thread may turn to other things:
-    /// other threads' writes may ride on requests of this ring, and nobody else can reap it. Cheap when nothing is in flight.
+    /// Sees this ring's disk I/O through and leaves what follows from it to the reactors, so that
+    /// the thread may turn to other things: other threads' writes may ride on requests of this
+    /// ring, and nobody else can reap it. Cheap when nothing is in flight.
     ///
     /// # Errors
     /// The ring failed; drop the driver.

@@ -2,7 +2,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps the calling thread on the processors of one of the nodes, chosen in turn by its `number`; on those it may run on. Where there is nothing to choose it stays as it is.
+/// Keeps the calling thread on the processors of one of the nodes, chosen in turn by its `number`;
+/// on those it may run on. Where there is nothing to choose it stays as it is.
 pub(crate) fn stay(nodes: &[Vec<usize>], number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let near = |processors: &Vec<usize>| {

@@ -8,7 +8,8 @@ use stratakv_engine::{Effects, Error, Io, Opener, Progress};
 
 use crate::clock::Clock;
 
-/// Runs `opener` to its end in the calling thread, by the system's clock. `watch` is told the progress after each batch of completions.
+/// Runs `opener` to its end in the calling thread, by the system's clock. `watch` is told the
+/// progress after each batch of completions.
 ///
 /// # Errors
 /// The ring failed, or the opener's own reasons.

@@ -1,9 +1,11 @@
-//! [`Order`]: what was handed over and is not done, and what of it comes before what. It neither waits nor knows threads.
+//! [`Order`]: what was handed over and is not done, and what of it comes before what. It neither
+//! waits nor knows threads.
 //!
 //! - A write waits for those begun before it that share a key with it.
-//! - A *wide* operation, one without keys of its own (a range delete, `sync`, a snapshot, a backup), waits for all writes and wide ones begun before it.
-//! - Writes begun after a range delete wait until all before it are done, not for itself: from then on there is a version that tells what it deletes from
-//!   what it leaves.
+//! - A *wide* operation, one without keys of its own (a range delete, `sync`, a snapshot, a
+//!   backup), waits for all writes and wide ones begun before it.
+//! - Writes begun after a range delete wait until all before it are done, not for itself: from then
+//!   on there is a version that tells what it deletes from what it leaves.
 //!
 //! Whoever waits waits for somebody begun earlier: nobody waits in a circle.
 
@@ -92,7 +94,8 @@ impl<J> Order<J> {
         self.writes.len() + self.wide.len() + self.next_wide.len() + usize::from(self.wide_is_out)
     }
 
-    /// Whether a write or a range delete of this scope would come before what was begun earlier, if it were done now.
+    /// Whether a write or a range delete of this scope would come before what was begun earlier, if
+    /// it were done now.
     pub(crate) fn would_overtake(&self, scope: &Scope) -> bool {
         match scope {
             Scope::Keys(keys) => self.last_range.is_some() || keys.iter().any(|key| self.last_of_key.contains_key(key)),
@@ -164,7 +167,8 @@ impl<J> Order<J> {
         !self.next_writes.is_empty() || !self.wide_is_out && !self.next_wide.is_empty()
     }
 
-    /// What can be done now, the longest waiting first. Of wide ones, which may take long, one at a time: writes have the other threads.
+    /// What can be done now, the longest waiting first. Of wide ones, which may take long, one at a
+    /// time: writes have the other threads.
     pub(crate) fn next(&mut self) -> Option<Task<J>> {
         if !self.wide_is_out
             && let Some(task) = self.next_wide.pop_front()

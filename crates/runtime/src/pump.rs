@@ -1,4 +1,5 @@
-//! Blocking calls in simulations, where one thread is everybody: who waits for a reply turns the machine meanwhile.
+//! Blocking calls in simulations, where one thread is everybody: who waits for a reply turns the
+//! machine meanwhile.
 
 use std::cell::RefCell;
 
@@ -8,8 +9,8 @@ thread_local! {
     static PUMP: RefCell<Option<Pump>> = const { RefCell::new(None) };
 }
 
-/// Whoever waits in this thread while `body` runs calls `pump` until it is answered, and does no I/O of its own. The pump must bring
-/// the reply about sooner or later, or panic.
+/// Whoever waits in this thread while `body` runs calls `pump` until it is answered, and does no
+/// I/O of its own. The pump must bring the reply about sooner or later, or panic.
 #[doc(hidden)]
 pub fn with_pump<R>(pump: impl FnMut() + 'static, body: impl FnOnce() -> R) -> R {
     struct Restore(Option<Pump>);

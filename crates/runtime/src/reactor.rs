@@ -1,4 +1,5 @@
-//! Reactors: background threads with a ring, for futures, timers and what callers without a ring leave.
+//! Reactors: background threads with a ring, for futures, timers and what callers without a ring
+//! leave.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use stratakv_engine::Shard;
 use crate::driver::Driver;
 use crate::runtime::Runtime;
 
-/// With several requests in flight, a reactor waits for a quarter of them or this long, so that batches do not degenerate to one.
+/// With several requests in flight, a reactor waits for a quarter of them or this long, so that
+/// batches do not degenerate to one.
 const GATHER: Duration = Duration::from_micros(50);
 
-/// Spawns reactor `number`. It holds the runtime until it stops, so [`Runtime::close`] must be called to end it.
+/// Spawns reactor `number`. It holds the runtime until it stops, so [`Runtime::close`] must be
+/// called to end it.
 pub(crate) fn spawn<S: Shard + 'static>(
     runtime: &Arc<Runtime<S>>,
     ring: Box<dyn Ring + Send>,

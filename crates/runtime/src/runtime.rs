@@ -55,7 +55,8 @@ pub struct Runtime<S: Shard + 'static> {
     options: RuntimeOptions,
     pub(crate) clock: Clock,
     listener: OnceLock<Listener>,
-    /// What happened before anybody listened, the first of it: turns begin before the store is put together.
+    /// What happened before anybody listened, the first of it: turns begin before the store is put
+    /// together.
     unheard: Mutex<Vec<(ShardId, ShardEvent)>>,
     evictions: Mutex<Option<EvictionListener>>,
 }
@@ -63,7 +64,8 @@ pub struct Runtime<S: Shard + 'static> {
 /// Most events kept for a listener to come.
 const UNHEARD_MAX: usize = 256;
 
-/// Who is told what happens to shards: in whatever thread ran the turn, with no lock held. It must not wait.
+/// Who is told what happens to shards: in whatever thread ran the turn, with no lock held. It must
+/// not wait.
 pub type Listener = Box<dyn Fn(ShardId, ShardEvent) + Send + Sync>;
 
 /// Who is told what a cache evicts, in the same way.
@@ -107,7 +109,8 @@ impl<S: Shard + 'static> Runtime<S> {
         Ok(runtime)
     }
 
-    /// A runtime over an engine whose medium is memory. `ring` and `ring_entries` are for the sockets of its drivers.
+    /// A runtime over an engine whose medium is memory. `ring` and `ring_entries` are for the
+    /// sockets of its drivers.
     ///
     /// # Errors
     /// No thread could be made.
@@ -125,21 +128,24 @@ impl<S: Shard + 'static> Runtime<S> {
         Ok(Self::over(Some(direct), Vec::new(), &[], options, clock))
     }
 
-    /// As [`Runtime::shared`] without threads, for simulations: all is done by whoever asks, and maintenance by [`Runtime::maintain`].
+    /// As [`Runtime::shared`] without threads, for simulations: all is done by whoever asks, and
+    /// maintenance by [`Runtime::maintain`].
     #[doc(hidden)]
     pub fn shared_turned(engine: Arc<dyn Shared>, clock: Clock) -> Arc<Runtime<S>> {
         let options = RuntimeOptions { ring: RingKind::Auto, ring_entries: 64, reactors: 0 };
         Self::over(Some(Direct::turned(engine, clock.clone())), Vec::new(), &[], options, clock)
     }
 
-    /// A step of maintenance of an engine that is called in place and has no thread for that. Whether there is more to do.
+    /// A step of maintenance of an engine that is called in place and has no thread for that.
+    /// Whether there is more to do.
     #[doc(hidden)]
     pub fn maintain(&self) -> bool {
         self.direct.as_ref().is_some_and(Direct::maintain)
     }
 
-    /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the caller turns. Blocking calls wait
-    /// for ever, but under [`with_pump`](crate::with_pump); drivers ([`Runtime::driver_over`]) and futures do not.
+    /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the
+    /// caller turns. Blocking calls wait for ever, but under [`with_pump`](crate::with_pump);
+    /// drivers ([`Runtime::driver_over`]) and futures do not.
     #[doc(hidden)]
     pub fn turned(
         members: Vec<Member<S>>,
@@ -182,8 +188,8 @@ impl<S: Shard + 'static> Runtime<S> {
         self.direct.as_ref().map_or_else(|| self.clock.now(), Direct::now)
     }
 
-    /// Whether this process is a child of the one whose threads and rings these are. Then nothing is done, and everything asked is answered
-    /// [`Error::Forked`]. Costs a load.
+    /// Whether this process is a child of the one whose threads and rings these are. Then nothing
+    /// is done, and everything asked is answered [`Error::Forked`]. Costs a load.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.lineage.is_forked()
@@ -206,8 +212,9 @@ impl<S: Shard + 'static> Runtime<S> {
         Ok(self.driver_over(ring))
     }
 
-    /// Keeps the calling thread near the medium, where the engine's lies on several nodes of the machine: on one of them, in turn by `number`, for as long as the thread
-    /// lives. Else it does nothing.
+    /// Keeps the calling thread near the medium, where the engine's lies on several nodes of the
+    /// machine: on one of them, in turn by `number`, for as long as the thread lives. Else it does
+    /// nothing.
     pub fn stay_near(&self, number: usize) {
         if let Some(direct) = self.direct.as_ref().filter(|_| !self.is_forked()) {
             direct.stay_near(number);
@@ -220,8 +227,9 @@ impl<S: Shard + 'static> Runtime<S> {
         Driver::new(Arc::clone(self), ring, None)
     }
 
-    /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the shard's turn and nothing else; a single
-    /// read or write is done in place; only when a turn asks for more than one request at once does a reactor take them.
+    /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the
+    /// shard's turn and nothing else; a single read or write is done in place; only when a turn
+    /// asks for more than one request at once does a reactor take them.
     pub fn execute(&self, shard: usize, operation: Operation) -> Reply {
         if self.is_forked() {
             return Reply::Failed(Error::Forked);
@@ -234,12 +242,14 @@ impl<S: Shard + 'static> Runtime<S> {
         slot.wait().pop().unwrap_or(Reply::Failed(Error::Closed))
     }
 
-    /// Does several operations at once; their I/O overlaps on the reactors. Replies are in the order asked.
+    /// Does several operations at once; their I/O overlaps on the reactors. Replies are in the
+    /// order asked.
     pub fn execute_many(&self, operations: Vec<(usize, Operation)>) -> Vec<Reply> {
         self.start_many(operations).wait()
     }
 
-    /// Begins what [`Runtime::execute_many`] does, to be waited for later; the reactors see to it meanwhile.
+    /// Begins what [`Runtime::execute_many`] does, to be waited for later; the reactors see to it
+    /// meanwhile.
     pub fn start_many(&self, operations: Vec<(usize, Operation)>) -> Started {
         let (slot, lineage, count) = (Slot::new(operations.len()), self.lineage, operations.len());
         if self.is_forked() {
@@ -288,7 +298,8 @@ impl<S: Shard + 'static> Runtime<S> {
         out.fire();
     }
 
-    /// Turns of one shard in the calling thread, doing its I/O in place while `slot` is not ready and there is one request at a time.
+    /// Turns of one shard in the calling thread, doing its I/O in place while `slot` is not ready
+    /// and there is one request at a time.
     fn run(&self, shard: usize, mut operations: Vec<(Waiter, Operation)>, slot: &Slot) {
         let cell = &self.cells[shard];
         let mut out = TurnOutput::default();
@@ -308,7 +319,8 @@ impl<S: Shard + 'static> Runtime<S> {
         }
     }
 
-    /// After a turn, lock released: messages go to their shards; attention goes to the reactor that sees to the shard.
+    /// After a turn, lock released: messages go to their shards; attention goes to the reactor that
+    /// sees to the shard.
     pub(crate) fn after_turn(&self, shard: u32, out: &mut TurnOutput, by_reactor: Option<usize>) {
         let sender = &self.cells[shard as usize];
         sender.deliver_messages(|to, message| {
@@ -316,7 +328,8 @@ impl<S: Shard + 'static> Runtime<S> {
             if cell.leave_message(ShardId(shard), Some(message)) {
                 self.reactors[self.reactor_of(to.0)].waker.wake();
             } else {
-                // Whoever waits for an answer would wait for ever: it hears again that there will be none.
+                // Whoever waits for an answer would wait for ever: it hears again that there will
+                // be none.
                 sender.leave_message(to, None);
                 self.reactors[self.reactor_of(shard)].waker.wake();
             }
@@ -330,7 +343,8 @@ impl<S: Shard + 'static> Runtime<S> {
         }
     }
 
-    /// Says who is told what happens to shards, and what happened since they were put to work. Only the first call counts.
+    /// Says who is told what happens to shards, and what happened since they were put to work. Only
+    /// the first call counts.
     pub fn listen(&self, listener: Listener) {
         let mut unheard = lock(&self.unheard);
         // Only the first listener counts.
@@ -341,7 +355,8 @@ impl<S: Shard + 'static> Runtime<S> {
         }
     }
 
-    /// Says who is told of records that caches evict, or that nobody is any more. Costs an event for each of them while somebody is.
+    /// Says who is told of records that caches evict, or that nobody is any more. Costs an event
+    /// for each of them while somebody is.
     pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
         if self.is_forked() {
             return;
@@ -351,7 +366,8 @@ impl<S: Shard + 'static> Runtime<S> {
         self.cells.iter().for_each(|cell| cell.tell_evictions(tells));
     }
 
-    /// Changes the cap on memory of every shard; one that evicts follows it in its next turns, the first of which is here.
+    /// Changes the cap on memory of every shard; one that evicts follows it in its next turns, the
+    /// first of which is here.
     pub fn set_shard_memory_bytes(&self, bytes: u64) {
         if self.is_forked() {
             return;
@@ -482,7 +498,8 @@ impl<S: Shard + 'static> Runtime<S> {
         sums
     }
 
-    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has no blocks.
+    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has
+    /// no blocks.
     pub fn block_bytes_min(&self) -> Option<u64> {
         if self.is_forked() {
             return None;
@@ -507,8 +524,8 @@ impl<S: Shard + 'static> Runtime<S> {
         out.fire();
     }
 
-    /// The shard breaks in its next turn, as by a panic: before it takes operations (`stage` 0), before the end of the turn
-    /// (1) or after it (2). For simulations.
+    /// The shard breaks in its next turn, as by a panic: before it takes operations (`stage` 0),
+    /// before the end of the turn (1) or after it (2). For simulations.
     #[doc(hidden)]
     pub fn break_shard(&self, shard: usize, stage: u8) {
         if let Some(cell) = self.cells.get(shard) {
@@ -523,7 +540,8 @@ impl<S: Shard + 'static> Runtime<S> {
         lock(&self.reactors[reactor].left).clear();
     }
 
-    /// Tells every shard to finish; turns must go on until [`Runtime::is_ended`]. Later operations are answered `Closed`.
+    /// Tells every shard to finish; turns must go on until [`Runtime::is_ended`]. Later operations
+    /// are answered `Closed`.
     #[doc(hidden)]
     pub fn begin_close(&self) {
         if let Some(direct) = &self.direct {
@@ -548,8 +566,8 @@ impl<S: Shard + 'static> Runtime<S> {
         self.direct.as_ref().is_none_or(Direct::is_closing) && self.cells.iter().all(Cell::is_ended)
     }
 
-    /// The first shard that takes no more writes until the store is opened again, and why: its medium failed, or a
-    /// defect stopped it. Takes each shard's lock for a moment.
+    /// The first shard that takes no more writes until the store is opened again, and why: its
+    /// medium failed, or a defect stopped it. Takes each shard's lock for a moment.
     pub fn failure(&self) -> Option<(usize, Error)> {
         if self.is_forked() {
             return Some((0, Error::Forked));
@@ -560,13 +578,15 @@ impl<S: Shard + 'static> Runtime<S> {
         self.cells.iter().enumerate().find_map(|(shard, cell)| Some((shard, cell.failure()?)))
     }
 
-    /// The path of a volume that was removed while it is open: what is written there ends with the process.
+    /// The path of a volume that was removed while it is open: what is written there ends with the
+    /// process.
     pub fn removed_volume(&self) -> Option<&Path> {
         self.cells.iter().find(|cell| cell.volume.is_removed()).map(|cell| cell.volume.path())
     }
 
-    /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.
-    /// If [`Runtime::failure`] tells of one then, the end was not orderly: that shard may not hold all that was acknowledged.
+    /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are
+    /// answered `Closed`. Idempotent. If [`Runtime::failure`] tells of one then, the end was not
+    /// orderly: that shard may not hold all that was acknowledged.
     pub fn close(&self) {
         if self.is_forked() {
             return;

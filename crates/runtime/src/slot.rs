@@ -1,4 +1,5 @@
-//! Where replies go: an [`Inbox`] of a thread with a ring, or a [`Slot`] of a blocking call or a future.
+//! Where replies go: an [`Inbox`] of a thread with a ring, or a [`Slot`] of a blocking call or a
+//! future.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -134,7 +135,8 @@ impl Slot {
         Arc::new(Slot(Mutex::new(state)))
     }
 
-    /// Leaves a reply; if it was the last one missing, gives back the waker to fire once the turn is over.
+    /// Leaves a reply; if it was the last one missing, gives back the waker to fire once the turn
+    /// is over.
     pub(crate) fn leave(&self, index: u32, reply: Reply) -> Option<std::task::Waker> {
         let mut state = lock(&self.0);
         let place = state.replies.get_mut(index as usize)?;
@@ -181,8 +183,8 @@ fn take_replies(state: &mut SlotState) -> Vec<Reply> {
     replies.map(|reply| reply.unwrap_or(Reply::Failed(Error::Unknown("the reply was lost")))).collect()
 }
 
-/// Operations under way, for a blocking caller that has other things to do meanwhile. Dropping it suppresses the replies, never a write
-/// that has begun.
+/// Operations under way, for a blocking caller that has other things to do meanwhile. Dropping it
+/// suppresses the replies, never a write that has begun.
 #[must_use = "nobody else gets the replies"]
 pub struct Started {
     pub(crate) slot: Arc<Slot>,
@@ -215,7 +217,8 @@ impl Wake for Unpark {
     }
 }
 
-/// An operation under way, as a future for any runtime. It starts at the first poll; a hit in the cache is answered there, without a hop.
+/// An operation under way, as a future for any runtime. It starts at the first poll; a hit in the
+/// cache is answered there, without a hop.
 ///
 /// Dropping it suppresses the reply, never a write that has begun.
 #[must_use = "futures do nothing unless polled"]

@@ -1,4 +1,5 @@
-//! [`Workers`]: threads that sleep until the medium has what is written, for threads that serve many and must not.
+//! [`Workers`]: threads that sleep until the medium has what is written, for threads that serve
+//! many and must not.
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
@@ -119,7 +120,8 @@ impl Workers {
         threads
     }
 
-    /// Whether a write or a range delete would come before what was handed over earlier, if it were done now.
+    /// Whether a write or a range delete would come before what was handed over earlier, if it were
+    /// done now.
     pub(crate) fn would_overtake(&self, operation: &Operation) -> bool {
         self.in_progress() > 0 && lock(&self.shop.state).order.would_overtake(&self.scope_of(operation))
     }
@@ -129,7 +131,8 @@ impl Workers {
         self.shop.in_progress.load(Ordering::Relaxed)
     }
 
-    /// Lets everything handed over be done, and ends the threads. What comes later is answered `Closed`, and starts none.
+    /// Lets everything handed over be done, and ends the threads. What comes later is answered
+    /// `Closed`, and starts none.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.shop.state);
         state.ended = true;
@@ -158,7 +161,8 @@ impl Shop {
                 state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            // Whoever takes something calls the next one: what a task sets free may be more than one can do.
+            // Whoever takes something calls the next one: what a task sets free may be more than
+            // one can do.
             let has_next = state.order.has_next();
             drop(state);
             if has_next {

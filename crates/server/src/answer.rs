@@ -33,7 +33,8 @@ pub(crate) enum Answer {
     Touched(Key),
     /// A request of a dialect that asks for more than the classic one.
     Planned(Box<Planned>),
-    /// A list of every record, which writes itself. Apart, as answers are moved: few of them are lists.
+    /// A list of every record, which writes itself. Apart, as answers are moved: few of them are
+    /// lists.
     Dump(Box<Dump>),
     /// flush_all.
     Flushed(Option<binary::Words>),
@@ -114,7 +115,8 @@ impl Answer {
         }
     }
 
-    /// A version that the client gave stands for the engine's one that it has by now: commands before it may have changed that.
+    /// A version that the client gave stands for the engine's one that it has by now: commands
+    /// before it may have changed that.
     pub(crate) fn resolve(&self, operation: &mut Operation, marks: &Marks) {
         if let (Answer::Stored { verb: Verb::Cas(shown), key, .. }, Operation::Write { changes, .. }) =
             (self, operation)
@@ -144,7 +146,8 @@ pub(crate) struct Wording {
 }
 
 impl Wording {
-    /// Begins the answer of a get whose value follows slice by slice. False: there is none, since one before it failed.
+    /// Begins the answer of a get whose value follows slice by slice. False: there is none, since
+    /// one before it failed.
     pub(crate) fn begin_value(&mut self, answer: &Answer, record: Record, out: &mut Output, here: &Here<'_>) -> bool {
         match answer {
             Answer::Value { key, cas, .. } if !self.get_failed => {
@@ -157,7 +160,8 @@ impl Wording {
         true
     }
 
-    /// Appends the answer, nothing if the client wants none. `reply` is `None` for answers without operation.
+    /// Appends the answer, nothing if the client wants none. `reply` is `None` for answers without
+    /// operation.
     pub(crate) fn write(
         &mut self,
         answer: Answer,

@@ -1,5 +1,5 @@
-//! Backups that clients ask for. One at a time, in a thread of its own, each into a new directory in one that was named at the start: a client
-//! chooses a name there, never a path.
+//! Backups that clients ask for. One at a time, in a thread of its own, each into a new directory
+//! in one that was named at the start: a client chooses a name there, never a path.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -46,8 +46,8 @@ impl Backups {
         Arc::new(Backups { directory, jobs, thread, called_off: false.into() })
     }
 
-    /// Begins one, for a client that is connected from `peer`; `copy` writes it into a directory, and tells `added` of what it has written. The answer for
-    /// the client. Does not wait.
+    /// Begins one, for a client that is connected from `peer`; `copy` writes it into a directory,
+    /// and tells `added` of what it has written. The answer for the client. Does not wait.
     pub(crate) fn begin(
         self: &Arc<Self>,
         name: &str,
@@ -115,7 +115,8 @@ impl Backups {
         job.ended = Some((job.begun.elapsed(), ended));
     }
 
-    /// Appends what `stats backup` tells, without its end: the one under way, and those that ended last.
+    /// Appends what `stats backup` tells, without its end: the one under way, and those that ended
+    /// last.
     pub(crate) fn tell(&self, out: &mut Vec<u8>) {
         for job in lock(&self.jobs).iter() {
             let mut stat = |what: &str, value: &str| reply::stat(out, &format!("backup:{}:{what}", job.name), value);
@@ -144,7 +145,8 @@ impl Backups {
     }
 }
 
-/// Has `copy` fill a directory that is made for it. What a failure leaves is removed, so that the name can be used again.
+/// Has `copy` fill a directory that is made for it. What a failure leaves is removed, so that the
+/// name can be used again.
 fn copy_into(
     to: &Path,
     copy: impl FnOnce(&BackupWatch<'_>) -> Result<BackupSummary, String>,

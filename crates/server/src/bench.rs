@@ -1,4 +1,5 @@
-//! A connection without sockets, for tests and the fuzzer: its store is a map, its peer a list of bytes.
+//! A connection without sockets, for tests and the fuzzer: its store is a map, its peer a list of
+//! bytes.
 
 use std::sync::Arc;
 

@@ -1,9 +1,11 @@
-//! A connection as a state machine: bytes in, operations out; replies in, chunks out. No sockets, no clock.
+//! A connection as a state machine: bytes in, operations out; replies in, chunks out. No sockets,
+//! no clock.
 //!
-//! Many commands of a connection are in progress at once; their answers leave in the order of the commands. A command waits for
-//! an earlier one of the same connection only where the order can be seen: a read and a write of the same key, and `flush_all`,
-//! `stats` and `backup`, which wait for everything before them. What a connection holds is bounded ([`Limits`]): beyond it nothing more is
-//! parsed, and then nothing more is received.
+//! Many commands of a connection are in progress at once; their answers leave in the order of the
+//! commands. A command waits for an earlier one of the same connection only where the order can be
+//! seen: a read and a write of the same key, and `flush_all`, `stats` and `backup`, which wait for
+//! everything before them. What a connection holds is bounded ([`Limits`]): beyond it nothing more
+//! is parsed, and then nothing more is received.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +48,8 @@ use storing::{Header, Storing};
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
-/// Bytes of answers put into words ahead of sending; further replies wait as they are, and count as commands in progress.
+/// Bytes of answers put into words ahead of sending; further replies wait as they are, and count as
+/// commands in progress.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of values being written for one connection, beyond which nothing more is begun.
 const WRITING_BYTES_MAX: u64 = 4 << 20;
@@ -108,7 +111,8 @@ impl<'a> Context<'a> {
 pub(crate) trait Surroundings {
     /// The text of a `stats`.
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8>;
-    /// Remembers a `flush_all` for so much later; replaces the one remembered before. `None` forgets it.
+    /// Remembers a `flush_all` for so much later; replaces the one remembered before. `None`
+    /// forgets it.
     fn flush_later(&self, delay: Option<Duration>);
     /// From now on the connection is told of these; `None`: as many watch as may.
     fn watch(&self, kinds: Watched) -> Option<Watching>;
@@ -220,8 +224,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold blocks from `lending`; what
-    /// it holds beyond a constant is what `permit` allows.
+    /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold
+    /// blocks from `lending`; what it holds beyond a constant is what `permit` allows.
     pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>, permit: MemoryPermit) -> Connection {
         Connection {
             speech: Speech::Undecided,
@@ -267,8 +271,9 @@ impl Connection {
         }
     }
 
-    /// Whether to end sending now, so that the peer learns it is over: all answers are out. What the peer still sends is
-    /// read and thrown away until it hangs up too; closing with bytes unread would take back answers on their way.
+    /// Whether to end sending now, so that the peer learns it is over: all answers are out. What
+    /// the peer still sends is read and thrown away until it hangs up too; closing with bytes
+    /// unread would take back answers on their way.
     pub(crate) fn hang_up(&mut self) -> bool {
         let now = self.is_drained() && !self.ended && !self.broken && !self.hung_up;
         self.hung_up |= now;
@@ -296,7 +301,8 @@ impl Connection {
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
             self.value_bytes = record.value_bytes.max(self.value_bytes - self.value_bytes / 8);
             let missing_bytes = record.value_bytes.saturating_sub(pending.reading_bytes);
-            // All of it, as the engine had to read it, stays if it may be held: to ask again would be to read again.
+            // All of it, as the engine had to read it, stays if it may be held: to ask again would
+            // be to read again.
             let is_all = record.value.len() == record.value_bytes;
             let (held, whole) = (self.reading_bytes + self.output.bytes() + self.sending_bytes, pending.whole);
             let fits = is_all && held + missing_bytes <= reading::HELD_BYTES_MAX;
@@ -625,7 +631,8 @@ impl Connection {
         let hash = hash(&request.key);
         let access = match () {
             () if request.reads_first() => Access::Everything,
-            // Which version is meant is known only once the one that a command before it gives is there.
+            // Which version is meant is known only once the one that a command before it gives is
+            // there.
             () if request.is_long() || request.version.is_some() => Access::Alone(hash),
             () if request.only_reads() => Access::Read(hash),
             () => Access::Write(hash),
@@ -647,7 +654,8 @@ impl Connection {
     /// Begins a command, or holds it until what it must wait for is done.
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = held.access();
-        // What a mark says of a record goes into the words of a read: until they are there, no write of its key ends the mark.
+        // What a mark says of a record goes into the words of a read: until they are there, no
+        // write of its key ends the mark.
         let are_marks = !context.marks.is_empty();
         let waits_for = |p: &Pending| p.is_open() || (are_marks && matches!(p.access, Access::Read(_)));
         let must_wait = self.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
@@ -728,7 +736,8 @@ pub(crate) fn delete_everything(level: Level) -> Operation {
     Operation::DeleteRange { range: Box::new((from, to)), level }
 }
 
-/// The hash that routes keys, before it is cut down to the number of shards. Equal hashes only make commands wait.
+/// The hash that routes keys, before it is cut down to the number of shards. Equal hashes only make
+/// commands wait.
 pub(crate) fn hash(key: &Key) -> u64 {
     stratakv_base::checksum::shard_of(key.encoded(), usize::MAX) as u64
 }

@@ -1,4 +1,5 @@
-//! Connections without sockets: any cut of the bytes, any order of the replies, any pace of the peer.
+//! Connections without sockets: any cut of the bytes, any order of the replies, any pace of the
+//! peer.
 
 use std::path::PathBuf;
 
@@ -293,7 +294,8 @@ fn held_bytes(connection: &Connection) -> u64 {
     read.sum::<u64>() + connection.output.bytes() + connection.sending_bytes
 }
 
-/// 64 gets of a megabyte were once all read at once for a connection that had only seen short values, and kept while its peer did not read.
+/// 64 gets of a megabyte were once all read at once for a connection that had only seen short
+/// values, and kept while its peer did not read.
 #[test]
 fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
     let value = "x".repeat(1_000_000);
@@ -331,7 +333,8 @@ fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
     }
 }
 
-/// A touch's reply has the whole record: 64 of them were once held for a client that wanted none of their bytes.
+/// A touch's reply has the whole record: 64 of them were once held for a client that wanted none of
+/// their bytes.
 #[test]
 fn touches_of_long_values_hold_none_of_their_bytes() {
     let value = "x".repeat(1_000_000);
@@ -477,7 +480,8 @@ fn values_that_come_slice_by_slice_are_whole_and_in_order() {
     }
 }
 
-/// On a fresh connection 16 KiB were asked for, and then all of a longer value again, though all of it had been read.
+/// On a fresh connection 16 KiB were asked for, and then all of a longer value again, though all of
+/// it had been read.
 #[test]
 fn what_came_whole_is_not_asked_for_again() {
     let len = 50_000;
@@ -634,7 +638,8 @@ fn settle(bench: &mut Bench, peer_reads: bool) {
     }
 }
 
-/// What was read for the keys behind it left no room for the long value, and they could not leave before it: it hung.
+/// What was read for the keys behind it left no room for the long value, and they could not leave
+/// before it: it hung.
 #[test]
 fn a_long_value_is_asked_for_again_although_those_behind_it_hold_all_the_room() {
     let set = |key: &str, bytes: usize| format!("set {key} 0 0 {bytes} noreply\r\n{}\r\n", "x".repeat(bytes));
@@ -679,7 +684,8 @@ fn a_stranger_may_not_send_a_long_line() {
     }
 }
 
-/// Once all replies had come, a write no longer waited for a read of its key that could not be worded yet, and took its mark.
+/// Once all replies had come, a write no longer waited for a read of its key that could not be
+/// worded yet, and took its mark.
 #[test]
 fn a_write_waits_for_the_words_of_a_read_that_tells_of_marks() {
     let mut bench = Bench::new(b"set k 0 0 1\r\n1\r\nmd k I\r\n");

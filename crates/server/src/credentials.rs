@@ -1,4 +1,5 @@
-//! Who may use the server: accounts from a file of lines `user:password`, as memcached's `-Y` has it.
+//! Who may use the server: accounts from a file of lines `user:password`, as memcached's `-Y` has
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +11,8 @@ const ENTRY_BYTES_MAX: usize = 254;
 /// Longest value that a client says who it is by, in bytes; what is longer is no entry.
 pub(crate) const ATTEMPT_BYTES_MAX: usize = 2048;
 
-/// `user:password` with its length, all of one size: comparing them takes the same time whatever they are.
+/// `user:password` with its length, all of one size: comparing them takes the same time whatever
+/// they are.
 type Entry = [u8; ENTRY_BYTES_MAX + 1];
 
 /// The accounts of a server. What is in them is not shown.
@@ -49,7 +51,8 @@ impl Credentials {
         }
     }
 
-    /// Whether this is an account. Takes the same time whichever bytes are wrong, and compares with every account.
+    /// Whether this is an account. Takes the same time whichever bytes are wrong, and compares with
+    /// every account.
     pub(crate) fn admit(&self, user: &[u8], password: &[u8]) -> bool {
         let attempt = entry(&[user, b":", password].concat());
         // Behind a colon the password begins, in the file too.
@@ -66,7 +69,8 @@ impl Credentials {
         self.admit(user, password.strip_prefix(b" ").unwrap_or_default())
     }
 
-    /// As SASL PLAIN has it: a name to act for, which is not heeded, the user and the password, with zero bytes in between.
+    /// As SASL PLAIN has it: a name to act for, which is not heeded, the user and the password,
+    /// with zero bytes in between.
     pub(crate) fn admit_plain(&self, data: &[u8]) -> bool {
         let mut parts = data.splitn(3, |byte| *byte == 0);
         match (parts.next(), parts.next(), parts.next()) {

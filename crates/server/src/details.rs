@@ -1,4 +1,5 @@
-//! What `stats detail` counts while it is on: gets, hits, sets and deletes of keys by what stands before their first `:`.
+//! What `stats detail` counts while it is on: gets, hits, sets and deletes of keys by what stands
+//! before their first `:`.
 //!
 //! Its room is bounded: of later prefixes than those nothing is counted.
 

@@ -4,8 +4,9 @@ use stratakv_base::random::Random;
 
 use crate::bench::Bench;
 
-/// Holds a conversation twice, once with all bytes at once, once with bytes, replies and sends in an order drawn from the first two
-/// bytes of `input`: the client hears the same. A third time operations fail: it ends all the same.
+/// Holds a conversation twice, once with all bytes at once, once with bytes, replies and sends in
+/// an order drawn from the first two bytes of `input`: the client hears the same. A third time
+/// operations fail: it ends all the same.
 ///
 /// # Panics
 /// A property does not hold.

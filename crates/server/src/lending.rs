@@ -1,7 +1,8 @@
 //! How much of the store's buffers answers may hold.
 //!
-//! Long values are sent from the blocks they were read into. A client that does not take its answer keeps them, and they are missing from the
-//! store's pool: beyond a limit over all connections values are copied, so that nobody's slowness keeps others from reading.
+//! Long values are sent from the blocks they were read into. A client that does not take its answer
+//! keeps them, and they are missing from the store's pool: beyond a limit over all connections
+//! values are copied, so that nobody's slowness keeps others from reading.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

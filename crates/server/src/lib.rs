@@ -10,8 +10,9 @@
 //! # }
 //! ```
 //!
-//! A few threads, each with one ring that carries its connections and the disk I/O of the turns it runs (`worker`). A
-//! connection is a state machine without sockets (`connection`): bytes in, operations out; replies in, chunks out.
+//! A few threads, each with one ring that carries its connections and the disk I/O of the turns it
+//! runs (`worker`). A connection is a state machine without sockets (`connection`): bytes in,
+//! operations out; replies in, chunks out.
 #![forbid(unsafe_code)]
 
 mod admin;

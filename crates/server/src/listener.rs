@@ -11,11 +11,13 @@ use stratakv_device::Socket;
 use crate::server::Error;
 use crate::worker::lingering::LINGERING_MAX;
 
-/// How long a port in use is asked for again. The sockets of a killed process live on until the kernel has ended its ring, which takes longer the more memory it had
-/// mapped: a listener could still not be had 10 ms after the end of one with 9 GiB.
+/// How long a port in use is asked for again. The sockets of a killed process live on until the
+/// kernel has ended its ring, which takes longer the more memory it had mapped: a listener could
+/// still not be had 10 ms after the end of one with 9 GiB.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A bound listener and the address it got (port 0 asks for any free port), as a socket of the rings.
+/// A bound listener and the address it got (port 0 asks for any free port), as a socket of the
+/// rings.
 pub(crate) fn bind(address: SocketAddr) -> Result<(Socket, SocketAddr), Error> {
     let (listener, bound) = bind_tcp(address)?;
     Ok((Arc::new(OwnedFd::from(listener)), bound))
@@ -66,7 +68,8 @@ pub(crate) fn reserved(threads: usize) -> usize {
     RESERVED as usize + RESERVED_EACH * threads
 }
 
-/// Raises the limit of open files towards what `connections` of so many threads need; tells how many connections it leaves room for.
+/// Raises the limit of open files towards what `connections` of so many threads need; tells how
+/// many connections it leaves room for.
 pub(crate) fn allow_connections(connections: usize, threads: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // Volumes, rings, and what the program around us has open.

@@ -1,8 +1,9 @@
-//! What the meta commands know of records beyond what the engine keeps: that one is stale, that somebody was told to make it anew, and a
-//! version that a client gave it.
+//! What the meta commands know of records beyond what the engine keeps: that one is stale, that
+//! somebody was told to make it anew, and a version that a client gave it.
 //!
-//! A mark belongs to one version of a record, so a write of any kind ends it unless the write says otherwise. Marks are the server's and lie in memory:
-//! a restart forgets them, and then a stale record counts as fresh again.
+//! A mark belongs to one version of a record, so a write of any kind ends it unless the write says
+//! otherwise. Marks are the server's and lie in memory: a restart forgets them, and then a stale
+//! record counts as fresh again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -105,7 +106,8 @@ impl Marks {
         }
     }
 
-    /// Marks a record; false if there is no room. The mark of a newer version stays: what is to be marked has been written since.
+    /// Marks a record; false if there is no room. The mark of a newer version stays: what is to be
+    /// marked has been written since.
     pub(crate) fn set(&self, key: &Key, mark: Mark, wall: Wall) -> bool {
         self.put(&mut self.shelf(key), key, mark, wall)
     }
@@ -134,7 +136,8 @@ impl Marks {
         room
     }
 
-    /// What a reader of this version is told. If it is stale, or `wants` to make it anew, the first who asks wins; without room for marks everybody.
+    /// What a reader of this version is told. If it is stale, or `wants` to make it anew, the first
+    /// who asks wins; without room for marks everybody.
     pub(crate) fn tell(&self, key: &Key, version: u64, expiry: Expiry, wants: bool, wall: Wall) -> Told {
         if !wants && self.is_empty() {
             return Told::default();

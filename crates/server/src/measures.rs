@@ -1,4 +1,5 @@
-//! What a server thread measures of itself: latencies by kind of operation, turns, system calls. Written by one thread, read by any.
+//! What a server thread measures of itself: latencies by kind of operation, turns, system calls.
+//! Written by one thread, read by any.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -6,7 +7,8 @@ use stratakv_engine::{ChangeKind, Operation};
 
 /// Latencies are told apart from this on, and grow by at most an eighth within a bucket.
 const UNIT_NS: u64 = 128;
-/// Buckets of a histogram: 8 below 1 us, then 8 for each doubling. The last ends at 68.7 s, and has all that is longer.
+/// Buckets of a histogram: 8 below 1 us, then 8 for each doubling. The last ends at 68.7 s, and has
+/// all that is longer.
 const BUCKETS: usize = 216;
 
 /// Kinds of operations whose latency is told apart.
@@ -152,7 +154,8 @@ impl Distribution {
         self.counts.iter().sum()
     }
 
-    /// The latency that this part of the operations (0 to 1) did not exceed, in ns, up to an eighth too long; 0 if there were none.
+    /// The latency that this part of the operations (0 to 1) did not exceed, in ns, up to an eighth
+    /// too long; 0 if there were none.
     pub(crate) fn quantile_ns(&self, part: f64) -> u64 {
         let wanted = (self.count() as f64 * part).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -169,7 +172,8 @@ impl Distribution {
         counts.map(|(bucket, count)| (bucket_end_ns(bucket), *count))
     }
 
-    /// For each doubling from 1.024 us on: where it ends (ns), and how many operations took less. The last bucket of all is left to "more".
+    /// For each doubling from 1.024 us on: where it ends (ns), and how many operations took less.
+    /// The last bucket of all is left to "more".
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut below = 0;
         self.counts

@@ -1,7 +1,9 @@
-//! One budget for the memory that clients make the server hold: what is received, read for them, and waits to be sent.
+//! One budget for the memory that clients make the server hold: what is received, read for them,
+//! and waits to be sent.
 //!
-//! Each connection has a permit for what it holds beyond its constant. A connection that gets no permit stops: it
-//! receives nothing and begins nothing until others have given theirs back. Worker threads ask; nobody waits in here.
+//! Each connection has a permit for what it holds beyond its constant. A connection that gets no
+//! permit stops: it receives nothing and begins nothing until others have given theirs back. Worker
+//! threads ask; nobody waits in here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,17 +20,19 @@ pub fn client_memory_bytes(memory_bytes: u64) -> u64 {
     if memory_bytes < SHARED_FROM_BYTES { 0 } else { memory_bytes / CLIENT_MEMORY_SHARE }
 }
 
-/// A connection may hold this much whatever the others do: an answer of a page is always on its way.
+/// A connection may hold this much whatever the others do: an answer of a page is always on its
+/// way.
 pub(crate) const FREE_BYTES: u64 = 4 << 10;
 
-/// Answers up to so many bytes may take the budget to three quarters, longer ones to five eighths: short ones find room,
-/// and so do values that come.
+/// Answers up to so many bytes may take the budget to three quarters, longer ones to five eighths:
+/// short ones find room, and so do values that come.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that a permit takes ahead while there is plenty, so that not every command has to ask.
 const SLACK_BYTES: u64 = 32 << 10;
 
-/// What was freed is given back from so many bytes, or so many closed connections, on; and so often at most.
+/// What was freed is given back from so many bytes, or so many closed connections, on; and so often
+/// at most.
 const TRIM_BYTES: u64 = 4 << 20;
 const TRIM_CONNECTIONS: u64 = 256;
 const TRIM_EVERY_NS: u64 = 10_000_000_000;
@@ -148,7 +152,8 @@ impl MemoryBudget {
     }
 }
 
-/// For a value that is being received, beside the permit of its connection; given back when it is dropped.
+/// For a value that is being received, beside the permit of its connection; given back when it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct ValuePermit {
     budget: Arc<MemoryBudget>,
@@ -204,7 +209,8 @@ impl MemoryPermit {
         (all <= max / 2 && self.try_grow_to(held_bytes, missing, max)).then_some(permit)
     }
 
-    /// Whether the connection, which holds `held_bytes`, may hold `more` beside them. They count from then on.
+    /// Whether the connection, which holds `held_bytes`, may hold `more` beside them. They count
+    /// from then on.
     pub(crate) fn try_grow(&mut self, held_bytes: u64, more: u64) -> bool {
         let eighth = self.budget.max_bytes() / 8;
         self.try_grow_to(held_bytes, more, if more > SMALL_BYTES_MAX { 5 * eighth } else { 6 * eighth })

@@ -55,7 +55,8 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
             Action::Store { mode, value, flags: flags.client_flags, expiry, late, vivify, sized }
         }
         MetaVerb::Delete if flags.invalidate || flags.clear => {
-            // Without its value it is a new record: with the time and the client's flags that are given, or none.
+            // Without its value it is a new record: with the time and the client's flags that are
+            // given, or none.
             let clear = flags.clear.then_some(flags.client_flags);
             let expiry = if flags.clear { Some(touch.unwrap_or_default()) } else { touch };
             Action::Invalidate { stale: flags.invalidate, clear, expiry }
@@ -150,7 +151,8 @@ impl Words {
     fn get(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
         let counters = here.counters;
         let Action::Get { touch, .. } = request.action else { return };
-        // As memcached counts: what touches is a touch alone, unless it finds nothing to be touched.
+        // As memcached counts: what touches is a touch alone, unless it finds nothing to be
+        // touched.
         let (command, outcome_of) = match (touch, &outcome) {
             (Some(_), Outcome::Found { .. } | Outcome::Vivified { .. }) => (&counters.cmd_touch, &counters.touch_hits),
             (None, Outcome::Found { .. } | Outcome::Vivified { .. }) => (&counters.cmd_get, &counters.get_hits),
@@ -206,7 +208,8 @@ impl Words {
         }
     }
 
-    /// Whether `R` asks for the value anew, of a record that ends at `expiry`, or where a `T` before it says.
+    /// Whether `R` asks for the value anew, of a record that ends at `expiry`, or where a `T`
+    /// before it says.
     fn wants_anew(&self, mut expiry: Expiry) -> bool {
         for (letter, _) in MetaFlags::split(&self.line) {
             match letter {

@@ -1,4 +1,5 @@
-//! A store in a map, for tests and the fuzzer of connections: answers late and in any order, shows writes only when they are answered.
+//! A store in a map, for tests and the fuzzer of connections: answers late and in any order, shows
+//! writes only when they are answered.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -30,10 +31,12 @@ pub(crate) struct Model {
     /// Of each key by itself, so that it does not depend on what happens to others in between.
     versions: BTreeMap<Key, u64>,
     wall: Wall,
-    /// Reads have their answer from the moment they came; writes are carried out when they are answered.
+    /// Reads have their answer from the moment they came; writes are carried out when they are
+    /// answered.
     waiting: Vec<(u32, Result<Reply, Operation>)>,
     pub(crate) shards: usize,
-    /// Values longer than this are answered slice by slice, the first of this length; shorter ones whole, as all of them is read.
+    /// Values longer than this are answered slice by slice, the first of this length; shorter ones
+    /// whole, as all of them is read.
     pub(crate) front_bytes: Option<usize>,
     /// Gets that were asked for.
     pub(crate) gets: u64,

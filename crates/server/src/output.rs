@@ -7,7 +7,8 @@ use stratakv_engine::Value;
 
 use crate::lending::Lease;
 
-/// Values from this length on are sent from where they lie; shorter ones are copied behind their header.
+/// Values from this length on are sent from where they lie; shorter ones are copied behind their
+/// header.
 pub(crate) const COPY_BYTES_MAX: u64 = 4096;
 
 /// Chunks handed over with one send: half of what one sendmsg takes (IOV_MAX).

@@ -1,4 +1,5 @@
-//! The commands of a connection that are in progress: what each does to which key, what it waits for, what it holds.
+//! The commands of a connection that are in progress: what each does to which key, what it waits
+//! for, what it holds.
 
 use stratakv_engine::{Operation, Reply};
 use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
@@ -34,7 +35,8 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Whether what it does is not over: replies are missing, or it tells, when it is worded, what a later write would change.
+    /// Whether what it does is not over: replies are missing, or it tells, when it is worded, what
+    /// a later write would change.
     pub(crate) fn is_open(&self) -> bool {
         self.missing > 0 || matches!(&self.answer, Answer::Planned(planned) if planned.plan.request.is_told())
     }

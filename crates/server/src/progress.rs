@@ -1,4 +1,5 @@
-//! How the bytes of a connection move: who holds memory and moves nothing is closed first when memory is short.
+//! How the bytes of a connection move: who holds memory and moves nothing is closed first when
+//! memory is short.
 
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ impl Progress {
         self.moved_at = now;
     }
 
-    /// Looks at what the peer has not taken of what is being sent; whether it took or was given some.
+    /// Looks at what the peer has not taken of what is being sent; whether it took or was given
+    /// some.
     pub(crate) fn look(&mut self, untaken_bytes: u64, now: Mono) -> bool {
         let before = std::mem::replace(&mut self.untaken_bytes, untaken_bytes);
         let has_moved = untaken_bytes != before;

@@ -1,8 +1,10 @@
-//! Bytes received on a connection and not parsed yet. Long values are cut out of them without a copy.
+//! Bytes received on a connection and not parsed yet. Long values are cut out of them without a
+//! copy.
 
 use bytes::Bytes;
 
-/// Values from this length on share the buffer they were received in: shorter ones would keep much more than themselves.
+/// Values from this length on share the buffer they were received in: shorter ones would keep much
+/// more than themselves.
 pub(crate) const SHARED_BYTES_MIN: usize = 1 << 10;
 
 /// See the module.
@@ -67,7 +69,8 @@ impl Received {
         cut
     }
 
-    /// The buffer itself, and its first fresh byte: all that is fresh is somebody's from now on. `None`: it is shared.
+    /// The buffer itself, and its first fresh byte: all that is fresh is somebody's from now on.
+    /// `None`: it is shared.
     pub(crate) fn surrender(&mut self) -> Option<(Vec<u8>, usize)> {
         match std::mem::take(&mut self.buffer) {
             Buffer::Own(bytes) => Some((bytes, std::mem::take(&mut self.at))),
@@ -78,7 +81,8 @@ impl Received {
         }
     }
 
-    /// The buffer for the next receive, with what is fresh at its front; of its own, and used again if it can be.
+    /// The buffer for the next receive, with what is fresh at its front; of its own, and used again
+    /// if it can be.
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         let at = self.at;
         match self.buffer {

@@ -1,7 +1,8 @@
 //! When records were last used, as `mg`'s flags `h` and `l` tell it.
 //!
-//! The engines keep no such thing. A fixed table remembers the keys used last, one for each of its places: an older one may be gone, and then counts as never fetched
-//! and as not used since the server began.
+//! The engines keep no such thing. A fixed table remembers the keys used last, one for each of its
+//! places: an older one may be gone, and then counts as never fetched and as not used since the
+//! server began.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +12,8 @@ use stratakv_base::Wall;
 const PLACES: usize = 1 << 16;
 const FETCHED: u64 = 1 << 32;
 
-/// Places of 64 bits: 31 of the key's hash, whether it was fetched since it was stored, and the second of its last use.
+/// Places of 64 bits: 31 of the key's hash, whether it was fetched since it was stored, and the
+/// second of its last use.
 #[derive(Debug)]
 pub(crate) struct Recency {
     places: Vec<AtomicU64>,

@@ -1,7 +1,9 @@
-//! What a client asks of one key, whatever its dialect: the one place where that becomes operations of the engine.
+//! What a client asks of one key, whatever its dialect: the one place where that becomes operations
+//! of the engine.
 //!
-//! Most requests are one operation. Where the engine has none for it (a condition on an append, making what is missing), a [`Plan`] asks several, each on the
-//! condition of the version that the one before it saw: what other clients do in between makes it begin again.
+//! Most requests are one operation. Where the engine has none for it (a condition on an append,
+//! making what is missing), a [`Plan`] asks several, each on the condition of the version that the
+//! one before it saw: what other clients do in between makes it begin again.
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, Wall, probe};
@@ -68,14 +70,17 @@ pub(crate) enum Action {
     },
 }
 
-/// How a request ended. Versions are those that clients see, but for that of a record that was read.
+/// How a request ended. Versions are those that clients see, but for that of a record that was
+/// read.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// It is there. `before` is its expiry before a touch, where that was wanted. `follows`: it has the first bytes of its value, the others follow slice by slice.
+    /// It is there. `before` is its expiry before a touch, where that was wanted. `follows`: it has
+    /// the first bytes of its value, the others follow slice by slice.
     Found { record: Record, before: Option<Expiry>, follows: bool },
     /// It was not there, and is now, empty.
     Vivified { version: u64 },
-    /// It is written, with this version. `value_bytes` is the length of all of an append, where that was wanted.
+    /// It is written, with this version. `value_bytes` is the length of all of an append, where
+    /// that was wanted.
     Done { version: u64, value_bytes: Option<u64> },
     /// The number. `expiry` is that before a touch; `is_made`: it was not there.
     Number { number: u64, version: u64, expiry: Expiry, is_made: bool },
@@ -150,7 +155,8 @@ impl Request {
         }
     }
 
-    /// Whether statistics count it among compare-and-swaps: memcached counts no append there, whatever version it names.
+    /// Whether statistics count it among compare-and-swaps: memcached counts no append there,
+    /// whatever version it names.
     pub(crate) fn counts_as_cas(&self) -> bool {
         let is_join = matches!(self.action, Action::Store { mode: StoreMode::Append | StoreMode::Prepend, .. });
         self.compare.is_some() && !is_join
@@ -222,7 +228,8 @@ impl Plan {
         self.stage == Stage::First && matches!(self.request.action, Action::Get { value: true, .. })
     }
 
-    /// Whether what is being asked is for the bytes of the record, for the client or to change them.
+    /// Whether what is being asked is for the bytes of the record, for the client or to change
+    /// them.
     pub(crate) fn needs_value(&self) -> bool {
         self.wants_value() || (self.stage == Stage::Read && self.request.reads_first())
     }
@@ -367,7 +374,8 @@ impl Plan {
         })
     }
 
-    /// What was known of the record is over; a version that the client gave is kept until the record ends. The version that clients see.
+    /// What was known of the record is over; a version that the client gave is kept until the
+    /// record ends. The version that clients see.
     fn remember(&self, version: u64, expiry: Expiry, wall: Wall, marks: &Marks) -> u64 {
         let key = &self.request.key;
         match self.request.version {

@@ -1,17 +1,20 @@
 //! Whose turn it is: no connection gets more than its share of a tick before the others had theirs.
 //!
-//! Work is counted in units, not in time, so that the same events give the same order. A connection that has used up its
-//! share waits behind those that have not; of those behind, a tick serves a bounded number of units.
+//! Work is counted in units, not in time, so that the same events give the same order. A connection
+//! that has used up its share waits behind those that have not; of those behind, a tick serves a
+//! bounded number of units.
 //!
-//! Errors cost a client nothing and its server an answer each. A connection that goes on making them rests meanwhile, and those
-//! that rest come back one after the other: however many there are, they get a bounded part of the thread.
+//! Errors cost a client nothing and its server an answer each. A connection that goes on making
+//! them rests meanwhile, and those that rest come back one after the other: however many there are,
+//! they get a bounded part of the thread.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use stratakv_base::Mono;
 
-/// What a connection may do before others have their turn: a unit is a command that is answered at once.
+/// What a connection may do before others have their turn: a unit is a command that is answered at
+/// once.
 pub(crate) const UNITS_EACH: i64 = 64;
 /// The same while many want to do something.
 const UNITS_EACH_OF_MANY: i64 = 16;

@@ -32,7 +32,8 @@ use crate::unix::{self, SocketFile};
 use crate::watch::Watches;
 use crate::worker::Worker;
 
-/// Answers on their way to clients may hold this part of a shard's buffers, over all connections: all of them may be of one, and it needs the others to read anything.
+/// Answers on their way to clients may hold this part of a shard's buffers, over all connections:
+/// all of them may be of one, and it needs the others to read anything.
 const LENT_SHARE: u64 = 8;
 
 /// How long a request may stand still.
@@ -57,29 +58,33 @@ pub struct ServerOptions {
     pub inherited: Vec<Inherited>,
     /// Threads, at least 1. Default: one for each core.
     pub threads: usize,
-    /// Most connections at once, fewer where the limit of open files is lower; more are told so and closed. Default: 10,000.
+    /// Most connections at once, fewer where the limit of open files is lower; more are told so and
+    /// closed. Default: 10,000.
     pub connections_max: usize,
     /// Longest value a client may store, in bytes, up to 64 MiB. Default: 1 MiB, as memcached.
     pub item_bytes_max: usize,
     /// When writes are acknowledged; `None` for the store's own level.
     pub level: Option<Level>,
-    /// Where backups go that clients on this machine ask for by name, each into a directory of its own; it must exist and be no store's. Default: `None`,
-    /// clients get none.
+    /// Where backups go that clients on this machine ask for by name, each into a directory of its
+    /// own; it must exist and be no store's. Default: `None`, clients get none.
     pub backup_directory: Option<PathBuf>,
-    /// Operations that take at least this long are told in the log, up to ten a second for each thread. Default: `None`, none are.
+    /// Operations that take at least this long are told in the log, up to ten a second for each
+    /// thread. Default: `None`, none are.
     pub slow_from: Option<Duration>,
     /// A connection that waits for its client for so long is closed. Default: `None`, never.
     pub idle_limit: Option<Duration>,
-    /// A connection is closed whose client does not go on with a request, or takes nothing of an answer, for so long.
-    /// Default: 60 s; `None`, never.
+    /// A connection is closed whose client does not go on with a request, or takes nothing of an
+    /// answer, for so long. Default: 60 s; `None`, never.
     pub request_limit: Option<Duration>,
-    /// Most bytes that clients may make the server hold, at least three of the longest values: received, read for them, and
-    /// waiting to be sent. They are told as part of the store's memory. Default: `None`, 64 MiB beside that.
+    /// Most bytes that clients may make the server hold, at least three of the longest values:
+    /// received, read for them, and waiting to be sent. They are told as part of the store's
+    /// memory. Default: `None`, 64 MiB beside that.
     pub client_memory_bytes: Option<u64>,
     /// Whether clients may stop the server (`shutdown`). Default: no.
     pub shutdown_command: bool,
-    /// A file of lines `user:password`: clients have to say who they are, as memcached's text protocol (`-Y`) and SASL PLAIN have it. Passwords are sent as they are.
-    /// Read at the start and by [`Server::reload`]. Default: `None`, everybody who can connect may do everything.
+    /// A file of lines `user:password`: clients have to say who they are, as memcached's text
+    /// protocol (`-Y`) and SASL PLAIN have it. Passwords are sent as they are. Read at the start
+    /// and by [`Server::reload`]. Default: `None`, everybody who can connect may do everything.
     pub auth_file: Option<PathBuf>,
 }
 
@@ -117,7 +122,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// What [`Server::start`] refuses whatever the store, so that it can be known before one is opened or made.
+    /// What [`Server::start`] refuses whatever the store, so that it can be known before one is
+    /// opened or made.
     ///
     /// # Errors
     /// [`Error::Option`]: an option makes no sense.
@@ -396,7 +402,8 @@ impl Server {
     /// Binds the addresses and starts the threads. Clients are served when it returns.
     ///
     /// # Errors
-    /// An address cannot be had (the message says why and what to do), an option makes no sense, or the system refuses threads or rings.
+    /// An address cannot be had (the message says why and what to do), an option makes no sense, or
+    /// the system refuses threads or rings.
     pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
         options.check()?;
         let Bound { listeners, addresses, files } = Bound::all(&options)?;
@@ -443,7 +450,8 @@ impl Server {
         Ok(())
     }
 
-    /// The addresses it listens on, in the order of the options, those for TLS last; those of sockets that it was given are not among them.
+    /// The addresses it listens on, in the order of the options, those for TLS last; those of
+    /// sockets that it was given are not among them.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
     }
@@ -466,8 +474,8 @@ impl Server {
         self.shared.seats.iter().for_each(Seat::ring);
     }
 
-    /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the file of accounts. Connections that are open keep what they began
-    /// with.
+    /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the
+    /// file of accounts. Connections that are open keep what they began with.
     ///
     /// # Errors
     /// A file is no good; nothing has changed then.
@@ -481,7 +489,8 @@ impl Server {
         Ok(())
     }
 
-    /// Whether every thread has had a turn since this was asked before; has them take one, so that it can be asked again later. Once the server stops, always.
+    /// Whether every thread has had a turn since this was asked before; has them take one, so that
+    /// it can be asked again later. Once the server stops, always.
     pub fn is_alive(&self) -> bool {
         let mut seen = lock(&self.turns_seen);
         let now: Vec<u64> = self.shared.measures.iter().map(|measures| measures.turns.get()).collect();
@@ -494,13 +503,15 @@ impl Server {
         alive
     }
 
-    /// Begins to stop: no new connections, commands received are answered (for up to 10 seconds), then all is closed.
-    /// Returns at once; [`Server::join`] waits. May be called from any thread and more than once.
+    /// Begins to stop: no new connections, commands received are answered (for up to 10 seconds),
+    /// then all is closed. Returns at once; [`Server::join`] waits. May be called from any thread
+    /// and more than once.
     pub fn shutdown(&self) {
         self.shared.stop();
     }
 
-    /// Waits until the server has stopped; a backup that is under way then is called off. The store stays open.
+    /// Waits until the server has stopped; a backup that is under way then is called off. The store
+    /// stays open.
     ///
     /// # Errors
     /// A thread ended by a defect or because its ring failed.
@@ -550,7 +561,8 @@ pub(crate) fn lent_bytes_max(shard_bytes: u64) -> u64 {
     shard_bytes / LENT_SHARE
 }
 
-/// What clients may make the server hold: three of the longest values at least. Half of it is for values that come.
+/// What clients may make the server hold: three of the longest values at least. Half of it is for
+/// values that come.
 pub(crate) fn client_bytes(bytes: u64, item_bytes_max: usize) -> u64 {
     bytes.max(3 * item_bytes_max as u64)
 }

@@ -30,7 +30,8 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
         Statistics::Extstore => {}
         Statistics::Sizes | Statistics::SizesOff => reply::stat(&mut out, "sizes_status", "disabled"),
         Statistics::SizesOn => {
-            // No engine tells how long what goes was, so nothing that could be counted would stay right.
+            // No engine tells how long what goes was, so nothing that could be counted would stay
+            // right.
             reply::stat(&mut out, "sizes_status", "error");
             reply::stat(&mut out, "sizes_error", "sizes_are_not_counted");
         }
@@ -178,7 +179,8 @@ const NEVER: &[&str] = &[
 
 /// Seconds that this process has taken: its own, and the kernel's for it.
 fn processor_time() -> (String, String) {
-    // utime and stime, in ticks, are fields 14 and 15; the second one, the name in parentheses, may hold anything.
+    // utime and stime, in ticks, are fields 14 and 15; the second one, the name in parentheses, may
+    // hold anything.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = |number: usize| fields.split_whitespace().nth(number - 3).and_then(|field| field.parse::<u64>().ok());

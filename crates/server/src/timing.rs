@@ -1,8 +1,9 @@
 //! How long the operations of a connection take, and the slow log.
 //!
-//! An operation's time begins with the turn that submits it, and ends with the turn that brings its reply: waiting for a shard, for other operations and for the disk is
-//! in it, the network is not. Time is that of turns: no clock is read for it. Each key of a get is an operation; a value that is longer than was asked for at
-//! first is read by two.
+//! An operation's time begins with the turn that submits it, and ends with the turn that brings its
+//! reply: waiting for a shard, for other operations and for the disk is in it, the network is not.
+//! Time is that of turns: no clock is read for it. Each key of a get is an operation; a value that
+//! is longer than was asked for at first is read by two.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +94,8 @@ pub(crate) struct Slow {
     latency_ns: u64,
 }
 
-/// Writes the slow log of one thread: a bounded number of lines each second, so that a slow disk does not fill another one with logs.
+/// Writes the slow log of one thread: a bounded number of lines each second, so that a slow disk
+/// does not fill another one with logs.
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog {
     second: u64,

@@ -1,4 +1,5 @@
-//! TLS between the bytes of a socket and a connection: bytes in, bytes out, no sockets. [rustls](https://docs.rs/rustls) does the work.
+//! TLS between the bytes of a socket and a connection: bytes in, bytes out, no sockets.
+//! [rustls](https://docs.rs/rustls) does the work.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -21,14 +22,17 @@ const RECV_BYTES_MAX: usize = 64 << 10;
 const SEAL_BYTES_MAX: usize = 256 << 10;
 const SEAL_BYTES_SCARCE: usize = 32 << 10;
 
-/// With what TLS connections are served. Files in PEM; they are read when the server starts, and again by [`Server::reload`](crate::Server::reload).
+/// With what TLS connections are served. Files in PEM; they are read when the server starts, and
+/// again by [`Server::reload`](crate::Server::reload).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The server's certificate, followed by those of the authorities between it and one that clients trust.
+    /// The server's certificate, followed by those of the authorities between it and one that
+    /// clients trust.
     pub certificate: PathBuf,
     /// The certificate's private key.
     pub key: PathBuf,
-    /// Certificates of authorities: clients must show a certificate that one of them has signed. `None`: clients need none.
+    /// Certificates of authorities: clients must show a certificate that one of them has signed.
+    /// `None`: clients need none.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -59,8 +63,8 @@ impl TlsOptions {
     }
 }
 
-/// The key as what its bytes are, whatever its label says: as with OpenSSL, a key of PKCS#8 is taken
-/// that begins with `RSA PRIVATE KEY`, say.
+/// The key as what its bytes are, whatever its label says: as with OpenSSL, a key of PKCS#8 is
+/// taken that begins with `RSA PRIVATE KEY`, say.
 fn by_content(key: PrivateKeyDer<'static>) -> PrivateKeyDer<'static> {
     let der = key.secret_der();
     match second_element(der) {
@@ -145,7 +149,8 @@ impl Acceptor {
 #[derive(Debug)]
 pub(crate) struct Tls {
     session: ServerConnection,
-    /// What was received and opened, and from where on it was not handed over yet. At most what one receive brought.
+    /// What was received and opened, and from where on it was not handed over yet. At most what one
+    /// receive brought.
     plain: Vec<u8>,
     plain_at: usize,
     /// The buffer that the connection wants to have filled.
@@ -173,7 +178,8 @@ impl Tls {
         Vec::with_capacity(self.receiving_bytes)
     }
 
-    /// Whether something should be received: the handshake is under way, or the connection wants bytes and none are left.
+    /// Whether something should be received: the handshake is under way, or the connection wants
+    /// bytes and none are left.
     pub(crate) fn wants_bytes(&self) -> bool {
         !self.ended
             && self.sealed.is_none()
@@ -219,7 +225,8 @@ impl Tls {
         self.wanted.take()
     }
 
-    /// Bytes came from the socket; none is the end. After an error the connection is over; what [`Tls::seal`] gives then tells the peer why.
+    /// Bytes came from the socket; none is the end. After an error the connection is over; what
+    /// [`Tls::seal`] gives then tells the peer why.
     pub(crate) fn received(&mut self, sealed: &[u8]) -> Result<(), rustls::Error> {
         self.ended |= sealed.is_empty();
         let filled = sealed.len() >= std::mem::take(&mut self.receiving_bytes).max(RECV_BYTES_MIN);
@@ -243,7 +250,8 @@ impl Tls {
         Ok(())
     }
 
-    /// The wanted buffer with what there is for it, and how many bytes that was; 0 at the end. `None` if there is nothing yet.
+    /// The wanted buffer with what there is for it, and how many bytes that was; 0 at the end.
+    /// `None` if there is nothing yet.
     pub(crate) fn take_plain(&mut self) -> Option<(Vec<u8>, usize)> {
         let left = self.plain.get(self.plain_at..).unwrap_or_default();
         if left.is_empty() && !self.ended {
@@ -276,7 +284,8 @@ impl Tls {
         over
     }
 
-    /// The next bytes for the socket, at most about 256 KiB, or 32 KiB where memory is scarce; empty if there are none.
+    /// The next bytes for the socket, at most about 256 KiB, or 32 KiB where memory is scarce;
+    /// empty if there are none.
     pub(crate) fn seal(&mut self, is_scarce: bool) -> Vec<u8> {
         let mut room = if is_scarce { SEAL_BYTES_SCARCE } else { SEAL_BYTES_MAX };
         while room > 0 && !self.session.is_handshaking() {

@@ -62,7 +62,8 @@ fn acceptor(options: &TlsOptions) -> Acceptor {
     acceptor
 }
 
-/// Carries bytes both ways, in pieces, until neither has more; what both heard. The server wants buffers of 100 bytes.
+/// Carries bytes both ways, in pieces, until neither has more; what both heard. The server wants
+/// buffers of 100 bytes.
 fn converse(
     client: &mut ClientConnection,
     server: &mut Tls,

@@ -17,7 +17,8 @@ pub struct TurnedServer {
 }
 
 impl TurnedServer {
-    /// A worker for each driver; the first one accepts from `listeners`. Addresses and threads of `options` do not count.
+    /// A worker for each driver; the first one accepts from `listeners`. Addresses and threads of
+    /// `options` do not count.
     ///
     /// # Errors
     /// The system refuses a socket pair.

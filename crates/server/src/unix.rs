@@ -16,7 +16,8 @@ use crate::server::Error;
 /// Connections that wait to be accepted, as for other listeners.
 const BACKLOG: i32 = 4096;
 
-/// The file of a socket that we listen on; removed when dropped, unless another one has taken its place.
+/// The file of a socket that we listen on; removed when dropped, unless another one has taken its
+/// place.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -34,7 +35,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on a socket at `path` that those may connect to whom `mode` lets write. A socket file that nobody listens on is replaced.
+/// Listens on a socket at `path` that those may connect to whom `mode` lets write. A socket file
+/// that nobody listens on is replaced.
 pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), Error> {
     let refused = |hint, error| Error::Listen { address: format!("unix:{}", path.display()), hint, error };
     make_room(path).map_err(|(hint, error)| refused(hint, error))?;

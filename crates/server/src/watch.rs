@@ -1,7 +1,9 @@
-//! Connections that watch what others do (`watch`): a line for each fetch, store, connection, in memcached's words.
+//! Connections that watch what others do (`watch`): a line for each fetch, store, connection, in
+//! memcached's words.
 //!
-//! Lines are made only while somebody wants them: a relaxed load otherwise. A watcher has bounded room. One that does not take its lines loses those that find none,
-//! is told how many, and slows nobody down.
+//! Lines are made only while somebody wants them: a relaxed load otherwise. A watcher has bounded
+//! room. One that does not take its lines loses those that find none, is told how many, and slows
+//! nobody down.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -169,7 +169,8 @@ impl Worker {
         self.pump_all();
         if self.shared.watches.is_watched() && self.touch_watchers() {
             self.pump_all();
-            // Once only: others may tell them more and more. What the end of a watcher told is for the next turn.
+            // Once only: others may tell them more and more. What the end of a watcher told is for
+            // the next turn.
             if self.touch_watchers() {
                 self.shared.seats[self.index].ring();
             }
@@ -291,7 +292,8 @@ impl Worker {
         }
     }
 
-    /// Lets a connection do what its share of the tick allows, and carries out what it wants. What it used of its share.
+    /// Lets a connection do what its share of the tick allows, and carries out what it wants. What
+    /// it used of its share.
     fn pump(&mut self, number: u32, is_behind: bool) -> i64 {
         let (now, units) = (self.driver.now().mono, self.schedule.units_each());
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 0 };
@@ -528,7 +530,8 @@ impl Worker {
         } else {
             match &mut *lock(&seat.handover) {
                 Some(arriving) => arriving.push(Arrival { socket, tls }),
-                // The thread has ended, so the server is stopping: nobody would serve this connection, nor close it.
+                // The thread has ended, so the server is stopping: nobody would serve this
+                // connection, nor close it.
                 None => _ = seat.connections.fetch_sub(1, Ordering::Relaxed),
             }
             seat.ring();
@@ -589,7 +592,8 @@ impl Worker {
     fn drain(&mut self) {
         self.drain_until = Some(after(self.driver.now().mono, DRAIN));
         for listener in self.listeners.iter().filter(|listener| listener.accepting) {
-            // A shutdown would end an inherited one for everybody who has it, and does not end an accept at a UNIX socket.
+            // A shutdown would end an inherited one for everybody who has it, and does not end an
+            // accept at a UNIX socket.
             self.driver.cancel(&listener.socket);
             if !listener.inherited {
                 self.driver.shutdown(&listener.socket);

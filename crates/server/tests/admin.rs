@@ -169,7 +169,8 @@ fn a_server_that_drains_is_alive_and_not_ready() {
     bench.store.close().unwrap();
 }
 
-/// `/readyz` stayed 200 after a medium had failed or a shard was broken, and clients of batches waited for ever.
+/// `/readyz` stayed 200 after a medium had failed or a shard was broken, and clients of batches
+/// waited for ever.
 #[test]
 fn a_server_with_a_broken_shard_answers_and_says_that_it_is_not_ready() {
     let bench = Bench::new();

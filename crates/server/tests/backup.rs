@@ -67,7 +67,8 @@ impl Client {
     }
 }
 
-/// What clients write, and how far they know it to be written: a number for each key that only grows.
+/// What clients write, and how far they know it to be written: a number for each key that only
+/// grows.
 #[derive(Default)]
 struct Ledger {
     sent: Vec<AtomicU64>,

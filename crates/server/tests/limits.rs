@@ -1,4 +1,5 @@
-//! Limits of a server: how long a connection may be idle, a request unfinished and an answer not taken.
+//! Limits of a server: how long a connection may be idle, a request unfinished and an answer not
+//! taken.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -145,7 +145,8 @@ impl Memcached {
         if !std::path::Path::new(MEMCACHED).exists() {
             return None;
         }
-        // Below the ports that the kernel gives to connections, one of which could else be there before memcached.
+        // Below the ports that the kernel gives to connections, one of which could else be there
+        // before memcached.
         let first = std::process::id();
         for port in (0..100).map(|step| (10_000 + (first + step) % 20_000) as u16) {
             let arguments = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", &port.to_string()];
@@ -319,7 +320,8 @@ fn shutting_down_answers_what_was_received_and_keeps_it() {
         bench.server.shutdown();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
-        // Whether the last bytes had arrived is a matter of chance; what was answered was done, in order.
+        // Whether the last bytes had arrived is a matter of chance; what was answered was done, in
+        // order.
         assert!(b"STORED\r\nVALUE a 0 1\r\n2\r\nEND\r\n".starts_with(&answer), "{}", answer.escape_ascii());
         bench.server.join().unwrap();
         // Only what does not end in order is cut off, after ten seconds.

@@ -1,4 +1,5 @@
-//! Which faults met which device calls in which phase of a store's life: an untried combination is seen.
+//! Which faults met which device calls in which phase of a store's life: an untried combination is
+//! seen.
 
 use std::fmt;
 
@@ -155,7 +156,8 @@ impl Coverage {
         }
     }
 
-    /// Device call × fault pairs, phases added, that were met fewer than `times` times. Calls the engine never makes are left out.
+    /// Device call × fault pairs, phases added, that were met fewer than `times` times. Calls the
+    /// engine never makes are left out.
     pub fn pairs_below(&self, times: u64) -> Vec<(Call, Fault, u64)> {
         let mut rare = Vec::new();
         for call in CALLS {

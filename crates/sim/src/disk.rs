@@ -1,8 +1,9 @@
 //! A disk with a volatile write cache, which fails on command.
 //!
-//! What the medium promises is little (RELIABILITY: fault model): requests complete in any order; a completed write may be lost by a
-//! power cut until a flush *submitted after its completion* has completed; what is cut may be there in part, in sectors of 512
-//! bytes; a write that completes only when durable (FUA) covers itself and nothing else. On command it fails, is full, or lies.
+//! What the medium promises is little (RELIABILITY: fault model): requests complete in any order; a
+//! completed write may be lost by a power cut until a flush *submitted after its completion* has
+//! completed; what is cut may be there in part, in sectors of 512 bytes; a write that completes
+//! only when durable (FUA) covers itself and nothing else. On command it fails, is full, or lies.
 
 use std::collections::BTreeMap;
 
@@ -284,7 +285,8 @@ impl Disk {
         Some((tag, outcome))
     }
 
-    /// Nothing of it is seen afterwards, so nothing of it can be lost: a volume that is shorter after a crash is lengthened again.
+    /// Nothing of it is seen afterwards, so nothing of it can be lost: a volume that is shorter
+    /// after a crash is lengthened again.
     fn allocate(&mut self, offset: u64, len: u64, random: &mut Random) -> Result<(), IoFault> {
         assert!(aligned(offset, len as usize), "misaligned: {len} bytes at {offset}");
         let (chances, call) = (self.chances, Call::Allocate);
@@ -463,7 +465,8 @@ impl Disk {
         Ok(())
     }
 
-    /// A flush failed: of what it covered, some pages are lost for good, at once or when the power fails.
+    /// A flush failed: of what it covered, some pages are lost for good, at once or when the power
+    /// fails.
     fn lose_cached(&mut self, random: &mut Random) {
         let doomed: Vec<u64> = self.cached.iter().map(|cached| cached.page).filter(|_| random.below(2) == 0).collect();
         self.cached.retain(|cached| !doomed.contains(&cached.page));

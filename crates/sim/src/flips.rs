@@ -1,4 +1,5 @@
-//! Every bit of a small store turned in turn: it is noticed, or it harms nothing; never is there wrong data.
+//! Every bit of a small store turned in turn: it is noticed, or it harms nothing; never is there
+//! wrong data.
 
 use std::ops::Range;
 
@@ -67,7 +68,8 @@ fn disk() -> Disk {
 }
 
 impl Sample {
-    /// Records of all sizes, some with flags and expiry, some written twice, some deleted, some grown out of their class.
+    /// Records of all sizes, some with flags and expiry, some written twice, some deleted, some
+    /// grown out of their class.
     ///
     /// # Errors
     /// The engine failed without any fault.

@@ -1,26 +1,36 @@
-//! Whether a history with overlapping operations could have been made by one register for each key, changed by one operation at a time.
+//! Whether a history with overlapping operations could have been made by one register for each key,
+//! changed by one operation at a time.
 //!
-//! A [`History`] holds what was asked of a store and what it answered, with the ticks of a logical clock between which each operation ran.
-//! [`check`] looks for an order of the operations in which every answer is right, no operation comes before one that had returned when it
-//! was asked, and versions only grow: the algorithm of Wing and Gong, "Testing and verifying concurrent objects" (JPDC 1993), with the memory of Lowe,
-//! "Testing for linearizability" (CPE 2017), as Porcupine has it. Keys are searched apart, unless batches tie them together.
+//! A [`History`] holds what was asked of a store and what it answered, with the ticks of a logical
+//! clock between which each operation ran. [`check`] looks for an order of the operations in which
+//! every answer is right, no operation comes before one that had returned when it was asked, and
+//! versions only grow: the algorithm of Wing and Gong, "Testing and verifying concurrent objects"
+//! (JPDC 1993), with the memory of Lowe, "Testing for linearizability" (CPE 2017), as Porcupine has
+//! it. Keys are searched apart, unless batches tie them together.
 //!
 //! # What is not known
-//! An operation without an answer, or answered [`Error::Unknown`], may have happened at any time after it was asked, until the next crash, or
-//! never. Other failures changed nothing, as the contract says.
+//! An operation without an answer, or answered [`Error::Unknown`], may have happened at any time
+//! after it was asked, until the next crash, or never. Other failures changed nothing, as the
+//! contract says.
 //!
 //! # Crashes
-//! After a crash every key is in the state after some prefix of its own writes in the order found: a crash takes a suffix, and keys lose theirs
-//! independently, but a batch as a whole. Not in the suffix is
-//! - a write acknowledged at a level that survives this crash ([`Level::PowerLoss`] survives a power cut, [`Level::ProcessCrash`] the death of the process),
-//! - a write acknowledged before a [`Operation::Sync`] was asked that was answered before the crash,
-//! - a write of such a level, acknowledged or not, whose value an answered get showed: nothing is visible before it is durable.
+//! After a crash every key is in the state after some prefix of its own writes in the order found:
+//! a crash takes a suffix, and keys lose theirs independently, but a batch as a whole. Not in the
+//! suffix is
+//! - a write acknowledged at a level that survives this crash ([`Level::PowerLoss`] survives a
+//!   power cut, [`Level::ProcessCrash`] the death of the process),
+//! - a write acknowledged before a [`Operation::Sync`] was asked that was answered before the
+//!   crash,
+//! - a write of such a level, acknowledged or not, whose value an answered get showed: nothing is
+//!   visible before it is durable.
 //!
-//! What a power cut left is durable; what the death of a process left is as durable as it was. Versions of lost writes may be used again.
+//! What a power cut left is durable; what the death of a process left is as durable as it was.
+//! Versions of lost writes may be used again.
 //!
 //! # Limits
-//! Expiry and flags are not looked at, a get reads a whole value. Scans and deletes of ranges cannot be checked. Histories without versions, with many
-//! writes of one key at the same time and values that occur twice, may take exponential time: the bound on steps ends the search.
+//! Expiry and flags are not looked at, a get reads a whole value. Scans and deletes of ranges
+//! cannot be checked. Histories without versions, with many writes of one key at the same time and
+//! values that occur twice, may take exponential time: the bound on steps ends the search.
 //!
 //! [`Error::Unknown`]: stratakv_engine::Error::Unknown
 //! [`Level::PowerLoss`]: stratakv_base::Level::PowerLoss
@@ -55,7 +65,8 @@ pub struct Checked {
 /// Why a history was not found in order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// There is no order: the store is wrong. The text shows the shortest prefix of the keys' history that has none.
+    /// There is no order: the store is wrong. The text shows the shortest prefix of the keys'
+    /// history that has none.
     #[error("{0}")]
     Violation(String),
     /// The search was ended by its bound.
@@ -71,7 +82,8 @@ pub enum Failure {
     NotModelled(String),
 }
 
-/// Checks a history. Stops after `steps_max` applications of an operation to a state, over all keys; about 200 bytes of memory for each of a component.
+/// Checks a history. Stops after `steps_max` applications of an operation to a state, over all
+/// keys; about 200 bytes of memory for each of a component.
 ///
 /// # Errors
 /// See [`Failure`].

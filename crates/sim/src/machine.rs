@@ -1,4 +1,5 @@
-//! One shard, its disk and its clock: the real code of an engine, told everything it would be told in life.
+//! One shard, its disk and its clock: the real code of an engine, told everything it would be told
+//! in life.
 
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
@@ -21,7 +22,8 @@ pub struct Opening {
     pub memory_bytes: u64,
     /// I/O depth.
     pub depth: u32,
-    /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what suits the capacity.
+    /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what
+    /// suits the capacity.
     pub checkpoint_bytes: Option<u32>,
     /// Records are kept in memory; else every read reaches the disk.
     pub record_cache: bool,
@@ -59,8 +61,9 @@ pub trait Engine {
         0
     }
 
-    /// Whether one checksum covers what lies side by side, of several keys and of versions that newer ones hide: what goes over a range may meet
-    /// damage where no key of the range is damaged.
+    /// Whether one checksum covers what lies side by side, of several keys and of versions that
+    /// newer ones hide: what goes over a range may meet damage where no key of the range is
+    /// damaged.
     fn shares_blocks(&self) -> bool {
         false
     }
@@ -185,13 +188,15 @@ impl<'e, E: Engine> Machine<'e, E> {
         self.engine.audit(self.shard())
     }
 
-    /// Creates or recovers the shard. After `stop` completions, if it is not done then, gives up: `Ok(false)`.
+    /// Creates or recovers the shard. After `stop` completions, if it is not done then, gives up:
+    /// `Ok(false)`.
     ///
     /// # Errors
     /// As [`Opener::finish`].
     pub fn open(&mut self, create: bool, stop: Option<u8>, random: &mut Random) -> Result<bool, Error> {
         self.disk.set_phase(if create { Phase::Create } else { Phase::Recover });
-        // A pool is costly to make, and the last life's blocks are all back; but a new process would not find it full of one class.
+        // A pool is costly to make, and the last life's blocks are all back; but a new process
+        // would not find it full of one class.
         self.pool.set_limit_bytes(self.opening.memory_bytes as usize);
         if self.pool.take(Class::Slice).is_none() || self.pool.take(Class::Page).is_none() {
             self.pool = Pool::new(self.opening.memory_bytes as usize);

@@ -1,8 +1,9 @@
 //! The model: what a store owes for each key.
 //!
-//! A key's history is the list of states after each write in the order the writes were handed over: an engine takes the writes of a
-//! key in that order. A read must return a state between the last write acknowledged before it was asked and the last one handed over; after a crash the
-//! key is in the state of its last durable write or of a later one.
+//! A key's history is the list of states after each write in the order the writes were handed over:
+//! an engine takes the writes of a key in that order. A read must return a state between the last
+//! write acknowledged before it was asked and the last one handed over; after a crash the key is in
+//! the state of its last durable write or of a later one.
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Wall};
@@ -60,7 +61,8 @@ pub struct History {
     past: Vec<State>,
     /// The base is not known: any earlier state, or one that cannot be read.
     damaged: bool,
-    /// A bit of the base turned on the medium: it may say that it is damaged, and is the base where it does not.
+    /// A bit of the base turned on the medium: it may say that it is damaged, and is the base where
+    /// it does not.
     rotted: bool,
 }
 
@@ -147,7 +149,8 @@ impl History {
         !(self.damaged || self.rotted) || self.acked > 0
     }
 
-    /// Whether a read may find damage, if writes up to `from` must be visible: what was written since is whole.
+    /// Whether a read may find damage, if writes up to `from` must be visible: what was written
+    /// since is whole.
     pub fn may_be_damaged(&self, from: usize) -> bool {
         (self.damaged || self.rotted) && from == 0
     }
@@ -183,7 +186,8 @@ impl History {
         self.durable = self.durable.max(number.min(self.writes.len()));
     }
 
-    /// What was acknowledged is durable: after an orderly close. What failed on the way, as a part of a range may, stays in doubt.
+    /// What was acknowledged is durable: after an orderly close. What failed on the way, as a part
+    /// of a range may, stays in doubt.
     pub fn closed(&mut self) {
         self.durable = self.acked;
     }
@@ -205,7 +209,8 @@ impl History {
         Ok(())
     }
 
-    /// The number of a state that a read may have seen if writes up to `from` must be visible: 0 is the state before all writes.
+    /// The number of a state that a read may have seen if writes up to `from` must be visible: 0 is
+    /// the state before all writes.
     pub fn find(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
         let damaged = || self.may_be_damaged(from) && self.is_of_damage(seen, wall);
         self.find_known(from, seen, wall).or_else(|| damaged().then_some(0))
@@ -231,7 +236,8 @@ impl History {
         (first..=to).filter(|number| self.counts(*number))
     }
 
-    /// Narrows a cut by what is known of the writes by now: those that were refused, and those of which the version tells on which side of the snapshot's they lie.
+    /// Narrows a cut by what is known of the writes by now: those that were refused, and those of
+    /// which the version tells on which side of the snapshot's they lie.
     fn narrowed(&self, cut: Cut, version: u64) -> impl DoubleEndedIterator<Item = usize> {
         let to = cut.to.min(self.writes.len());
         let known = |number: usize| number.checked_sub(1).and_then(|at| self.writes[at].version);
@@ -244,7 +250,8 @@ impl History {
         self.counted(from, to)
     }
 
-    /// Whether a snapshot up to `version` may show this; then the cut is narrowed to the one write that it can be, if it is one.
+    /// Whether a snapshot up to `version` may show this; then the cut is narrowed to the one write
+    /// that it can be, if it is one.
     pub fn shows(&self, cut: &mut Cut, version: u64, seen: Seen<'_>, wall: Wall) -> bool {
         if cut.is_lost {
             return (0..=self.writes.len())
@@ -272,12 +279,14 @@ impl History {
         self.damaged && earlier() || listed()
     }
 
-    /// Whether only one of the states that [`History::find`] may take fits: writes that leave the same, as two touches do, cannot be told apart.
+    /// Whether only one of the states that [`History::find`] may take fits: writes that leave the
+    /// same, as two touches do, cannot be told apart.
     pub fn is_only(&self, from: usize, seen: Seen<'_>, wall: Wall) -> bool {
         (from..=self.writes.len()).filter(|number| seen.is(self.state(*number), wall)).count() <= 1
     }
 
-    /// A read was answered with state `number`: later reads see no older one; and what is shown is durable at its level.
+    /// A read was answered with state `number`: later reads see no older one; and what is shown is
+    /// durable at its level.
     ///
     /// # Errors
     /// The record's version is not that of the write.
@@ -303,8 +312,8 @@ impl History {
         if power_loss_only { self.durable } else { self.acked }
     }
 
-    /// After a crash: which state holds now. `None`: one that the key never had. `from` is what was owed; older states count only
-    /// where the disk lies.
+    /// After a crash: which state holds now. `None`: one that the key never had. `from` is what was
+    /// owed; older states count only where the disk lies.
     pub fn recovered(&mut self, from: usize, record: Option<&Record>, wall: Wall, lies: bool) -> Option<Recovered> {
         let seen = Seen::whole(record);
         let found = match self.find_known(from, seen, wall) {
@@ -326,7 +335,8 @@ impl History {
         Some(found)
     }
 
-    /// After a crash the key cannot be read: its record is damaged. It stands for nothing until it is written again.
+    /// After a crash the key cannot be read: its record is damaged. It stands for nothing until it
+    /// is written again.
     pub fn damaged(&mut self) {
         let past = std::mem::take(&mut self.past);
         let mut states: Vec<State> = past;
@@ -335,8 +345,9 @@ impl History {
         *self = History { past: states, damaged: true, ..History::default() };
     }
 
-    /// After a crash a bit of the key's record is found turned. What it held is known, but for writes in doubt beyond what is owed; a read gives that or says that it is damaged. (Not always
-    /// the latter: a get may find damage in a filter that a scan does not look at.)
+    /// After a crash a bit of the key's record is found turned. What it held is known, but for
+    /// writes in doubt beyond what is owed; a read gives that or says that it is damaged. (Not
+    /// always the latter: a get may find damage in a filter that a scan does not look at.)
     pub fn rotted(&mut self, from: usize) {
         let version =
             |number: usize| number.checked_sub(1).map_or(self.base_version, |write| self.writes[write].version);
@@ -345,7 +356,8 @@ impl History {
         self.unreadable(states);
     }
 
-    /// After a crash the key is still as a turned bit left it: nothing that a get would have found first was made durable since. A delete of a range it meets later.
+    /// After a crash the key is still as a turned bit left it: nothing that a get would have found
+    /// first was made durable since. A delete of a range it meets later.
     pub fn still_rotted(&mut self) {
         let base = (std::mem::take(&mut self.base), self.base_version);
         let deletes = self.writes.iter().filter(|write| write.fate != Fate::Void && write.after.is_none());
@@ -361,15 +373,16 @@ impl History {
         *self = History { base, base_version, past, damaged, rotted: true, ..History::default() };
     }
 
-    /// Pages that the key may take when space is looked for: the largest of its states since the last crash, for one may still be
-    /// there when the next is acknowledged, and what is in doubt.
+    /// Pages that the key may take when space is looked for: the largest of its states since the
+    /// last crash, for one may still be there when the next is acknowledged, and what is in doubt.
     pub fn pages_max(&self, key_bytes: usize) -> u64 {
         let pages = |write: &Write| pages_of(&write.after, key_bytes);
         let held = self.writes.iter().map(pages).chain([pages_of(&self.base, key_bytes)]).max();
         held.unwrap_or(0) + self.writes.iter().filter(|write| write.fate == Fate::Open).map(pages).sum::<u64>()
     }
 
-    /// Whether the state that the first `number` writes leave has been answered for: what a refusal rests on.
+    /// Whether the state that the first `number` writes leave has been answered for: what a refusal
+    /// rests on.
     pub fn is_answered(&self, number: usize) -> bool {
         let mut writes = self.writes[..number].iter().rev().filter(|write| write.fate != Fate::Void).peekable();
         // What a delete of a range has removed is gone before the range is answered.
@@ -537,7 +550,8 @@ mod tests {
         assert_eq!(history.find(0, Seen::whole(Some(&record("two", 9))), wall), None, "it was gone");
     }
 
-    /// A delete was in doubt when a bit turned: a get said that there is damage, and a scan showed what was not deleted.
+    /// A delete was in doubt when a bit turned: a get said that there is damage, and a scan showed
+    /// what was not deleted.
     #[test]
     fn a_rotted_key_with_a_write_in_doubt_is_what_it_was_before_or_after() {
         let wall = Wall(10);

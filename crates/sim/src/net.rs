@@ -1,8 +1,10 @@
-//! A network in memory, between the server under test and its clients. Bytes are split and joined anywhere; buffers are small and
-//! fill up; either side may stall, close, reset, or vanish without a word; accepting may fail.
+//! A network in memory, between the server under test and its clients. Bytes are split and joined
+//! anywhere; buffers are small and fill up; either side may stall, close, reset, or vanish without
+//! a word; accepting may fail.
 //!
-//! A connection's server end is a real descriptor, one end of a socket pair, because the server names it and shuts it down by system
-//! calls. It carries no data of the conversation: that lies here.
+//! A connection's server end is a real descriptor, one end of a socket pair, because the server
+//! names it and shuts it down by system calls. It carries no data of the conversation: that lies
+//! here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -202,7 +204,8 @@ impl Net {
         connection.to_client.clear();
     }
 
-    /// The client is gone without a word: what it sent arrives, nothing more does, and nobody reads.
+    /// The client is gone without a word: what it sent arrives, nothing more does, and nobody
+    /// reads.
     pub fn vanish(&mut self, peer: Peer) {
         self.connections[peer.0].vanished = true;
     }
@@ -283,7 +286,8 @@ impl Net {
         self.pending.retain(|pending| pending.ring != ring);
     }
 
-    /// The server's process has ended: every connection is reset; of what it sent, some has arrived.
+    /// The server's process has ended: every connection is reset; of what it sent, some has
+    /// arrived.
     pub(crate) fn crash(&mut self, random: &mut Random) {
         self.pending.clear();
         self.listeners.clear();
@@ -421,7 +425,8 @@ impl Connection {
         self.server.as_ref().is_some_and(|server| server.strong_count() == 0)
     }
 
-    /// A server that closes with bytes unread resets the connection, and may take back what it sent.
+    /// A server that closes with bytes unread resets the connection, and may take back what it
+    /// sent.
     fn meet_close(&mut self, random: &mut Random) {
         if !self.reset && self.is_closed_by_server() && !self.to_server.is_empty() {
             self.reset = true;
@@ -438,7 +443,8 @@ impl Connection {
     }
 }
 
-/// Takes what the server wrote into its descriptor by itself: so many bytes, 0 at the end, `None` if there is nothing yet.
+/// Takes what the server wrote into its descriptor by itself: so many bytes, 0 at the end, `None`
+/// if there is nothing yet.
 fn take(probe: &UnixStream, into: &mut Vec<u8>) -> Option<usize> {
     let mut bytes = [0; 256];
     let (_, count) = rustix::net::recv(probe, &mut bytes, RecvFlags::DONTWAIT).ok()?;

@@ -1,5 +1,6 @@
-//! Scenarios as data: what is asked of a store, when its requests complete, when and how it dies. Drawn from a seed, and small enough
-//! to be cut down when they fail: every step carries its own randomness, so that leaving one out does not change the others.
+//! Scenarios as data: what is asked of a store, when its requests complete, when and how it dies.
+//! Drawn from a seed, and small enough to be cut down when they fail: every step carries its own
+//! randomness, so that leaving one out does not change the others.
 
 mod snapshots;
 
@@ -11,11 +12,14 @@ use crate::disk::Chances;
 /// What may go wrong in a scenario, and so what a store owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regime {
-    /// Power cuts, kills, full disks, slow requests: nothing acknowledged is lost, nothing is damaged.
+    /// Power cuts, kills, full disks, slow requests: nothing acknowledged is lost, nothing is
+    /// damaged.
     Crashes,
-    /// And the disk reports errors: what is affected says so, what was acknowledged comes back after a repair.
+    /// And the disk reports errors: what is affected says so, what was acknowledged comes back
+    /// after a repair.
     Errors,
-    /// And the disk lies (flips, stale, misdirected, lost): never data that was not written to the key.
+    /// And the disk lies (flips, stale, misdirected, lost): never data that was not written to the
+    /// key.
     Lies,
 }
 
@@ -34,9 +38,11 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// The shard's I/O depth.
     pub depth: u32,
-    /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what suits the capacity.
+    /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what
+    /// suits the capacity.
     pub checkpoint_bytes: Option<u32>,
-    /// Records are kept in memory; else every read reaches the disk, and scans have neighbours brought together.
+    /// Records are kept in memory; else every read reaches the disk, and scans have neighbours
+    /// brought together.
     pub record_cache: bool,
     /// Number of keys.
     pub keys: u16,
@@ -98,7 +104,8 @@ pub struct Crash {
     pub inside: [Option<u8>; 3],
     /// What survives.
     pub seed: u32,
-    /// After an orderly close: one bit of the medium turns. The scenario ends with what is found then.
+    /// After an orderly close: one bit of the medium turns. The scenario ends with what is found
+    /// then.
     pub rot: bool,
 }
 
@@ -181,7 +188,8 @@ pub enum What {
     Sync,
     /// Opens a snapshot; by engines that have them.
     OpenSnapshot,
-    /// The next page of a snapshot in this direction. The first one begins at the key, and so does the one after the last.
+    /// The next page of a snapshot in this direction. The first one begins at the key, and so does
+    /// the one after the last.
     PageSnapshot {
         /// Of those that are known.
         which: u8,
@@ -214,7 +222,8 @@ pub enum Condition {
     OtherVersion,
 }
 
-/// Draws scenarios. Swarm testing (Groce et al., ISSTA 2012): each seed draws which operations and faults it uses and how strong they are.
+/// Draws scenarios. Swarm testing (Groce et al., ISSTA 2012): each seed draws which operations and
+/// faults it uses and how strong they are.
 pub struct Generator {
     random: Random,
     /// Weights of the kinds of operations.
@@ -239,7 +248,8 @@ impl Generator {
         Plan { setup: paced(seed, plan.setup), ..plan }
     }
 
-    /// The scenario of a seed as it was before the pace of checkpoints and the cache were drawn too: for seeds that were kept.
+    /// The scenario of a seed as it was before the pace of checkpoints and the cache were drawn
+    /// too: for seeds that were kept.
     pub fn story(seed: u64) -> Plan {
         if seed % 256 == 255 {
             return Generator::crowded(seed);
@@ -285,8 +295,9 @@ impl Generator {
         Plan { setup, steps }
     }
 
-    /// A few records of one length on a small volume, scanned while they are written over, and read from the disk each time: what a scan would bring
-    /// together has been replaced by then, perhaps at the very same place.
+    /// A few records of one length on a small volume, scanned while they are written over, and read
+    /// from the disk each time: what a scan would bring together has been replaced by then, perhaps
+    /// at the very same place.
     fn gathering(seed: u64) -> Plan {
         let mut random = Random::new(seed ^ 0x6A7E_4E50);
         let bytes = 64 * PAGE_BYTES as u64;
@@ -404,7 +415,8 @@ impl Generator {
         }
         let mut crash = self.crash();
         if matches!(end, 2 | 3) && crash.rot {
-            // What becomes of damage when it is written over and around, and of the lives that see it.
+            // What becomes of damage when it is written over and around, and of the lives that see
+            // it.
             self.rotted = 2 + self.random.below(6) as u32;
         } else if lingers {
             crash.power = self.random.below(8) == 0;
@@ -534,8 +546,9 @@ fn setup(random: &mut Random) -> Setup {
     }
 }
 
-/// How often there are checkpoints, and whether records are cached: drawn apart, so that a seed's other circumstances stay what they were. Without a capacity a segment is a megabyte,
-/// and few scenarios write as much as would suit it; there are a few more of them here.
+/// How often there are checkpoints, and whether records are cached: drawn apart, so that a seed's
+/// other circumstances stay what they were. Without a capacity a segment is a megabyte, and few
+/// scenarios write as much as would suit it; there are a few more of them here.
 fn paced(seed: u64, setup: Setup) -> Setup {
     let mut random = Random::new(seed ^ 0xC4EC_4901);
     let setup = match random.below(32) {
@@ -546,13 +559,15 @@ fn paced(seed: u64, setup: Setup) -> Setup {
         None => [Some(4 << 10), Some(4 << 10), Some(24 << 10), Some(300 << 10)][random.below(4) as usize],
         Some(_) => [None, None, None, Some(4 << 10)][random.below(4) as usize],
     };
-    // A lie that opening believed and a second one about the same place are two faults on one record: the cache keeps the second away.
+    // A lie that opening believed and a second one about the same place are two faults on one
+    // record: the cache keeps the second away.
     let record_cache = random.below(3) > 0 || setup.regime == Regime::Lies;
     Setup { checkpoint_bytes, record_cache, ..setup }
 }
 
 impl Plan {
-    /// The same with loads among the steps of some seeds, drawn apart: at the beginning, when nothing lies there yet, and wherever something may. For engines that have loads.
+    /// The same with loads among the steps of some seeds, drawn apart: at the beginning, when
+    /// nothing lies there yet, and wherever something may. For engines that have loads.
     pub fn with_loads(mut self, seed: u64) -> Plan {
         let mut random = Random::new(seed ^ 0x10AD_50F7);
         if random.below(3) > 0 {

@@ -1,8 +1,10 @@
-//! Rings over simulated disks and sockets: what the runtime's drivers of one process submit to, all in one thread.
+//! Rings over simulated disks and sockets: what the runtime's drivers of one process submit to, all
+//! in one thread.
 //!
-//! A [`World`] is a machine with its disks, its network and the rings of the process that runs on it. Requests go in by [`Ring::submit`];
-//! [`World::step`] carries out one of them, drawn by the seed, and its completion comes out of the ring that asked. A [`World::crash`]
-//! ends the process: its rings answer nothing any more, and what was in flight is up to the disk.
+//! A [`World`] is a machine with its disks, its network and the rings of the process that runs on
+//! it. Requests go in by [`Ring::submit`]; [`World::step`] carries out one of them, drawn by the
+//! seed, and its completion comes out of the ring that asked. A [`World::crash`] ends the process:
+//! its rings answer nothing any more, and what was in flight is up to the disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,7 +65,8 @@ impl World {
         self.state().disks.push((name.into(), disk));
     }
 
-    /// The volume on the disk of that name, for the requests of this machine's rings. On any other ring they fail.
+    /// The volume on the disk of that name, for the requests of this machine's rings. On any other
+    /// ring they fail.
     ///
     /// # Errors
     /// The system gives no descriptor.
@@ -98,7 +101,8 @@ impl World {
         Ok(SimRing { world: self.clone(), number, life, queued: Vec::new(), waker, in_flight: 0 })
     }
 
-    /// One thing happens: a disk carries out a request, or bytes move on a connection. False if nothing can.
+    /// One thing happens: a disk carries out a request, or bytes move on a connection. False if
+    /// nothing can.
     pub fn step(&self) -> bool {
         self.state().step()
     }
@@ -108,7 +112,8 @@ impl World {
         self.state().disks.iter().map(|(_, disk)| disk.in_flight()).sum()
     }
 
-    /// The process ends, by a power cut or by a kill. Drop what belonged to it afterwards: its rings fail from now on.
+    /// The process ends, by a power cut or by a kill. Drop what belonged to it afterwards: its
+    /// rings fail from now on.
     pub fn crash(&self, power: bool) {
         let state = &mut *self.state();
         state.life += 1;
@@ -173,7 +178,8 @@ impl State {
         }
     }
 
-    /// The thread of a ring sleeps: others act, until it has something or nothing happens any more. May end early, as any wait.
+    /// The thread of a ring sleeps: others act, until it has something or nothing happens any more.
+    /// May end early, as any wait.
     fn wait(&mut self, ring: usize) {
         while self.rings[ring].done.is_empty() && self.random.below(16) > 0 && self.step() {}
     }
@@ -186,7 +192,8 @@ fn disk<'d>(disks: &'d mut [(PathBuf, Disk)], name: &Path) -> &'d mut Disk {
     }
 }
 
-/// One thread's ring on a simulated machine. It never blocks: a wait lets the machine go on for a while.
+/// One thread's ring on a simulated machine. It never blocks: a wait lets the machine go on for a
+/// while.
 pub struct SimRing {
     world: World,
     number: usize,

@@ -40,7 +40,8 @@ pub struct Statistics {
     pub loads: u64,
     /// Keys compared after a crash.
     pub verified: u64,
-    /// Snapshots opened, pages of them that were right, and those of them that ended because they kept too much.
+    /// Snapshots opened, pages of them that were right, and those of them that ended because they
+    /// kept too much.
     pub snapshots: [u64; 3],
     /// Openings that failed for an injected error, and went well after a repair.
     pub repairs: u64,
@@ -56,7 +57,8 @@ pub struct Statistics {
     pub opened: [u64; 2],
     /// Of them, those that did not need everything that was written.
     pub quick: [u64; 2],
-    /// Of those, with places that could not be read any more and were not met: they stay for the life that follows.
+    /// Of those, with places that could not be read any more and were not met: they stay for the
+    /// life that follows.
     pub quick_and_broken: u64,
     /// Faults met.
     pub coverage: Coverage,
@@ -101,7 +103,8 @@ pub(crate) struct World<'e, E: Engine> {
     /// The highest version heard of, and the highest before the last crash.
     highest: u64,
     floor: u64,
-    /// In this life a write or a flush failed: the shard may refuse writes, and what was not durable may be damaged.
+    /// In this life a write or a flush failed: the shard may refuse writes, and what was not
+    /// durable may be damaged.
     poisoned: bool,
     /// This life ended with an orderly close.
     closed: bool,
@@ -298,7 +301,8 @@ impl<'e, E: Engine> World<'e, E> {
         Ok(())
     }
 
-    /// The end of a life, perhaps of some recoveries; then the store is opened and compared with the model.
+    /// The end of a life, perhaps of some recoveries; then the store is opened and compared with
+    /// the model.
     fn crash(&mut self, crash: &Crash) -> Result<bool, String> {
         let random = &mut random(crash.seed);
         let loads = self.open_loads();
@@ -345,8 +349,9 @@ impl<'e, E: Engine> World<'e, E> {
         Ok(true)
     }
 
-    /// Counts what opening needed. A place that cannot be read any more was perhaps not met by one that did not read everything: it works until the keys are
-    /// compared, and is broken again in the life that follows.
+    /// Counts what opening needed. A place that cannot be read any more was perhaps not met by one
+    /// that did not read everything: it works until the keys are compared, and is broken again in
+    /// the life that follows.
     fn note_opening(&mut self) -> Broken {
         let quick = self.machine.audit().quick;
         let broken = self.machine.disk.mend_for_now();
@@ -359,7 +364,8 @@ impl<'e, E: Engine> World<'e, E> {
         broken
     }
 
-    /// Turns one bit, with a liking for the superblocks, for the beginnings of pages, where headers lie, and for what is not zero.
+    /// Turns one bit, with a liking for the superblocks, for the beginnings of pages, where headers
+    /// lie, and for what is not zero.
     fn rot(&mut self, random: &mut Random) {
         let used: Vec<u64> = (0..)
             .zip(self.machine.disk.bytes().chunks(PAGE_BYTES))

@@ -31,7 +31,8 @@ pub fn keep_panics() {
     }));
 }
 
-/// From now on, panics are counted, by thread, before they are told as they were told before: what catches its own panics cannot hide them.
+/// From now on, panics are counted, by thread, before they are told as they were told before: what
+/// catches its own panics cannot hide them.
 pub fn watch_panics() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -79,8 +80,8 @@ pub fn run_seed<E: Engine>(engine: &E, seed: u64) -> Result<Statistics, Box<Fail
     run_plan(engine, &plan).map_err(|why| Box::new(Failure { seed, why, plan }))
 }
 
-/// Cuts a failed scenario down: leaves out ever smaller pieces as long as it still fails, in whatever way (delta debugging, Zeller and
-/// Hildebrandt 2002). Takes at most `runs_max` runs.
+/// Cuts a failed scenario down: leaves out ever smaller pieces as long as it still fails, in
+/// whatever way (delta debugging, Zeller and Hildebrandt 2002). Takes at most `runs_max` runs.
 pub fn shrink<E: Engine>(engine: &E, failure: &Failure, runs_max: u32) -> Failure {
     let mut smallest = failure.clone();
     let mut runs = 0;

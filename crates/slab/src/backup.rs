@@ -1,9 +1,12 @@
 //! Backups while the store serves: a cut of each shard, read in pieces.
 //!
-//! A cut is everything written up to one version. Shard 0 makes the cuts: it lets no batch begin until those under way are settled and every shard has made
-//! its cut, so a batch is in all cuts or in none. From then on the keys are walked in order, and a record that a write is about to change
-//! is copied before (the write reads it first, which most writes do anyhow). Nothing is pinned on the medium, and no write waits for the backup as a whole. What was copied
-//! ahead is bounded: if nobody fetches it, the backup fails, not the writes. Of each shard a few reads are in flight (`scan.rs`), so that those of clients are not behind it.
+//! A cut is everything written up to one version. Shard 0 makes the cuts: it lets no batch begin
+//! until those under way are settled and every shard has made its cut, so a batch is in all cuts or
+//! in none. From then on the keys are walked in order, and a record that a write is about to change
+//! is copied before (the write reads it first, which most writes do anyhow). Nothing is pinned on
+//! the medium, and no write waits for the backup as a whole. What was copied ahead is bounded: if
+//! nobody fetches it, the backup fails, not the writes. Of each shard a few reads are in flight
+//! (`scan.rs`), so that those of clients are not behind it.
 
 use std::ops::Bound;
 
@@ -25,11 +28,13 @@ pub(crate) struct Backup {
     id: u64,
     /// Versions up to this one are in it.
     cut: u64,
-    /// Writes up to the cut that are not shown yet, by key: nothing is handed out before, for a crash may take them back.
+    /// Writes up to the cut that are not shown yet, by key: nothing is handed out before, for a
+    /// crash may take them back.
     under_way: HashMap<Key, u32>,
     /// Keys from here on are not read yet.
     from: Bound<Key>,
-    /// Beyond `from`, and done with: copied, or newer than the cut. Not all of them: it saves reading, nothing rests on it.
+    /// Beyond `from`, and done with: copied, or newer than the cut. Not all of them: it saves
+    /// reading, nothing rests on it.
     ahead: HashSet<Key>,
     copied: Vec<Item>,
     copied_bytes: u64,
@@ -112,7 +117,8 @@ impl Slab {
         }
     }
 
-    /// A stretch of keys has been read for backup `id`: with what was copied before, it is the piece. `next` is the last key if there are more.
+    /// A stretch of keys has been read for backup `id`: with what was copied before, it is the
+    /// piece. `next` is the last key if there are more.
     pub(crate) fn backup_read(
         &mut self,
         id: u64,
@@ -149,7 +155,8 @@ impl Slab {
         }
     }
 
-    /// The backup (this one, if `id` names one) fails: a stretch of keys cannot be read, or it must end.
+    /// The backup (this one, if `id` names one) fails: a stretch of keys cannot be read, or it must
+    /// end.
     pub(crate) fn backup_failed(&mut self, id: Option<u64>, error: Error, effects: &mut Effects) {
         if id.is_some_and(|id| self.backup.as_ref().is_none_or(|backup| backup.id != id)) {
             return;
@@ -179,7 +186,8 @@ impl Slab {
             backup.copied_bytes += record.value.len() + key.encoded().len() as u64;
             backup.copied.push(Item { key: key.clone(), record: Some(record) });
         }
-        // What is forgotten is read once more before its next write, and found to be newer than the cut.
+        // What is forgotten is read once more before its next write, and found to be newer than the
+        // cut.
         if (backup.ahead.len() * KEY_BYTES) as u64 > limit_bytes / 2 {
             backup.ahead = HashSet::from_iter([key.clone()]);
         }

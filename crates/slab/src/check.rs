@@ -19,8 +19,9 @@ use crate::superblock::Superblock;
 use crate::table::NOWHERE;
 use stratakv_engine::IoTable;
 
-/// A sum over all pages and runs, independent of order: an orderly close records it, the next recovery compares it, so that lost
-/// or outdated pages are noticed even where nothing else tells of them.
+/// A sum over all pages and runs, independent of order: an orderly close records it, the next
+/// recovery compares it, so that lost or outdated pages are noticed even where nothing else tells
+/// of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Digest(u64);
 
@@ -43,7 +44,8 @@ impl Slab {
     /// A shard from what was found.
     pub(crate) fn build(config: SlabConfig, superblock: Superblock, mut found: Found) -> Slab {
         if let Some(packed) = found.packed.as_mut().filter(|_| config.read_only) {
-            // A copy of a table that does not check stays as it is: closing must not wait for it to be written.
+            // A copy of a table that does not check stays as it is: closing must not wait for it to
+            // be written.
             packed.tables.abandon();
         }
         let corruptions = found.report.corrupt.clone();
@@ -125,8 +127,9 @@ impl Slab {
         digest.sum()
     }
 
-    /// Compares index, page table and space maps with each other: every physical page must be a superblock, an image, part of a
-    /// run, free, or in limbo, and every index entry must name a place of its own. Exact when nothing is in flight. O(records).
+    /// Compares index, page table and space maps with each other: every physical page must be a
+    /// superblock, an image, part of a run, free, or in limbo, and every index entry must name a
+    /// place of its own. Exact when nothing is in flight. O(records).
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport {
             records: self.index.0.len() as u64,

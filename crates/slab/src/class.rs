@@ -20,7 +20,8 @@ impl SizeClass {
         (usize::from(number) < CLASSES).then_some(SizeClass(number))
     }
 
-    /// The smallest slot that holds a record of `bytes` (header, key and value), or `None` if it needs a run.
+    /// The smallest slot that holds a record of `bytes` (header, key and value), or `None` if it
+    /// needs a run.
     pub(crate) fn for_record(bytes: usize) -> Option<SizeClass> {
         let fits = SLOTS
             .iter()

@@ -23,7 +23,8 @@ impl Placement {
     }
 }
 
-/// How often the index is written down with placement `packed`, so that opening need not read the log.
+/// How often the index is written down with placement `packed`, so that opening need not read the
+/// log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointPace {
     /// The log grows by so many bytes at least from one checkpoint to the next.
@@ -63,18 +64,21 @@ pub struct SlabConfig {
     pub volume_bytes: u64,
     /// For placement `packed`.
     pub checkpoints: CheckpointPace,
-    /// For placement `packed`: scans lay neighbours together only if they have lately read so many records for each one that was written.
+    /// For placement `packed`: scans lay neighbours together only if they have lately read so many
+    /// records for each one that was written.
     pub scanned_per_write_min: u32,
-    /// Keep records that were read or written in memory, with placement `packed`. Always, but where a test wants reads to reach the medium.
+    /// Keep records that were read or written in memory, with placement `packed`. Always, but where
+    /// a test wants reads to reach the medium.
     pub record_cache: bool,
     /// Refuse changes and write nothing, not even superblocks.
     pub read_only: bool,
-    /// Check mode: recovery also compares its own accounting ([`crate::Slab::check`] is complete right after opening).
+    /// Check mode: recovery also compares its own accounting ([`crate::Slab::check`] is complete
+    /// right after opening).
     pub verify: bool,
 }
 
-/// With fewer, more than one of eight records has been written elsewhere when the next scan comes, so each scan would lay its page again:
-/// see `RECORDS_OF_READ_MIN` in `packed/gather.rs`.
+/// With fewer, more than one of eight records has been written elsewhere when the next scan comes,
+/// so each scan would lay its page again: see `RECORDS_OF_READ_MIN` in `packed/gather.rs`.
 pub const SCANNED_PER_WRITE_MIN: u32 = 8;
 
 /// Keys of lost records that are named; all are counted.

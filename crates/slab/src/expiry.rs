@@ -1,4 +1,5 @@
-//! How records and index entries write when they expire: whole seconds in 4 bytes, other instants as milliseconds in 8, never in none. A bit says which.
+//! How records and index entries write when they expire: whole seconds in 4 bytes, other instants
+//! as milliseconds in 8, never in none. A bit says which.
 
 use stratakv_base::Expiry;
 use stratakv_base::codec::{Reader, Truncated, Writer};

@@ -1,7 +1,8 @@
-//! What holds for any bytes on a medium: run by the fuzzers (docs/fuzzing.md), and over their corpus by a test.
+//! What holds for any bytes on a medium: run by the fuzzers (docs/fuzzing.md), and over their
+//! corpus by a test.
 //!
-//! Checksums stop a fuzzer that changes bytes blindly, so each of these can also mend them: what comes behind a checksum that matches is
-//! not trusted either.
+//! Checksums stop a fuzzer that changes bytes blindly, so each of these can also mend them: what
+//! comes behind a checksum that matches is not trusted either.
 
 mod checkpoint;
 mod log_pages;
@@ -67,8 +68,8 @@ fn lay(bytes: &[u8], into: &mut [u8]) {
     into[..len].copy_from_slice(&bytes[..len]);
 }
 
-/// A superblock, its magic number, UUID and checksum mended if the first byte says so. One that is accepted reads back as it is written,
-/// and not with any bit flipped.
+/// A superblock, its magic number, UUID and checksum mended if the first byte says so. One that is
+/// accepted reads back as it is written, and not with any bit flipped.
 ///
 /// # Panics
 /// A property does not hold.
@@ -100,7 +101,8 @@ fn mend_superblock(page: &mut [u8]) {
     Writer::new(&mut page[88..]).u32(crc);
 }
 
-/// A small page: forged, with checksums that match whatever it holds; or built by the engine's own functions, then damaged.
+/// A small page: forged, with checksums that match whatever it holds; or built by the engine's own
+/// functions, then damaged.
 ///
 /// # Panics
 /// A property does not hold.
@@ -172,7 +174,8 @@ fn mend_page_header(header: &mut [u8], place: u32) {
     Writer::new(&mut header[12..16]).u32(crc);
 }
 
-/// Gives a slot the checksum of what it holds: of the whole slot if its lengths make no sense, as the engine does.
+/// Gives a slot the checksum of what it holds: of the whole slot if its lengths make no sense, as
+/// the engine does.
 fn mend_slot(page: &mut [u8], class: SizeClass, slot: u8, page_seed: u32) {
     let bytes = &mut page[slot_range(class, slot)];
     let lengths = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
@@ -237,7 +240,8 @@ fn built_page(choices: &mut Choices<'_>) {
     }
 }
 
-/// A large item: a forged header, with a checksum that matches; or a run as the engine writes it, then damaged, given to recovery.
+/// A large item: a forged header, with a checksum that matches; or a run as the engine writes it,
+/// then damaged, given to recovery.
 ///
 /// # Panics
 /// A property does not hold.

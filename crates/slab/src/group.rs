@@ -1,4 +1,5 @@
-//! Durability groups: dirty pages are sealed, written to free pages, flushed if asked, then become the durable state.
+//! Durability groups: dirty pages are sealed, written to free pages, flushed if asked, then become
+//! the durable state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::write::{Change, Changed};
 
 /// Most groups in flight.
 const GROUPS_MAX: usize = 2;
-/// Of placement `packed`: a group is one write there, or two, so many small ones wait for less than few large ones.
+/// Of placement `packed`: a group is one write there, or two, so many small ones wait for less than
+/// few large ones.
 pub(crate) const PACKED_GROUPS_MAX: usize = 8;
 /// Most pages in one group.
 const PAGES_MAX: usize = 256;
@@ -196,7 +198,8 @@ impl Slab {
         }
     }
 
-    /// Submits the writes of a group. `has_body`: it relies on slices of a run that were written before.
+    /// Submits the writes of a group. `has_body`: it relies on slices of a run that were written
+    /// before.
     pub(crate) fn launch(
         &mut self,
         writes: Vec<(u32, Vec<Part>)>,
@@ -210,9 +213,10 @@ impl Slab {
         let number = self.groups.sealed;
         let volatile = self.config.geometry.volatile_cache;
         let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
-        // Write-through covers its own writes only: not the slices of a run that were written before, nor groups that were
-        // acknowledged without a flush, on which this one may rely. It saves a turn; many writes are cheaper with one flush.
-        // (`packed`: users' records and copies are two, and as a rule all.)
+        // Write-through covers its own writes only: not the slices of a run that were written
+        // before, nor groups that were acknowledged without a flush, on which this one may rely. It
+        // saves a turn; many writes are cheaper with one flush. (`packed`: users' records and
+        // copies are two, and as a rule all.)
         let through_max = if self.packed.is_some() { 2 } else { 1 };
         let through = needs_flush && writes.len() <= through_max && !has_body && self.groups.all_durable_when_applied();
         self.groups.in_flight.push_back(Group {
@@ -299,8 +303,8 @@ impl Slab {
 
     /// Submits a flush, unless one is in flight: who is refused asks again in the next turn.
     ///
-    /// Two at once would hide a failure. What a flush that failed has lost is not known before it is heard of, and one that
-    /// overlapped it may succeed, be heard of first and be believed.
+    /// Two at once would hide a failure. What a flush that failed has lost is not known before it
+    /// is heard of, and one that overlapped it may succeed, be heard of first and be believed.
     pub(crate) fn submit_flush(&mut self, purpose: Purpose, effects: &mut Effects) -> bool {
         if self.is_flushing {
             return false;
@@ -519,8 +523,9 @@ impl Slab {
         }
     }
 
-    /// A write or flush failed: what is on the medium is not known any more. Everything under way is answered, nothing is
-    /// written again until the volume is reopened; reads go on from the durable state.
+    /// A write or flush failed: what is on the medium is not known any more. Everything under way
+    /// is answered, nothing is written again until the volume is reopened; reads go on from the
+    /// durable state.
     pub(crate) fn poison(&mut self, fault: IoFault, what: &'static str, effects: &mut Effects) {
         if self.poisoned.is_some() {
             return;

@@ -1,6 +1,8 @@
-//! Room: growth of the volume ahead of need, refusal when it cannot grow, and the sweep for expired records.
+//! Room: growth of the volume ahead of need, refusal when it cannot grow, and the sweep for expired
+//! records.
 //!
-//! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only then used.
+//! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only
+//! then used.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -21,14 +23,15 @@ const STEPS: [u32; 3] = [4 * MIB_PAGES, 16 * MIB_PAGES, 64 * MIB_PAGES];
 const WRITES: u32 = 2;
 /// After a failure, growth is tried again once a second at most.
 const RETRY: u64 = 1_000_000_000;
-/// The sweep for expired records looks at so many index entries, and deletes so many, at so many nanoseconds' distance:
-/// 16,000 entries a second, about 0.1 % of a core.
+/// The sweep for expired records looks at so many index entries, and deletes so many, at so many
+/// nanoseconds' distance: 16,000 entries a second, about 0.1 % of a core.
 const SWEEP: usize = 4096;
 const SWEEP_DELETES: usize = 64;
 const SWEEP_EVERY: u64 = 250_000_000;
 
-/// Pages of a volume when it is created: the first step, or a quarter of a small capacity, so that what is left unused takes no disk.
-/// A log (`segment_pages` is not 0) gets a few segments to turn round in.
+/// Pages of a volume when it is created: the first step, or a quarter of a small capacity, so that
+/// what is left unused takes no disk. A log (`segment_pages` is not 0) gets a few segments to turn
+/// round in.
 pub(crate) fn initial_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> u32 {
     let capacity = capacity_bytes.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES as u64);
     (capacity / 4).clamp(16, u64::from(STEPS[0])).max(16 * u64::from(segment_pages)).min(capacity) as u32

@@ -1,13 +1,14 @@
 //! Free pages next to each other: where the smallest hole is that a run fits in.
 //!
-//! Best fit keeps large holes large: with values of 16 B to 1 MiB replaced at random, first fit has no room for the longest ones
-//! beyond 90 % fill, best fit has at 95 % (docs/decisions/0013).
+//! Best fit keeps large holes large: with values of 16 B to 1 MiB replaced at random, first fit has
+//! no room for the longest ones beyond 90 % fill, best fit has at 95 % (docs/decisions/0013).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::space::Extent;
 
-/// The holes of a volume; neighbours are one hole. O(log holes) for each change, some 40 bytes for each hole.
+/// The holes of a volume; neighbours are one hole. O(log holes) for each change, some 40 bytes for
+/// each hole.
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
     by_first: BTreeMap<u32, u32>,
@@ -59,7 +60,8 @@ impl Holes {
         }
     }
 
-    /// Where `pages` go: in the smallest hole that has room, at an end of it that breaks no whole segment, if one of them does not.
+    /// Where `pages` go: in the smallest hole that has room, at an end of it that breaks no whole
+    /// segment, if one of them does not.
     pub(crate) fn best_fit(&self, pages: u32, segment_pages: u32) -> Option<u32> {
         let (hole_pages, first) = self.by_pages.range((pages, 0)..).next().copied()?;
         let end = first + hole_pages;

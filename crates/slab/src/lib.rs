@@ -1,11 +1,14 @@
 //! StrataKV's slab engine: KVell's design, items unsorted on disk under an ordered index in memory.
 //!
-//! Source: Lepers, Balmau, Gupta, Zwaenepoel, "KVell: the Design and Implementation of a Fast Persistent Key-Value Store",
-//! SOSP 2019. Items are updated in place (section 5.3), except that a modified page is written to a free physical page, so that no
-//! atomic page writes are needed. The volume's format and the argument for crash safety are in docs/format-slab.md.
-//! With placement `packed` small records go to a log of segments instead: docs/format-packed.md and the module of that name.
+//! Source: Lepers, Balmau, Gupta, Zwaenepoel, "KVell: the Design and Implementation of a Fast
+//! Persistent Key-Value Store", SOSP 2019. Items are updated in place (section 5.3), except that a
+//! modified page is written to a free physical page, so that no atomic page writes are needed. The
+//! volume's format and the argument for crash safety are in docs/format-slab.md. With placement
+//! `packed` small records go to a log of segments instead: docs/format-packed.md and the module of
+//! that name.
 //!
-//! [`SlabOpener`] creates or recovers a [`Slab`]; both are state machines driven through `stratakv_engine`'s traits.
+//! [`SlabOpener`] creates or recovers a [`Slab`]; both are state machines driven through
+//! `stratakv_engine`'s traits.
 #![forbid(unsafe_code)]
 
 mod backup;

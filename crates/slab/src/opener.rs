@@ -60,8 +60,9 @@ impl SlabOpener {
         }))
     }
 
-    /// Opens an existing volume: reads all of it, checks every record and rebuilds index and space maps (KVell paper, section 5.6).
-    /// Writes nothing but zeros over pages torn by the crash, and the superblocks; a crash during recovery changes nothing.
+    /// Opens an existing volume: reads all of it, checks every record and rebuilds index and space
+    /// maps (KVell paper, section 5.6). Writes nothing but zeros over pages torn by the crash, and
+    /// the superblocks; a crash during recovery changes nothing.
     pub fn recover(config: SlabConfig) -> SlabOpener {
         SlabOpener::Recover(Box::new(Recovery {
             config,
@@ -128,7 +129,8 @@ impl Opener for SlabOpener {
     }
 }
 
-/// The last writes of creation and recovery: pages to be zeroed, a flush, superblock 0, superblock 1.
+/// The last writes of creation and recovery: pages to be zeroed, a flush, superblock 0,
+/// superblock 1.
 #[derive(Debug)]
 struct LastWrites {
     superblock: Superblock,
@@ -364,7 +366,8 @@ impl Recovery {
                 }
             }
             (Purpose::Slice(slice), Outcome::Read(mut block, Err(fault))) if self.may_do_without(fault) => {
-                // Saves what can be read. For writing this would be dangerous: the pages would count as free.
+                // Saves what can be read. For writing this would be dangerous: the pages would
+                // count as free.
                 block.fill(0);
                 let (first, pages) = self.ranges.get(slice).copied().unwrap_or_default();
                 if self.scanner.as_ref().is_some_and(|scanner| !scanner.may_do_without()) {
@@ -475,7 +478,8 @@ impl Recovery {
         self.tell_cut_short(report);
     }
 
-    /// Places beyond the end of a volume that was cut short are no fault of the device: whatever lay there is lost.
+    /// Places beyond the end of a volume that was cut short are no fault of the device: whatever
+    /// lay there is lost.
     fn tell_cut_short(&self, report: &mut RecoveryReport) {
         let (has_bytes, usable_bytes) = (self.config.volume_bytes, self.superblock.map_or(0, |one| one.usable_bytes));
         if usable_bytes <= has_bytes {
@@ -581,7 +585,8 @@ impl Recovery {
         superblock.generation += 1;
         superblock.clean = false;
         superblock.digest = 0;
-        // The flush before the superblocks makes everything found durable: damage met later is no torn write.
+        // The flush before the superblocks makes everything found durable: damage met later is no
+        // torn write.
         superblock.durable = superblock.durable.max(found.last_number);
         if !self.config.read_only {
             self.last = Some(LastWrites::new(superblock, std::mem::take(&mut found.torn_places)));

@@ -1,7 +1,9 @@
-//! Small pages as bytes: header, slots, trailer. Pure functions; the layout is drawn in docs/format-slab.md.
+//! Small pages as bytes: header, slots, trailer. Pure functions; the layout is drawn in
+//! docs/format-slab.md.
 //!
-//! The trailer repeats the header, so that a page whose first or last sector is damaged still says which logical page and
-//! which moment it is. Every slot has a checksum of its own, seeded with the page's place and sequence.
+//! The trailer repeats the header, so that a page whose first or last sector is damaged still says
+//! which logical page and which moment it is. Every slot has a checksum of its own, seeded with the
+//! page's place and sequence.
 
 use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed, turned_bit};
@@ -62,8 +64,9 @@ pub(crate) struct SlotRecord<'a> {
 pub(crate) enum Slot<'a> {
     Free,
     Live(SlotRecord<'a>),
-    /// A record that did not check when the page was read; with its key if that still does. `below`: its version was lower than this,
-    /// the sequence of the image in which the damage was first seen.
+    /// A record that did not check when the page was read; with its key if that still does.
+    /// `below`: its version was lower than this, the sequence of the image in which the damage was
+    /// first seen.
     Damaged {
         key: Option<&'a [u8]>,
         below: u64,
@@ -222,7 +225,8 @@ pub(crate) enum Verdict {
     Image { header: PageHeader, bad: u8, edges: bool },
 }
 
-/// Checks a page read from `place`. Damaged slots are marked so in `page` (and stay so when it is sealed again).
+/// Checks a page read from `place`. Damaged slots are marked so in `page` (and stay so when it is
+/// sealed again).
 pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
     if page.len() != PAGE_BYTES {
         return Verdict::Unknown;
@@ -247,7 +251,8 @@ pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
         }
         if !checks || slot[4] > DAMAGED {
             slot[4] = DAMAGED;
-            // Kept when the page is written again: its later sequences would make the record newer than copies written since.
+            // Kept when the page is written again: its later sequences would make the record newer
+            // than copies written since.
             slot[VERSION].copy_from_slice(&header.sequence.to_le_bytes());
             bad += 1;
         }
@@ -255,8 +260,8 @@ pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
     Verdict::Image { header, bad, edges }
 }
 
-/// A damaged record that does not name its key any more: if one turned bit explains that, turns it back. Else its key would be "not
-/// found" instead of damaged.
+/// A damaged record that does not name its key any more: if one turned bit explains that, turns it
+/// back. Else its key would be "not found" instead of damaged.
 fn mend_key(slot: &mut [u8], seed: u32) {
     if parse(slot, 0).is_some_and(|record| key_checks(slot, record.key)) {
         return;
@@ -294,7 +299,8 @@ mod tests {
 
     #[test]
     fn the_format_of_a_page_is_fixed() {
-        // A change of this number makes every existing store unreadable: raise FORMAT and convert instead.
+        // A change of this number makes every existing store unreadable: raise FORMAT and convert
+        // instead.
         assert_eq!(crc32c(0, &sample()), 0x602D_D4B4);
     }
 

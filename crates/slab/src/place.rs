@@ -1,4 +1,5 @@
-//! Places as the index holds them: 48 bits that name a slot of a small page, a run, or a record of a log.
+//! Places as the index holds them: 48 bits that name a slot of a small page, a run, or a record of
+//! a log.
 
 use crate::packed::spot::Spot;
 

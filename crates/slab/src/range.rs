@@ -30,7 +30,8 @@ struct Range {
     level: Level,
     /// Later versions stay.
     not_after: u64,
-    /// Keys that were being written when the range was accepted: the index need not show them when it is walked.
+    /// Keys that were being written when the range was accepted: the index need not show them when
+    /// it is walked.
     pending: Vec<Key>,
     walked: bool,
     outstanding: usize,
@@ -88,12 +89,14 @@ impl Slab {
             .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
             .filter(|key| match self.index.0.get(key.encoded()) {
                 None => !canary!("range_misses_a_first_write"),
-                // It may be gone from the index, and not be there again yet, when the walk comes by.
+                // It may be gone from the index, and not be there again yet, when the walk comes
+                // by.
                 Some(_) => !canary!("pipelined_range_misses_what_is_written_again"),
             })
             .collect();
         pending.sort_unstable();
-        // Writes that wait have no version yet: what they leave is removed behind them, whatever version that will have.
+        // Writes that wait have no version yet: what they leave is removed behind them, whatever
+        // version that will have.
         let waiting = self.pending.iter().filter(|(key, pending)| {
             !pending.queue.is_empty()
                 && std::ops::RangeBounds::contains(&range, *key)

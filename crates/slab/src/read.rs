@@ -70,7 +70,8 @@ impl Reads {
     pub(crate) fn pins(&self, extent: &Extent) -> bool {
         self.in_flight.iter().any(|page| (extent.first..extent.first + extent.pages).contains(page))
     }
-    /// Forgets gets of those who have left, where the page has not been asked for yet. Whose they were.
+    /// Forgets gets of those who have left, where the page has not been asked for yet. Whose they
+    /// were.
     pub(crate) fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
         let mut left = Vec::new();
         self.queue.retain(|page| {
@@ -237,7 +238,8 @@ impl Slab {
             (Waiter::Write(key), _) => self.wake(&key, effects),
             (Waiter::Scan { scan, .. }, Some(error)) => self.fail_scan(scan, error, effects),
             (Waiter::Scan { scan, item }, None) => self.scan_item_ready(scan, item, effects),
-            // It may be there for recovery: the next read of the page may check, or an older image of it come to hold.
+            // It may be there for recovery: the next read of the page may check, or an older image
+            // of it come to hold.
             (Waiter::Clear(key, place), Some(error)) => self.clear_failed(&key, place, error.clone(), effects),
             (Waiter::Clear(key, place), None) => self.clear_copy(&key, place, effects),
         }
@@ -268,7 +270,8 @@ impl Slab {
     }
 }
 
-/// A record, unless it has expired: of one that was found damaged and can be read after all, the index does not know when.
+/// A record, unless it has expired: of one that was found damaged and can be read after all, the
+/// index does not know when.
 pub(crate) fn alive(record: Record, effects: &Effects) -> Reply {
     Reply::Record(Some(record).filter(|record| !is_expired(record.expiry.0, effects)))
 }

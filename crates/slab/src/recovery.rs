@@ -1,6 +1,7 @@
 //! Recovery's judgement: which images and runs hold, which are torn, which are damaged. No I/O.
 //!
-//! The newest image of a logical page holds, then the highest version of a key. docs/format-slab.md argues why that is right.
+//! The newest image of a logical page holds, then the highest version of a key. docs/format-slab.md
+//! argues why that is right.
 
 use std::collections::VecDeque;
 
@@ -138,7 +139,8 @@ pub(crate) struct Scanner {
     unread: Unread,
 }
 
-/// First pages of slices that the device did not give. What zeros in their place look like is no damage.
+/// First pages of slices that the device did not give. What zeros in their place look like is no
+/// damage.
 #[derive(Debug, Default)]
 pub(crate) struct Unread(Vec<u32>);
 
@@ -186,7 +188,8 @@ impl Scanner {
         let head = run::decode_header(&self.uuid, number, page);
         let mended = if head.is_none() { run::mend_header(&self.uuid, number, page) } else { None };
         match page::verify(page, &self.uuid, number) {
-            // A run whose write was cut off over an older image: its head is there, and still the image's trailer.
+            // A run whose write was cut off over an older image: its head is there, and still the
+            // image's trailer.
             Verdict::Image { header, .. }
                 if head.is_some_and(|head| head.sequence > header.sequence)
                     && !canary!("run_head_before_an_old_trailer") =>
@@ -217,7 +220,8 @@ impl Scanner {
     fn image(&mut self, place: u32, page: &[u8], header: &PageHeader, bad: u8, edges: bool) {
         self.note(header.sequence, header.durable);
         let logical = header.logical;
-        // A damaged number could ask for any amount of memory; there are never more logical pages than physical ones.
+        // A damaged number could ask for any amount of memory; there are never more logical pages
+        // than physical ones.
         if logical >= self.pages {
             return self.damage(place, "page", "the number of a logical page", format!("page {logical}"));
         }
@@ -374,7 +378,8 @@ impl Scanner {
         found
     }
 
-    /// Damaged images that are newer than the newest sound one of their page: torn, or damaged after they were durable.
+    /// Damaged images that are newer than the newest sound one of their page: torn, or damaged
+    /// after they were durable.
     fn judge_images(&mut self, torn_places: &mut Vec<u32>) -> u64 {
         let mut torn = 0;
         let mut damaged = std::mem::take(&mut self.damaged);
@@ -426,7 +431,8 @@ impl Scanner {
         torn
     }
 
-    /// Damage that a write of the page took along: the page checks, and its record is lost all the same.
+    /// Damage that a write of the page took along: the page checks, and its record is lost all the
+    /// same.
     fn tell_marked(&mut self) {
         let marked = |image: &ImageAt| image.marked > 0 && image.bad == 0 && image.edges;
         let marked: Vec<ImageAt> = self.images.iter().flatten().copied().filter(marked).collect();

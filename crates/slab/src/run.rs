@@ -1,8 +1,9 @@
 //! Runs as bytes: items too large for a slot, in contiguous pages. Pure functions.
 //!
-//! A run is `header (64 B), slice checksums (4 B each), key, value`, back to back from the start of its first page. Slice *k* is
-//! bytes `k * 64 KiB ..` of the run; its checksum covers its part of the value, so a value can be checked
-//! and sent slice by slice. Header and checksums are written last, with the group that acknowledges the run.
+//! A run is `header (64 B), slice checksums (4 B each), key, value`, back to back from the start of
+//! its first page. Slice *k* is bytes `k * 64 KiB ..` of the run; its checksum covers its part of
+//! the value, so a value can be checked and sent slice by slice. Header and checksums are written
+//! last, with the group that acknowledges the run.
 
 use stratakv_base::checksum::{crc32c, seed, turned_bit};
 use stratakv_base::codec::{Reader, Writer};
@@ -152,7 +153,8 @@ pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option
     })
 }
 
-/// Reads a header of which one bit has turned. Whatever it heads is damaged, but it still says whose it is.
+/// Reads a header of which one bit has turned. Whatever it heads is damaged, but it still says
+/// whose it is.
 pub(crate) fn mend_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<RunHeader> {
     let magic = Reader::new(bytes).u32().ok()?;
     if (magic ^ MAGIC).count_ones() > 1 {
@@ -167,7 +169,8 @@ pub(crate) fn mend_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<R
     })
 }
 
-/// Turns one bit of the checksums and the key back, if that makes them check: the key is known again.
+/// Turns one bit of the checksums and the key back, if that makes them check: the key is known
+/// again.
 pub(crate) fn mend_table(uuid: &[u8; 16], place: u32, header: &RunHeader, head: &mut [u8]) -> bool {
     let Some(table) = head.get_mut(HEADER_BYTES..header.shape.head_bytes()) else { return false };
     let crc = crc32c(seed(uuid, u64::from(place), header.sequence), table);
@@ -199,8 +202,8 @@ pub(crate) fn head_key<'a>(shape: &Shape, head: &'a [u8]) -> &'a [u8] {
     head.get(HEADER_BYTES + 4 * shape.slices..shape.head_bytes()).unwrap_or_default()
 }
 
-/// Turns the first page of a run into that of a cleared one. Changes bytes of the first sector only, so a torn write leaves
-/// the run either live or cleared.
+/// Turns the first page of a run into that of a cleared one. Changes bytes of the first sector
+/// only, so a torn write leaves the run either live or cleared.
 pub(crate) fn kill(uuid: &[u8; 16], place: u32, page: &mut [u8]) {
     page[5] = DEAD;
     let crc = header_crc(uuid, place, page);

@@ -1,10 +1,11 @@
 //! Reading runs: slice by slice, each checked before it is used, a few reads ahead.
 //!
-//! The value is answered as the blocks it was read into. When the pool has no more, what was read is copied out and the blocks
-//! are used again, so a value larger than the pool can still be read.
+//! The value is answered as the blocks it was read into. When the pool has no more, what was read
+//! is copied out and the blocks are used again, so a value larger than the pool can still be read.
 //!
-//! With `packed`, slices that were checked are cached beside the records, by where they lie: a whole one as the block that it was read
-//! into, a shorter one copied. A run's slices are forgotten when its place is.
+//! With `packed`, slices that were checked are cached beside the records, by where they lie: a
+//! whole one as the block that it was read into, a shorter one copied. A run's slices are forgotten
+//! when its place is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -42,7 +43,8 @@ pub(crate) enum RunPurpose {
 }
 
 impl RunPurpose {
-    /// A write goes on in a turn of its own, so what it needs is read; and what it needs is about to be superseded.
+    /// A write goes on in a turn of its own, so what it needs is read; and what it needs is about
+    /// to be superseded.
     fn uses_cache(&self) -> bool {
         !matches!(self, RunPurpose::Load)
     }
@@ -55,7 +57,8 @@ pub(crate) struct RunReads {
     active: HashMap<u64, Box<RunRead>>,
     next: u64,
     in_flight: usize,
-    /// Those that could not read their next slice, in order: a turn looks at these alone, up to the first that still cannot.
+    /// Those that could not read their next slice, in order: a turn looks at these alone, up to the
+    /// first that still cannot.
     waiting: VecDeque<u64>,
     /// Those of them that hold blocks of what they have read.
     holding: BTreeSet<u64>,
@@ -81,7 +84,8 @@ struct RunRead {
     next: usize,
     looked_at: usize,
     in_flight: usize,
-    /// What was read of the value: in blocks from `start`, or, if the pool ran out, in front of them in `copied`.
+    /// What was read of the value: in blocks from `start`, or, if the pool ran out, in front of
+    /// them in `copied`.
     blocks: Vec<Arc<Block>>,
     start: usize,
     copied: Option<Vec<u8>>,
@@ -94,7 +98,8 @@ struct RunRead {
     is_queued: bool,
 }
 
-/// A slice that has come, where it begins in its block, and whether it is from the cache, where all is checked.
+/// A slice that has come, where it begins in its block, and whether it is from the cache, where all
+/// is checked.
 #[derive(Debug)]
 struct Piece {
     block: Arc<Block>,
@@ -135,7 +140,8 @@ impl RunRead {
         self.header.is_some_and(|header| self.head.len() == header.shape.head_bytes())
     }
 
-    /// The bytes of the value that are wanted. Of one that is to be taken slice by slice all of it, if all of it is read: the rest is not to be read again.
+    /// The bytes of the value that are wanted. Of one that is to be taken slice by slice all of it,
+    /// if all of it is read: the rest is not to be read again.
     fn range(&self, header: &RunHeader) -> std::ops::Range<usize> {
         let (head, len) = (header.shape.head_bytes(), header.shape.value_len);
         let range = part_range(self.part, len);
@@ -265,7 +271,8 @@ impl Slab {
         self.read_run(RunPurpose::Load, key, (first, pages), part, effects);
     }
 
-    /// Goes on with reads that waited for their turn at the device or for blocks, until one still has to.
+    /// Goes on with reads that waited for their turn at the device or for blocks, until one still
+    /// has to.
     pub(crate) fn pump_run_reads(&mut self, effects: &mut Effects) {
         while let Some(number) = self.run_reads.waiting.pop_front() {
             self.run_reads.holding.remove(&number);
@@ -295,7 +302,8 @@ impl Slab {
         false
     }
 
-    /// Reads no further slice for those who have left; they are answered once what is in flight is back.
+    /// Reads no further slice for those who have left; they are answered once what is in flight is
+    /// back.
     pub(crate) fn give_up_run_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         let is_gone = |read: &RunRead| matches!(read.purpose, RunPurpose::Get(token) if has_left(token));
         let active = self.run_reads.active.iter_mut().filter(|(_, read)| is_gone(read));
@@ -326,7 +334,8 @@ impl Slab {
         self.run_reads.active.insert(number, read);
     }
 
-    /// Takes what is cached, and reads ahead what is not. Whether it waits for its turn at the device, or for a block.
+    /// Takes what is cached, and reads ahead what is not. Whether it waits for its turn at the
+    /// device, or for a block.
     fn begin_slices(&mut self, number: u64, read: &mut RunRead, effects: &mut Effects) -> bool {
         while read.error.is_none() && !read.is_done() {
             let Some(slice) = read.next_slice() else { break };
@@ -363,7 +372,8 @@ impl Slab {
         if !read.purpose.uses_cache() {
             return None;
         }
-        // Blocks of a value follow one another: only one that has no other can begin within a sheet.
+        // Blocks of a value follow one another: only one that has no other can begin within a
+        // sheet.
         let CachedSlice { block, at, is_lent } = self.cached_slice(read.first, slice, read.slices() == 1, effects)?;
         read.lends_sheet |= is_lent;
         Some(Piece { block, at, is_cached: true })

@@ -1,4 +1,5 @@
-//! Writing runs: the slices of a value in any order and a bounded number at a time, then the head with a group.
+//! Writing runs: the slices of a value in any order and a bounded number at a time, then the head
+//! with a group.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -168,7 +169,8 @@ impl Slab {
         Ok(())
     }
 
-    /// Writes slices of waiting runs, as far as depth and blocks allow; those complete but for the head join the next group.
+    /// Writes slices of waiting runs, as far as depth and blocks allow; those complete but for the
+    /// head join the next group.
     pub(crate) fn pump_run_writes(&mut self, effects: &mut Effects) {
         while let Some(number) = self.run_writes.waiting.pop_front() {
             let Some(run) = self.run_writes.active.get_mut(&number) else { continue };

@@ -1,7 +1,9 @@
-//! Pages of scans: keys from the index, then the records, a window of them at a time with all its reads in flight at once.
+//! Pages of scans: keys from the index, then the records, a window of them at a time with all its
+//! reads in flight at once.
 //!
-//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4). Scans go on at the end of a turn, before
-//! reads are submitted: what a turn brings is taken in one step, and the reads that a window adds can be joined.
+//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4). Scans
+//! go on at the end of a turn, before reads are submitted: what a turn brings is taken in one step,
+//! and the reads that a window adds can be joined.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -20,10 +22,12 @@ use crate::read::Waiter;
 use crate::run_read::RunPurpose;
 use crate::slab::{Slab, is_expired};
 
-/// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue of reads full.
+/// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue
+/// of reads full.
 const WINDOW: usize = 256;
 const WINDOW_BYTES: usize = 1 << 20;
-/// The same of a backup: it takes as long as it takes, and every read that it has in flight is one that clients stand behind.
+/// The same of a backup: it takes as long as it takes, and every read that it has in flight is one
+/// that clients stand behind.
 const BACKUP_WINDOW: usize = 4;
 const BACKUP_WINDOW_BYTES: usize = 128 << 10;
 /// Most items of a page.
@@ -60,7 +64,8 @@ struct Scan {
     reads: usize,
 }
 
-/// What the walk that found a key learned of its record: true until the shard changes, so for the first window.
+/// What the walk that found a key learned of its record: true until the shard changes, so for the
+/// first window.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     place: Place,
@@ -105,7 +110,8 @@ impl Scan {
         self.passed.clone().or_else(last).filter(|_| self.more)
     }
 
-    /// Passes the items that are there; whether there were any. An item that reaches the limit of bytes is the last.
+    /// Passes the items that are there; whether there were any. An item that reaches the limit of
+    /// bytes is the last.
     fn advance(&mut self) -> bool {
         let before = self.done;
         while let Some((key, state)) = self.items.get(self.done) {
@@ -289,8 +295,8 @@ impl Slab {
         }
     }
 
-    /// Begins the reads of a window of items: no more bytes than the window has, nor than the answer may hold (64 large values would be
-    /// 4 GiB); but always the next item.
+    /// Begins the reads of a window of items: no more bytes than the window has, nor than the
+    /// answer may hold (64 large values would be 4 GiB); but always the next item.
     fn start_window(
         &mut self,
         number: u64,
@@ -316,7 +322,8 @@ impl Slab {
         Ok(())
     }
 
-    /// Takes an item from the cache, or begins to read it. Other waiters of a failed scan find it gone.
+    /// Takes an item from the cache, or begins to read it. Other waiters of a failed scan find it
+    /// gone.
     fn start_item(
         &mut self,
         (scan, item): (u64, usize),
@@ -380,7 +387,8 @@ impl Slab {
         self.scans.active.get(&number)?.items.get(item).map(|(key, _)| key.clone())
     }
 
-    /// The page of an item is in the cache: its record is taken now, as the page may go before the turn ends.
+    /// The page of an item is in the cache: its record is taken now, as the page may go before the
+    /// turn ends.
     pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
@@ -424,8 +432,8 @@ impl Slab {
         }
     }
 
-    /// There is no block left to read into: values of pages under construction give theirs back, as copies, or scans could wait for
-    /// one another for ever.
+    /// There is no block left to read into: values of pages under construction give theirs back, as
+    /// copies, or scans could wait for one another for ever.
     pub(crate) fn give_back_blocks(&mut self) {
         if !std::mem::take(&mut self.scans.holds_blocks) {
             return;
@@ -450,7 +458,8 @@ impl Slab {
 /// Keys of a page as they come.
 struct KeyPage {
     keys: Vec<Key>,
-    /// As the index has them; of none that a batch says something of. Empty if nobody asks for more than keys.
+    /// As the index has them; of none that a batch says something of. Empty if nobody asks for more
+    /// than keys.
     places: Vec<Option<u64>>,
     keys_only: bool,
     bytes: usize,
@@ -502,7 +511,8 @@ fn owned_value(value: Value) -> Value {
     }
 }
 
-/// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all its blocks reads nothing more.
+/// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all
+/// its blocks reads nothing more.
 fn reply(scan: Scan, effects: &mut Effects) {
     let next = scan.next().map(Bound::Excluded);
     let keys_only = scan.request.keys_only;

@@ -34,8 +34,8 @@ use crate::table::PageTable;
 use crate::write::{Kind, Origin, Pending, Work};
 use stratakv_engine::IoTable;
 
-/// With placement `packed`, what the record cache leaves to batches and reads: two groups of five batches of 256 KiB, 64 reads over a page's
-/// end (a slice each), a victim.
+/// With placement `packed`, what the record cache leaves to batches and reads: two groups of five
+/// batches of 256 KiB, 64 reads over a page's end (a slice each), a victim.
 const IO_BYTES: usize = 8 << 20;
 
 /// What a request in flight is for.
@@ -81,7 +81,8 @@ pub(crate) enum Clearing {
     Requested,
     /// It could not be read; tried again when a delete or space needs it.
     Unreadable,
-    /// Not before the key is deleted: its newest record is damaged, this may be the last one that can be saved.
+    /// Not before the key is deleted: its newest record is damaged, this may be the last one that
+    /// can be saved.
     Kept,
 }
 
@@ -121,7 +122,8 @@ pub(crate) enum Closing {
     Closed,
 }
 
-/// One shard of a slab store: KVell's design (SOSP 2019, section 4), with modified pages written to free pages.
+/// One shard of a slab store: KVell's design (SOSP 2019, section 4), with modified pages written to
+/// free pages.
 ///
 /// docs/format-slab.md draws the volume and argues crash safety.
 #[derive(Debug)]
@@ -158,7 +160,8 @@ pub struct Slab {
     /// New logical pages whose first image has no physical page yet.
     pub(crate) promised_pages: u32,
     pub(crate) run_pages: u64,
-    /// [`table::tag`](crate::table::tag) of the version of each run, by its first page: an older value of the same key at the same place is noticed.
+    /// [`table::tag`](crate::table::tag) of the version of each run, by its first page: an older
+    /// value of the same key at the same place is noticed.
     pub(crate) run_tags: HashMap<u32, u32>,
     /// Slots that are not free and of no known key: damaged, or in pages that could not be read.
     pub(crate) lost_slots: u64,
@@ -265,13 +268,14 @@ impl Slab {
         self.config.memory_bytes - (4 << 20).min(self.config.memory_bytes / 2)
     }
 
-    /// Gives the cache what the index leaves of the cap, and sees to it that a block of each class can be had: a pool
-    /// filled with blocks of one class would starve the other.
+    /// Gives the cache what the index leaves of the cap, and sees to it that a block of each class
+    /// can be had: a pool filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
         let log = self.packed.as_ref().map_or(0, |packed| packed.working_bytes() + packed.cache.footprint_bytes());
         let used = self.index_bytes() + (self.cache.0.footprint_bytes() + log) as u64;
-        // What the allocator cannot use between blocks, and answers under way: 3 to 8 % of a process that was measured.
+        // What the allocator cannot use between blocks, and answers under way: 3 to 8 % of a
+        // process that was measured.
         let cap = self.config.memory_bytes - self.config.memory_bytes / 24;
         let left = (cap.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
@@ -291,7 +295,8 @@ impl Slab {
                 packed.cache.drop_chunk(chunk);
             }
         }
-        // A few cached pages may be lent to replies or lie in a chunk that is being given back: they help nobody.
+        // A few cached pages may be lent to replies or lie in a chunk that is being given back:
+        // they help nobody.
         let starved = [(Class::Slice, true), (Class::Page, self.cache.0.len() < 64)];
         for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
             if effects.block(class).is_none() && pool.held_bytes() <= left + 2 * CHUNK_BYTES {
@@ -368,7 +373,8 @@ impl Slab {
 
     fn close_done(&mut self, outcome: &Outcome, effects: &mut Effects) {
         if let Outcome::Flush(Err(fault)) | Outcome::Write(Err(fault)) = outcome {
-            // Whoever closes the store is told: what was acknowledged below `power_loss` may be lost.
+            // Whoever closes the store is told: what was acknowledged below `power_loss` may be
+            // lost.
             self.poison(*fault, "the last flush or superblock failed", effects);
             self.closing = Closing::Closed;
             return;
@@ -387,7 +393,8 @@ impl Slab {
         self.closing = next;
         if let Closing::Superblock(slot) = next {
             let Some(mut block) = self.take_block(Class::Page, effects) else {
-                // No memory for a page at the very end: the volume stays marked as in use, which recovery handles.
+                // No memory for a page at the very end: the volume stays marked as in use, which
+                // recovery handles.
                 self.closing = Closing::Closed;
                 return;
             };
@@ -398,7 +405,8 @@ impl Slab {
         }
     }
 
-    /// Gives an answer that rests on what is shown now, without a change of its own: at power loss once all of that is durable.
+    /// Gives an answer that rests on what is shown now, without a change of its own: at power loss
+    /// once all of that is durable.
     pub(crate) fn answer_when_durable(&mut self, origin: Origin, level: Level, reply: Reply, effects: &mut Effects) {
         let group = self.groups.applied();
         if level < Level::PowerLoss || group <= self.groups.durable() || canary!("delete_of_nothing_at_once") {
@@ -543,7 +551,8 @@ impl Shard for Slab {
             effects.more();
         }
         if self.scans.is_awake() {
-            // Large values that were all in memory came after scans had their turn, and no completion brings the next one.
+            // Large values that were all in memory came after scans had their turn, and no
+            // completion brings the next one.
             effects.more();
         }
         effects.events.append(&mut self.events);
@@ -631,7 +640,8 @@ impl Shard for Slab {
     }
 }
 
-/// Whether an operation names a key that cannot be one: bounds of scans are not checked when they are made.
+/// Whether an operation names a key that cannot be one: bounds of scans are not checked when they
+/// are made.
 fn key_error(operation: &Operation) -> Option<KeyError> {
     let check = |key: &Key| match key.user().len() {
         0 => Some(KeyError::Empty),

@@ -1,8 +1,9 @@
 //! Physical pages of the volume: which are free, and which must not be reused yet.
 //!
-//! A bitmap with one bit per page and a count per 1 MiB segment. Single pages and runs prefer segments of their own, so that runs
-//! find room later; when their own are used up they take whatever is free. Where there are no single pages (`packed`), runs take the
-//! smallest hole instead.
+//! A bitmap with one bit per page and a count per 1 MiB segment. Single pages and runs prefer
+//! segments of their own, so that runs find room later; when their own are used up they take
+//! whatever is free. Where there are no single pages (`packed`), runs take the smallest hole
+//! instead.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,8 @@ pub(crate) struct Space {
     limbo_pages: u32,
     /// Segments that lie in one extent of limbo.
     limbo_segments: u32,
-    /// Of what waits for nothing else, the extents that a read in flight kept in limbo at the last look.
+    /// Of what waits for nothing else, the extents that a read in flight kept in limbo at the last
+    /// look.
     pinned: Vec<Extent>,
 }
 
@@ -123,7 +125,8 @@ impl Space {
         self.limbo_pages
     }
 
-    /// Segments that will be free as a whole when limbo is; there may be more, with neighbours that are free already.
+    /// Segments that will be free as a whole when limbo is; there may be more, with neighbours that
+    /// are free already.
     pub(crate) fn limbo_segments(&self) -> u32 {
         self.limbo_segments
     }
@@ -183,7 +186,8 @@ impl Space {
         true
     }
 
-    /// Takes a free page: the next one after the last taken, so that pages of one group are often neighbours.
+    /// Takes a free page: the next one after the last taken, so that pages of one group are often
+    /// neighbours.
     pub(crate) fn take_page(&mut self) -> Option<u32> {
         if self.free_pages == 0 {
             return None;
@@ -237,7 +241,8 @@ impl Space {
         Some(first)
     }
 
-    /// Segments, free as a whole till then, that the next run of so many pages would lie in; None if there is no room for it.
+    /// Segments, free as a whole till then, that the next run of so many pages would lie in; None
+    /// if there is no room for it.
     pub(crate) fn run_takes_segments(&self, pages: u32) -> Option<u32> {
         let first = self.find_run(pages)?;
         let numbers = first / self.segment_pages..=(first + pages - 1) / self.segment_pages;
@@ -303,7 +308,8 @@ impl Space {
         self.limbo_segments += self.segments_within(&extent);
     }
 
-    /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight: those wait on. O(what is freed or pinned).
+    /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight:
+    /// those wait on. O(what is freed or pinned).
     pub(crate) fn release_durable(&mut self, durable: u64, pinned: impl Fn(&Extent) -> bool) {
         let mut due = std::mem::take(&mut self.pinned);
         while let Some(group) = self.limbo.first_entry().filter(|group| *group.key() <= durable) {
@@ -340,7 +346,8 @@ impl Space {
         self.holes.as_ref().map_or(0, Holes::footprint_bytes)
     }
 
-    /// Pages in the bitmap that are free, counted anew; an error tells where the holes differ from it.
+    /// Pages in the bitmap that are free, counted anew; an error tells where the holes differ from
+    /// it.
     pub(crate) fn count_free(&self) -> Result<u32, String> {
         let free = self.free.iter().map(|word| word.count_ones()).sum();
         let Some(holes) = &self.holes else { return Ok(free) };
@@ -381,8 +388,9 @@ mod tests {
         assert_eq!((space.limbo_pages(), space.free_pages(), space.count_free()), (0, all, Ok(all)));
     }
 
-    /// Found by `sim --placement packed --seed 810015702`: five pages in limbo counted as a segment of four, records were let in on their account,
-    /// and when they lay in no segment as a whole there was room for no delete.
+    /// Found by `sim --placement packed --seed 810015702`: five pages in limbo counted as a segment
+    /// of four, records were let in on their account, and when they lay in no segment as a whole
+    /// there was room for no delete.
     #[test]
     fn limbo_counts_for_the_segments_that_lie_in_it() {
         let mut space = Space::with_segments(4);

@@ -1,7 +1,8 @@
 //! Older copies of records, and how they are cleared.
 //!
-//! A record that changes class or grows into a run leaves its old copy behind. The copy may be cleared only when the new one is
-//! durable, and a key may be deleted only when all its older copies have been cleared durably: else a crash would bring one back.
+//! A record that changes class or grows into a run leaves its old copy behind. The copy may be
+//! cleared only when the new one is durable, and a key may be deleted only when all its older
+//! copies have been cleared durably: else a crash would bring one back.
 
 use stratakv_base::{Key, Level, canary};
 use stratakv_device::{Block, Class, IoFault};
@@ -26,7 +27,8 @@ impl Slab {
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
             let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
             if copy.after > self.groups.durable() && !canary!("older_copy_cleared_too_early") {
-                // Without a flush nothing could ever be cleared; one is made when it pays, or when space is short.
+                // Without a flush nothing could ever be cleared; one is made when it pays, or when
+                // space is short.
                 if self.stale_queue.len() >= COPIES_PER_TURN || self.waits_for_space() {
                     self.groups.want(copy.after);
                 }
@@ -64,7 +66,8 @@ impl Slab {
         self.stale.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
     }
 
-    /// Whether clearing older copies will give space back: else those that could not be read are queued once more, for later.
+    /// Whether clearing older copies will give space back: else those that could not be read are
+    /// queued once more, for later.
     pub(crate) fn clears_give_space(&mut self) -> bool {
         let copies = self.stale.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
         if copies.clone().any(|(_, copy)| matches!(copy.clearing, Clearing::Queued | Clearing::Requested)) {
@@ -105,7 +108,8 @@ impl Slab {
         }
     }
 
-    /// The damaged record of `key` is replaced once `group` is durable: its older copies need not be kept any longer.
+    /// The damaged record of `key` is replaced once `group` is durable: its older copies need not
+    /// be kept any longer.
     pub(crate) fn let_go(&mut self, key: &Key, group: u64) {
         let kept = |copy: &&mut StaleCopy| copy.clearing == Clearing::Kept;
         for copy in self.stale.get_mut(key).into_iter().flatten().filter(kept) {
@@ -119,8 +123,8 @@ impl Slab {
         self.stale_queue.push_back((key.clone(), place));
     }
 
-    /// An older copy could not be read: it is still there, so a delete that waits for it fails, and it gives no space to those
-    /// who wait for some.
+    /// An older copy could not be read: it is still there, so a delete that waits for it fails, and
+    /// it gives no space to those who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
         if !canary!("space_waiters_are_not_told") {
             self.set_clearing(key, place, Clearing::Unreadable);

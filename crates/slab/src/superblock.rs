@@ -1,4 +1,5 @@
-//! The two superblocks: pages 0 and 1 of the volume, written one after the other with a flush between.
+//! The two superblocks: pages 0 and 1 of the volume, written one after the other with a flush
+//! between.
 
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};

@@ -1,8 +1,9 @@
 //! Writes: from an operation to a changed page image.
 //!
-//! Every write of a key passes through `pending[key]`. A change is made in the *dirty* image of a page at once, and becomes
-//! visible when the group that writes the image is durable. Further writes of the key are applied on top if they
-//! stay in the same slot; anything else waits until the key has nothing under way.
+//! Every write of a key passes through `pending[key]`. A change is made in the *dirty* image of a
+//! page at once, and becomes visible when the group that writes the image is durable. Further
+//! writes of the key are applied on top if they stay in the same slot; anything else waits until
+//! the key has nothing under way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -285,7 +286,8 @@ impl Slab {
     /// What the key's first write waited for cannot be had: it fails, those behind it go on.
     pub(crate) fn fail_first(&mut self, key: &Key, error: Error, effects: &mut Effects) {
         if self.backup_wants(key) {
-            // It may only be the copy that cannot be had: the write shows by itself whether it needs the record.
+            // It may only be the copy that cannot be had: the write shows by itself whether it
+            // needs the record.
             self.copy_for_backup(key, None);
             return self.wake(key, effects);
         }
@@ -359,7 +361,8 @@ impl Slab {
             self.copy_for_backup(&work.key, record);
         }
         let current = current.filter(|_| needs_record);
-        // Of a record that was found damaged and can be read after all, the index does not know when it expires.
+        // Of a record that was found damaged and can be read after all, the index does not know
+        // when it expires.
         let current = current.filter(|(meta, _)| !is_expired(meta.expiry, effects));
         newest.exists &= current.is_some() || !needs_record;
         if let Some(unmet) = work.expect.unmet(newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
@@ -444,7 +447,8 @@ impl Slab {
         self.put(work, newest, meta, &value, &reply, effects)
     }
 
-    /// The current record: from its page's newest image, or as it was loaded from its run. The value is empty unless an update needs it.
+    /// The current record: from its page's newest image, or as it was loaded from its run. The
+    /// value is empty unless an update needs it.
     fn current(
         &mut self,
         work: &mut Work,
@@ -666,7 +670,8 @@ impl Slab {
                 if let Some(slot) = free {
                     return Ok((logical, slot));
                 }
-                // A slot that was free when the page was first read does not check now: not used, like any damaged one.
+                // A slot that was free when the page was first read does not check now: not used,
+                // like any damaged one.
                 self.table.slot_taken(logical);
                 self.lost_slots += 1;
             }

@@ -1,4 +1,5 @@
-//! Batches of two shards of which one breaks. (Crashes of both, at every moment, are the store world's.)
+//! Batches of two shards of which one breaks. (Crashes of both, at every moment, are the store
+//! world's.)
 
 #[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod harness;

@@ -209,7 +209,8 @@ fn checkpoints_make_way_for_records() {
     compare(&mut machine, &held, number);
 }
 
-/// Found by the fuzzer of logs: closing waited for the damaged copy to be written anew, which nobody does who only reads.
+/// Found by the fuzzer of logs: closing waited for the damaged copy to be written anew, which
+/// nobody does who only reads.
 #[test]
 fn a_volume_with_a_damaged_copy_of_a_table_opens_for_reading_and_closes() {
     let (mut machine, held) = sample(4);

@@ -246,7 +246,8 @@ fn after_a_failed_flush_nothing_is_written_and_reads_go_on() {
     }
 }
 
-/// It was told to nobody: what `process_crash` had acknowledged could be lost, and the end seemed orderly.
+/// It was told to nobody: what `process_crash` had acknowledged could be lost, and the end seemed
+/// orderly.
 #[test]
 fn a_failed_last_flush_or_superblock_is_told() {
     for flush in [true, false] {

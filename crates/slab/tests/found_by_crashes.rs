@@ -10,7 +10,8 @@ use stratakv_slab::Placement;
 
 const MEMORY: u64 = 8 << 20;
 
-/// A run's head was the only write of its group and was written through; its other slices were not flushed.
+/// A run's head was the only write of its group and was written through; its other slices were not
+/// flushed.
 #[test]
 fn a_large_value_is_durable_with_all_its_slices() {
     let mut machine = Machine::create(1, 1 << 30, MEMORY, None);
@@ -20,7 +21,8 @@ fn a_large_value_is_durable_with_all_its_slices() {
     assert_eq!(machine.get(b"k"), Ok(Some(vec![5; 200_000])));
 }
 
-/// A delete was written through alone, while an earlier, unflushed delete of the same key in another page was lost.
+/// A delete was written through alone, while an earlier, unflushed delete of the same key in
+/// another page was lost.
 #[test]
 fn a_durable_delete_makes_earlier_deletes_of_the_key_durable() {
     let mut machine = Machine::create(1, 1 << 30, MEMORY, None);
@@ -35,7 +37,8 @@ fn a_durable_delete_makes_earlier_deletes_of_the_key_durable() {
     assert_eq!(machine.get(b"k"), Ok(None));
 }
 
-/// Writes that need no flush left older copies that only a flush allows to clear, until the disk was full.
+/// Writes that need no flush left older copies that only a flush allows to clear, until the disk
+/// was full.
 #[test]
 fn older_copies_are_cleared_without_a_durable_write() {
     let mut machine = Machine::create(1, 8 << 20, MEMORY, Some(8 << 20));
@@ -48,8 +51,9 @@ fn older_copies_are_cleared_without_a_durable_write() {
     assert!(machine.slab.check().run_pages < 1000);
 }
 
-/// Growth or a checkpoint had a flush in flight beside a group's. The one failed, the other succeeded, was heard of first and was believed: a large value lacked pages. The harness
-/// counts flushes in flight.
+/// Growth or a checkpoint had a flush in flight beside a group's. The one failed, the other
+/// succeeded, was heard of first and was believed: a large value lacked pages. The harness counts
+/// flushes in flight.
 #[test]
 fn growth_and_checkpoints_flush_when_no_group_does() {
     for placement in [Placement::InPlace, Placement::Packed] {

@@ -29,7 +29,8 @@ fn casual(machine: &mut Machine, key: &[u8], value: &[u8]) {
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
 }
 
-/// A damaged record counted as new as its page; each write of a neighbour made it newer, until it outranked a copy written since.
+/// A damaged record counted as new as its page; each write of a neighbour made it newer, until it
+/// outranked a copy written since.
 #[test]
 fn a_damaged_record_does_not_outrank_what_was_written_after_the_damage() {
     let mut machine = Machine::create(1, 1 << 30, MEMORY, None);
@@ -46,7 +47,8 @@ fn a_damaged_record_does_not_outrank_what_was_written_after_the_damage() {
     assert_eq!(machine.get(b"k"), Ok(Some(vec![3; 40])));
 }
 
-/// An older copy in a page that did not check once was forgotten, the key deleted, and the copy found at the next opening.
+/// An older copy in a page that did not check once was forgotten, the key deleted, and the copy
+/// found at the next opening.
 #[test]
 fn a_delete_does_not_forget_an_older_copy_that_cannot_be_read() {
     let mut machine = Machine::create(1, 1 << 30, MEMORY, None);
@@ -66,7 +68,8 @@ fn a_delete_does_not_forget_an_older_copy_that_cannot_be_read() {
     assert_eq!(machine.get(b"k"), Ok(None));
 }
 
-/// The index does not know when a record expires that recovery found damaged, though later reads of it are good.
+/// The index does not know when a record expires that recovery found damaged, though later reads of
+/// it are good.
 #[test]
 fn a_record_that_expired_unknown_to_the_index_is_absent_to_writes() {
     let mut machine = Machine::create(1, 1 << 30, MEMORY, None);
@@ -112,7 +115,8 @@ fn a_scan_reads_little_more_than_its_answer_holds() {
     assert!(read <= 3 * 204_800, "{read}");
 }
 
-/// Copies kept for the sake of a damaged record stayed when it was replaced, and took their space for ever.
+/// Copies kept for the sake of a damaged record stayed when it was replaced, and took their space
+/// for ever.
 #[test]
 fn copies_kept_beside_damage_go_when_it_is_replaced() {
     let mut machine = Machine::create(1, 1 << 30, MEMORY, None);

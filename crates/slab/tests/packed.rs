@@ -29,7 +29,8 @@ fn sound(machine: &Machine) {
     assert!(report.is_sound(), "{report:#?}");
 }
 
-/// Values that were read whole are not read again, neither whole nor in part, while memory has room for them.
+/// Values that were read whole are not read again, neither whole nor in part, while memory has room
+/// for them.
 #[test]
 fn large_values_are_read_once() {
     let mut machine = create(2, None);
@@ -106,7 +107,8 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
     }
 }
 
-/// Ten times the volume is written into one that is three quarters full: the space comes back, and nothing is lost.
+/// Ten times the volume is written into one that is three quarters full: the space comes back, and
+/// nothing is lost.
 #[test]
 fn overwriting_for_ever_needs_no_more_space() {
     let capacity = 8 << 20;
@@ -146,7 +148,8 @@ fn overwriting_for_ever_needs_no_more_space() {
     }
 }
 
-/// At the limit writes are refused, overwriting and deleting go on or say so, and room comes back; nothing is ever stuck.
+/// At the limit writes are refused, overwriting and deleting go on or say so, and room comes back;
+/// nothing is ever stuck.
 #[test]
 fn a_full_log_refuses_and_recovers() {
     let capacity = 4 << 20;

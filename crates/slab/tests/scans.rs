@@ -102,7 +102,8 @@ fn a_page_reads_at_depth() {
     }
 }
 
-/// The bytes that are read and held are bounded, whatever the items' sizes: a page over large values does not begin all of them.
+/// The bytes that are read and held are bounded, whatever the items' sizes: a page over large
+/// values does not begin all of them.
 #[test]
 fn a_page_reads_no_more_than_its_window() {
     for placement in PLACEMENTS {
@@ -183,7 +184,8 @@ fn neighbours_are_read_once() {
         } else {
             check_items(&items, 0..1000, bytes);
         }
-        // 1000 records of 944 bytes are 231 pages, 16 to a read at best; batches of 64 records leave some room.
+        // 1000 records of 944 bytes are 231 pages, 16 to a read at best; batches of 64 records
+        // leave some room.
         let reads = machine.disk.reads;
         assert!(reads <= 25, "{reads} reads for 1000 records in a row, reverse {reverse}");
     }
@@ -216,7 +218,8 @@ fn a_fault_is_its_own_records() {
     assert!((1..=6).contains(&failed), "{failed} records failed for one page");
 }
 
-/// A page that took many reads brings its records together: the next scan there reads little, also after a crash, and nothing else changes.
+/// A page that took many reads brings its records together: the next scan there reads little, also
+/// after a crash, and nothing else changes.
 #[test]
 fn a_scan_brings_neighbours_together() {
     let (count, bytes) = (12_000, 900);
@@ -279,7 +282,8 @@ fn a_scan_brings_neighbours_together() {
     }
 }
 
-/// Where space is short gathering stops in time: it is no reason to refuse a write, and what was gathered stays so.
+/// Where space is short gathering stops in time: it is no reason to refuse a write, and what was
+/// gathered stays so.
 #[test]
 fn gathering_leaves_room() {
     let (count, bytes, capacity) = (22_000, 900, Some(32 << 20));
@@ -328,7 +332,8 @@ fn sound(machine: &Machine) {
     assert!(report.is_sound(), "{report:#?}");
 }
 
-/// Two thirds writes, a third of the records read by scans: what a scan laid together would be written elsewhere before the next one comes.
+/// Two thirds writes, a third of the records read by scans: what a scan laid together would be
+/// written elsewhere before the next one comes.
 #[test]
 fn scans_beside_many_writes_lay_nothing_together() {
     let (count, bytes) = (12_000, 900);
@@ -403,7 +408,8 @@ fn a_backup_goes_on_however_many_keys_are_written_before_their_turn() {
     sound(&machine);
 }
 
-/// Pages of large values that are all in memory complete without a request to the device, so nothing but the shard itself brings their next turn.
+/// Pages of large values that are all in memory complete without a request to the device, so
+/// nothing but the shard itself brings their next turn.
 #[test]
 fn a_page_of_cached_large_values_is_answered_unasked() {
     let mut machine = Machine::create_as(Placement::Packed, 7, 1 << 30, 64 << 20, None);

@@ -23,7 +23,8 @@ fn value(number: usize) -> Vec<u8> {
     vec![number as u8; LARGE_BYTES]
 }
 
-/// Every read of a large value was looked at in each turn: with a thousand of them that alone took longer than the reads.
+/// Every read of a large value was looked at in each turn: with a thousand of them that alone took
+/// longer than the reads.
 #[test]
 fn reads_of_large_values_are_gone_on_with_when_something_came() {
     for placement in PLACEMENTS {
@@ -109,7 +110,8 @@ fn a_page_passes_a_bounded_number_of_expired_records() {
                 let mut request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at };
                 let (mut pages, mut found) = (0, 0);
                 loop {
-                    // Asked and answered before the sweep, which is at the end of a turn, has its turn.
+                    // Asked and answered before the sweep, which is at the end of a turn, has its
+                    // turn.
                     let number = machine.submit(Operation::Page(request.clone().into()));
                     let Reply::Page { items, next } = machine.wait(number) else { panic!("{placement:?}: no page") };
                     (pages, found) = (pages + 1, found + items.len());

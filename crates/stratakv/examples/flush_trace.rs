@@ -1,9 +1,10 @@
 //! Shows from the kernel's own trace that nothing is acknowledged at `power_loss` before a flush.
 //!
-//! `kill -9` cannot see a missing flush: the kernel still writes what the process handed over. So this writes batches through a session,
-//! marks in the kernel's trace buffer where each batch begins and where its first acknowledgement arrives, and reads
-//! the block layer's events in between: after the last completed data write there must be a completed flush (or the
-//! write itself must have been FUA). Needs root and tracefs. Usage: `flush_trace DIR [BATCHES] [WRITES]`.
+//! `kill -9` cannot see a missing flush: the kernel still writes what the process handed over. So
+//! this writes batches through a session, marks in the kernel's trace buffer where each batch
+//! begins and where its first acknowledgement arrives, and reads the block layer's events in
+//! between: after the last completed data write there must be a completed flush (or the write
+//! itself must have been FUA). Needs root and tracefs. Usage: `flush_trace DIR [BATCHES] [WRITES]`.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
@@ -98,7 +99,8 @@ struct Found {
     fua: usize,
 }
 
-/// Walks the trace in order. Lines look like `… block_rq_complete: 253,0 WS () 1234 + 8 none,0,0 [0]`; the kind's letters: W write, a leading
+/// Walks the trace in order. Lines look like
+/// `… block_rq_complete: 253,0 WS () 1234 + 8 none,0,0 [0]`; the kind's letters: W write, a leading
 /// F a flush, an F after the W forced unit access.
 fn judge(trace: &str) -> Found {
     let mut found = Found::default();
@@ -113,7 +115,8 @@ fn judge(trace: &str) -> Found {
             let mut words = event.split_whitespace();
             let kind = words.nth(1).unwrap_or_default();
             let sectors = words.skip_while(|word| *word != "+").nth(1).unwrap_or_default();
-            // The empty write that carried a flush completes too; M marks the file system's own blocks, which hold none of our data.
+            // The empty write that carried a flush completes too; M marks the file system's own
+            // blocks, which hold none of our data.
             let data = sectors != "0" && !kind.contains('M');
             let (flush, rest) = kind.strip_prefix('F').map_or((false, kind), |rest| (true, rest));
             if flush {

@@ -1,6 +1,8 @@
-//! What a load of sorted records costs beside puts of the same: seconds, and bytes written to the volume for each byte of keys and values, compactions that follow included.
+//! What a load of sorted records costs beside puts of the same: seconds, and bytes written to the
+//! volume for each byte of keys and values, compactions that follow included.
 //!
-//! `cargo run --release --example sorted_load -- DIRECTORY [load|puts|restore] [records] [bytes of a value] [shards]`; the directory must not exist, and is removed at the end.
+//! `cargo run --release --example sorted_load -- DIR [load|puts|restore] [N] [BYTES] [SHARDS]`:
+//! N records with values of BYTES. The directory must not exist, and is removed at the end.
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
 

@@ -1,4 +1,5 @@
-//! Backups: a directory with a file for each shard, and `backup.toml` written last. docs/backup.md draws the files.
+//! Backups: a directory with a file for each shard, and `backup.toml` written last. docs/backup.md
+//! draws the files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -73,20 +74,24 @@ pub(crate) struct Written {
 }
 
 impl Store {
-    /// Writes a backup into `directory`, which must be empty or not exist, while the store goes on serving. It holds what was written to each shard up to one
-    /// moment, batches whole; nothing later. The files are durable when it returns. One backup at a time.
+    /// Writes a backup into `directory`, which must be empty or not exist, while the store goes on
+    /// serving. It holds what was written to each shard up to one moment, batches whole; nothing
+    /// later. The files are durable when it returns. One backup at a time.
     ///
     /// # Errors
-    /// The directory cannot be written, a record is damaged, or writes overtook the backup ([`ErrorKind::Unknown`](crate::ErrorKind::Unknown): try again,
-    /// with more memory for the store).
+    /// The directory cannot be written, a record is damaged, or writes overtook the backup
+    /// ([`ErrorKind::Unknown`](crate::ErrorKind::Unknown): try again, with more memory for the
+    /// store).
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<BackupSummary, Error> {
         self.backup_watched(directory.as_ref(), &|_| true)
     }
 
-    /// As [`Store::backup`]. `watch` is told what each piece has added to the backup, by several threads, and answers whether to go on.
+    /// As [`Store::backup`]. `watch` is told what each piece has added to the backup, by several
+    /// threads, and answers whether to go on.
     ///
     /// # Errors
-    /// As of [`Store::backup`]; also if `watch` called it off. What was written stays in the directory, which is no backup without `backup.toml`.
+    /// As of [`Store::backup`]; also if `watch` called it off. What was written stays in the
+    /// directory, which is no backup without `backup.toml`.
     pub fn backup_watched(&self, directory: &Path, watch: &BackupWatch<'_>) -> Result<BackupSummary, Error> {
         self.inner().check_not_forked()?;
         if self.engine() == Engine::Tier {
@@ -294,12 +299,15 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<LoadRecord>, Truncated> {
     Ok(key.map(|key| LoadRecord { key, value, flags, expiry: Expiry(expiry) }))
 }
 
-/// Makes a new store in `directory` from a backup: every record, in its collection, with flags and expiry; versions are made anew. `options` says how (shards, level,
-/// further directories). Where it does not name an engine, that of the store that was backed up is taken; a region that it gives no length has that of the one that was
-/// backed up, or more if the records want it. There must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
+/// Makes a new store in `directory` from a backup: every record, in its collection, with flags and
+/// expiry; versions are made anew. `options` says how (shards, level, further directories). Where
+/// it does not name an engine, that of the store that was backed up is taken; a region that it
+/// gives no length has that of the one that was backed up, or more if the records want it. There
+/// must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
 ///
 /// # Errors
-/// There is a store, the backup is not complete or is damaged, the region asked for cannot hold it, the new store is full.
+/// There is a store, the backup is not complete or is damaged, the region asked for cannot hold it,
+/// the new store is full.
 pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Options) -> Result<BackupSummary, Error> {
     let (from, directory) = (from.as_ref(), directory.as_ref());
     let manifest = read_manifest(from)?;
@@ -315,7 +323,8 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
         "A restore is under way, or was interrupted: then remove this directory and restore again.\n",
     )?;
     let store = options.open(directory).inspect_err(|_| {
-        // Nothing was made: the mark is of nothing either. One that stays is as good as that of a restore.
+        // Nothing was made: the mark is of nothing either. One that stays is as good as that of a
+        // restore.
         if !directory.join("store.toml").exists() {
             let _ = remove_mark(directory);
         }
@@ -350,7 +359,8 @@ pub(crate) struct Restoring {
     pub(crate) ample_bytes: u64,
 }
 
-/// In a region a header is 8 bytes longer than here, and a record is filled up to whole blocks of 64.
+/// In a region a header is 8 bytes longer than here, and a record is filled up to whole blocks
+/// of 64.
 const REGION_RECORD_BYTES: u64 = 8;
 const REGION_BLOCK_BYTES: u64 = 64;
 

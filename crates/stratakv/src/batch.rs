@@ -14,10 +14,12 @@ use crate::list::{End, List, place};
 use crate::order::Refusal;
 use crate::store::Store;
 
-/// Changes that are made as one: readers see all of them or none, and so do later openings, whatever happens in between. Up to 64 MiB of keys and
-/// values. A key that is given twice takes the later change; all conditions on it must hold of what is stored before the batch.
+/// Changes that are made as one: readers see all of them or none, and so do later openings,
+/// whatever happens in between. Up to 64 MiB of keys and values. A key that is given twice takes
+/// the later change; all conditions on it must hold of what is stored before the batch.
 ///
-/// A bad key or value is told by [`Store::write`], and so are two conditions on one key that can never hold both.
+/// A bad key or value is told by [`Store::write`], and so are two conditions on one key that can
+/// never hold both.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     changes: Vec<Change>,
@@ -54,8 +56,8 @@ impl WriteBatch {
         self.add(collection.place(key), Expect::Any, Ok(ChangeKind::Delete))
     }
 
-    /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the batch: power loss; with
-    /// [`Engine::Hash`](crate::Engine::Hash) that of the store.)
+    /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the
+    /// batch: power loss; with [`Engine::Hash`](crate::Engine::Hash) that of the store.)
     pub fn put_with(
         &mut self,
         collection: &Collection,
@@ -72,8 +74,9 @@ impl WriteBatch {
         self.add(collection.place(key), expect, Ok(ChangeKind::Delete))
     }
 
-    /// Puts an element at an end of a list; of several, one after the other. For the blocking [`Store::write`] only. (To take elements away, or to decide by them,
-    /// there are transactions: [`Store::transact`].)
+    /// Puts an element at an end of a list; of several, one after the other. For the blocking
+    /// [`Store::write`] only. (To take elements away, or to decide by them, there are transactions:
+    /// [`Store::transact`].)
     pub fn push(&mut self, list: &List, end: End, value: &[u8]) -> &mut WriteBatch {
         match put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER) {
             Ok(ChangeKind::Put { value, .. }) => self.pushes.push((list.clone(), end, value)),
@@ -151,7 +154,8 @@ impl WriteBatch {
     }
 }
 
-/// Makes two changes of one key one: what the later one does, if both conditions hold of what is stored.
+/// Makes two changes of one key one: what the later one does, if both conditions hold of what is
+/// stored.
 fn follow(earlier: &mut Change, later: Change) -> Result<(), EngineError> {
     earlier.expect = match (earlier.expect, later.expect) {
         (Expect::Any, expect) | (expect, Expect::Any) => expect,
@@ -170,12 +174,14 @@ fn default_key(key: &[u8]) -> Result<Key, Refusal> {
 }
 
 impl Store {
-    /// Makes all changes of a batch, durable at power loss (in a region at the store's own level), or none: none if a condition of one does not hold. An empty batch is done at once, with
+    /// Makes all changes of a batch, durable at power loss (in a region at the store's own level),
+    /// or none: none if a condition of one does not hold. An empty batch is done at once, with
     /// version 0.
     ///
     /// # Errors
-    /// A bad key or value, over 64 MiB in all, a full store, an I/O error. Nothing was changed, unless the error's kind is
-    /// [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or nothing.
+    /// A bad key or value, over 64 MiB in all, a full store, an I/O error. Nothing was changed,
+    /// unless the error's kind is [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or
+    /// nothing.
     pub fn write(&self, mut batch: WriteBatch) -> Result<PutOutcome, Error> {
         let lists = batch.pushes.iter().map(|(list, ..)| list.records().id());
         self.inner().check_not_forked()?;
@@ -220,7 +226,8 @@ mod tests {
         assert!(matches!(&of(b"b")[..], [Change { kind: ChangeKind::Delete, .. }]));
     }
 
-    /// What was dropped in silence: {put if absent lock, put lock, put work} overwrote somebody's lock.
+    /// What was dropped in silence: {put if absent lock, put lock, put work} overwrote somebody's
+    /// lock.
     #[test]
     fn all_conditions_on_a_key_stay() {
         let change = |kind, expect| Change { key: default_key(b"k").expect("a key"), expect, kind };

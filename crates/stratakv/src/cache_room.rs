@@ -1,4 +1,5 @@
-//! Whether the disks have room for the second tier of a cache. It is no limit that is met one day, as the capacity of a durable store, but what the cache will take as soon as it has filled.
+//! Whether the disks have room for the second tier of a cache. It is no limit that is met one day,
+//! as the capacity of a durable store, but what the cache will take as soon as it has filled.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,8 @@ struct Room {
     has_bytes: u64,
 }
 
-/// Warns of file systems that have less than a cache of that many bytes in so many shards takes there.
+/// Warns of file systems that have less than a cache of that many bytes in so many shards takes
+/// there.
 pub(crate) fn warn_of_too_little(directory: &Directory, cache_bytes: u64, shards: u32) {
     warn(directory, cache_bytes, shards, too_little);
 }

@@ -3,16 +3,24 @@
 //! | key | value |
 //! |---|---|
 //! | `next` | the last number given out, in decimal digits |
-//! | `name/` and the name | its number, in decimal digits; then, unless it is `keyvalue` and does not expire, a space and its kind (`keyvalue`, `list`); then, if it expires, a space and when, in seconds since 1970 (with three decimals where it is no whole second); of one in an order of the user's always all that, `0` for never, a space and the order's name |
-//! | `expiring/` and a number, 8 hexadecimal digits | the name of a collection that expires, or did since the last opening |
-//! | `dropped/` and a number, 8 hexadecimal digits | the name it had |
+//! | `name/` and the name | what is known of it: see below |
+//! | `expiring/` and a number, 8 hex digits | the name of one that expires, or did since opening |
+//! | `dropped/` and a number, 8 hex digits | the name it had |
 //!
-//! A number is drawn from `next` by an increment, so no two names get one; one drawn for nothing (a crash, a race lost) is never used. Numbers
-//! are not used again: a handle of a dropped collection never meets a later one. The catalogue is written at the highest level that the medium has,
-//! whatever the store's is. Where a crash may still leave an older catalogue beside newer records (a region at `process_crash`), a number that is named
-//! anywhere, or has records, is passed over. Dropping writes `dropped/` first, then removes the name and
-//! the keys; what was on its way meanwhile goes a while later, or at the next opening (`dropped.rs`). `expiring/` does the same for a collection
-//! that expires (`expiring.rs`).
+//! The value of `name/` begins with the collection's number, in decimal digits. A space and the
+//! kind (`keyvalue`, `list`) follow unless it is `keyvalue` and never expires. If it expires, a
+//! space and the second since 1970 follow, with three decimals where it is no whole second. A
+//! collection in an order of the user's has all of these (`0` stands for never), then a space and
+//! the order's name.
+//!
+//! A number is drawn from `next` by an increment, so no two names get one; one drawn for nothing (a
+//! crash, a race lost) is never used. Numbers are not used again: a handle of a dropped collection
+//! never meets a later one. The catalogue is written at the highest level that the medium has,
+//! whatever the store's is. Where a crash may still leave an older catalogue beside newer records
+//! (a region at `process_crash`), a number that is named anywhere, or has records, is passed over.
+//! Dropping writes `dropped/` first, then removes the name and the keys; what was on its way
+//! meanwhile goes a while later, or at the next opening (`dropped.rs`). `expiring/` does the same
+//! for a collection that expires (`expiring.rs`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,9 +67,11 @@ struct All {
     all: HashMap<String, Known>,
     /// Records of the catalogue, unless it has changed since they were counted.
     records: Option<u64>,
-    /// How many names were forgotten: what was read of the catalogue before that may not hold any more.
+    /// How many names were forgotten: what was read of the catalogue before that may not hold any
+    /// more.
     forgotten: u64,
-    /// The highest number that the catalogue names anywhere, as it was when the first one was drawn.
+    /// The highest number that the catalogue names anywhere, as it was when the first one was
+    /// drawn.
     highest: Option<u64>,
 }
 
@@ -99,22 +109,26 @@ impl Names {
 }
 
 impl Store {
-    /// The key space of that name, in the order it was made in; made, in the order of its keys' bytes, if there is none. A name has 1 to 255 bytes.
+    /// The key space of that name, in the order it was made in; made, in the order of its keys'
+    /// bytes, if there is none. A name has 1 to 255 bytes.
     ///
     /// # Errors
-    /// A bad name; [`Error::OtherKind`] if it is a list; [`OrderError::Unknown`] and [`OrderError::Changed`]; as [`Collection::put`].
+    /// A bad name; [`Error::OtherKind`] if it is a list; [`OrderError::Unknown`] and
+    /// [`OrderError::Changed`]; as [`Collection::put`].
     pub fn collection(&self, name: &str) -> Result<Collection, Error> {
         self.made(name, Kind::KeyValue, None)
     }
 
-    /// The key space of that name in that order, which is built in ([`Order`](crate::Order)) or was registered ([`Options::order`](crate::Options::order)); made if there is none.
+    /// The key space of that name in that order, which is built in ([`Order`](crate::Order)) or was
+    /// registered ([`Options::order`](crate::Options::order)); made if there is none.
     ///
     /// ```
     /// # fn main() -> Result<(), stratakv::Error> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("data");
     /// let latest_first = stratakv::Order::new("latest-first", |key| {
-    ///     // A name, and the second at which it was seen, as 4 bytes at the end: the latest first within each name.
+    ///     // A name, then the second at which it was seen, as 4 bytes.
+    ///     // The latest comes first within each name.
     ///     let (name, second) = key.split_at(key.len().saturating_sub(4));
     ///     let later: Vec<u8> = second.iter().map(|byte| !byte).collect();
     ///     [name, &[0], &later].concat()
@@ -146,9 +160,10 @@ impl Store {
         self.existing(name, Kind::KeyValue, None)
     }
 
-    /// The key space of that name, if there is one, without the function of its order: to look at one whose function is not there, or to copy one whose function has changed. It can be
-    /// scanned (as a whole, or by [`ScanOptions::sort_prefix`]), counted and emptied; what takes a key is refused with [`OrderError::Unknown`]. One in the order of
-    /// bytes is as ever.
+    /// The key space of that name, if there is one, without the function of its order: to look at
+    /// one whose function is not there, or to copy one whose function has changed. It can be
+    /// scanned (as a whole, or by [`ScanOptions::sort_prefix`]), counted and emptied; what takes a
+    /// key is refused with [`OrderError::Unknown`]. One in the order of bytes is as ever.
     ///
     /// # Errors
     /// A bad name; [`Error::OtherKind`] if it is a list; as [`Collection::get`].
@@ -164,7 +179,8 @@ impl Store {
         Ok(self.look_up(name)?.map(|known| known.kind))
     }
 
-    /// The records of a collection of that kind, in that order if one is asked for; made if there is none.
+    /// The records of a collection of that kind, in that order if one is asked for; made if there
+    /// is none.
     pub(crate) fn made(&self, name: &str, kind: Kind, order: Option<&str>) -> Result<Collection, Error> {
         if let Some(found) = self.existing(name, kind, order)? {
             return Ok(found);
@@ -184,7 +200,8 @@ impl Store {
         }
     }
 
-    /// The records of the collection of that name, which must be of that kind, in that order if one is asked for; `None` if there is none.
+    /// The records of the collection of that name, which must be of that kind, in that order if one
+    /// is asked for; `None` if there is none.
     pub(crate) fn existing(&self, name: &str, kind: Kind, order: Option<&str>) -> Result<Option<Collection>, Error> {
         let Some(found) = self.found(name, kind)? else { return Ok(None) };
         if let Some(asked) = order.filter(|asked| found.order() != Some(asked)) {
@@ -273,11 +290,14 @@ impl Store {
         Ok(all.into_iter().filter(|name| !expired.iter().any(|(_, gone)| gone == name)).collect())
     }
 
-    /// Removes a collection and every key in it; whether there was one. Durable when it returns. Through handles of it that are still around
-    /// reads find nothing, and writes are answered [`EngineError::Expired`](stratakv_engine::Error::Expired), as those of a collection that has expired.
+    /// Removes a collection and every key in it; whether there was one. Durable when it returns.
+    /// Through handles of it that are still around reads find nothing, and writes are answered
+    /// [`EngineError::Expired`](stratakv_engine::Error::Expired), as those of a collection that has
+    /// expired.
     ///
     /// # Errors
-    /// A bad name; as [`Collection::delete_range`]. What was not removed is removed at the next opening.
+    /// A bad name; as [`Collection::delete_range`]. What was not removed is removed at the next
+    /// opening.
     pub fn drop_collection(&self, name: &str) -> Result<bool, Error> {
         let Some(Known { id, .. }) = self.look_up(name)? else { return Ok(false) };
         self.catalogue().put(&dropped_key(id), name.as_bytes())?;
@@ -314,7 +334,8 @@ impl Store {
         self.forget_emptied(&emptied)
     }
 
-    /// Collections in an order of the user's: all that have a name, and those that had one while the store was open.
+    /// Collections in an order of the user's: all that have a name, and those that had one while
+    /// the store was open.
     pub(crate) fn collections_in_order(&self) -> Result<HashSet<CollectionId>, Error> {
         let mut all = self.inner().orders.met();
         for item in self.catalogue().prefix(NAME) {
@@ -373,7 +394,8 @@ impl Store {
         }
     }
 
-    /// The highest number that a name, a drop or an expiry of the catalogue has: `next` may be older than they are.
+    /// The highest number that a name, a drop or an expiry of the catalogue has: `next` may be
+    /// older than they are.
     fn highest_number(&self) -> Result<u64, Error> {
         if let Some(highest) = self.inner().names.lock().highest {
             return Ok(highest);
@@ -382,7 +404,8 @@ impl Store {
         for item in self.catalogue().scan(ScanOptions::all()) {
             let (key, record) = item?;
             let numbered = [DROPPED, EXPIRING].into_iter().find_map(|front| numbered(front, &key));
-            // One that does not decode has a number that is not known; records under it are seen when it is drawn.
+            // One that does not decode has a number that is not known; records under it are seen
+            // when it is drawn.
             let named =
                 || Named::decode(&record.to_bytes(), "").ok().filter(|_| key.starts_with(NAME)).map(|named| named.id);
             highest = highest.max(numbered.or_else(named).map_or(0, |id| u64::from(id.0)));
@@ -432,7 +455,8 @@ pub(crate) fn numbered(front: &[u8], key: &[u8]) -> Option<CollectionId> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A walk over all records asks for them after its cut: one dropped since then is among what it finds.
+    /// A walk over all records asks for them after its cut: one dropped since then is among what it
+    /// finds.
     #[test]
     fn collections_in_an_order_are_known_after_they_were_dropped() {
         let directory = tempfile::tempdir().unwrap();
@@ -464,7 +488,8 @@ pub(crate) mod tests {
         ]
     }
 
-    /// A power cut at `process_crash` took what said which number a name had, and left the records: the next collection had that number, and showed them.
+    /// A power cut at `process_crash` took what said which number a name had, and left the records:
+    /// the next collection had that number, and showed them.
     #[test]
     fn no_collection_shows_the_records_of_another_one() {
         for (what, options) in kinds() {
@@ -495,7 +520,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Catalogue and records were flushed independently: a record could be durable under a number that was not.
+    /// Catalogue and records were flushed independently: a record could be durable under a number
+    /// that was not.
     #[test]
     fn a_name_is_durable_before_it_is_used() {
         for (what, options) in kinds().into_iter().take(2) {

@@ -29,8 +29,8 @@ mod of_tier;
 pub struct CheckReport {
     /// Shards looked at.
     pub shards: u32,
-    /// Records of users whose checksum, place and index entry are right: what a dump writes, and what
-    /// has expired and was not removed yet.
+    /// Records of users whose checksum, place and index entry are right: what a dump writes, and
+    /// what has expired and was not removed yet.
     pub records: u64,
     /// 4 KiB pages in the volumes, or the region.
     pub pages: u64,
@@ -74,7 +74,8 @@ pub fn check(
     check_spread(path, &[], &[], &[], progress)
 }
 
-/// As [`check`], of a store whose further directories, or devices, or region, are not where they were at its creation.
+/// As [`check`], of a store whose further directories, or devices, or region, are not where they
+/// were at its creation.
 ///
 /// # Errors
 /// As [`check`]; also if several are named: a store has one or the other.
@@ -91,8 +92,8 @@ pub fn check_spread(
     check_with(path, &options)
 }
 
-/// As [`check`]. Of `options` count what says where things are, what carries the I/O, and who is told of
-/// the progress.
+/// As [`check`]. Of `options` count what says where things are, what carries the I/O, and who is
+/// told of the progress.
 ///
 /// # Errors
 /// As [`check_spread`].

@@ -15,8 +15,9 @@ use crate::routing::Inner;
 use crate::scan::{Scan, ScanOptions};
 use crate::store::odd;
 
-/// A key space: the default one, or one with a name ([`Store::collection`](crate::Store::collection)). Its keys are its own; scans, ranges
-/// and prefixes end with it. Cloning is cheap. It holds the store open.
+/// A key space: the default one, or one with a name
+/// ([`Store::collection`](crate::Store::collection)). Its keys are its own; scans, ranges and
+/// prefixes end with it. Cloning is cheap. It holds the store open.
 #[derive(Clone)]
 pub struct Collection {
     inner: Arc<Inner>,
@@ -166,8 +167,9 @@ impl Collection {
         }
     }
 
-    /// Changes a record in dependence on itself, as one step: reads it, asks `next` what to make of it, and writes that if nobody was
-    /// faster; else asks again. For numbers, [`Collection::increment`] never has to ask again.
+    /// Changes a record in dependence on itself, as one step: reads it, asks `next` what to make of
+    /// it, and writes that if nobody was faster; else asks again. For numbers,
+    /// [`Collection::increment`] never has to ask again.
     ///
     /// # Errors
     /// As [`Collection::get`] and [`Collection::put`].
@@ -183,7 +185,8 @@ impl Collection {
         }
     }
 
-    /// Adds to a counter: a value of decimal digits, 64 bits, wrapping. One that does not exist counts from 0. Returns the sum.
+    /// Adds to a counter: a value of decimal digits, 64 bits, wrapping. One that does not exist
+    /// counts from 0. Returns the sum.
     ///
     /// # Errors
     /// [`Error::NotANumber`]; as [`Collection::put`].
@@ -218,8 +221,9 @@ impl Collection {
         }
     }
 
-    /// Removes every key between two bounds, in the order of the collection, that exists when this is asked; returns how many once that is durable. Not one step: a crash
-    /// may leave a part of them, and keys written meanwhile stay.
+    /// Removes every key between two bounds, in the order of the collection, that exists when this
+    /// is asked; returns how many once that is durable. Not one step: a crash may leave a part of
+    /// them, and keys written meanwhile stay.
     ///
     /// # Errors
     /// An I/O error; some may be gone by then.
@@ -227,7 +231,8 @@ impl Collection {
         counted(self.inner.execute(self.range_operation(&ScanOptions::range(from, to))?))
     }
 
-    /// Removes every key that begins with `prefix`, as [`Collection::delete_range`]. (Not in an order of the user's: [`ScanOptions::prefix`].)
+    /// Removes every key that begins with `prefix`, as [`Collection::delete_range`]. (Not in an
+    /// order of the user's: [`ScanOptions::prefix`].)
     ///
     /// # Errors
     /// As [`Collection::delete_range`].

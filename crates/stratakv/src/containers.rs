@@ -1,4 +1,5 @@
-//! The region of a store of engine `matrix`: one file or device, in which each shard has an equal part for its container.
+//! The region of a store of engine `matrix`: one file or device, in which each shard has an equal
+//! part for its container.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,7 +107,9 @@ impl Containers {
         })
     }
 
-    /// What of a shard's part is its layer: of one that is there its container says it. One that is made in the place of a container that is gone has what is asked for, else what the others have.
+    /// What of a shard's part is its layer: of one that is there its container says it. One that is
+    /// made in the place of a container that is gone has what is asked for, else what the others
+    /// have.
     fn layer_of(&self, part: &Part, part_bytes: u64) -> Result<u64, Error> {
         let asked = self.layer_bytes.map(|bytes| bytes / u64::from(self.shards.max(1)) / 4096 * 4096);
         if self.created {
@@ -193,7 +196,8 @@ pub(crate) fn is_lost(path: &Path) -> bool {
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |found| found.is_file() && found.len() == 0)
 }
 
-/// A blank region where there is none: for a while in memory, if only what would be lost is to be told.
+/// A blank region where there is none: for a while in memory, if only what would be lost is to be
+/// told.
 fn in_place_of_lost(
     path: &Path,
     (directory, manifest): (&Directory, &Manifest),
@@ -221,7 +225,8 @@ fn in_place_of_lost(
 }
 
 impl Containers {
-    /// Adds the region's name, and the way out, to what is wrong with what lies in it, or on the volume.
+    /// Adds the region's name, and the way out, to what is wrong with what lies in it, or on the
+    /// volume.
     pub(crate) fn named(&self, error: Error) -> Error {
         match error {
             Error::Volume { path, error: stratakv_engine::Error::Corrupt(corruption) } => {
@@ -258,7 +263,8 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Units of which a row has some, and rows of which the receiver has a dozen (MatrixKV has 8 GiB, and rows of 64 MiB). A column goes down as some tables.
+    /// Units of which a row has some, and rows of which the receiver has a dozen (MatrixKV has 8
+    /// GiB, and rows of 64 MiB). A column goes down as some tables.
     fn of(part_bytes: u64) -> Lengths {
         let unit_bytes = 1 << (part_bytes / 1024).clamp(UNIT_BYTES_MIN, 256 << 10).ilog2();
         let row_bytes = (part_bytes / 32).clamp(4 * unit_bytes, 64 * MIB);

@@ -1,4 +1,5 @@
-//! What is known of a collection without reading its records: how many there are, which key has which number, when one expires.
+//! What is known of a collection without reading its records: how many there are, which key has
+//! which number, when one expires.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub enum Ttl {
 }
 
 impl Collection {
-    /// How many records there are. Costs a look at each key in the index, 4,096 at a time; reads none. Not a snapshot: what is put or deleted meanwhile may be
-    /// counted or not.
+    /// How many records there are. Costs a look at each key in the index, 4,096 at a time; reads
+    /// none. Not a snapshot: what is put or deleted meanwhile may be counted or not.
     ///
     /// # Errors
     /// As [`Collection::get`]; an engine that does not keep these keys in order.
@@ -54,8 +55,8 @@ impl Collection {
         Ok(self.key_of(self.page_of_all(false), 0)?.is_none())
     }
 
-    /// Sets when a record expires, or, with [`Expiry::NEVER`], that it does not; whether there is one. The rest of it stays as it is, but for its version. Costs as a put of
-    /// its value.
+    /// Sets when a record expires, or, with [`Expiry::NEVER`], that it does not; whether there is
+    /// one. The rest of it stays as it is, but for its version. Costs as a put of its value.
     ///
     /// # Errors
     /// As [`Collection::put`].
@@ -66,7 +67,8 @@ impl Collection {
         }
     }
 
-    /// How long a record lives on, by the store's clock ([`Store::wall`](crate::Store::wall)). Costs a read.
+    /// How long a record lives on, by the store's clock ([`Store::wall`](crate::Store::wall)).
+    /// Costs a read.
     ///
     /// # Errors
     /// As [`Collection::get`].

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::parts;
 use crate::region;
 
-/// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
+/// Clears away what an interrupted creation left: its manifest says that it was never completed, so
+/// it holds nothing.
 pub(crate) fn begin(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
     if manifest.engine().has_region() {
@@ -52,8 +53,9 @@ impl Before {
         Before { directories: absent.collect(), lock: home.join("LOCK").exists() }
     }
 
-    /// Makes it so again, as far as it goes, after a creation that was refused; `begun`: what it was to be, if it came so far. What is on raw devices stays, and the manifest by which the next
-    /// creation knows it for its own.
+    /// Makes it so again, as far as it goes, after a creation that was refused; `begun`: what it
+    /// was to be, if it came so far. What is on raw devices stays, and the manifest by which the
+    /// next creation knows it for its own.
     pub(crate) fn restore(&self, directory: &Directory, begun: Option<&Manifest>) {
         if let Some(manifest) = begun
             && let Err(error) = undo(directory, manifest)
@@ -81,7 +83,8 @@ fn is_there(path: &Path) -> bool {
     path.as_os_str().is_empty() || path.exists()
 }
 
-/// The manifest says first that there is no whole store, and goes last: meanwhile the creation is one that was interrupted.
+/// The manifest says first that there is no whole store, and goes last: meanwhile the creation is
+/// one that was interrupted.
 fn undo(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     if !directory.devices.is_empty() || region::is_on_device(directory, manifest) {
         return Ok(());
@@ -127,7 +130,8 @@ mod tests {
         assert!(store.get(b"key").unwrap().is_some());
     }
 
-    /// What is cut off in the middle of an undo is an interrupted creation, and no store without volumes.
+    /// What is cut off in the middle of an undo is an interrupted creation, and no store without
+    /// volumes.
     #[test]
     fn an_undo_that_is_cut_off_leaves_no_whole_store() {
         let root = tempfile::tempdir().unwrap();
@@ -141,7 +145,8 @@ mod tests {
         assert!(manifest.complete && !directory.read_manifest().unwrap().unwrap().complete);
     }
 
-    /// `LOCK` and `store.toml` stayed in the first of two directories if the second could not be made.
+    /// `LOCK` and `store.toml` stayed in the first of two directories if the second could not be
+    /// made.
     #[test]
     fn a_creation_without_its_second_directory_leaves_nothing_in_the_first() {
         let root = tempfile::tempdir().unwrap();

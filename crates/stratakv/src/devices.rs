@@ -1,7 +1,8 @@
 //! A store whose volumes lie on raw block devices. docs/format-device.md draws them.
 //!
-//! A device begins with a label, which says whose it is and which, so that one that is missing, exchanged or somebody else's is noticed before a volume
-//! is opened. The rest is split evenly into ranges, one for each of its shards.
+//! A device begins with a label, which says whose it is and which, so that one that is missing,
+//! exchanged or somebody else's is noticed before a volume is opened. The rest is split evenly into
+//! ranges, one for each of its shards.
 
 use std::io;
 use std::ops::Range;
@@ -140,8 +141,8 @@ pub(crate) fn volume(devices: &[Device], shard: u32) -> Option<Result<Volume, Er
     Some(volume.map_err(|error| io(raw.path(), "open", error)))
 }
 
-/// Claims the devices of a new store: nobody uses them, nothing is on them but what an interrupted creation of this very store left. Writes
-/// nothing.
+/// Claims the devices of a new store: nobody uses them, nothing is on them but what an interrupted
+/// creation of this very store left. Writes nothing.
 pub(crate) fn claim(manifest: &Manifest) -> Result<Vec<Device>, Error> {
     refuse_twice(&manifest.devices)?;
     let devices = manifest.devices.len() as u32;
@@ -275,7 +276,8 @@ fn read_label(raw: &RawDevice) -> Result<Option<(Label, bool)>, Error> {
     Ok(label.map(|label| (label, damaged)))
 }
 
-/// Writes a damaged copy of the label anew, from the good one; but not over what somebody else wrote.
+/// Writes a damaged copy of the label anew, from the good one; but not over what somebody else
+/// wrote.
 fn repair(device: &mut Device) -> Result<(), Error> {
     for at in LABELS_AT.into_iter().filter(|_| device.is_damaged) {
         let path = device.raw.path();

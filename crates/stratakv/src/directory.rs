@@ -1,5 +1,6 @@
-//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`; and of its further directories: [`parts`](crate::parts), of its
-//! devices: [`devices`](crate::devices), of its region: [`region`](crate::region).
+//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`; and of its further
+//! directories: [`parts`](crate::parts), of its devices: [`devices`](crate::devices), of its
+//! region: [`region`](crate::region).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -44,28 +45,34 @@ pub(crate) struct Manifest {
     /// `packed`, or nothing for `in_place`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) placement: Option<String>,
-    /// False until every volume is durable: a store that is not complete holds nothing yet and may be made anew.
+    /// False until every volume is durable: a store that is not complete holds nothing yet and may
+    /// be made anew.
     pub(crate) complete: bool,
-    /// Directories beside the one with this file, as they were named at creation; shard *n* lies in directory *n* modulo their number, this one
-    /// being the first. Format 2.
+    /// Directories beside the one with this file, as they were named at creation; shard *n* lies in
+    /// directory *n* modulo their number, this one being the first. Format 2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) directories: Vec<PathBuf>,
-    /// Raw devices that hold the volumes, as they were named at creation; shard *n* lies on device *n* modulo their number. Format 3.
+    /// Raw devices that hold the volumes, as they were named at creation; shard *n* lies on device
+    /// *n* modulo their number. Format 3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) devices: Vec<PathBuf>,
-    /// Where the region of engine `hash` or `matrix` lies, as it was named at creation, if not in the store's directory. Format 4.
+    /// Where the region of engine `hash` or `matrix` lies, as it was named at creation, if not in
+    /// the store's directory. Format 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) region: Option<PathBuf>,
     /// Its further files and devices, each with the later parts. Format 4.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) regions: Vec<PathBuf>,
-    /// Bytes of all volumes of engine `tier` together, as they were asked for last: with another length they would begin empty. Format 6.
+    /// Bytes of all volumes of engine `tier` together, as they were asked for last: with another
+    /// length they would begin empty. Format 6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache_bytes: Option<u64>,
-    /// Whether engine `tier`, without a second tier, parks what is in memory at an orderly end. Older programs do not look at it, and begin empty.
+    /// Whether engine `tier`, without a second tier, parks what is in memory at an orderly end.
+    /// Older programs do not look at it, and begin empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) parks: bool,
-    /// `lz4` if engine `matrix` compresses the tables that it writes, or nothing. Older programs do not look at it.
+    /// `lz4` if engine `matrix` compresses the tables that it writes, or nothing. Older programs do
+    /// not look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) compression: Option<String>,
 }
@@ -106,8 +113,8 @@ pub(crate) struct Directory {
 }
 
 impl Drop for Directory {
-    /// Unlocks rather than only closes: a child that another thread is just starting holds a copy of the descriptor until it runs its
-    /// program, and with it the lock.
+    /// Unlocks rather than only closes: a child that another thread is just starting holds a copy
+    /// of the descriptor until it runs its program, and with it the lock.
     fn drop(&mut self) {
         // Cannot fail on a descriptor that is open; the kernel also unlocks when it closes.
         let _ = flock(&self.lock, FlockOperation::Unlock);
@@ -133,7 +140,8 @@ impl Directory {
         Ok(Directory { path: path.into(), parts: vec![path.into()], devices: Vec::new(), lock })
     }
 
-    /// Whether it was removed, or another one is in its place: what lies in it ends with the process.
+    /// Whether it was removed, or another one is in its place: what lies in it ends with the
+    /// process.
     pub(crate) fn is_removed(&self) -> bool {
         // What cannot be examined counts as there.
         self.lock.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
@@ -190,7 +198,8 @@ impl Directory {
         Ok(None)
     }
 
-    /// Replaces the manifest, durably: the new one or the old one is there after a crash, never half of one.
+    /// Replaces the manifest, durably: the new one or the old one is there after a crash, never
+    /// half of one.
     pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Error> {
         let body = toml::to_string(manifest).map_err(|error| Error::Option(error.to_string()))?;
         let text = format!("# What this StrataKV store is. Fixed at its creation: do not edit.\n{body}");
@@ -221,7 +230,8 @@ pub(crate) fn holds_volumes(directory: &Path) -> bool {
     (0..SHARDS_MAX as u32).any(|shard| directory.join(volume_name(shard)).exists())
 }
 
-/// Makes a directory if there is none, and those above it. The names of all that are new are durable when it returns.
+/// Makes a directory if there is none, and those above it. The names of all that are new are
+/// durable when it returns.
 pub(crate) fn make(path: &Path) -> Result<(), Error> {
     // Also if it is there: whoever made it a moment ago perhaps did not do so.
     let above = path.ancestors().skip(1).take_while(|above| !above.as_os_str().is_empty() && !above.exists());
@@ -327,8 +337,9 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
     let (mut file, path) = match options.open(&lock) {
         Ok(file) => (file, lock.as_path()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A copy often lacks it, and who reads makes nothing: the directory itself is locked then. From
-            // a writer that makes the file meanwhile, volumes and regions have locks of their own.
+            // A copy often lacks it, and who reads makes nothing: the directory itself is locked
+            // then. From a writer that makes the file meanwhile, volumes and regions have locks of
+            // their own.
             (File::open(directory).map_err(io_error("open", directory))?, directory)
         }
         Err(error) => return Err(io_error("open", &lock)(error)),
@@ -367,7 +378,8 @@ fn sync_parent(path: &Path) -> Result<(), Error> {
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     match sync_directory(parent) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // Who may not read a directory cannot flush it; what was in it before is there whatever happens.
+            // Who may not read a directory cannot flush it; what was in it before is there whatever
+            // happens.
             tracing::warn!(directory = %parent.display(), "the name of {} cannot be flushed: {error}", path.display());
             Ok(())
         }
@@ -458,7 +470,8 @@ mod tests {
         assert!(matches!(parse(text.as_bytes()), Err(Refusal::Damaged(_))));
     }
 
-    /// A flipped bit may make it so; it was told as a failure to read, which says nothing about what to do.
+    /// A flipped bit may make it so; it was told as a failure to read, which says nothing about
+    /// what to do.
     #[test]
     fn a_manifest_that_is_not_text_is_damaged() {
         let Err(Refusal::Damaged(why)) = parse(b"format = 1\nengine = \"sl\xE1b\"") else { panic!("it is damaged") };

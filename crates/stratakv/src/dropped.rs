@@ -1,10 +1,10 @@
 //! Collections that are gone, dropped or expired: which numbers they had, and what is left of them.
 //!
 //! From the moment when a collection is dropped every operation on it finds nothing, and writes are
-//! refused, whoever still has a handle. An operation that was on its way then may write a record behind
-//! the delete of all: so the catalogue's record of the drop stays for a while, then the collection is
-//! emptied once more, and the record goes. Each call that has to do with names does a few such steps; what
-//! they leave is done at the next opening.
+//! refused, whoever still has a handle. An operation that was on its way then may write a record
+//! behind the delete of all: so the catalogue's record of the drop stays for a while, then the
+//! collection is emptied once more, and the record goes. Each call that has to do with names does a
+//! few such steps; what they leave is done at the next opening.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -23,7 +23,8 @@ pub(crate) const STEPS: usize = 4;
 /// Records of the catalogue that go together.
 const FORGOTTEN_AT_ONCE: usize = 256;
 
-/// Numbers of collections, as ranges: those that are made and dropped again and again follow each other.
+/// Numbers of collections, as ranges: those that are made and dropped again and again follow each
+/// other.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers(BTreeMap<u32, u32>);
 
@@ -84,7 +85,8 @@ impl Store {
     /// Empties some collections once more that are gone for a while, and forgets them.
     ///
     /// # Errors
-    /// As [`Collection::delete_range`](crate::Collection::delete_range). What failed is done at the next opening.
+    /// As [`Collection::delete_range`](crate::Collection::delete_range). What failed is done at the
+    /// next opening.
     pub(crate) fn reclaim_some(&self) -> Result<(), Error> {
         self.reclaim_older(GRACE)
     }
@@ -108,7 +110,8 @@ impl Store {
         self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// Removes records of the catalogue that have collections emptied: once that is durable, whatever the store's level is.
+    /// Removes records of the catalogue that have collections emptied: once that is durable,
+    /// whatever the store's level is.
     pub(crate) fn forget_emptied<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), Error> {
         if keys.is_empty() {
             return Ok(());
@@ -138,7 +141,8 @@ mod tests {
         assert_eq!(numbers.0.into_iter().collect::<Vec<_>>(), [(1, 2), (5, 7), (u32::MAX - 1, u32::MAX)]);
     }
 
-    /// Records of drops were kept to the next opening, which had more to do the longer the store had been open.
+    /// Records of drops were kept to the next opening, which had more to do the longer the store
+    /// had been open.
     #[test]
     fn drops_are_forgotten_while_the_store_is_open() {
         for (what, options) in crate::catalogue::tests::kinds() {

@@ -19,13 +19,16 @@ pub enum Engine {
     /// KVell's design, for disks: volumes of pages or a log, an ordered index in memory.
     #[default]
     Slab,
-    /// KVDK's design, for persistent memory, which it needs not wait for: records in one mapped region, a hash table in memory. The keys of the
-    /// default collection are in no order, those of every other are.
+    /// KVDK's design, for persistent memory, which it needs not wait for: records in one mapped
+    /// region, a hash table in memory. The keys of the default collection are in no order, those of
+    /// every other are.
     Hash,
-    /// MatrixKV's design, for disks beside persistent memory: an LSM tree whose log, memtables and first level lie in a region, and whose tables lie on volumes. A put costs no read,
-    /// and so does not tell whether its key was there.
+    /// MatrixKV's design, for disks beside persistent memory: an LSM tree whose log, memtables and
+    /// first level lie in a region, and whose tables lie on volumes. A put costs no read, and so
+    /// does not tell whether its key was there.
     Matrix,
-    /// UKV's design, a cache: new and used records in memory, the others in volumes, the oldest evicted. It acknowledges from memory, never refuses a put for want of room, and is warm
+    /// UKV's design, a cache: new and used records in memory, the others in volumes, the oldest
+    /// evicted. It acknowledges from memory, never refuses a put for want of room, and is warm
     /// again after a restart; its keys are in no order, and it has no collections with names.
     Tier,
 }

@@ -10,7 +10,8 @@ use stratakv_runtime::OpenFailure;
 use crate::kind::Kind;
 use crate::order::OrderError;
 
-/// Why a call failed. A key that does not exist is not an error. Unless [`Error::kind`] is [`ErrorKind::Unknown`], nothing was changed.
+/// Why a call failed. A key that does not exist is not an error. Unless [`Error::kind`] is
+/// [`ErrorKind::Unknown`], nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -109,7 +110,8 @@ pub enum Error {
         /// Ours.
         known: u32,
     },
-    /// A directory or file of the store was removed while it was open. Operations go on, on what nobody finds again.
+    /// A directory or file of the store was removed while it was open. Operations go on, on what
+    /// nobody finds again.
     #[error(
         "{path} was removed while the store was open: all that it held is gone when this process ends. Copy what is still wanted out of it first (dump --server), then begin a new store, or restore a backup",
         path = path.display()
@@ -160,7 +162,8 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// A transaction was tried again and again, and somebody else was always faster. Nothing was changed.
+    /// A transaction was tried again and again, and somebody else was always faster. Nothing was
+    /// changed.
     #[error(
         "the transaction met a conflict {attempts} times, last at {at}; nothing was changed: try again, or change fewer keys at once"
     )]

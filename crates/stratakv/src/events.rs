@@ -35,12 +35,14 @@ pub enum StoreEvent {
         /// Why.
         why: String,
     },
-    /// A write was refused for want of space; reads and deletes go on. Once, until [`StoreEvent::Room`].
+    /// A write was refused for want of space; reads and deletes go on. Once, until
+    /// [`StoreEvent::Room`].
     Full {
         /// Which shard; none: the whole store, which has no shards (engine `hash`).
         shard: Option<u32>,
     },
-    /// Writes of new records find space again. With the engine `hash`: for ten seconds none was refused.
+    /// Writes of new records find space again. With the engine `hash`: for ten seconds none was
+    /// refused.
     Room {
         /// Which shard; none: the whole store.
         shard: Option<u32>,
@@ -50,22 +52,25 @@ pub enum StoreEvent {
         /// Where, what was expected, what was found.
         corruption: Corruption,
     },
-    /// Opening could use no checkpoint of a shard's index, and read all of its volume: it took longer, and found the same. Told once the store is open.
+    /// Opening could use no checkpoint of a shard's index, and read all of its volume: it took
+    /// longer, and found the same. Told once the store is open.
     ReadInFull {
         /// Which.
         shard: u32,
         /// Why.
         why: String,
     },
-    /// No more writes are taken there until the store is opened again: a device failed under a write or flush, or a
-    /// defect stopped the shard. Once; see [`Store::failure`](crate::Store::failure).
+    /// No more writes are taken there until the store is opened again: a device failed under a
+    /// write or flush, or a defect stopped the shard. Once; see
+    /// [`Store::failure`](crate::Store::failure).
     Failed {
         /// Which shard; none: the whole store.
         shard: Option<u32>,
         /// How.
         why: String,
     },
-    /// It was closed in order, by [`Store::close`](crate::Store::close) or by dropping the last handle.
+    /// It was closed in order, by [`Store::close`](crate::Store::close) or by dropping the last
+    /// handle.
     Closed {
         /// Its directory.
         path: PathBuf,

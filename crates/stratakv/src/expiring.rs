@@ -1,9 +1,11 @@
 //! Collections that expire as a whole.
 //!
-//! When a collection expires is in its record in the catalogue, and `expiring/` says which ones to look at when a store is opened. While it is open,
-//! [`Expiring`] holds the same in memory: every operation asks it on its way to a shard ([`Inner::expired_reply`]), so a collection is gone for all handles at one
-//! instant, at the cost of one atomic load where no collection expires. The keys are removed by the next calls that look names up, a few collections each, or
-//! at the next opening.
+//! When a collection expires is in its record in the catalogue, and `expiring/` says which ones to
+//! look at when a store is opened. While it is open, [`Expiring`] holds the same in memory: every
+//! operation asks it on its way to a shard ([`Inner::expired_reply`]), so a collection is gone for
+//! all handles at one instant, at the cost of one atomic load where no collection expires. The keys
+//! are removed by the next calls that look names up, a few collections each, or at the next
+//! opening.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -115,7 +117,8 @@ impl Inner {
         lower(&request.from).is_some_and(|id| self.is_expired(id))
     }
 
-    /// The answer to an operation in a collection that has expired: nothing is there, and nothing can be put there any more.
+    /// The answer to an operation in a collection that has expired: nothing is there, and nothing
+    /// can be put there any more.
     pub(crate) fn expired_reply(&self, operation: &Operation) -> Option<Reply> {
         if !self.expiring.any.load(Ordering::Acquire) {
             return None;
@@ -156,17 +159,19 @@ fn lower(from: &Bound<Key>) -> Option<CollectionId> {
 }
 
 impl Store {
-    /// The store's wall clock, by which records and collections expire: `Expiry::after(store.wall(), 60_000)` is in a minute.
+    /// The store's wall clock, by which records and collections expire:
+    /// `Expiry::after(store.wall(), 60_000)` is in a minute.
     pub fn wall(&self) -> Wall {
         self.inner().wall()
     }
 
-    /// Sets when a collection or list expires as a whole, or, with [`Expiry::NEVER`], that it does not; whether there is one of that name. Durable when it
-    /// returns.
+    /// Sets when a collection or list expires as a whole, or, with [`Expiry::NEVER`], that it does
+    /// not; whether there is one of that name. Durable when it returns.
     ///
-    /// At that second it is gone for everybody, also for handles that are open: reads and scans find nothing, writes are answered
-    /// [`EngineError::Expired`], its name stands for nothing and can be used anew. Its space comes back when next a
-    /// collection is looked up by its name, or at the next opening. Costs one batch of two records, whatever it holds.
+    /// At that second it is gone for everybody, also for handles that are open: reads and scans
+    /// find nothing, writes are answered [`EngineError::Expired`], its name stands for nothing and
+    /// can be used anew. Its space comes back when next a collection is looked up by its name, or
+    /// at the next opening. Costs one batch of two records, whatever it holds.
     ///
     /// # Errors
     /// A bad name; as [`Store::write`].
@@ -192,7 +197,8 @@ impl Store {
         }
     }
 
-    /// When a collection or list expires as a whole ([`Expiry::NEVER`] if it does not); `None` if there is none of that name.
+    /// When a collection or list expires as a whole ([`Expiry::NEVER`] if it does not); `None` if
+    /// there is none of that name.
     ///
     /// # Errors
     /// A bad name; as [`Collection::get`](crate::Collection::get).
@@ -236,7 +242,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a collection that has expired. Its record in `expiring/` stays for a while (`dropped.rs`).
+    /// Removes a collection that has expired. Its record in `expiring/` stays for a while
+    /// (`dropped.rs`).
     pub(crate) fn drop_if_expired(&self, id: CollectionId, name: &str) -> Result<(), Error> {
         let inner = self.inner();
         if inner.read_only {

@@ -23,7 +23,8 @@ pub struct Format {
     pub devices: usize,
 }
 
-/// What the store in directory `path` is, if there is one. It is not opened: another process may have it.
+/// What the store in directory `path` is, if there is one. It is not opened: another process may
+/// have it.
 ///
 /// # Errors
 /// What says it cannot be read, is damaged, or is of a newer program.

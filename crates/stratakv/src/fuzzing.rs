@@ -31,10 +31,11 @@ pub fn manifest(text: &[u8]) {
     assert_eq!(directory::parse(again.as_bytes()).ok(), Some(manifest));
 }
 
-/// A shard's file of a backup: forged, behind checksums that match; or as the store writes it, then damaged.
+/// A shard's file of a backup: forged, behind checksums that match; or as the store writes it, then
+/// damaged.
 ///
-/// It is refused with a reason or read to its end; records that a restore takes are such as a store writes; of a damaged file only true records are
-/// taken, in order, up to the damage.
+/// It is refused with a reason or read to its end; records that a restore takes are such as a store
+/// writes; of a damaged file only true records are taken, in order, up to the damage.
 ///
 /// # Panics
 /// A property does not hold.
@@ -178,7 +179,8 @@ mod tests {
         file
     }
 
-    /// Found by the fuzzer of backups: what no store writes was handed to the new store, which refused it for a reason that did not name the backup.
+    /// Found by the fuzzer of backups: what no store writes was handed to the new store, which
+    /// refused it for a reason that did not name the backup.
     #[test]
     fn a_backup_with_a_record_of_the_engines_own_is_damaged() {
         assert!(read(&forged(&Key::bound(CollectionId(0), b"key"), b"value")).1);

@@ -1,4 +1,5 @@
-//! [`InRegion`]: the engine `hash` as a store has it, with the level it was opened at, the cap on its memory, and an end.
+//! [`InRegion`]: the engine `hash` as a store has it, with the level it was opened at, the cap on
+//! its memory, and an end.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,8 @@ pub(crate) struct InRegion {
     told: Told,
 }
 
-/// A store that was full has room again when it has taken writes and refused none for so long: near its end it takes short ones, and refuses long ones between them.
+/// A store that was full has room again when it has taken writes and refused none for so long: near
+/// its end it takes short ones, and refuses long ones between them.
 const ROOM_AFTER_NS: u64 = 10_000_000_000;
 
 /// What was said already.
@@ -91,7 +93,8 @@ impl InRegion {
             let why = "the store is open for reading only: open it for writing to change it";
             return Some(Error::WrongVolume(why.into()));
         }
-        // Of stores that nobody waits for, a later one may reach the medium before an earlier one: no single write can be promised more than all.
+        // Of stores that nobody waits for, a later one may reach the medium before an earlier one:
+        // no single write can be promised more than all.
         if level == Level::Memory || level == Level::PowerLoss && !self.survives_power_loss {
             return Some(Error::Unsupported(Capability::Level));
         }
@@ -163,7 +166,8 @@ impl InRegion {
     }
 }
 
-/// The store's own records beside its users': names of collections and what belongs to them. O(their number).
+/// The store's own records beside its users': names of collections and what belongs to them.
+/// O(their number).
 pub(crate) fn catalogue_records(hash: &Hash<Mapping>) -> u64 {
     let bound = |CollectionId(number)| Key::bound(CollectionId(number), b"");
     let (mut from, to) = (Bound::Included(bound(CATALOGUE)), Bound::Excluded(bound(CollectionId::ENGINE)));

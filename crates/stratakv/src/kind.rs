@@ -8,7 +8,8 @@ use crate::order;
 /// Numbers from here on are not given out.
 pub(crate) const NUMBERS_END: u64 = 0xFFFF_FF00;
 
-/// What a collection holds. Fixed when it is made ([`Store::kind_of`](crate::Store::kind_of) tells).
+/// What a collection holds. Fixed when it is made ([`Store::kind_of`](crate::Store::kind_of)
+/// tells).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -52,7 +53,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// As the catalogue holds it. What is as it was before there were kinds, or orders, is written as it was then.
+    /// As the catalogue holds it. What is as it was before there were kinds, or orders, is written
+    /// as it was then.
     pub(crate) fn encode(&self) -> String {
         let (id, kind, expiry) = (self.id.0, self.kind, self.expiry);
         match (kind, expiry, &self.order) {

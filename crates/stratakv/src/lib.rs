@@ -13,7 +13,9 @@
 //! }
 //! store.increment(b"visits", 1)?;
 //! let users = store.collection("users")?; // a key space of its own
-//! users.fetch_update(b"ada", |before| stratakv::Next::value(if before.is_none() { "1" } else { "again" }))?;
+//! users.fetch_update(b"ada", |before| {
+//!     stratakv::Next::value(if before.is_none() { "1" } else { "again" })
+//! })?;
 //! let mut batch = stratakv::WriteBatch::new(); // all or nothing, crashes included
 //! batch.put(b"from", b"90").put(b"to", b"110").delete(b"transfer");
 //! store.write(batch)?;
@@ -22,8 +24,9 @@
 //! # }
 //! ```
 //!
-//! A [`Store`] is shared by cloning. Blocking calls do their own I/O in the calling thread; futures ([`Collection::get_async`]) run on
-//! any executor; a [`Session`] keeps many operations in flight from one thread.
+//! A [`Store`] is shared by cloning. Blocking calls do their own I/O in the calling thread; futures
+//! ([`Collection::get_async`]) run on any executor; a [`Session`] keeps many operations in flight
+//! from one thread.
 #![forbid(unsafe_code)]
 
 mod backup;

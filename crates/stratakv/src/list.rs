@@ -1,8 +1,10 @@
 //! [`List`]: elements in the order in which they were put.
 //!
-//! An element is a record whose key is its position ([`key`]): so order needs no pointers on the medium, and a crash can break nothing. Whoever changes a list
-//! holds a lock of its own in memory from looking at the ends to the answer of the write; writes carry conditions all the same, for those who change its
-//! records by other ways. The lock is never held while somebody else's code runs.
+//! An element is a record whose key is its position ([`key`]): so order needs no pointers on the
+//! medium, and a crash can break nothing. Whoever changes a list holds a lock of its own in memory
+//! from looking at the ends to the answer of the write; writes carry conditions all the same, for
+//! those who change its records by other ways. The lock is never held while somebody else's code
+//! runs.
 
 mod elements;
 mod key;
@@ -34,17 +36,21 @@ pub enum End {
     Back,
 }
 
-/// Names an element as it was seen. Once that is erased or replaced, whatever is there then, the position stands for nothing.
+/// Names an element as it was seen. Once that is erased or replaced, whatever is there then, the
+/// position stands for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     pub(crate) key: Bytes,
     pub(crate) version: u64,
 }
 
-/// A list of values, in the order in which they were put ([`Store::list`]). Cloning is cheap. It holds the store open.
+/// A list of values, in the order in which they were put ([`Store::list`]). Cloning is cheap. It
+/// holds the store open.
 ///
-/// Elements are values of up to 64 MiB. Each is a record with a key of 8 bytes, longer if it was inserted between others. Changes of one list go one after the other, each
-/// until it is durable; to put many, [`List::push_all`] them. Writes of one element are durable at the store's level, those of several at power loss.
+/// Elements are values of up to 64 MiB. Each is a record with a key of 8 bytes, longer if it was
+/// inserted between others. Changes of one list go one after the other, each until it is durable;
+/// to put many, [`List::push_all`] them. Writes of one element are durable at the store's level,
+/// those of several at power loss.
 #[derive(Clone)]
 pub struct List {
     records: Collection,
@@ -87,13 +93,15 @@ impl Store {
 }
 
 impl List {
-    /// The records of its elements, by position: to copy a list as it is. Whoever writes here goes round the list's lock: conditions keep its elements whole, but
-    /// [`List::push_back`] and others may have to try again, and a key that no list makes may leave no room beside it.
+    /// The records of its elements, by position: to copy a list as it is. Whoever writes here goes
+    /// round the list's lock: conditions keep its elements whole, but [`List::push_back`] and
+    /// others may have to try again, and a key that no list makes may leave no room beside it.
     pub fn records(&self) -> &Collection {
         &self.records
     }
 
-    /// How many elements there are. Costs a look at each key in the index, 4,096 at a time; reads none.
+    /// How many elements there are. Costs a look at each key in the index, 4,096 at a time; reads
+    /// none.
     ///
     /// # Errors
     /// As [`Collection::len`].
@@ -140,7 +148,8 @@ impl List {
         }
     }
 
-    /// Puts elements at an end as one: all or none, crashes included. They come in the list in the order given, at the front too. At most 64 MiB in all.
+    /// Puts elements at an end as one: all or none, crashes included. They come in the list in the
+    /// order given, at the front too. At most 64 MiB in all.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -167,7 +176,8 @@ impl List {
     /// Takes the first element away; `None` if there is none. Costs a read and a delete.
     ///
     /// # Errors
-    /// As [`Collection::get`] and [`Collection::delete`]. A damaged element stays where it is: [`List::erase`] it, or drop the list.
+    /// As [`Collection::get`] and [`Collection::delete`]. A damaged element stays where it is:
+    /// [`List::erase`] it, or drop the list.
     pub fn pop_front(&self) -> Result<Option<Bytes>, Error> {
         self.pop(End::Front)
     }
@@ -188,7 +198,8 @@ impl List {
         Ok(self.pop_many(end, 1)?.pop())
     }
 
-    /// Takes up to `count` elements away from an end as one: all or none, crashes included. The one next to that end comes first. They are in memory together.
+    /// Takes up to `count` elements away from an end as one: all or none, crashes included. The one
+    /// next to that end comes first. They are in memory together.
     ///
     /// # Errors
     /// As [`List::pop_front`] and [`Store::write`].
@@ -206,8 +217,9 @@ impl List {
         }
     }
 
-    /// Takes an element away from an end of this list and puts it at an end of another, or of the same one, as one: at no time, crashes included, is it in both or
-    /// in neither. The element; `None` if there is none. Costs a read and a batch of two changes.
+    /// Takes an element away from an end of this list and puts it at an end of another, or of the
+    /// same one, as one: at no time, crashes included, is it in both or in neither. The element;
+    /// `None` if there is none. Costs a read and a batch of two changes.
     ///
     /// # Errors
     /// [`Error::OtherStore`]; as [`List::pop_front`] and [`Store::write`].
@@ -229,7 +241,8 @@ impl List {
         }
     }
 
-    /// The element of that number: from 0 at the front, from -1 at the back. Costs a look at each key up to it, and a read.
+    /// The element of that number: from 0 at the front, from -1 at the back. Costs a look at each
+    /// key up to it, and a read.
     ///
     /// # Errors
     /// As [`Collection::get`].
@@ -266,8 +279,9 @@ impl List {
         Ok(record.map(|record| record.to_bytes()))
     }
 
-    /// Puts an element so that it has that number then: 0 for the first, -1 for the last. `None`, and nothing is done, if there are too few elements. Costs a look at each
-    /// key up to it, and a put.
+    /// Puts an element so that it has that number then: 0 for the first, -1 for the last. `None`,
+    /// and nothing is done, if there are too few elements. Costs a look at each key up to it, and a
+    /// put.
     ///
     /// # Errors
     /// As [`Collection::put`].
@@ -293,7 +307,8 @@ impl List {
         }
     }
 
-    /// Puts an element right before another; its position, or `None`, and nothing is done, if the other is gone. Costs a look at one key, a look at one record, and a put.
+    /// Puts an element right before another; its position, or `None`, and nothing is done, if the
+    /// other is gone. Costs a look at one key, a look at one record, and a put.
     ///
     /// # Errors
     /// As [`Collection::put`].
@@ -338,7 +353,8 @@ impl List {
         Ok(matches!(self.write(vec![change])?, PutOutcome::Written { .. }))
     }
 
-    /// Puts another value in an element's place; its new position, which stands where the old one did, or `None`, and nothing is done, if the element is gone. Costs a put.
+    /// Puts another value in an element's place; its new position, which stands where the old one
+    /// did, or `None`, and nothing is done, if the element is gone. Costs a put.
     ///
     /// # Errors
     /// As [`Collection::put`].
@@ -351,7 +367,8 @@ impl List {
         })
     }
 
-    /// Its elements from the front, each with its position. No snapshot: an element is as it is when it is reached. Costs as a scan ([`Collection::scan`]).
+    /// Its elements from the front, each with its position. No snapshot: an element is as it is
+    /// when it is reached. Costs as a scan ([`Collection::scan`]).
     pub fn iter(&self) -> Elements {
         Elements::new(self.records.scan(ScanOptions::all()))
     }

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::routing::Inner;
 use crate::store::odd;
 
-/// Bytes of records that a shard is given as one load: so many that what its installation costs is little beside them, and a share of the shard's memory.
+/// Bytes of records that a shard is given as one load: so many that what its installation costs is
+/// little beside them, and a share of the shard's memory.
 const CHUNK_BYTES_MAX: usize = 8 << 20;
 const CHUNK_BYTES_MIN: usize = 1 << 20;
 const CHUNK_SHARE: u64 = 16;
@@ -21,9 +22,11 @@ const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Bytes of puts that are begun at once.
 const PUT_BYTES: usize = 4 << 20;
 
-/// Loads records into a collection. They come in the order of the collection's keys, each key once; with engine `matrix` they then go straight to where compaction would bring them in the
-/// end, if nothing lies there yet: each byte is written once, where puts would write it several times. What does not go that way is put. See [`Collection::load`], which is
-/// the same for records that an iterator has.
+/// Loads records into a collection. They come in the order of the collection's keys, each key once;
+/// with engine `matrix` they then go straight to where compaction would bring them in the end, if
+/// nothing lies there yet: each byte is written once, where puts would write it several times. What
+/// does not go that way is put. See [`Collection::load`], which is the same for records that an
+/// iterator has.
 ///
 /// ```
 /// # fn main() -> Result<(), stratakv::Error> {
@@ -38,8 +41,10 @@ const PUT_BYTES: usize = 4 << 20;
 /// # }
 /// ```
 ///
-/// Not one step: records become visible and durable in chunks of a few MiB for each shard, and after an error or a crash what came before may be there. A chunk that goes straight to its place
-/// is there as a whole or not at all; one that is put may be there in part. Dropped without [`Loader::finish`], it forgets what waits for its chunk to be full.
+/// Not one step: records become visible and durable in chunks of a few MiB for each shard, and
+/// after an error or a crash what came before may be there. A chunk that goes straight to its place
+/// is there as a whole or not at all; one that is put may be there in part. Dropped without
+/// [`Loader::finish`], it forgets what waits for its chunk to be full.
 #[derive(Debug)]
 pub struct Loader {
     collection: Collection,
@@ -50,10 +55,12 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Takes a record. It is there once the chunk that it belongs to is full, or with [`Loader::finish`].
+    /// Takes a record. It is there once the chunk that it belongs to is full, or with
+    /// [`Loader::finish`].
     ///
     /// # Errors
-    /// The key does not come after the last one ([`EngineError::Unsorted`]); as [`Collection::put`], for any record of the chunk.
+    /// The key does not come after the last one ([`EngineError::Unsorted`]); as
+    /// [`Collection::put`], for any record of the chunk.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.add_with(key, value, 0, Expiry::NEVER)
     }
@@ -82,7 +89,8 @@ impl Loader {
         self.chunks.loaded
     }
 
-    /// Loads what is left; how many records were loaded in all. They are durable at the store's level.
+    /// Loads what is left; how many records were loaded in all. They are durable at the store's
+    /// level.
     ///
     /// # Errors
     /// As [`Collection::put`].
@@ -99,12 +107,16 @@ impl Collection {
         Loader { collection: self.clone(), chunks, last: None, named: Vec::new() }
     }
 
-    /// Loads records that come in the order of the collection's keys, each key once; how many. Records that exist are overwritten. Durable at the store's level when it returns; until then
-    /// some may be there, and after an error, too ([`Loader`]). Where nothing lies yet between the first and the last key of a chunk (8 MiB for each shard, or less with little
-    /// memory) engine `matrix` writes each byte once; writes between these keys wait for it. Other engines put the records, many at once.
+    /// Loads records that come in the order of the collection's keys, each key once; how many.
+    /// Records that exist are overwritten. Durable at the store's level when it returns; until then
+    /// some may be there, and after an error, too ([`Loader`]). Where nothing lies yet between the
+    /// first and the last key of a chunk (8 MiB for each shard, or less with little memory) engine
+    /// `matrix` writes each byte once; writes between these keys wait for it. Other engines put the
+    /// records, many at once.
     ///
     /// # Errors
-    /// A key that does not come after the one before it ([`EngineError::Unsorted`]); as [`Collection::put`].
+    /// A key that does not come after the one before it ([`EngineError::Unsorted`]); as
+    /// [`Collection::put`].
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,

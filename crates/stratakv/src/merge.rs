@@ -1,9 +1,10 @@
 //! Pages of several shards as one.
 //!
-//! As in KVell (section 5.5): the keys are taken from every shard's index first and merged, then each record is read once, so a
-//! page of n items over s shards costs n reads, not n·s. The records are asked for as one page of each shard, which sees all that
-//! it needs at once and reads neighbours together. Of `matrix`, whose keys are read like its records, each shard is asked at once
-//! for the records of its likely share, and again if that falls short.
+//! As in KVell (section 5.5): the keys are taken from every shard's index first and merged, then
+//! each record is read once, so a page of n items over s shards costs n reads, not n·s. The records
+//! are asked for as one page of each shard, which sees all that it needs at once and reads
+//! neighbours together. Of `matrix`, whose keys are read like its records, each shard is asked at
+//! once for the records of its likely share, and again if that falls short.
 
 use std::ops::Bound;
 
@@ -13,9 +14,11 @@ use stratakv_engine::{Item, PageRequest};
 /// A page of one shard: its items, and where the next one starts.
 pub(crate) type Page = (Vec<Item>, Option<Bound<Key>>);
 
-/// Merges one page from each shard: the first `items_max` items in order, and where the scan goes on.
+/// Merges one page from each shard: the first `items_max` items in order, and where the scan goes
+/// on.
 ///
-/// An item may be given out only if no shard could still have an earlier one: beyond the end of a page that was cut, nothing is known.
+/// An item may be given out only if no shard could still have an earlier one: beyond the end of a
+/// page that was cut, nothing is known.
 pub(crate) fn merge_pages(pages: Vec<Page>, reverse: bool, items_max: usize) -> Page {
     let before = |a: &Key, b: &Key| if reverse { a > b } else { a < b };
     let mut horizon: Option<Bound<Key>> = None;
@@ -47,8 +50,9 @@ fn key_of(bound: &Bound<Key>) -> Option<&Key> {
     }
 }
 
-/// A page over shards that do not have their keys in memory: to look at keys first would read what the records are read from. Each shard is asked for its part of the items and some more,
-/// since keys are drawn to shards; one of which that was too little is asked again.
+/// A page over shards that do not have their keys in memory: to look at keys first would read what
+/// the records are read from. Each shard is asked for its part of the items and some more, since
+/// keys are drawn to shards; one of which that was too little is asked again.
 #[derive(Debug)]
 pub(crate) struct Gather {
     request: PageRequest,
@@ -127,7 +131,8 @@ impl Gather {
         merge_pages(pages, self.request.reverse, self.request.items_max as usize)
     }
 
-    /// Up to where all shards have told what they have; `None`: to the end, or nothing was asked yet.
+    /// Up to where all shards have told what they have; `None`: to the end, or nothing was asked
+    /// yet.
     fn horizon(&self) -> Option<Key> {
         let ends = self.parts.iter().filter_map(|part| key_of(part.next.as_ref()?)).filter(|_| self.begun);
         if self.request.reverse { ends.max().cloned() } else { ends.min().cloned() }
@@ -141,7 +146,8 @@ impl Gather {
     }
 }
 
-/// Of so many items the part that a shard is asked for: what is its due, and one and a half times the deviation of that. So one page in eight of two shards lacks some.
+/// Of so many items the part that a shard is asked for: what is its due, and one and a half times
+/// the deviation of that. So one page in eight of two shards lacks some.
 fn share_of(items: u64, shards: u64) -> u64 {
     let due = items.div_ceil(shards.max(1));
     let more = (1.5 * (due as f64).sqrt() * (1.0 - 1.0 / shards.max(1) as f64).sqrt()).ceil();
@@ -161,7 +167,8 @@ pub(crate) struct Share {
     pub(crate) request: PageRequest,
 }
 
-/// The shares of the shards in `keys`, which are in the scan's order; `bytes_max` of the request is divided among them.
+/// The shares of the shards in `keys`, which are in the scan's order; `bytes_max` of the request is
+/// divided among them.
 pub(crate) fn shares(
     keys: impl IntoIterator<Item = Key>,
     request: &PageRequest,

@@ -98,7 +98,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     }
 }
 
-/// Opens or creates the store in a directory that is locked; `begun` is what it creates where nothing was.
+/// Opens or creates the store in a directory that is locked; `begun` is what it creates where
+/// nothing was.
 fn open_in(
     directory: &mut Directory,
     further: Vec<PathBuf>,
@@ -144,7 +145,8 @@ fn open_in(
     Ok((running, manifest))
 }
 
-/// What the store is, if the volumes of a cache are to be of another length from now on, or tables to be compressed or not: remembered, for who says nothing.
+/// What the store is, if the volumes of a cache are to be of another length from now on, or tables
+/// to be compressed or not: remembered, for who says nothing.
 fn changed(directory: &Directory, manifest: Manifest, options: &Options) -> Result<Manifest, Error> {
     let cache_bytes = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier).or(manifest.cache_bytes);
     let compression = options.compression.map_or_else(|| manifest.compression.clone(), name_of);
@@ -172,7 +174,8 @@ fn claim(
     let mut manifest = new_manifest(options, further)?;
     parts::may_create(directory, unfinished.as_ref(), further)?;
     if let Some(unfinished) = &unfinished {
-        // The same store again: what the interrupted creation has marked is still its own, however often it is interrupted.
+        // The same store again: what the interrupted creation has marked is still its own, however
+        // often it is interrupted.
         manifest.uuid.clone_from(&unfinished.uuid);
     }
     directory.devices = devices::claim(&manifest)?;
@@ -220,7 +223,8 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
     }
 }
 
-/// Whether what says what the store is, and where it lies, survives a power cut as its data does that lies elsewhere.
+/// Whether what says what the store is, and where it lies, survives a power cut as its data does
+/// that lies elsewhere.
 fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> Result<(), Error> {
     let lies_elsewhere = manifest.region.is_some() || !options.region_paths.is_empty() || !manifest.devices.is_empty();
     if options.level_of(manifest.engine()) != Level::PowerLoss || options.read_only || !lies_elsewhere {
@@ -355,7 +359,8 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     })
 }
 
-/// Opens every shard, each in a thread of its own: recovery is a scan at the device's full bandwidth (KVell section 5.6).
+/// Opens every shard, each in a thread of its own: recovery is a scan at the device's full
+/// bandwidth (KVell section 5.6).
 pub(crate) fn open_shards(
     directory: &Directory,
     manifest: &Manifest,
@@ -414,7 +419,8 @@ fn open_one(
             let tier = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
             let tier = tier.map_err(|error| Error::opening(path.clone(), error))?;
             if !options.read_only && !tier.is_returning() {
-                // With less than before it began empty: what lies beyond goes back to the file system.
+                // With less than before it began empty: what lies beyond goes back to the file
+                // system.
                 let len_bytes = capacity_bytes.unwrap_or(0).max(TIER_BYTES_MIN);
                 volume.shorten(len_bytes).map_err(io_error("shorten", &path))?;
             }

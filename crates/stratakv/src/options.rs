@@ -132,73 +132,88 @@ impl Options {
         self
     }
 
-    /// When writes are acknowledged. Default: [`Level::PowerLoss`]; with [`Engine::Tier`], which has no other, [`Level::Memory`].
+    /// When writes are acknowledged. Default: [`Level::PowerLoss`]; with [`Engine::Tier`], which
+    /// has no other, [`Level::Memory`].
     #[must_use]
     pub fn level(mut self, level: Level) -> Options {
         self.level = Some(level);
         self
     }
 
-    /// The engine; fixed at creation. Default: [`Engine::Slab`] for a new store, and whatever a store that exists has; to ask for another one of that is an error.
+    /// The engine; fixed at creation. Default: [`Engine::Slab`] for a new store, and whatever a
+    /// store that exists has; to ask for another one of that is an error.
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Options {
         self.engine = Some(engine);
         self
     }
 
-    /// Length of the region of a store of [`Engine::Hash`] or [`Engine::Matrix`], in bytes: a multiple of 4096, at least 1 MiB. That of `Hash` holds all its records; that of `Matrix` what
-    /// is on its way to its volumes, best a tenth of the data, and its length is fixed. Default of a new store: half of
-    /// what is free where it lies, at most 1 GiB; of a device all of it. That of a store of `Hash` that exists grows to that length before it is opened, up to 63 times
-    /// ([`RecoverySummary::grown_bytes`](crate::RecoverySummary::grown_bytes)); a shorter length, and another one on a device, is an error.
+    /// Length of the region of a store of [`Engine::Hash`] or [`Engine::Matrix`], in bytes: a
+    /// multiple of 4096, at least 1 MiB. That of `Hash` holds all its records; that of `Matrix`
+    /// what is on its way to its volumes, best a tenth of the data, and its length is fixed.
+    /// Default of a new store: half of what is free where it lies, at most 1 GiB; of a device all
+    /// of it. That of a store of `Hash` that exists grows to that length before it is opened, up to
+    /// 63 times ([`RecoverySummary::grown_bytes`](crate::RecoverySummary::grown_bytes)); a shorter
+    /// length, and another one on a device, is an error.
     #[must_use]
     pub fn region_bytes(mut self, bytes: u64) -> Options {
         self.region_bytes = Some(bytes);
         self
     }
 
-    /// Of the region of a new store of [`Engine::Matrix`], so many bytes are the *layer*: the first levels of its tables lie there and not on its volumes, which are written less. The rest,
-    /// at least 8 MiB for each shard, is for what is on its way. Fixed at creation. Default: none.
+    /// Of the region of a new store of [`Engine::Matrix`], so many bytes are the *layer*: the first
+    /// levels of its tables lie there and not on its volumes, which are written less. The rest, at
+    /// least 8 MiB for each shard, is for what is on its way. Fixed at creation. Default: none.
     #[must_use]
     pub fn layer_bytes(mut self, bytes: u64) -> Options {
         self.layer_bytes = Some(bytes);
         self
     }
 
-    /// Whether a store of [`Engine::Matrix`] compresses the tables that it writes from now on. Remembered; what is there is read whatever it is, and changes when it is compacted. Values of
-    /// 512 bytes and more lie apart from the tables and are never compressed. Default of a new store: [`Compression::None`].
+    /// Whether a store of [`Engine::Matrix`] compresses the tables that it writes from now on.
+    /// Remembered; what is there is read whatever it is, and changes when it is compacted. Values
+    /// of 512 bytes and more lie apart from the tables and are never compressed. Default of a new
+    /// store: [`Compression::None`].
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Options {
         self.compression = Some(compression);
         self
     }
 
-    /// Whether an orderly end of a store of [`Engine::Tier`] without a second tier (a capacity of 0, which is what a new one has then) parks what is in memory in its volumes, for the
-    /// next opening to bring back; the volumes are not used in between, and what returns leaves them. After a kill nothing of it counts. Where the directory is on tmpfs, memory and
-    /// what is parked there have one memory in turn. Remembered. Default of a new store: no, and a restart finds nothing.
+    /// Whether an orderly end of a store of [`Engine::Tier`] without a second tier (a capacity of
+    /// 0, which is what a new one has then) parks what is in memory in its volumes, for the next
+    /// opening to bring back; the volumes are not used in between, and what returns leaves them.
+    /// After a kill nothing of it counts. Where the directory is on tmpfs, memory and what is
+    /// parked there have one memory in turn. Remembered. Default of a new store: no, and a restart
+    /// finds nothing.
     #[must_use]
     pub fn park(mut self, yes: bool) -> Options {
         self.parks = Some(yes);
         self
     }
 
-    /// Where the region of a store of [`Engine::Hash`] or [`Engine::Matrix`] lies if not in its directory: a file that is made, on a file system mounted with DAX, say, or a devdax device
-    /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered; later it says where the region is now, and that is
-    /// remembered too, unless the store is opened for reading only.
+    /// Where the region of a store of [`Engine::Hash`] or [`Engine::Matrix`] lies if not in its
+    /// directory: a file that is made, on a file system mounted with DAX, say, or a devdax device
+    /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered; later it says where the
+    /// region is now, and that is remembered too, unless the store is opened for reading only.
     #[must_use]
     pub fn region_path(self, path: impl Into<PathBuf>) -> Options {
         self.region_paths([path])
     }
 
-    /// As [`Options::region_path`], of a region in several files or devices, one on each node of the machine (NUMA), say: all on memory of one sort. Each file gets an equal share
-    /// of [`Options::region_bytes`], a device is taken whole. Of a store that exists, one more is added to the region: a file if a longer region is asked for, a device always.
+    /// As [`Options::region_path`], of a region in several files or devices, one on each node of
+    /// the machine (NUMA), say: all on memory of one sort. Each file gets an equal share of
+    /// [`Options::region_bytes`], a device is taken whole. Of a store that exists, one more is
+    /// added to the region: a file if a longer region is asked for, a device always.
     #[must_use]
     pub fn region_paths<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Options {
         self.region_paths = paths.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The nodes of the machine that the paths of the region lie on, one for each, in their order. Persistent memory says it itself; new space on tmpfs or of huge pages is taken
-    /// from there. Not remembered.
+    /// The nodes of the machine that the paths of the region lie on, one for each, in their order.
+    /// Persistent memory says it itself; new space on tmpfs or of huge pages is taken from there.
+    /// Not remembered.
     #[must_use]
     pub fn region_nodes(mut self, nodes: impl IntoIterator<Item = u32>) -> Options {
         self.region_nodes = nodes.into_iter().collect();
@@ -213,22 +228,24 @@ impl Options {
         self
     }
 
-    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one, and [`Engine::Matrix`] by default.
-    /// Ignored when the store exists.
+    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores;
+    /// [`Engine::Hash`] has one, and [`Engine::Matrix`] by default. Ignored when the store exists.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
         self
     }
 
-    /// Where small records go; fixed at creation. Default: in their places. Ignored when the store exists.
+    /// Where small records go; fixed at creation. Default: in their places. Ignored when the store
+    /// exists.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Options {
         self.placement = placement;
         self
     }
 
-    /// Most bytes the store may take on disk; 0 for no limit, with [`Engine::Tier`] for no second tier. Default: no limit but the disk's; with `Tier` eight times the memory. A cache whose
+    /// Most bytes the store may take on disk; 0 for no limit, with [`Engine::Tier`] for no second
+    /// tier. Default: no limit but the disk's; with `Tier` eight times the memory. A cache whose
     /// capacity is changed begins empty, and its files are cut to the new length.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Options {
@@ -236,8 +253,9 @@ impl Options {
         self
     }
 
-    /// Cap on index, cache and I/O buffers together, at least 1 MiB for each shard. Default: 1 GiB. Of [`Engine::Hash`] on the index: beyond it new keys are refused, up to
-    /// 100 ms late, and the region is not counted.
+    /// Cap on index, cache and I/O buffers together, at least 1 MiB for each shard. Default: 1 GiB.
+    /// Of [`Engine::Hash`] on the index: beyond it new keys are refused, up to 100 ms late, and the
+    /// region is not counted.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Options {
         self.memory_bytes = bytes;
@@ -251,48 +269,56 @@ impl Options {
         self
     }
 
-    /// Most requests in flight on the device, divided over the shards. Default: 128. KVell's choice was 64 (98 % of
-    /// bandwidth); pages of scans ask for several reads at once, and shards are not always asked evenly: with 128 a cloud disk gave scans 10 to 25 % more,
-    /// and gets and updates with 256 callers 10 to 30 %.
+    /// Most requests in flight on the device, divided over the shards. Default: 128. KVell's choice
+    /// was 64 (98 % of bandwidth); pages of scans ask for several reads at once, and shards are not
+    /// always asked evenly: with 128 a cloud disk gave scans 10 to 25 % more, and gets and updates
+    /// with 256 callers 10 to 30 %.
     #[must_use]
     pub fn depth(mut self, requests: u32) -> Options {
         self.depth = requests;
         self
     }
 
-    /// Background threads for futures and timers. Default: one for each core, at most one for each shard.
+    /// Background threads for futures and timers. Default: one for each core, at most one for each
+    /// shard.
     #[must_use]
     pub fn cores(mut self, threads: usize) -> Options {
         self.reactors = Some(threads);
         self
     }
 
-    /// Further directories, on other disks: the shards are spread over them and the one that is opened, in turn. Fixed at creation; later the
-    /// store finds them where they were, or, if some are named here, where these are, in any order.
+    /// Further directories, on other disks: the shards are spread over them and the one that is
+    /// opened, in turn. Fixed at creation; later the store finds them where they were, or, if some
+    /// are named here, where these are, in any order.
     #[must_use]
     pub fn further_directories(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
         self.further = paths.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Raw block devices for the volumes: shard *n* lies on device *n* modulo their number, and the directory that is opened holds what the store
-    /// is and its lock. A new store takes devices whose first and last MiB are zero, and that nobody uses. Fixed at creation; later the store
-    /// finds them where they were, or, if some are named here, where these are, in any order. A name that stays (`/dev/disk/by-id/..`) is best.
+    /// Raw block devices for the volumes: shard *n* lies on device *n* modulo their number, and the
+    /// directory that is opened holds what the store is and its lock. A new store takes devices
+    /// whose first and last MiB are zero, and that nobody uses. Fixed at creation; later the store
+    /// finds them where they were, or, if some are named here, where these are, in any order. A
+    /// name that stays (`/dev/disk/by-id/..`) is best.
     #[must_use]
     pub fn devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
         self.devices = paths.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Registers an order, for collections that are in it or will be ([`Store::collection_in_order`]); once for each order.
+    /// Registers an order, for collections that are in it or will be
+    /// ([`Store::collection_in_order`]); once for each order.
     #[must_use]
     pub fn order(mut self, order: Order) -> Options {
         self.orders.push(order);
         self
     }
 
-    /// Called when something happens that an operator wants to hear of: the store opened, grew, is full, met damage, failed, closed. It is called
-    /// in whatever thread found out, with no lock held; it must not wait, nor call the store (hand the event to a thread of yours by a channel).
+    /// Called when something happens that an operator wants to hear of: the store opened, grew, is
+    /// full, met damage, failed, closed. It is called in whatever thread found out, with no lock
+    /// held; it must not wait, nor call the store (hand the event to a thread of yours by a
+    /// channel).
     #[must_use]
     pub fn on_event(mut self, watcher: Arc<dyn Fn(&StoreEvent) + Send + Sync>) -> Options {
         self.watcher = Some(watcher);
@@ -309,8 +335,10 @@ impl Options {
     /// Opens the store in directory `path`.
     ///
     /// # Errors
-    /// See [`Error`]. Nothing on disk is changed by a failed open of an existing store, except that a damaged copy of a superblock may
-    /// have been repaired from the good one. A creation that is refused leaves the directories as they were; on raw devices its marks stay until it is tried again.
+    /// See [`Error`]. Nothing on disk is changed by a failed open of an existing store, except that
+    /// a damaged copy of a superblock may have been repaired from the good one. A creation that is
+    /// refused leaves the directories as they were; on raw devices its marks stay until it is tried
+    /// again.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.check()?;
         Store::open_with(path.as_ref(), self)
@@ -341,7 +369,8 @@ impl Options {
         Err(Error::Option(why.into()))
     }
 
-    /// Whether a store of this engine, with a second tier of so many bytes, can park what is in memory.
+    /// Whether a store of this engine, with a second tier of so many bytes, can park what is in
+    /// memory.
     pub(crate) fn check_parking(&self, engine: Engine, cache_bytes: Option<u64>) -> Result<(), Error> {
         if self.parks != Some(true) {
             return Ok(());

@@ -1,5 +1,7 @@
-//! Collections in an order of the user's own: an order is a function from keys to *sort keys*, and records are stored under both, so that engines, which compare
-//! bytes, have them in that order without knowing ([`stored`]). The name of a collection's order is in the catalogue; its function is the user's.
+//! Collections in an order of the user's own: an order is a function from keys to *sort keys*, and
+//! records are stored under both, so that engines, which compare bytes, have them in that order
+//! without knowing ([`stored`]). The name of a collection's order is in the catalogue; its function
+//! is the user's.
 
 mod builtin;
 mod error;
@@ -27,21 +29,25 @@ const NAME_BYTES_MAX: usize = 64;
 
 type SortKey = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
-/// An order of keys, for collections made in it ([`Store::collection_in_order`](crate::Store::collection_in_order)): a name, and a function that makes of each key its *sort key*. Records are in
-/// the order of the bytes of their sort keys, and where these are the same, of their keys.
+/// An order of keys, for collections made in it
+/// ([`Store::collection_in_order`](crate::Store::collection_in_order)): a name, and a function that
+/// makes of each key its *sort key*. Records are in the order of the bytes of their sort keys, and
+/// where these are the same, of their keys.
 ///
 /// ```
 /// # fn main() -> Result<(), stratakv::Error> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let path = directory.path().join("data");
 /// // Names by their length, and then by their bytes.
-/// let by_length = stratakv::Order::new("by-length", |key| (key.len() as u32).to_be_bytes().to_vec());
+/// let length = |key: &[u8]| (key.len() as u32).to_be_bytes().to_vec();
+/// let by_length = stratakv::Order::new("by-length", length);
 /// let store = stratakv::Options::new().order(by_length).open(&path)?;
 /// let names = store.collection_in_order("names", "by-length")?;
 /// for name in ["Grace", "Barbara", "Ada", "Edsger"] {
 ///     names.put(name.as_bytes(), b"")?;
 /// }
-/// let keys: Result<Vec<_>, _> = names.scan(stratakv::ScanOptions::all()).map(|item| item.map(|(key, _)| key)).collect();
+/// let items = names.scan(stratakv::ScanOptions::all());
+/// let keys: Result<Vec<_>, _> = items.map(|item| item.map(|(key, _)| key)).collect();
 /// assert_eq!(keys?, ["Ada", "Grace", "Edsger", "Barbara"]);
 /// assert!(names.get(b"Grace")?.is_some());
 /// // Some are built in.
@@ -56,19 +62,24 @@ pub struct Order {
 }
 
 impl Order {
-    /// Decimal numbers of any length by their value (`-7`, `2.50`, `10`; neither `+`, exponents nor spaces), then all other keys by their bytes.
+    /// Decimal numbers of any length by their value (`-7`, `2.50`, `10`; neither `+`, exponents nor
+    /// spaces), then all other keys by their bytes.
     pub const NUMERIC: &str = builtin::NUMERIC;
     /// The order of bytes, downwards.
     pub const REVERSED: &str = builtin::REVERSED;
-    /// The order of bytes with `A` to `Z` taken for `a` to `z`. Keys that differ in nothing else are different keys, next to each other.
+    /// The order of bytes with `A` to `Z` taken for `a` to `z`. Keys that differ in nothing else
+    /// are different keys, next to each other.
     pub const IGNORING_ASCII_CASE: &str = builtin::IGNORING_ASCII_CASE;
     /// The names of all that are built in.
     pub const BUILT_IN: [&str; 3] = [Self::NUMERIC, Self::REVERSED, Self::IGNORING_ASCII_CASE];
 
-    /// An order of that name: 1 to 64 letters, digits, `-`, `_` and `.`, not beginning with `stratakv.`. A bad one is told by [`Options::open`](crate::Options::open).
+    /// An order of that name: 1 to 64 letters, digits, `-`, `_` and `.`, not beginning with
+    /// `stratakv.`. A bad one is told by [`Options::open`](crate::Options::open).
     ///
-    /// The function makes of a key its sort key, any bytes, for every key; it must make the same of it for ever. One that changes gets a new name. It is called in the thread of whoever
-    /// calls the store, once for each key given, and once for each that a scan comes across; no lock is held meanwhile. It must not panic.
+    /// The function makes of a key its sort key, any bytes, for every key; it must make the same of
+    /// it for ever. One that changes gets a new name. It is called in the thread of whoever calls
+    /// the store, once for each key given, and once for each that a scan comes across; no lock is
+    /// held meanwhile. It must not panic.
     pub fn new(name: impl Into<String>, sort_key: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Order {
         Order { name: name.into(), sort_key: Arc::new(sort_key) }
     }
@@ -119,7 +130,8 @@ pub(crate) fn check(orders: &[Order]) -> Result<(), Error> {
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     registered: Vec<Order>,
-    /// Collections in an order that were looked up since the store was opened, also those that are gone by now.
+    /// Collections in an order that were looked up since the store was opened, also those that are
+    /// gone by now.
     met: RwLock<HashSet<CollectionId>>,
 }
 
@@ -252,7 +264,8 @@ fn beginning(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     (Bound::Included(Bytes::copy_from_slice(prefix)), end)
 }
 
-/// The key that is stored so in a collection in an order; what it is stored as, if that was not made in one.
+/// The key that is stored so in a collection in an order; what it is stored as, if that was not
+/// made in one.
 pub(crate) fn given(stored: &[u8]) -> &[u8] {
     stored::key_of(stored).unwrap_or(stored)
 }
@@ -263,7 +276,8 @@ impl Collection {
         self.in_order().map(|order| order.name())
     }
 
-    /// The key that operations ([`Operation`](crate::Operation)) and sessions are given for a key of this collection. In the order of bytes it is [`Key::new`] with its number.
+    /// The key that operations ([`Operation`](crate::Operation)) and sessions are given for a key
+    /// of this collection. In the order of bytes it is [`Key::new`] with its number.
     ///
     /// # Errors
     /// A bad key; [`OrderError::TooLong`], [`OrderError::Unknown`].
@@ -271,7 +285,8 @@ impl Collection {
         Ok(self.place(key)?)
     }
 
-    /// The key of this collection that replies of operations show as `key`: the other way round than [`Collection::key`].
+    /// The key of this collection that replies of operations show as `key`: the other way round
+    /// than [`Collection::key`].
     ///
     /// # Errors
     /// [`OrderError::Changed`], [`OrderError::Foreign`].

@@ -1,7 +1,8 @@
 //! A store in several directories, on several disks: shards are spread over them in turn.
 //!
-//! The first directory is the store's own, with `store.toml`. Each further one holds `part.toml`, which says whose it is and which, so that one that is
-//! missing, exchanged or of another store is noticed before a volume is opened.
+//! The first directory is the store's own, with `store.toml`. Each further one holds `part.toml`,
+//! which says whose it is and which, so that one that is missing, exchanged or of another store is
+//! noticed before a volume is opened.
 
 use std::fs;
 use std::io;
@@ -22,7 +23,8 @@ struct Part {
     part: u32,
 }
 
-/// Which of the directories is the store's own, and which are the others. The first one unless another has the manifest.
+/// Which of the directories is the store's own, and which are the others. The first one unless
+/// another has the manifest.
 pub(crate) fn home(first: &Path, further: &[PathBuf]) -> Result<(PathBuf, Vec<PathBuf>), Error> {
     let mut all: Vec<PathBuf> = [first.to_path_buf()].into_iter().chain(further.iter().cloned()).collect();
     for (at, path) in all.iter().enumerate() {

@@ -1,6 +1,9 @@
-//! A store of engine `hash`, and of `matrix` what it has beside its volumes: one region of persistent memory, in `pmem/region-000` of the store's directory or where `region` of its manifest says.
+//! A store of engine `hash`, and of `matrix` what it has beside its volumes: one region of
+//! persistent memory, in `pmem/region-000` of the store's directory or where `region` of its
+//! manifest says.
 //!
-//! `pmem/OPEN` is there while the store is open for writing: left behind, the last end was no orderly one.
+//! `pmem/OPEN` is there while the store is open for writing: left behind, the last end was no
+//! orderly one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -73,7 +76,8 @@ fn exists(path: &Path) -> Error {
     }
 }
 
-/// The directory that must be there for a file of the region to be made. That of the store makes its own.
+/// The directory that must be there for a file of the region to be made. That of the store makes
+/// its own.
 fn directory_of<'a>(directory: &'a Directory, path: &'a Path) -> &'a Path {
     let elsewhere = path.parent().filter(|_| path != directory.path.join(REGION));
     elsewhere.unwrap_or(&directory.path)
@@ -126,8 +130,8 @@ fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the region of a new store may be made: its level can be given, and nothing of others lies there. Writes nothing but a page that is gone
-/// on return.
+/// Whether the region of a new store may be made: its level can be given, and nothing of others
+/// lies there. Writes nothing but a page that is gone on return.
 pub(crate) fn may_create(
     directory: &Directory,
     manifest: &Manifest,
@@ -169,7 +173,8 @@ fn may_create_at(
     }
 }
 
-/// A directory that is not there: perhaps its file system is not mounted, and what is made below it would be hidden once it is.
+/// A directory that is not there: perhaps its file system is not mounted, and what is made below it
+/// would be hidden once it is.
 fn no_directory(parent: &Path) -> Error {
     let parent = parent.display();
     let why = format!(
@@ -179,7 +184,8 @@ fn no_directory(parent: &Path) -> Error {
     Error::Region { why, kind: ErrorKind::NotFound }
 }
 
-/// Whether a new region may be made in the place of one that is lost: its directory is there, and its level can be given. Writes nothing but a page that is gone on return.
+/// Whether a new region may be made in the place of one that is lost: its directory is there, and
+/// its level can be given. Writes nothing but a page that is gone on return.
 pub(crate) fn may_replace(path: &Path, directory: &Directory, options: &Options) -> Result<(), Error> {
     let parent = directory_of(directory, path);
     if !parent.as_os_str().is_empty() && !parent.is_dir() {
@@ -196,7 +202,8 @@ fn nearest_directory(path: &Path) -> &Path {
     path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
 }
 
-/// Refuses what is not ours to write over: another store, or, unless this very store was being made there, anything at all.
+/// Refuses what is not ours to write over: another store, or, unless this very store was being made
+/// there, anything at all.
 fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: bool) -> Result<(), Error> {
     let path = mapping.path().display();
     let refuse = |what: &str| {
@@ -239,7 +246,8 @@ pub(crate) fn is_on_device(directory: &Directory, manifest: &Manifest) -> bool {
     manifest.engine().has_region() && remembered(directory, manifest).iter().any(|path| is_device(path))
 }
 
-/// Removes the region's files; the caller knows that they hold nothing. Those of another store stay: two may have been made at the same moment, with the same path.
+/// Removes the region's files; the caller knows that they hold nothing. Those of another store
+/// stay: two may have been made at the same moment, with the same path.
 pub(crate) fn remove_files(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     for path in remembered(directory, manifest).iter().filter(|path| !is_device(path)) {
         let mapping = Mapping::open(path, MapOptions { read_only: true, ..MapOptions::default() });
@@ -289,7 +297,8 @@ pub(crate) fn open(
     Ok((Arc::new(InRegion::new(hash, options, mark)), recovery))
 }
 
-/// What the store is, if its region was found elsewhere than it says: to be remembered. Not by one who only reads.
+/// What the store is, if its region was found elsewhere than it says: to be remembered. Not by one
+/// who only reads.
 pub(crate) fn moved(
     directory: &Directory,
     manifest: &Manifest,
@@ -352,7 +361,8 @@ pub(crate) fn new_mapping(paths: &[PathBuf], options: &Options) -> Result<Mappin
     at_level(mapping, options)
 }
 
-/// What the first file gets of a new region: devices are taken whole, files have equal shares of the rest.
+/// What the first file gets of a new region: devices are taken whole, files have equal shares of
+/// the rest.
 fn first_share(region_bytes: u64, paths: &[PathBuf]) -> Result<u64, Error> {
     let mut of_devices = 0;
     for path in paths.iter().filter(|path| is_device(path)) {
@@ -380,8 +390,8 @@ fn files_of(directory: &Directory, manifest: &Manifest, options: &Options, creat
     Ok(Files::created(mapping, manifest.uuid_bytes().unwrap_or_default()))
 }
 
-/// Opens the store in its region, after that has grown if it was asked for; by how much it has, and what
-/// was wrong with a copy of its superblock.
+/// Opens the store in its region, after that has grown if it was asked for; by how much it has, and
+/// what was wrong with a copy of its superblock.
 fn recover(
     directory: &Directory,
     manifest: &Manifest,
@@ -460,8 +470,8 @@ fn default_bytes(path: &Path) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// Says that the store is open for writing from now on. The mark is an empty file that is renamed, which takes no room of the
-/// file system: a full one has a region's room all the same.
+/// Says that the store is open for writing from now on. The mark is an empty file that is renamed,
+/// which takes no room of the file system: a full one has a region's room all the same.
 fn mark_open(pmem: &Path) -> Result<PathBuf, Error> {
     make(pmem)?;
     let mark = pmem.join(OPEN_MARK);
@@ -557,7 +567,8 @@ fn was_in_memory(path: &Path) -> bool {
     folder.is_some_and(|folder| !Geometry::probe(&folder).survives_power_loss)
 }
 
-/// What a command needs that makes or opens a region of that path: nothing, or the level that its memory can give.
+/// What a command needs that makes or opens a region of that path: nothing, or the level that its
+/// memory can give.
 pub(crate) fn safe_option(path: &Path) -> &'static str {
     if !is_device(path) && was_in_memory(path) { " --durability process_crash" } else { "" }
 }

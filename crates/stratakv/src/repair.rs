@@ -16,7 +16,8 @@ use crate::options::{Options, Repairing};
 use crate::parts;
 use crate::region;
 
-/// A region, or a shard's part of one, that does not belong to its volume any more, or cannot be read.
+/// A region, or a shard's part of one, that does not belong to its volume any more, or cannot be
+/// read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostRegion {
@@ -40,7 +41,8 @@ pub struct LostRegion {
     pub entries: u64,
     /// Tables that lay in the layer of the region, from the first level down: they are lost.
     pub tables: Vec<LostTable>,
-    /// Names of collections, or the numbers that they stand for, may be among what those tables had.
+    /// Names of collections, or the numbers that they stand for, may be among what those tables
+    /// had.
     pub may_lose_names: bool,
 }
 
@@ -58,7 +60,8 @@ pub struct LostTable {
     pub deletes: u64,
     /// Bytes of its pages.
     pub bytes: u64,
-    /// Bytes of values apart from it, on the volume, that nothing points to any more. A file that has no others is free at once, and one of which more than half is dead gives up the rest.
+    /// Bytes of values apart from it, on the volume, that nothing points to any more. A file that
+    /// has no others is free at once, and one of which more than half is dead gives up the rest.
     pub value_bytes: u64,
     /// The lowest version in it.
     pub lowest_version: u64,
@@ -68,7 +71,8 @@ pub struct LostTable {
     pub first: Key,
     /// And the last.
     pub last: Key,
-    /// Tables that are kept have keys in its range: of those an older version is seen from now on, also of keys that were deleted.
+    /// Tables that are kept have keys in its range: of those an older version is seen from now on,
+    /// also of keys that were deleted.
     pub hid_others: bool,
     /// All of it in words.
     pub text: String,
@@ -109,22 +113,27 @@ pub struct RepairReport {
     pub repaired: bool,
     /// Where it is.
     pub region: Option<String>,
-    /// The region that was looked at: the one that was named, else the one that the store remembers.
+    /// The region that was looked at: the one that was named, else the one that the store
+    /// remembers.
     pub region_path: PathBuf,
     /// How long that is, or a new one would be.
     pub region_bytes: u64,
     /// What of it is the layer, or would be.
     pub layer_bytes: u64,
-    /// What has, or is to have, the region ends with the machine: a new one there is made at level `process_crash` only.
+    /// What has, or is to have, the region ends with the machine: a new one there is made at level
+    /// `process_crash` only.
     pub region_in_memory: bool,
 }
 
-/// Tells what a store of engine `matrix` loses whose region is gone, blank, damaged, older than its volumes or newer; with `accept_lost_region` makes a new region, in which the store goes on
-/// with what is on its volumes. A part of the region that belongs to its volume stays. Tables in the layer of a lost region are lost: the report names each of them. Of `options` count what says
+/// Tells what a store of engine `matrix` loses whose region is gone, blank, damaged, older than its
+/// volumes or newer; with `accept_lost_region` makes a new region, in which the store goes on with
+/// what is on its volumes. A part of the region that belongs to its volume stays. Tables in the
+/// layer of a lost region are lost: the report names each of them. Of `options` count what says
 /// where things are, the lengths of the new region and of its layer, memory and durability.
 ///
 /// # Errors
-/// There is no store, it has another engine, or is open elsewhere; a volume is missing or damaged; another store's region would be written over.
+/// There is no store, it has another engine, or is open elsewhere; a volume is missing or damaged;
+/// another store's region would be written over.
 pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: bool) -> Result<RepairReport, Error> {
     let mut options = options.clone().create(false).create_new(false).read_only(!accept_lost_region);
     options.repairing = Some(Repairing { accepts: accept_lost_region });

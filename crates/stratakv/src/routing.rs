@@ -68,13 +68,15 @@ pub(crate) enum Route {
 }
 
 impl Inner {
-    /// The level of several changes as one: power loss on disks, where batches are made of flushed shares; in a region that of its writes.
+    /// The level of several changes as one: power loss on disks, where batches are made of flushed
+    /// shares; in a region that of its writes.
     pub(crate) fn batch_level(&self) -> Level {
         if self.engine == Engine::Slab { Level::PowerLoss } else { self.level }
     }
 
-    /// The level of writes to a collection that name none. What says which number a name stands for is as durable as
-    /// anything can be: a record that is durable under a number that is not would turn up under another name.
+    /// The level of writes to a collection that name none. What says which number a name stands for
+    /// is as durable as anything can be: a record that is durable under a number that is not would
+    /// turn up under another name.
     pub(crate) fn level_in(&self, collection: CollectionId) -> Level {
         if collection == CATALOGUE { self.batch_level() } else { self.level }
     }
@@ -96,7 +98,8 @@ impl Inner {
     /// Whether this is the process that opened the store.
     ///
     /// # Errors
-    /// It is a child that was forked from that one: the store's locks may be held by threads that are not there.
+    /// It is a child that was forked from that one: the store's locks may be held by threads that
+    /// are not there.
     pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
         if self.runtime.is_forked() { Err(EngineError::Forked.into()) } else { Ok(()) }
     }
@@ -244,8 +247,10 @@ impl Inner {
         self.engine == Engine::Matrix
     }
 
-    /// What is to be gathered of a page. Where values lie beside their keys, the records: they are read with the keys. Where values are reads of their own, the keys: of what a shard
-    /// gives too much the values would be read in vain, and the pages of keys are in the cache when the records are asked for. Which it is the last pages tell: a guess, which costs reads only.
+    /// What is to be gathered of a page. Where values lie beside their keys, the records: they are
+    /// read with the keys. Where values are reads of their own, the keys: of what a shard gives too
+    /// much the values would be read in vain, and the pages of keys are in the cache when the
+    /// records are asked for. Which it is the last pages tell: a guess, which costs reads only.
     pub(crate) fn gathered_of(&self, request: &PageRequest) -> PageRequest {
         let keys_only = request.keys_only || self.values_apart.load(Ordering::Relaxed);
         PageRequest { keys_only, ..request.clone() }
@@ -389,7 +394,8 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.runtime.is_forked() {
-            // Threads, rings and locks are the parent's: nothing of theirs is dropped here, however many hold them.
+            // Threads, rings and locks are the parent's: nothing of theirs is dropped here, however
+            // many hold them.
             let _runtime = ManuallyDrop::new(Arc::clone(&self.runtime));
             let _mapping = ManuallyDrop::new(self.mapping.clone());
             let directory = self.directory.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -439,8 +445,8 @@ fn keys_page(keys: Vec<Key>, next: Option<Bound<Key>>) -> Reply {
     Reply::Page { items: keys.into_iter().map(|key| Item { key, record: None }).collect(), next }
 }
 
-/// The shards' pages of records as one; the keys went on at `next`. Records that are gone since their keys were seen are left out, as if
-/// the scan had come later.
+/// The shards' pages of records as one; the keys went on at `next`. Records that are gone since
+/// their keys were seen are left out, as if the scan had come later.
 fn records_page(replies: Vec<Reply>, request: &PageRequest, next: Option<Bound<Key>>) -> Reply {
     match pages_of(replies) {
         Err(error) => Reply::Failed(error),

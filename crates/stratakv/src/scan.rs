@@ -1,7 +1,8 @@
-//! Ordered scans over all shards, a round of keys at a time ([`crate::merge`]). Not a snapshot: each key's latest value when its record
-//! is read.
+//! Ordered scans over all shards, a round of keys at a time ([`crate::merge`]). Not a snapshot:
+//! each key's latest value when its record is read.
 //!
-//! While a round is consumed the next one is being read. A round holds a bounded number of bytes, whatever the sizes of values are.
+//! While a round is consumed the next one is being read. A round holds a bounded number of bytes,
+//! whatever the sizes of values are.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -17,11 +18,13 @@ use crate::merge::{Share, shares};
 use crate::record::Record;
 use crate::routing::Inner;
 
-/// Keys of the first round, so that a short scan reads little; each round has twice as many as the one before.
+/// Keys of the first round, so that a short scan reads little; each round has twice as many as the
+/// one before.
 const ITEMS_MIN: u32 = 16;
 /// Most keys of a round.
 const ITEMS_MAX: u32 = 512;
-/// Bytes of keys and values that a round asks for at once. Values larger than a shard's share of it come one at a time.
+/// Bytes of keys and values that a round asks for at once. Values larger than a shard's share of it
+/// come one at a time.
 const ROUND_BYTES: u32 = 4 << 20;
 
 /// What to scan, and how.
@@ -48,17 +51,21 @@ impl ScanOptions {
         ScanOptions::of(Extent::Range(Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Keys that begin with `prefix`. In a collection in an order of the user's ([`Order`](crate::Order)) these do not lie together, and anything but the empty prefix is refused.
+    /// Keys that begin with `prefix`. In a collection in an order of the user's
+    /// ([`Order`](crate::Order)) these do not lie together, and anything but the empty prefix is
+    /// refused.
     pub fn prefix(prefix: &[u8]) -> ScanOptions {
         ScanOptions::of(Extent::Prefix(Bytes::copy_from_slice(prefix)))
     }
 
-    /// Keys with a sort key ([`Order`](crate::Order)) that begins with `prefix`. In the order of bytes a key is its own.
+    /// Keys with a sort key ([`Order`](crate::Order)) that begins with `prefix`. In the order of
+    /// bytes a key is its own.
     pub fn sort_prefix(prefix: &[u8]) -> ScanOptions {
         ScanOptions::of(Extent::SortPrefix(Bytes::copy_from_slice(prefix)))
     }
 
-    /// Keys between two bounds, in the order of the collection. The empty key is before every other one.
+    /// Keys between two bounds, in the order of the collection. The empty key is before every other
+    /// one.
     pub fn range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> ScanOptions {
         ScanOptions::of(Extent::Range(from.map(Bytes::copy_from_slice), to.map(Bytes::copy_from_slice)))
     }
@@ -109,8 +116,9 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// A running scan: an iterator of keys and records, in order. Memory is bounded: two rounds of at most 512 keys and 4 MiB, and one value
-/// of each shard. A record that cannot be read is an error in its place; the scan goes on after it.
+/// A running scan: an iterator of keys and records, in order. Memory is bounded: two rounds of at
+/// most 512 keys and 4 MiB, and one value of each shard. A record that cannot be read is an error
+/// in its place; the scan goes on after it.
 pub struct Scan {
     collection: Collection,
     /// What is left to scan; keys only.
@@ -179,8 +187,9 @@ impl Scan {
             let fit = round.keys * u64::from(ROUND_BYTES / 2) / round.bytes;
             self.request.items_max = self.request.items_max.min(fit as u32).max(1);
         }
-        // A short scan may end with its first round. Where values are large one round is enough to keep the device busy. Keys that cannot
-        // be had now are asked for again when they are wanted.
+        // A short scan may end with its first round. Where values are large one round is enough to
+        // keep the device busy. Keys that cannot be had now are asked for again when they are
+        // wanted.
         if self.rounds > 1 && round.bytes <= u64::from(ROUND_BYTES) {
             self.ahead = self.begin_round().ok().flatten();
         }
@@ -263,7 +272,8 @@ impl Round {
         round
     }
 
-    /// Asks the shards of which nothing is left for their next page; false if all have given everything.
+    /// Asks the shards of which nothing is left for their next page; false if all have given
+    /// everything.
     fn ask(&mut self, inner: &Inner) -> bool {
         let wanting = |part: &Part| part.items.is_empty() && !part.is_done;
         let asked: Vec<usize> =
@@ -302,7 +312,8 @@ impl Round {
 }
 
 impl Part {
-    /// Takes a page; its bytes. If it failed, the records are read one by one: only those that cannot be read are errors.
+    /// Takes a page; its bytes. If it failed, the records are read one by one: only those that
+    /// cannot be read are errors.
     fn take(&mut self, reply: Reply, inner: &Inner) -> u64 {
         match reply {
             Reply::Page { items, next } => {

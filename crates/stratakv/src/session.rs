@@ -16,14 +16,16 @@ use crate::merge::{Gather, Page, merge_pages};
 use crate::routing::Route;
 use crate::store::Store;
 
-/// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does their I/O, so nothing hops between
-/// threads, and one system call serves many operations.
+/// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does
+/// their I/O, so nothing hops between threads, and one system call serves many operations.
 ///
-/// Operations of one session on one key take effect in the order of submission only if the earlier one was answered first.
-/// While operations are in flight, poll: writes of other threads may ride on this session's I/O and wait with it. So may this thread's own blocking
-/// calls, which would then wait for ever: poll until nothing is in flight, or call [`Session::rest`], before a blocking call or
-/// [`Store::close`] in the same thread.
-/// A session stays in the thread that made it: it is not `Send`. Dropping a session lets writes that have begun end; their outcome is not told.
+/// Operations of one session on one key take effect in the order of submission only if the earlier
+/// one was answered first. While operations are in flight, poll: writes of other threads may ride
+/// on this session's I/O and wait with it. So may this thread's own blocking calls, which would
+/// then wait for ever: poll until nothing is in flight, or call [`Session::rest`], before a
+/// blocking call or [`Store::close`] in the same thread. A session stays in the thread that made
+/// it: it is not `Send`. Dropping a session lets writes that have begun end; their outcome is not
+/// told.
 pub struct Session {
     store: Store,
     driver: Driver,
@@ -97,8 +99,8 @@ impl Session {
         }
     }
 
-    /// The longest wait for company: [`Session::poll`] returns with fewer answers than asked for once this has passed and there is at
-    /// least one. Default: 200 µs.
+    /// The longest wait for company: [`Session::poll`] returns with fewer answers than asked for
+    /// once this has passed and there is at least one. Default: 200 µs.
     pub fn set_gather(&mut self, wait: Duration) {
         self.gather = wait;
     }
@@ -145,8 +147,8 @@ impl Session {
         }
     }
 
-    /// Runs turns until at least `min` answers are there (fewer if fewer are in flight, or after the gather time if there is one),
-    /// and returns them with their tickets.
+    /// Runs turns until at least `min` answers are there (fewer if fewer are in flight, or after
+    /// the gather time if there is one), and returns them with their tickets.
     ///
     /// # Errors
     /// The ring failed; the outcome of everything in flight is unknown.
@@ -181,8 +183,9 @@ impl Session {
         Ok(std::mem::take(&mut self.done))
     }
 
-    /// Sees the I/O under way through and leaves what follows from it to the store's reactors: after this the thread may make blocking calls.
-    /// Answers are kept for the next [`Session::poll`].
+    /// Sees the I/O under way through and leaves what follows from it to the store's reactors:
+    /// after this the thread may make blocking calls. Answers are kept for the next
+    /// [`Session::poll`].
     ///
     /// # Errors
     /// The ring failed.

@@ -13,8 +13,11 @@ use crate::routing::Inner;
 use crate::scan::{Scan, ScanOptions};
 use crate::store::{Store, odd};
 
-/// A store as it was when [`Store::snapshot`] was called: batches are in it whole or not at all. Writers go on; records that they replace or delete keep their
-/// space until the snapshot is dropped. If what is kept for snapshots takes more than a quarter of a region (with engine `matrix`: of what its volumes hold, if that is more than the region has), or a put finds no room for it, the oldest snapshot ends, and says so. It does not outlive the store's process.
+/// A store as it was when [`Store::snapshot`] was called: batches are in it whole or not at all.
+/// Writers go on; records that they replace or delete keep their space until the snapshot is
+/// dropped. If what is kept for snapshots takes more than a quarter of a region (with engine
+/// `matrix`: of what its volumes hold, if that is more than the region has), or a put finds no room
+/// for it, the oldest snapshot ends, and says so. It does not outlive the store's process.
 ///
 /// What has expired is gone from snapshots too.
 pub struct Snapshot {
@@ -26,7 +29,8 @@ impl Store {
     /// A snapshot of all collections. Costs two short waits for the writes under way.
     ///
     /// # Errors
-    /// The engine has none ([`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): `hash` and `matrix` have them), or 64 are open.
+    /// The engine has none ([`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): `hash` and
+    /// `matrix` have them), or 64 are open.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         match self.execute(Operation::Snapshot(SnapshotOp::Open)) {
             Reply::Number { number, .. } => Ok(Snapshot { inner: Arc::clone(self.inner()), id: number }),
@@ -55,10 +59,12 @@ pub(crate) fn get_at(key: &Key, id: u64) -> Operation {
 }
 
 impl Snapshot {
-    /// The record that a key of a collection had. (The store itself is its default collection: `snapshot.get(&store, key)`.)
+    /// The record that a key of a collection had. (The store itself is its default collection:
+    /// `snapshot.get(&store, key)`.)
     ///
     /// # Errors
-    /// As [`Collection::get`]; the snapshot has ended ([`ErrorKind::Busy`](crate::ErrorKind::Busy)).
+    /// As [`Collection::get`]; the snapshot has ended
+    /// ([`ErrorKind::Busy`](crate::ErrorKind::Busy)).
     pub fn get(&self, collection: &Collection, key: &[u8]) -> Result<Option<Record>, Error> {
         let key = collection.key(key)?;
         match self.inner.execute(get_at(&key, self.id)) {

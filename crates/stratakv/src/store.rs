@@ -22,12 +22,14 @@ use crate::order::Orders;
 use crate::routing::Inner;
 use crate::session::Session;
 
-/// An open cache comes down to so much memory for each shard: with less, blocks for reads alone may be over it.
+/// An open cache comes down to so much memory for each shard: with less, blocks for reads alone may
+/// be over it.
 const RESIZED_SHARD_BYTES_MIN: u64 = 4 << 20;
 
 /// An open store. Clones share it; the last one to go closes it.
 ///
-/// Its keys lie in the default [`Collection`], whose methods it has; [`Store::collection`] gives key spaces of their own.
+/// Its keys lie in the default [`Collection`], whose methods it has; [`Store::collection`] gives
+/// key spaces of their own.
 #[derive(Clone)]
 pub struct Store(Collection);
 
@@ -50,15 +52,15 @@ pub struct RecoverySummary {
     pub records: u64,
     /// Writes that a crash cut off before they were acknowledged, dropped.
     pub torn: u64,
-    /// Volumes and regions whose damaged superblock copy was repaired from the good one; of a store that is
-    /// open for reading only, is yet to be.
+    /// Volumes and regions whose damaged superblock copy was repaired from the good one; of a store
+    /// that is open for reading only, is yet to be.
     pub superblocks_repaired: u64,
     /// Damaged places, for people.
     pub corrupt: Vec<String>,
     /// Damaged records whose key cannot be read: a key that is not there may be one of theirs.
     pub lost_unknown: u64,
-    /// Places that the device did not give, for people: what lies there may be whole. A store that is
-    /// opened for writing is refused instead.
+    /// Places that the device did not give, for people: what lies there may be whole. A store that
+    /// is opened for writing is refused instead.
     pub unreadable: Vec<String>,
     /// Bytes by which the region of engine `hash` was made longer, as it was asked for.
     pub grown_bytes: u64,
@@ -83,7 +85,8 @@ pub struct Region {
 }
 
 impl Store {
-    /// Opens the store in directory `path`, creating it if there is none, with the default [`Options`].
+    /// Opens the store in directory `path`, creating it if there is none, with the default
+    /// [`Options`].
     ///
     /// # Errors
     /// See [`Error`].
@@ -117,7 +120,8 @@ impl Store {
         Ok(store)
     }
 
-    /// What an opening does about collections: finishes drops, learns what expires. For simulations; [`Options::open`] does it.
+    /// What an opening does about collections: finishes drops, learns what expires. For
+    /// simulations; [`Options::open`] does it.
     ///
     /// # Errors
     /// As [`Collection::delete_range`].
@@ -132,7 +136,8 @@ impl Store {
         self.load_expiring()
     }
 
-    /// A store over a runtime that somebody else has put together, without a directory: for simulations.
+    /// A store over a runtime that somebody else has put together, without a directory: for
+    /// simulations.
     #[doc(hidden)]
     pub fn over(runtime: Arc<Runtime<AnyShard>>, level: Level, engine: Engine) -> Store {
         Store::new(Inner {
@@ -205,7 +210,8 @@ impl Store {
         self.inner().execute(operation)
     }
 
-    /// Any operation, as a future for any runtime. A hit in the cache is answered at the first poll.
+    /// Any operation, as a future for any runtime. A hit in the cache is answered at the first
+    /// poll.
     pub async fn execute_async(&self, operation: Operation) -> Reply {
         self.inner().execute_async(operation).await
     }
@@ -249,13 +255,16 @@ impl Store {
         })
     }
 
-    /// Keeps the calling thread near the region, where that lies on several nodes of the machine (NUMA): on the processors of one of them, in turn by `number`, for as long
-    /// as the thread lives. What it writes goes there while there is room. Else it does nothing. For threads that serve the store and nothing else.
+    /// Keeps the calling thread near the region, where that lies on several nodes of the machine
+    /// (NUMA): on the processors of one of them, in turn by `number`, for as long as the thread
+    /// lives. What it writes goes there while there is room. Else it does nothing. For threads that
+    /// serve the store and nothing else.
     pub fn stay_near(&self, number: usize) {
         self.inner().runtime.stay_near(number);
     }
 
-    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has no blocks. For servers, which lend some to clients.
+    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has
+    /// no blocks. For servers, which lend some to clients.
     #[doc(hidden)]
     pub fn block_bytes_min(&self) -> Option<u64> {
         self.inner().runtime.block_bytes_min()
@@ -276,18 +285,24 @@ impl Store {
         self.inner().runtime.statistics_of(shard)
     }
 
-    /// Says who is told of the records that a cache (engine `tier`) drops from memory for want of room, or that nobody is any more: in whatever thread they are dropped, so it must not
-    /// wait. There is one listener: a server over this store takes its place while a client of it watches evictions. What goes later, with the oldest of its volume, is counted (`evictions`) and not told: its keys are not in memory.
+    /// Says who is told of the records that a cache (engine `tier`) drops from memory for want of
+    /// room, or that nobody is any more: in whatever thread they are dropped, so it must not wait.
+    /// There is one listener: a server over this store takes its place while a client of it watches
+    /// evictions. What goes later, with the oldest of its volume, is counted (`evictions`) and not
+    /// told: its keys are not in memory.
     pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
         self.inner().runtime.listen_to_evictions(listener);
     }
 
-    /// Changes the cap on the memory of a cache (engine `tier`) while it is open, as [`Options::memory_bytes`](crate::Options::memory_bytes) says it at an opening: all shards together.
-    /// It is in force when this returns, and what is held comes down to a lower one within the next turns: what was used least goes first, and no write is refused meanwhile, but
-    /// for values that are too long for it. The next opening has its own.
+    /// Changes the cap on the memory of a cache (engine `tier`) while it is open, as
+    /// [`Options::memory_bytes`](crate::Options::memory_bytes) says it at an opening: all shards
+    /// together. It is in force when this returns, and what is held comes down to a lower one
+    /// within the next turns: what was used least goes first, and no write is refused meanwhile,
+    /// but for values that are too long for it. The next opening has its own.
     ///
     /// # Errors
-    /// [`Error::Option`]: another engine, a cache that is open for reading, or less than 4 MiB for a shard.
+    /// [`Error::Option`]: another engine, a cache that is open for reading, or less than 4 MiB for
+    /// a shard.
     pub fn set_memory_bytes(&self, bytes: u64) -> Result<(), Error> {
         let inner = self.inner();
         let refuse = |why: String| Err(Error::Option(why));
@@ -306,8 +321,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes every acknowledged write durable at power loss, whatever its level was. On a medium that no power cut
-    /// survives (tmpfs), there is nothing to make durable, and it answers `Ok`.
+    /// Makes every acknowledged write durable at power loss, whatever its level was. On a medium
+    /// that no power cut survives (tmpfs), there is nothing to make durable, and it answers `Ok`.
     ///
     /// # Errors
     /// The medium failed, now or earlier: see [`Store::failure`].
@@ -318,24 +333,26 @@ impl Store {
         }
     }
 
-    /// Whether this process was forked from the one that opened the store. Then every operation is answered
-    /// [`EngineError::Forked`], and dropping the store does nothing. Costs a load.
+    /// Whether this process was forked from the one that opened the store. Then every operation is
+    /// answered [`EngineError::Forked`], and dropping the store does nothing. Costs a load.
     pub fn is_forked(&self) -> bool {
         self.inner().runtime.is_forked()
     }
 
-    /// Why the store, or a shard of it, takes no more writes until it is opened again: its medium failed under a write, a
-    /// flush or the end of the store, or a defect stopped a shard. Or its files were removed while it is open. Once there
-    /// is a failure it stays, after [`Store::close`] too. It takes some system calls.
+    /// Why the store, or a shard of it, takes no more writes until it is opened again: its medium
+    /// failed under a write, a flush or the end of the store, or a defect stopped a shard. Or its
+    /// files were removed while it is open. Once there is a failure it stays, after
+    /// [`Store::close`] too. It takes some system calls.
     pub fn failure(&self) -> Option<Error> {
         self.inner().failure()
     }
 
-    /// Finishes what is in flight, makes it durable, and lets the directory go. Other clones answer `Closed` from then on. Idempotent.
+    /// Finishes what is in flight, makes it durable, and lets the directory go. Other clones answer
+    /// `Closed` from then on. Idempotent.
     ///
     /// # Errors
-    /// What [`Store::failure`] tells then: the end was not orderly. The store is closed all the same; open it again to see
-    /// what it holds.
+    /// What [`Store::failure`] tells then: the end was not orderly. The store is closed all the
+    /// same; open it again to see what it holds.
     pub fn close(&self) -> Result<(), Error> {
         self.inner().check_not_forked()?;
         self.inner().close();

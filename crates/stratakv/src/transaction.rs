@@ -1,8 +1,11 @@
-//! [`Transaction`]: reads and writes of any keys, collections and lists that take effect as one, or not at all.
+//! [`Transaction`]: reads and writes of any keys, collections and lists that take effect as one, or
+//! not at all.
 //!
-//! Optimistic: nothing is locked while somebody else's code runs. What is read is remembered with its version, or as absent; what is written is kept back. The commit is one
-//! batch: the writes under the condition that what was read of their keys still holds, and a check for each key that was only read. The engine holds all these
-//! keys at one instant, so the transaction happened then. Ends of lists are looked at again under the locks of the lists.
+//! Optimistic: nothing is locked while somebody else's code runs. What is read is remembered with
+//! its version, or as absent; what is written is kept back. The commit is one batch: the writes
+//! under the condition that what was read of their keys still holds, and a check for each key that
+//! was only read. The engine holds all these keys at one instant, so the transaction happened then.
+//! Ends of lists are looked at again under the locks of the lists.
 
 mod ends;
 
@@ -33,24 +36,32 @@ pub enum Commit {
         /// Version of the last change by order of the keys; 0 if nothing was changed.
         version: u64,
     },
-    /// What was read has been changed by somebody else since, or the end of a list has. Nothing was done.
+    /// What was read has been changed by somebody else since, or the end of a list has. Nothing was
+    /// done.
     Conflict {
-        /// Which key, as it was given: its collection and [`Key::user`]. `None` if it is as it was read again by now.
+        /// Which key, as it was given: its collection and [`Key::user`]. `None` if it is as it was
+        /// read again by now.
         key: Option<Key>,
     },
 }
 
-/// Reads and writes that take effect as one ([`Store::transaction`]). It sees its own writes; nobody else does before the commit. Dropped without a commit, nothing was done.
+/// Reads and writes that take effect as one ([`Store::transaction`]). It sees its own writes;
+/// nobody else does before the commit. Dropped without a commit, nothing was done.
 ///
 /// # Isolation
-/// Transactions that commit are serialisable with one another and with all single operations and batches, in what they read by key, present or absent, and at the ends of
-/// lists: the commit happens at one instant at which all of that still holds. Within a transaction a key that is read again is as it was. What is *not* promised:
+/// Transactions that commit are serialisable with one another and with all single operations and
+/// batches, in what they read by key, present or absent, and at the ends of lists: the commit
+/// happens at one instant at which all of that still holds. Within a transaction a key that is read
+/// again is as it was. What is *not* promised:
 /// - scans are not part of transactions: keys that somebody adds to a range are not noticed;
-/// - before the commit, reads of several keys may show states of different moments (the commit will then be refused), so code between them must not take harm from that;
-/// - ends of lists that are changed not by [`List`](crate::List) or a transaction, but as records by their keys, may be missed.
+/// - before the commit, reads of several keys may show states of different moments (the commit will
+///   then be refused), so code between them must not take harm from that;
+/// - ends of lists that are changed not by [`List`](crate::List) or a transaction, but as records
+///   by their keys, may be missed.
 ///
-/// Limits and costs: keys and values of a commit are 64 MiB at most, with all keys that were read; they and all values read are in memory until then. A commit costs a batch; one that read one key at most and
-/// wrote none costs nothing.
+/// Limits and costs: keys and values of a commit are 64 MiB at most, with all keys that were read;
+/// they and all values read are in memory until then. A commit costs a batch; one that read one key
+/// at most and wrote none costs nothing.
 pub struct Transaction {
     inner: Arc<Inner>,
     reads: BTreeMap<Key, Option<Record>>,
@@ -88,7 +99,8 @@ impl Store {
         Transaction { inner, reads, writes, ends, in_order: BTreeSet::new() }
     }
 
-    /// Runs `body` in a transaction and commits it; again if somebody else was faster, up to 100 times. What `body` returned then. If `body` fails, nothing is done, and its error is
+    /// Runs `body` in a transaction and commits it; again if somebody else was faster, up to 100
+    /// times. What `body` returned then. If `body` fails, nothing is done, and its error is
     /// returned, unless it had seen states that do not fit together: then it runs again too.
     ///
     /// ```
@@ -97,7 +109,8 @@ impl Store {
     /// # let store = stratakv::Store::open(directory.path().join("data"))?;
     /// # store.put(b"from", b"100")?;
     /// # let number = |record: Option<stratakv::Record>| -> u64 {
-    /// #     record.map_or(0, |record| String::from_utf8_lossy(&record.to_bytes()).parse().unwrap_or(0))
+    /// #     let text = record.map(|record| record.to_bytes()).unwrap_or_default();
+    /// #     String::from_utf8_lossy(&text).parse().unwrap_or(0)
     /// # };
     /// store.transact(|txn| -> Result<(), stratakv::Error> {
     ///     let (from, to) = (number(txn.get(&store, b"from")?), number(txn.get(&store, b"to")?));
@@ -110,7 +123,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What `body` failed with; [`Error::Conflict`] after the last attempt; as [`Transaction::commit`].
+    /// What `body` failed with; [`Error::Conflict`] after the last attempt; as
+    /// [`Transaction::commit`].
     pub fn transact<T, E: From<Error>>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T, E>) -> Result<T, E> {
         let mut at = None;
         for attempt in 0..ATTEMPTS_MAX {
@@ -131,13 +145,15 @@ impl Store {
     }
 }
 
-/// So that those who meet again and again come apart. At first not at all: most conflicts are over when they are told.
+/// So that those who meet again and again come apart. At first not at all: most conflicts are over
+/// when they are told.
 fn give_way(attempt: u32) {
     (3..attempt).for_each(|_| std::thread::yield_now());
 }
 
 impl Transaction {
-    /// A record, with this transaction's own changes; `None` if there is none. A record written here has version 0. Costs a read the first time.
+    /// A record, with this transaction's own changes; `None` if there is none. A record written
+    /// here has version 0. Costs a read the first time.
     ///
     /// # Errors
     /// As [`Collection::get`]; [`Error::OtherStore`].
@@ -157,8 +173,9 @@ impl Transaction {
         self.put_next(collection, key, Next::value(Bytes::copy_from_slice(value)))
     }
 
-    /// Sets a record with flags and expiry. If its condition is not [`Expect::Any`], this reads the record and returns whether the condition holds; else `true`.
-    /// (The level is that of the commit.)
+    /// Sets a record with flags and expiry. If its condition is not [`Expect::Any`], this reads the
+    /// record and returns whether the condition holds; else `true`. (The level is that of the
+    /// commit.)
     ///
     /// # Errors
     /// As [`Transaction::put`] and [`Transaction::get`].
@@ -188,7 +205,8 @@ impl Transaction {
         self.put_next(collection, key, Next::Delete)
     }
 
-    /// Changes a record in dependence on itself, as [`Collection::fetch_update`]: the record before.
+    /// Changes a record in dependence on itself, as [`Collection::fetch_update`]: the record
+    /// before.
     ///
     /// # Errors
     /// As [`Transaction::get`] and [`Transaction::put`].
@@ -206,7 +224,8 @@ impl Transaction {
     /// Makes all changes, if everything read still holds.
     ///
     /// # Errors
-    /// As [`Store::write`]. Nothing was done, unless the error's kind is [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or nothing.
+    /// As [`Store::write`]. Nothing was done, unless the error's kind is
+    /// [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or nothing.
     pub fn commit(self) -> Result<Commit, Error> {
         let writes = self.writes.iter().map(|(key, kind)| Change {
             key: key.clone(),

@@ -9,12 +9,15 @@ use crate::record::Record;
 use crate::store::{Store, odd};
 
 impl Store {
-    /// Gives `take` every record there is when it is called, in no order: collection, key and record. Keys are those that were put, also where the order is a user's ([`Order`](crate::Order)),
-    /// whose function is not asked. What is written meanwhile is not seen. It is done as a
-    /// backup is, and like one ends a backup that is under way. An error of `take` ends it.
+    /// Gives `take` every record there is when it is called, in no order: collection, key and
+    /// record. Keys are those that were put, also where the order is a user's
+    /// ([`Order`](crate::Order)), whose function is not asked. What is written meanwhile is not
+    /// seen. It is done as a backup is, and like one ends a backup that is under way. An error of
+    /// `take` ends it.
     ///
     /// # Errors
-    /// A record is damaged, too much was written meanwhile ([`ErrorKind::Busy`](crate::ErrorKind::Busy): try again), or what `take` says.
+    /// A record is damaged, too much was written meanwhile
+    /// ([`ErrorKind::Busy`](crate::ErrorKind::Busy): try again), or what `take` says.
     pub fn for_each<E: From<Error>>(
         &self,
         take: impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
@@ -22,7 +25,8 @@ impl Store {
         self.walk(take, |damaged| Err(damaged.into()))
     }
 
-    /// As [`Store::for_each`], but damaged records are passed over: `passed_over` is told of each place, or, in engines that cannot go on behind one, of the first, and that ends it.
+    /// As [`Store::for_each`], but damaged records are passed over: `passed_over` is told of each
+    /// place, or, in engines that cannot go on behind one, of the first, and that ends it.
     ///
     /// # Errors
     /// As there, or what `passed_over` says.
@@ -64,7 +68,8 @@ impl Store {
         damaged: &mut impl FnMut(Error) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |error| E::from(Error::Operation(error));
-        // After the cut: who made a collection before it, or dropped one after it, did so while the store was open.
+        // After the cut: who made a collection before it, or dropped one after it, did so while the
+        // store was open.
         let in_order = self.collections_in_order()?;
         for shard in 0..self.shards() as u32 {
             loop {

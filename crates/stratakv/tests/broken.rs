@@ -1,4 +1,5 @@
-//! One shard breaks: everybody who asks the others, or all of them, is answered, and the store ends and says how.
+//! One shard breaks: everybody who asks the others, or all of them, is answered, and the store ends
+//! and says how.
 
 use std::ops::Bound;
 use std::sync::mpsc;
@@ -42,7 +43,8 @@ fn ask<T: Send + 'static>(what: &str, ask: impl FnOnce() -> T + Send + 'static) 
     told.recv_timeout(NEVER).unwrap_or_else(|_| panic!("{what}: no answer"))
 }
 
-/// What was begun after the break was never answered, took plain puts of its keys on the healthy shard with it, and close waited for ever.
+/// What was begun after the break was never answered, took plain puts of its keys on the healthy
+/// shard with it, and close waited for ever.
 #[test]
 fn everybody_is_answered_after_a_shard_broke() {
     for kind in KINDS {

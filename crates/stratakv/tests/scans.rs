@@ -54,7 +54,8 @@ fn a_scan_reads_ahead() {
         let directory = tempfile::tempdir().unwrap();
         let store = cold(&directory.path().join("d"), placement, 3000, 3000);
         let mut scan = store.scan(ScanOptions::all());
-        // The first round has 16 records; with the 17th the second has come, of 32, and the third is asked for, of 64.
+        // The first round has 16 records; with the 17th the second has come, of 32, and the third
+        // is asked for, of 64.
         for _ in 0..17 {
             scan.next().unwrap().unwrap();
         }
@@ -81,7 +82,8 @@ fn a_scan_reads_ahead() {
     }
 }
 
-/// What a scan reads before it is asked for more is bounded, however large the values are; and it gets through.
+/// What a scan reads before it is asked for more is bounded, however large the values are; and it
+/// gets through.
 #[test]
 fn a_scan_of_large_values_reads_few_of_them_ahead() {
     for placement in PLACEMENTS {

@@ -8,7 +8,8 @@ fn put(key: &[u8]) -> Operation {
     Operation::Write { changes: vec![change], level: Level::PowerLoss }
 }
 
-/// A blocking write joins the groups behind the session's and once waited for ever: only this thread can reap the session's ring.
+/// A blocking write joins the groups behind the session's and once waited for ever: only this
+/// thread can reap the session's ring.
 #[test]
 fn a_rested_session_does_not_hold_up_its_own_thread() {
     let directory = tempfile::tempdir().unwrap();
@@ -29,7 +30,8 @@ fn a_rested_session_does_not_hold_up_its_own_thread() {
     store.close().unwrap();
 }
 
-/// Volumes are made in parallel, so a crash in the middle leaves gaps; creating again once stopped at the first.
+/// Volumes are made in parallel, so a crash in the middle leaves gaps; creating again once stopped
+/// at the first.
 #[test]
 fn what_an_interrupted_creation_left_is_cleared_also_with_gaps() {
     let directory = tempfile::tempdir().unwrap();

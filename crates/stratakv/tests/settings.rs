@@ -25,7 +25,8 @@ fn check(store: &Store, rounds: &[usize], what: &str) {
 
 type Change = (&'static str, fn(Options) -> Options);
 
-/// Opened under each setting in turn, and at last as it was made; in each life some keys are written anew.
+/// Opened under each setting in turn, and at last as it was made; in each life some keys are
+/// written anew.
 fn survives(engine: &str, made: &Options, changes: &[Change]) {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().join("data");

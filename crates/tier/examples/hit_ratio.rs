@@ -1,7 +1,9 @@
-//! Hit ratios of engine `tier` beside FIFO, LRU and S3-FIFO with the same bytes, on traces from seeds: `cargo run --release -p stratakv-tier --example hit_ratio`.
+//! Hit ratios of engine `tier` beside FIFO, LRU and S3-FIFO with the same bytes, on traces from
+//! seeds: `cargo run --release -p stratakv-tier --example hit_ratio`.
 //!
-//! The engine runs as it is, over a disk in memory. The others are ideal: they know sizes, and pay neither for an index nor for segments that are not full; so
-//! "all" is what a policy with DRAM and volume as one memory would have, "dram" what it would have in DRAM alone.
+//! The engine runs as it is, over a disk in memory. The others are ideal: they know sizes, and pay
+//! neither for an index nor for segments that are not full; so "all" is what a policy with DRAM and
+//! volume as one memory would have, "dram" what it would have in DRAM alone.
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -19,7 +21,8 @@ const REQUESTS: usize = 600_000;
 /// What an item takes besides key and value.
 const ITEM_BYTES: u64 = 32;
 
-/// One request: a key, the length of its value, and the second at which it expires if it has to be fetched now.
+/// One request: a key, the length of its value, and the second at which it expires if it has to be
+/// fetched now.
 #[derive(Clone, Copy)]
 struct Request {
     key: u64,
@@ -52,7 +55,8 @@ impl Zipf {
     }
 }
 
-/// `scans`: of a hundred requests so many are for keys that nobody asks for again. `ttl`: half of the keys live so long.
+/// `scans`: of a hundred requests so many are for keys that nobody asks for again. `ttl`: half of
+/// the keys live so long.
 fn trace(scans: u64, ttl: u32) -> Vec<Request> {
     let (zipf, mut random, mut scanned) = (Zipf::new(KEYS), Random::new(7), 1 << 32);
     let request = |number: usize| {
@@ -122,7 +126,8 @@ impl Policy for Queue {
     }
 }
 
-/// S3-FIFO (Yang et al., SOSP 2023): a tenth for the small queue, ghosts of as many items as the main one has.
+/// S3-FIFO (Yang et al., SOSP 2023): a tenth for the small queue, ghosts of as many items as the
+/// main one has.
 struct S3Fifo {
     room: u64,
     used: [u64; 2],
@@ -215,7 +220,8 @@ fn statistic(tier: &Tier, name: &str) -> u64 {
     found.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value)
 }
 
-/// The engine: hits in all and in DRAM, of a hundred; bytes written to the volume for each request; items that were not admitted.
+/// The engine: hits in all and in DRAM, of a hundred; bytes written to the volume for each request;
+/// items that were not admitted.
 fn play_tier(trace: &[Request]) -> (f64, f64, f64, u64) {
     let make = |opening: Opening| {
         TierOpener::create(TierConfig {

@@ -109,7 +109,8 @@ impl Tier {
                     && self.promises.is_empty()
                     && self.listings.is_idle()
                     && self.fetches.is_idle();
-                // Room that is being given back is where this end parks: carried out late, that would take what was written meanwhile.
+                // Room that is being given back is where this end parks: carried out late, that
+                // would take what was written meanwhile.
                 let gives_back = self.volume.is_none() && !self.io.is_empty();
                 if is_drained && (self.config.read_only || !(self.is_returning() || gives_back)) {
                     self.failures_before_end = self.counters.drops.of_failures();
@@ -146,7 +147,8 @@ impl Tier {
         match self.volume.as_ref().map(|volume| volume.is_lost) {
             Some(true) if self.is_void() => self.closing = Closing::Closed,
             Some(true) => {
-                // Once more: what the system may find when the store is opened again must not count.
+                // Once more: what the system may find when the store is opened again must not
+                // count.
                 self.closing = Closing::Superblock;
                 self.write_void(effects);
             }
@@ -170,7 +172,8 @@ impl Tier {
         }
     }
 
-    /// The end does not keep what it should. Where it parks, a place that is full has a part of it, and that is in order.
+    /// The end does not keep what it should. Where it parks, a place that is full has a part of it,
+    /// and that is in order.
     pub(crate) fn fail_end(&mut self) {
         let fault = self.last_fault.unwrap_or(IoFault::Os(5));
         let parks = self.volume.as_ref().is_none_or(|volume| volume.parking.is_some());

@@ -148,7 +148,8 @@ impl Fetches {
         self.running.is_empty()
     }
 
-    /// What is still to be read of a segment comes first, from now on. O(reads that wait) for each segment.
+    /// What is still to be read of a segment comes first, from now on. O(reads that wait) for each
+    /// segment.
     fn hasten(&mut self, segment: Option<u64>) {
         if self.hastened == segment {
             return;
@@ -180,7 +181,8 @@ impl Fetches {
 }
 
 impl Tier {
-    /// Has an item read for somebody, or the front of a long one if that will do, and pins its segment: the pin. `None`: no segment is there.
+    /// Has an item read for somebody, or the front of a long one if that will do, and pins its
+    /// segment: the pin. `None`: no segment is there.
     pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64, front_will_do: bool) -> Option<u64> {
         let volume = self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
@@ -433,7 +435,8 @@ mod tests {
 
     use super::*;
 
-    /// The volume was full, so segments in memory could not leave it; its oldest segment could not make room, since the read of its head waited behind reads without blocks.
+    /// The volume was full, so segments in memory could not leave it; its oldest segment could not
+    /// make room, since the read of its head waited behind reads without blocks.
     #[test]
     fn what_makes_room_waited_behind_those_who_wait_for_room() {
         let mut fetches = Fetches::default();

@@ -1,4 +1,5 @@
-//! What holds for any bytes on a volume: run by the fuzzer (docs/fuzzing.md), and over its corpus by a test.
+//! What holds for any bytes on a volume: run by the fuzzer (docs/fuzzing.md), and over its corpus
+//! by a test.
 
 mod damage;
 mod machine;
@@ -31,11 +32,13 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Opens a damaged copy of a volume, verifies it, asks for everything in it, writes to it, ends it in order or by a kill, and opens it again.
+/// Opens a damaged copy of a volume, verifies it, asks for everything in it, writes to it, ends it
+/// in order or by a kill, and opens it again.
 ///
-/// Nothing panics or goes on for ever, and the engine's own accounting holds. A key answers its newest value or nothing, never an older one or another's; where
-/// something was forged, or a root of before was put back, it may be an older one. Of a volume that was closed in order nothing is missing without a word by
-/// `verify`. What is written after that is the newest or absent.
+/// Nothing panics or goes on for ever, and the engine's own accounting holds. A key answers its
+/// newest value or nothing, never an older one or another's; where something was forged, or a root
+/// of before was put back, it may be an older one. Of a volume that was closed in order nothing is
+/// missing without a word by `verify`. What is written after that is the newest or absent.
 ///
 /// # Panics
 /// A property does not hold.

@@ -1,7 +1,10 @@
-//! The index: from 40 bits of a key's hash to where its item may lie. Keys are compared by whoever looks at the item.
+//! The index: from 40 bits of a key's hash to where its item may lie. Keys are compared by whoever
+//! looks at the item.
 //!
-//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. One of which two fifths are empty becomes shorter again. (A table that
-//! is being changed exists twice: one of 256.) At its limit no table grows: it is filled further, and then takes nothing more.
+//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an
+//! entry, 14.1 to 17.0 bytes an item. One of which two fifths are empty becomes shorter again. (A
+//! table that is being changed exists twice: one of 256.) At its limit no table grows: it is filled
+//! further, and then takes nothing more.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -13,7 +16,8 @@ const LOAD_PERCENT_MIN: usize = 60;
 const LOAD_PERCENT_SHRUNK: usize = 70;
 /// Of a table that may not grow.
 const LOAD_PERCENT_MAX: usize = 92;
-/// A table that has just grown has so many bytes an entry, times a hundred: those of all tables, rounded up.
+/// A table that has just grown has so many bytes an entry, times a hundred: those of all tables,
+/// rounded up.
 const ENTRY_BYTES_GROWN_PERCENT: u64 = 1700;
 const ENTRY_BYTES: usize = 12;
 /// Places that a list looks at together.
@@ -77,7 +81,8 @@ impl Loc {
         Loc(PRESENT | u64::from(slot) << SLOT_AT | (offset / 8) as u64)
     }
 
-    /// On the volume: from this byte on (a multiple of 8), in so many pages, which are rounded up to five bits of precision.
+    /// On the volume: from this byte on (a multiple of 8), in so many pages, which are rounded up
+    /// to five bits of precision.
     pub(crate) fn volume(address: u64, pages: u64) -> Loc {
         let shift = (0..16).find(|shift| pages.div_ceil(1 << shift) < 32).unwrap_or(15);
         let code = shift << 5 | pages.div_ceil(1 << shift).min(31);
@@ -248,7 +253,8 @@ impl Index {
         Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0, limit_bytes, hand: 0 }
     }
 
-    /// Changes the limit. Above it no table grows, and [`Index::shrink_step`] brings it down once entries are gone.
+    /// Changes the limit. Above it no table grows, and [`Index::shrink_step`] brings it down once
+    /// entries are gone.
     pub(crate) fn set_limit_bytes(&mut self, limit_bytes: u64) {
         self.limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
     }
@@ -258,7 +264,8 @@ impl Index {
         self.bytes() > self.limit_bytes
     }
 
-    /// Makes one table shorter, if that is worth it: above the limit the one with the most places to spare, else the next one in turn if two fifths of it are empty. Whether it did. Nobody
+    /// Makes one table shorter, if that is worth it: above the limit the one with the most places
+    /// to spare, else the next one in turn if two fifths of it are empty. Whether it did. Nobody
     /// may be counting entries meanwhile ([`Index::entries_from`]). O(entries of a table).
     pub(crate) fn shrink_step(&mut self) -> bool {
         if self.is_over() {
@@ -270,7 +277,8 @@ impl Index {
         is_slack && self.shrink(self.hand, LOAD_PERCENT_SHRUNK)
     }
 
-    /// Makes the table with the most places to spare shorter, if they are an eighth of it. Whether it did.
+    /// Makes the table with the most places to spare shorter, if they are an eighth of it. Whether
+    /// it did.
     pub(crate) fn shrink_slackest(&mut self) -> bool {
         let spare = |table: &Table| table.locs.len().saturating_sub(table.fitting_len(LOAD_PERCENT));
         let slackest = (0..TABLES).max_by_key(|number| spare(&self.tables[*number]));
@@ -354,7 +362,8 @@ impl Index {
         at.inspect(|at| table.remove(*at)).is_some()
     }
 
-    /// Keeps the entries of which `keep` says so, in tables that are no larger than they need; gives back how many are gone. O(entries).
+    /// Keeps the entries of which `keep` says so, in tables that are no larger than they need;
+    /// gives back how many are gone. O(entries).
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(Tag, Loc) -> bool) -> u64 {
         let before = self.len;
         (self.len, self.places) = (0, 0);
@@ -373,10 +382,10 @@ impl Index {
         (before - self.len) as u64
     }
 
-    /// The entries of the tags from this one to another, in their order, and that other one. `None`:
-    /// there are none behind. Where tags lie depends on their tables' lengths only to the order, so
-    /// whoever goes on from tag to tag meets every entry once, however tables grow meanwhile.
-    /// O(places of a chunk, and of the chain that goes on there).
+    /// The entries of the tags from this one to another, in their order, and that other one.
+    /// `None`: there are none behind. Where tags lie depends on their tables' lengths only to the
+    /// order, so whoever goes on from tag to tag meets every entry once, however tables grow
+    /// meanwhile. O(places of a chunk, and of the chain that goes on there).
     pub(crate) fn chunk(&self, from: Tag) -> (Vec<(Tag, Loc)>, Option<Tag>) {
         let (number, first) = (from.table(), from.fingerprint());
         let behind = Tag::checked((number as u64 + 1) << 32);

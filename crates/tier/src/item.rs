@@ -1,4 +1,5 @@
-//! An item: header, key, checksums of its slices if it is long, value, and for one that was promoted, where its copy on the volume lies. The same bytes in DRAM and on the volume.
+//! An item: header, key, checksums of its slices if it is long, value, and for one that was
+//! promoted, where its copy on the volume lies. The same bytes in DRAM and on the volume.
 
 use std::ops::Range;
 
@@ -31,7 +32,8 @@ pub(crate) struct Header {
     pub(crate) expiry: Expiry,
     pub(crate) version: u64,
     pub(crate) has_home: bool,
-    /// The value's bytes are checked by slices of so many bytes, as a power of two, counted from the item's first. 0: with everything else.
+    /// The value's bytes are checked by slices of so many bytes, as a power of two, counted from
+    /// the item's first. 0: with everything else.
     pub(crate) slice_shift: u32,
 }
 
@@ -81,7 +83,8 @@ impl Header {
         HEADER_BYTES + self.key_bytes as usize + self.sums_bytes()
     }
 
-    /// Bytes of the slices' checksums. An interval touches two slices more than it fills at most; what is not needed is zero.
+    /// Bytes of the slices' checksums. An interval touches two slices more than it fills at most;
+    /// what is not needed is zero.
     pub(crate) fn sums_bytes(&self) -> usize {
         if self.slice_shift == 0 { 0 } else { ((self.value_bytes as usize >> self.slice_shift) + 2) * 4 }
     }
@@ -91,7 +94,8 @@ impl Header {
         self.value_at() - HEADER_BYTES + self.value_bytes as usize + if self.has_home { HOME_BYTES } else { 0 }
     }
 
-    /// The slices that hold these bytes of the value, whole: number, and where it lies in the value.
+    /// The slices that hold these bytes of the value, whole: number, and where it lies in the
+    /// value.
     pub(crate) fn slices(&self, of: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let (at, shift, len) = (self.value_at(), self.slice_shift, self.value_bytes as usize);
         let first = at >> shift;
@@ -101,7 +105,8 @@ impl Header {
         touched.map(move |number| (number - first, begin(number)..begin(number + 1)))
     }
 
-    /// The checksums of a value's slices, as they lie behind the key; nothing if it has none. `value` gives bytes of it.
+    /// The checksums of a value's slices, as they lie behind the key; nothing if it has none.
+    /// `value` gives bytes of it.
     pub(crate) fn encode_sums<'a, I: Iterator<Item = &'a [u8]>>(&self, value: impl Fn(Range<usize>) -> I) -> Vec<u8> {
         let mut sums = vec![0; self.sums_bytes()];
         for (number, range) in self.slices(0..self.value_bytes as usize) {
@@ -124,7 +129,8 @@ impl Header {
         self.fold(head_sum(&self.encode(), uuid, segment, offset), body)
     }
 
-    /// The checksum goes on over the body, in pieces from its first byte on. A value that has slices is covered by theirs.
+    /// The checksum goes on over the body, in pieces from its first byte on. A value that has
+    /// slices is covered by theirs.
     pub(crate) fn fold<'a>(&self, sum: u32, body: impl Iterator<Item = &'a [u8]>) -> u32 {
         let from = self.value_at() - HEADER_BYTES;
         let apart = if self.slice_shift == 0 { 0..0 } else { from..from + self.value_bytes as usize };
@@ -144,7 +150,8 @@ pub(crate) fn head_sum(head: &[u8], uuid: &[u8; 16], segment: u64, offset: usize
     crc32c(seed(uuid, segment, offset as u64), head.get(4..).unwrap_or_default())
 }
 
-/// The checksum of a slice of a value. That it is this value's is what the item's own checksum says, which covers this one.
+/// The checksum of a slice of a value. That it is this value's is what the item's own checksum
+/// says, which covers this one.
 pub(crate) fn slice_sum<'a>(number: usize, pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
     pieces.fold(number as u32, crc32c)
 }

@@ -1,8 +1,10 @@
-//! The journal of invalidations: what was on the volume and is overwritten, deleted or flushed, so that a recovery does not take it for the newest.
+//! The journal of invalidations: what was on the volume and is overwritten, deleted or flushed, so
+//! that a recovery does not take it for the newest.
 //!
-//! A write that makes a copy on the volume stale is answered when its record was written. Two *tail* pages are written in turn, with all records since the last
-//! full page of the *ring*. When the ring is full its oldest page is given up, and with it the segments that its records may speak of:
-//! they go on serving, but a recovery does not trust them.
+//! A write that makes a copy on the volume stale is answered when its record was written. Two
+//! *tail* pages are written in turn, with all records since the last full page of the *ring*. When
+//! the ring is full its oldest page is given up, and with it the segments that its records may
+//! speak of: they go on serving, but a recovery does not trust them.
 
 use std::collections::VecDeque;
 
@@ -65,8 +67,9 @@ pub(crate) struct Tail {
     pub(crate) low_page: u64,
     /// No segment that a record may speak of has a higher order.
     pub(crate) newest: u64,
-    /// The opening that wrote the first tail of this life found no segment after this one, and its own have at least this order: what lies between was passed
-    /// over, and does not count if it can be read after all.
+    /// The opening that wrote the first tail of this life found no segment after this one, and its
+    /// own have at least this order: what lies between was passed over, and does not count if it
+    /// can be read after all.
     pub(crate) ends: u64,
     pub(crate) since: u64,
     pub(crate) floors: Vec<Floor>,
@@ -116,7 +119,8 @@ impl Tail {
         Tail::parse(bytes).ok().flatten()
     }
 
-    /// Whether it can have been written: all that it counts is below `end`, and the ring has room for the pages that count.
+    /// Whether it can have been written: all that it counts is below `end`, and the ring has room
+    /// for the pages that count.
     pub(crate) fn is_possible(&self, end: u64, ring_pages: u64) -> bool {
         let counted = [self.number, self.next, self.untrusted, self.low, self.newest, self.ends, self.since];
         let pages = self.next.checked_sub(self.first);
@@ -177,7 +181,8 @@ pub(crate) fn decode_ring(uuid: &[u8; 16], page: u64, position: u64, bytes: &[u8
     Some((newest, decode_records(&mut reader, count, RING_RECORDS).ok()?))
 }
 
-/// A group that failed to be written is tried again after so long, twice as long each time: an eighth of a second in all, in which those whom it tells of wait.
+/// A group that failed to be written is tried again after so long, twice as long each time: an
+/// eighth of a second in all, in which those whom it tells of wait.
 const RETRY_NS: u64 = 1_000_000;
 const TRIES: u32 = 7;
 
@@ -248,7 +253,8 @@ impl Journal {
         self.dirty = true;
     }
 
-    /// Segments below this order are gone; the next one begins at this page. The group whose writing makes it so.
+    /// Segments below this order are gone; the next one begins at this page. The group whose
+    /// writing makes it so.
     pub(crate) fn raise_low(&mut self, low: u64, low_page: u64) -> u64 {
         (self.tail.low, self.tail.low_page) = (low, low_page);
         self.dirty = true;
@@ -286,7 +292,8 @@ impl Journal {
         self.retries_at
     }
 
-    /// The pages of the next group, if there is something to write and nothing in flight, or those that failed. All are in flight then.
+    /// The pages of the next group, if there is something to write and nothing in flight, or those
+    /// that failed. All are in flight then.
     pub(crate) fn issue(&mut self) -> Vec<Page> {
         if self.retries_at.take().is_some() {
             self.in_flight = Some(self.issued.len());
@@ -326,7 +333,8 @@ impl Journal {
         (page, bytes)
     }
 
-    /// A page was written, or not. When all of its group are back and one was not, they are tried again; `Some`: that was the last time.
+    /// A page was written, or not. When all of its group are back and one was not, they are tried
+    /// again; `Some`: that was the last time.
     pub(crate) fn page_written(&mut self, result: Result<(), IoFault>, now: Mono) -> Option<IoFault> {
         let left = self.in_flight?.saturating_sub(1);
         self.fault = result.err().or(self.fault);
@@ -351,7 +359,8 @@ impl Journal {
         self.pending.keys().copied()
     }
 
-    /// It cannot be written: nothing is said to anybody before the volume is void, as nobody knows any more which keys have copies.
+    /// It cannot be written: nothing is said to anybody before the volume is void, as nobody knows
+    /// any more which keys have copies.
     pub(crate) fn hold(&mut self) {
         self.barrier = self.gathering;
     }

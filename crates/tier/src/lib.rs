@@ -1,7 +1,9 @@
-//! Engine `tier`: a cache on two levels after UKV. New and hot items lie in segments in DRAM; whole segments spill to a log on the volume, whose oldest
-//! segments make room, and what was used of them is taken along. It acknowledges from memory, evicts, and is warm again after a restart.
+//! Engine `tier`: a cache on two levels after UKV. New and hot items lie in segments in DRAM; whole
+//! segments spill to a log on the volume, whose oldest segments make room, and what was used of
+//! them is taken along. It acknowledges from memory, evicts, and is warm again after a restart.
 //!
-//! `docs/format-tier.md` draws what lies on a volume; decision 23 says why nothing older than the newest ever comes back.
+//! `docs/format-tier.md` draws what lies on a volume; decision 23 says why nothing older than the
+//! newest ever comes back.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,4 +1,5 @@
-//! The log of segments on the volume: a ring, written front to back; what lies ahead of the head is the oldest, and makes room.
+//! The log of segments on the volume: a ring, written front to back; what lies ahead of the head is
+//! the oldest, and makes room.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +32,8 @@ pub(crate) struct Head {
     summary_crc: u32,
 }
 
-/// A line of a segment's summary: an item that was the newest of its key when the segment was written.
+/// A line of a segment's summary: an item that was the newest of its key when the segment was
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) tag: Tag,

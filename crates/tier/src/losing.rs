@@ -1,8 +1,10 @@
 //! A volume whose journal cannot be written: the cache goes on in DRAM.
 //!
-//! What is on the volume must not count any more, neither now nor after a crash, and the journal can no longer say so key by key: a superblock that calls all of
-//! it void does. Until it is written nobody is answered. If it cannot be written either, the device is dead, or nearly: then a key that has a copy there which a
-//! recovery might take for the newest (`returning`) is neither shown nor written, as that write could not be kept over a crash; all others are served from
+//! What is on the volume must not count any more, neither now nor after a crash, and the journal
+//! can no longer say so key by key: a superblock that calls all of it void does. Until it is
+//! written nobody is answered. If it cannot be written either, the device is dead, or nearly: then
+//! a key that has a copy there which a recovery might take for the newest (`returning`) is neither
+//! shown nor written, as that write could not be kept over a crash; all others are served from
 //! DRAM. The superblock is tried again now and then: once it is there no key is refused any more.
 
 use stratakv_base::Mono;
@@ -14,9 +16,11 @@ use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::tier::Tier;
 
-/// How often a superblock that calls the volume void is tried before the others are served without it.
+/// How often a superblock that calls the volume void is tried before the others are served without
+/// it.
 const VOID_TRIES: u32 = 8;
-/// After these tries it is tried again after so long; twice as long each time, up to about a minute.
+/// After these tries it is tried again after so long; twice as long each time, up to about a
+/// minute.
 const RETRY_NS: u64 = 1_000_000_000;
 const DOUBLINGS_MAX: u32 = 6;
 
@@ -87,7 +91,8 @@ impl Tier {
                 self.counters.write_errors += 1;
                 self.void_tries = self.void_tries.saturating_add(1);
                 if self.superblock.clean && self.void_tries < VOID_TRIES {
-                    // That of an orderly end, which is right: not the next one, which would call all of it void.
+                    // That of an orderly end, which is right: not the next one, which would call
+                    // all of it void.
                     self.write_superblock_again(effects);
                 } else if self.superblock.clean {
                     tracing::error!(%fault, shard = self.config.shard, "the end could not be noted on the volume");

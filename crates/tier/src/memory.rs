@@ -1,7 +1,8 @@
 //! DRAM: where items are appended, and what leaves when it is full.
 //!
-//! Two queues of segments, after S3-FIFO: new items leave the small one soon, those that were used meanwhile go to the main one, and there get another round for
-//! each time they were used. What leaves goes to the volume, or is dropped.
+//! Two queues of segments, after S3-FIFO: new items leave the small one soon, those that were used
+//! meanwhile go to the main one, and there get another round for each time they were used. What
+//! leaves goes to the volume, or is dropped.
 
 use stratakv_base::limits::SLICE_BYTES;
 use stratakv_base::{Key, canary};
@@ -20,7 +21,8 @@ use crate::volume::Volume;
 
 /// The small queue has one of so many bytes.
 const SMALL_SHARE: usize = 5;
-/// Of a segment's bytes, at most so many of four stay for another round: an eviction always frees some.
+/// Of a segment's bytes, at most so many of four stay for another round: an eviction always frees
+/// some.
 const KEPT_QUARTERS: usize = 3;
 /// Segments of each queue that are looked at for a worn one.
 const LOOKED_AT_MAX: usize = 8;
@@ -79,7 +81,8 @@ impl Tier {
     pub(crate) fn budget(&self) -> usize {
         let (config, apart) = (&self.config, self.bytes_apart() as u64);
         let left = config.memory_bytes.saturating_sub(apart + config.blocks_bytes());
-        // What cannot be lent is no room: else what leaves would find no block to leave by. The longest item has a place in any case.
+        // What cannot be lent is no room: else what leaves would find no block to leave by. The
+        // longest item has a place in any case.
         let lent = config.lent_bytes(apart).max(config.segments_bytes_min());
         (left.min(lent) as usize).max(4 * self.segment_len())
     }
@@ -101,7 +104,8 @@ impl Tier {
         true
     }
 
-    /// Makes room for an entry of the index. False: there is none before the volume's oldest segment is gone.
+    /// Makes room for an entry of the index. False: there is none before the volume's oldest
+    /// segment is gone.
     pub(crate) fn make_index_room(&mut self, tag: Tag, effects: &Effects) -> bool {
         while !self.index.has_room(tag) && self.index.find(tag).next().is_none() {
             if !self.index.is_crowded() && self.index.shrink_slackest() {
@@ -178,7 +182,8 @@ impl Tier {
         self.segments.change(slot, add).is_some()
     }
 
-    /// A block for a segment. At an orderly end what leaves finds one beyond the limit rather than none, or it would be dropped; as each segment is written another one is free.
+    /// A block for a segment. At an orderly end what leaves finds one beyond the limit rather than
+    /// none, or it would be dropped; as each segment is written another one is free.
     fn segment_block(&self, class: Class, effects: &Effects) -> Option<Block> {
         let within = || effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects));
         if self.closing == Closing::Spilling {
@@ -188,7 +193,8 @@ impl Tier {
         }
     }
 
-    /// The pool's chunks are all lent out in this class, or are of the other one: one that nobody uses is given back for it.
+    /// The pool's chunks are all lent out in this class, or are of the other one: one that nobody
+    /// uses is given back for it.
     pub(crate) fn block_of_another_chunk(class: Class, effects: &Effects) -> Option<Block> {
         let pool = effects.pool();
         let limit_bytes = pool.limit_bytes();
@@ -244,7 +250,8 @@ impl Tier {
         !open.is_empty()
     }
 
-    /// Blocks are given back: of superseded items, if that is worth it, or one segment leaves DRAM. False: the volume must take what left before, or there is nothing.
+    /// Blocks are given back: of superseded items, if that is worth it, or one segment leaves DRAM.
+    /// False: the volume must take what left before, or there is nothing.
     pub(crate) fn evict(&mut self, effects: &Effects) -> bool {
         if self.collect(effects) {
             return true;
@@ -258,7 +265,8 @@ impl Tier {
                 victim => victim,
             };
             let Some(slot) = victim else {
-                // All that there is waits to fill a segment. Where the volume is lost it goes, or it would be in the way for ever.
+                // All that there is waits to fill a segment. Where the volume is lost it goes, or
+                // it would be in the way for ever.
                 self.outgoing.into_iter().for_each(|slot| self.seal(slot));
                 return false;
             };
@@ -277,8 +285,8 @@ impl Tier {
         self.main.pop_front()
     }
 
-    /// While much of what segments may take is superseded items or free, nothing has to leave: the oldest segments are looked at, and a worn one is written anew. Whether one was
-    /// found.
+    /// While much of what segments may take is superseded items or free, nothing has to leave: the
+    /// oldest segments are looked at, and a worn one is written anew. Whether one was found.
     fn collect(&mut self, effects: &Effects) -> bool {
         if self.closing != Closing::Open
             || self.segments.live_bytes() > self.budget() / 100 * self.config.collected_percent as usize
@@ -298,7 +306,8 @@ impl Tier {
         false
     }
 
-    /// An item was superseded. A sealed segment whose last one it was gives its blocks back at once.
+    /// An item was superseded. A sealed segment whose last one it was gives its blocks back at
+    /// once.
     pub(crate) fn supersede_item(&mut self, slot: u32, header: &Header) {
         let collects = self.config.collected_percent > 0;
         let is_open = self.open.iter().flatten().any(|open| *open == Some(slot));
@@ -315,7 +324,8 @@ impl Tier {
         }
     }
 
-    /// Empty segments leave their queues once those are half empty: each such walk is paid for by what it removes.
+    /// Empty segments leave their queues once those are half empty: each such walk is paid for by
+    /// what it removes.
     fn forget_empty(&mut self) {
         if self.empty_segments <= 8.max((self.small.len() + self.main.len()) / 2) {
             return;
@@ -333,7 +343,8 @@ impl Tier {
         self.empty_segments = 0;
     }
 
-    /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes. False: some of it can neither stay nor go now, and it is queued again.
+    /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes. False: some
+    /// of it can neither stay nor go now, and it is queued again.
     fn gather(&mut self, slot: u32, cause: Cause, effects: &Effects) -> bool {
         let Some(mut source) = self.segments.take(slot) else { return true };
         self.empty_segments -= usize::from(source.used_bytes() == 0);
@@ -430,8 +441,9 @@ impl Tier {
         Fate::Left
     }
 
-    /// What is left of a segment goes to the volume as it lies: it is one long item, or no block was free to lay it together with what goes too. False: a reply still has a block that
-    /// its checksums belong in, and there is no other; to drop it would give back no block either.
+    /// What is left of a segment goes to the volume as it lies: it is one long item, or no block
+    /// was free to lay it together with what goes too. False: a reply still has a block that its
+    /// checksums belong in, and there is no other; to drop it would give back no block either.
     fn send_whole(&mut self, slot: u32, mut source: Segment, effects: &Effects) -> bool {
         let (class, uuid) = (source.class(), self.config.uuid);
         let is_left = |(offset, header): &(usize, Header)| {
@@ -494,7 +506,8 @@ impl Tier {
         self.index.replace(tag, loc, new)
     }
 
-    /// The admission filter: until the log has been full everything passes; then only what somebody wanted.
+    /// The admission filter: until the log has been full everything passes; then only what somebody
+    /// wanted.
     fn is_admitted(&self, source: &Segment, loc: Loc) -> bool {
         let lapped = self.volume.as_ref().is_some_and(|volume| volume.lapped);
         !lapped || loc.is_wanted() || loc.uses() > 0 || source.stream == Stream::Main || self.closing != Closing::Open
@@ -517,7 +530,8 @@ impl Tier {
         self.counters.drops.add(reason, 1);
     }
 
-    /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used there, so the recycler takes it along.
+    /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used
+    /// there, so the recycler takes it along.
     pub(crate) fn let_go(&mut self, tag: Tag, place: Loc, home: Option<Home>) {
         match home {
             Some(home) => self.index.replace(tag, place, home.loc.with_uses(1)),
@@ -525,7 +539,8 @@ impl Tier {
         };
     }
 
-    /// An item has expired. Where somebody wanted it, it is likely to be put again, and is wanted then too.
+    /// An item has expired. Where somebody wanted it, it is likely to be put again, and is wanted
+    /// then too.
     fn expire_item(&mut self, tag: Tag, loc: Loc, stream: Stream, home: Option<Home>) {
         if loc.is_wanted() || loc.uses() > 0 || stream == Stream::Main {
             self.ghosts.add(tag);
@@ -534,7 +549,8 @@ impl Tier {
         self.counters.expired += 1;
     }
 
-    /// Whether a recovery might find this copy. If so the item keeps its home, or becomes it: also while its segment is being retired, until the journal has said so.
+    /// Whether a recovery might find this copy. If so the item keeps its home, or becomes it: also
+    /// while its segment is being retired, until the journal has said so.
     fn may_be_found(&self, home: &Home) -> bool {
         self.volume.as_ref().is_some_and(|volume| volume.may_return(home))
     }

@@ -1,4 +1,5 @@
-//! [`TierOpener`]: creates or recovers a shard. Superblocks, the journal's tails, then the table of an orderly end, or the journal and the heads of segments.
+//! [`TierOpener`]: creates or recovers a shard. Superblocks, the journal's tails, then the table of
+//! an orderly end, or the journal and the heads of segments.
 
 use std::collections::VecDeque;
 
@@ -147,7 +148,8 @@ impl TierOpener {
         self.superblock = Superblock { incarnation: found.incarnation + u64::from(!is_whole), ..found };
         self.report.start = match self.layout {
             Some(layout) if layout != found.layout => Start::Emptied,
-            // The one that cannot be read may be the newer one, and say that the volume was opened since, or is void.
+            // The one that cannot be read may be the newer one, and say that the volume was opened
+            // since, or is void.
             _ if !is_whole => Start::Emptied,
             _ if found.clean => Start::Clean,
             Some(_) if same_system && !found.clean => Start::Recovered,
@@ -311,7 +313,8 @@ impl TierOpener {
         };
         // A volume that ends before it has none there.
         if result.is_err_and(|fault| fault != IoFault::Short) {
-            // It may be there the next time, and an older one than those that follow at the beginning: nobody knows which keys have copies in it.
+            // It may be there the next time, and an older one than those that follow at the
+            // beginning: nobody knows which keys have copies in it.
             self.report.start = Start::Emptied;
             return self.begin_writing(effects);
         }
@@ -357,7 +360,8 @@ impl TierOpener {
         self.read_summary(stored, head, effects);
     }
 
-    /// Everything is read. The journal's tail first, then the superblock: it is what makes the volume count for this system.
+    /// Everything is read. The journal's tail first, then the superblock: it is what makes the
+    /// volume count for this system.
     fn begin_writing(&mut self, effects: &mut Effects) {
         self.superblock.incarnation += 1;
         let first = self.superblock.first_number();
@@ -377,7 +381,8 @@ impl TierOpener {
         }
         self.set_tail(first);
         self.set_report();
-        // What was parked is called used before anything is served: after a kill nothing of it counts.
+        // What was parked is called used before anything is served: after a kill nothing of it
+        // counts.
         (self.superblock.clean, self.superblock.boot) = (false, self.config.boot.filter(|_| self.layout.is_some()));
         if self.config.read_only || self.parked && canary!("tier_parked_not_called_used") {
             self.is_done = true;
@@ -433,7 +438,8 @@ impl TierOpener {
         effects.write(self.io.start(Step::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
     }
 
-    /// A ring that was not there before is written once, with zeros: a disk that is full later has its pages all the same.
+    /// A ring that was not there before is written once, with zeros: a disk that is full later has
+    /// its pages all the same.
     fn reserve_ring(&mut self, done: u64, effects: &mut Effects) {
         let is_new = matches!(self.report.start, Start::Created | Start::Emptied);
         let pages = (self.superblock.layout.ring_pages - done).min(RESERVED_PAGES);
@@ -454,8 +460,9 @@ impl TierOpener {
         effects.write(self.io.start(Step::WriteSuperblock), offset, parts, true);
     }
 
-    /// A new volume has two superblocks from the beginning. And where one could not be read, both are written before anything is served: else the other one,
-    /// read alone the next time too, would have versions given twice.
+    /// A new volume has two superblocks from the beginning. And where one could not be read, both
+    /// are written before anything is served: else the other one, read alone the next time too,
+    /// would have versions given twice.
     fn superblock_written(&mut self, effects: &mut Effects) {
         self.superblocks_left = self.superblocks_left.saturating_sub(1);
         if self.superblocks_left > 0 {
@@ -597,7 +604,8 @@ impl Opener for TierOpener {
             (Step::WriteTail(false), Outcome::Write(Ok(()))) => self.write_tail(true, effects),
             (Step::WriteTail(true), Outcome::Write(Ok(()))) => self.reserve_ring(0, effects),
             (Step::WriteRing(next), Outcome::Write(Ok(()))) => self.reserve_ring(next, effects),
-            // What was there before opens on a full disk too, to be made shorter, say. If the journal finds no place later, the volume is given up then.
+            // What was there before opens on a full disk too, to be made shorter, say. If the
+            // journal finds no place later, the volume is given up then.
             (Step::WriteRing(_), Outcome::Write(Err(IoFault::Full))) if !self.create => self.write_superblock(effects),
             (Step::WriteRing(_), Outcome::Write(Err(fault))) => {
                 self.fail(Error::Io { what: "reserving the journal's place on the volume", fault });

@@ -1,4 +1,5 @@
-//! Operations as attempts: each runs to its end over what is in memory, or says which items on the volume it must see first, and leaves nothing behind.
+//! Operations as attempts: each runs to its end over what is in memory, or says which items on the
+//! volume it must see first, and leaves nothing behind.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -201,7 +202,8 @@ impl Tier {
         }
     }
 
-    /// Every item of these collections is gone at once: what is older than this version does not count.
+    /// Every item of these collections is gone at once: what is older than this version does not
+    /// count.
     fn flush(&mut self, token: Token, first: u32, last: u32, effects: &mut Effects) {
         if let Some(error) = self.refusal_of(None) {
             return effects.reply(token, Reply::Failed(error));
@@ -524,7 +526,8 @@ impl Tier {
         Header { slice_shift: if is_long { self.config.slice_shift() } else { 0 }, ..unsliced }
     }
 
-    /// Appends an item, or writes it where its predecessor lies, and lets the index know. `None`: no block is free.
+    /// Appends an item, or writes it where its predecessor lies, and lets the index know. `None`:
+    /// no block is free.
     fn store(&mut self, item: Item<'_>, tag: Tag, effects: &Effects) -> Option<u64> {
         let version = self.version + 1;
         let encoded = item.key.encoded();
@@ -545,7 +548,8 @@ impl Tier {
         Some(version)
     }
 
-    /// Forgets every item that a write of this key makes stale, and journals that if one has a copy on the volume. What shares the tag there may be the key's, and goes too.
+    /// Forgets every item that a write of this key makes stale, and journals that if one has a copy
+    /// on the volume. What shares the tag there may be the key's, and goes too.
     fn supersede(&mut self, key: &Key, tag: Tag, version: u64) -> Option<Loc> {
         let (mut last, mut returns) = (None, false);
         loop {

@@ -1,4 +1,5 @@
-//! Items that are written anew where they lie: no superseded item is left that others would have to be moved for.
+//! Items that are written anew where they lie: no superseded item is left that others would have to
+//! be moved for.
 
 use stratakv_base::Key;
 
@@ -8,10 +9,12 @@ use crate::segment::{Segment, Stream, ttl_class};
 use crate::tier::Tier;
 
 impl Tier {
-    /// Writes an item over the one of the same key and length, if that lies in DRAM and nobody else sees its bytes: no reply has them, the volume does not get them and has no copy.
-    /// False: it must be appended.
+    /// Writes an item over the one of the same key and length, if that lies in DRAM and nobody else
+    /// sees its bytes: no reply has them, the volume does not get them and has no copy. False: it
+    /// must be appended.
     ///
-    /// It keeps its place in its queue, and that it was written counts as a use (as S3-FIFO counts it): it stays for another round.
+    /// It keeps its place in its queue, and that it was written counts as a use (as S3-FIFO counts
+    /// it): it stays for another round.
     pub(crate) fn overwrite(&mut self, key: &Key, header: &Header, pieces: [&[u8]; 3], tag: Tag) -> bool {
         let Some((loc, slot, offset)) = self.overwritable(key, header, tag) else { return false };
         let done = self.segments.change(slot, |segment| segment.overwrite(offset, header, pieces.into_iter()));
@@ -32,7 +35,8 @@ impl Tier {
         let (loc, None) = (locs.next()?, locs.next()) else { return None };
         let (slot, _) = loc.in_dram()?;
         let (segment, offset, old) = self.segments.item(loc)?;
-        // Slices, or none, as it was laid: under another cap a value of this length may be cut in another way.
+        // Slices, or none, as it was laid: under another cap a value of this length may be cut in
+        // another way.
         let is_same_form = old.total() == header.total() && old.slice_shift == header.slice_shift;
         let is_same = is_same_form && !old.has_home && segment.has_key(offset, &old, key.encoded());
         let class = |header: &Header| ttl_class(header.expiry, self.now.wall);
@@ -42,7 +46,8 @@ impl Tier {
 }
 
 impl Segment {
-    /// Writes an item over one of the same length. False: a block is lent to a reply, or being written to the volume, and nothing was changed.
+    /// Writes an item over one of the same length. False: a block is lent to a reply, or being
+    /// written to the volume, and nothing was changed.
     fn overwrite<'a>(&mut self, offset: usize, header: &Header, pieces: impl Iterator<Item = &'a [u8]>) -> bool {
         let blocks = offset / self.class().bytes()..=(offset + header.total() - 1) / self.class().bytes();
         if !blocks.into_iter().all(|number| self.block_mut(number).is_some()) {

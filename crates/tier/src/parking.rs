@@ -1,6 +1,8 @@
-//! An orderly end without a second tier: what DRAM holds is parked on the volume, as segments and a table like those of a second tier, for the next opening.
+//! An orderly end without a second tier: what DRAM holds is parked on the volume, as segments and a
+//! table like those of a second tier, for the next opening.
 //!
-//! Room for the table is set aside first, so that a place that gets full has part of the cache, and not segments of which nobody knows.
+//! Room for the table is set aside first, so that a place that gets full has part of the cache, and
+//! not segments of which nobody knows.
 
 use std::collections::VecDeque;
 
@@ -76,7 +78,8 @@ impl Tier {
 
     fn to_park(&self) -> Parking {
         let entries = self.index.len() as u64;
-        // A segment that leaves has no room for the next item, which is a quarter of one at most, or is such a long item.
+        // A segment that leaves has no room for the next item, which is a quarter of one at most,
+        // or is such a long item.
         let segments = (4 * self.segments.bytes() / self.segment_len()) as u64 + 8;
         let table = Table { entries, segments, ..Table::default() };
         Parking { table_pages: table.pages(), items: entries }

@@ -1,4 +1,5 @@
-//! What a shard that was not closed in order left: which items on its volume are provably the newest of their keys.
+//! What a shard that was not closed in order left: which items on its volume are provably the
+//! newest of their keys.
 
 use std::collections::VecDeque;
 
@@ -79,7 +80,8 @@ impl Recovery {
         self.insert(tag, loc);
     }
 
-    /// Where the index has no room, as there is less memory than before, the oldest segments go: an eighth of them at a time.
+    /// Where the index has no room, as there is less memory than before, the oldest segments go: an
+    /// eighth of them at a time.
     fn insert(&mut self, tag: Tag, loc: Loc) {
         while self.index.is_crowded() || !self.index.has_room(tag) {
             if !self.drop_oldest() {
@@ -112,7 +114,8 @@ impl Recovery {
         order > self.last && order >= self.tail.low && !was_passed_over
     }
 
-    /// The next segment. A later copy of a key is the newer one. `None`: its summary is damaged, and as nobody knows what is in it, what came before it is not trusted either.
+    /// The next segment. A later copy of a key is the newer one. `None`: its summary is damaged,
+    /// and as nobody knows what is in it, what came before it is not trusted either.
     pub(crate) fn segment(&mut self, mut stored: Stored, lines: Option<Vec<Line>>) {
         self.last = stored.order;
         stored.is_void = lines.is_none();

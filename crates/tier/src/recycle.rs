@@ -1,7 +1,9 @@
-//! The oldest segment of the log makes room: what was used of it since goes back to DRAM, the rest is dropped.
+//! The oldest segment of the log makes room: what was used of it since goes back to DRAM, the rest
+//! is dropped.
 //!
-//! The order matters. Before an entry of the index is forgotten, the journal says that its segment counts no longer: else the key could be written anew without
-//! anybody knowing of the copy, and a recovery would find it.
+//! The order matters. Before an entry of the index is forgotten, the journal says that its segment
+//! counts no longer: else the key could be written anew without anybody knowing of the copy, and a
+//! recovery would find it.
 
 use std::sync::Arc;
 
@@ -61,7 +63,8 @@ impl Retire {
         &self.stored
     }
 
-    /// These items of it, if they are known, are in DRAM or gone. Nothing of it counts after a crash, so the journal is not asked.
+    /// These items of it, if they are known, are in DRAM or gone. Nothing of it counts after a
+    /// crash, so the journal is not asked.
     pub(crate) fn has_returned(&mut self, items: Option<Vec<(Tag, Loc)>>) {
         (self.items, self.phase) = (items, Phase::Low(0));
     }
@@ -72,7 +75,8 @@ impl Retire {
 }
 
 impl Tier {
-    /// Takes the next steps, and begins when the next segment would find no room, or the index is crowded.
+    /// Takes the next steps, and begins when the next segment would find no room, or the index is
+    /// crowded.
     pub(crate) fn pump_recycle(&mut self, effects: &mut Effects) {
         if self.config.read_only {
             return;
@@ -184,7 +188,8 @@ impl Tier {
         false
     }
 
-    /// What is hot was read: it goes back to DRAM, where there is room at once. Until the journal has spoken, its copy may return.
+    /// What is hot was read: it goes back to DRAM, where there is room at once. Until the journal
+    /// has spoken, its copy may return.
     pub(crate) fn reinsert(&mut self, place: Loc, item: Option<Arc<Fetched>>, effects: &mut Effects) {
         let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) else { return };
         retire.in_flight = retire.in_flight.saturating_sub(1);

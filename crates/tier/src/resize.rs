@@ -1,8 +1,11 @@
 //! A cap on memory that changes while the shard serves.
 //!
-//! A higher one counts at once. A lower one is come down to in steps, each once what is held is under the one before: so no turn has more to evict than a few segments, and a
-//! write never finds the memory much too full. What makes room is what always does: segments leave DRAM; where the index has too many entries the oldest segments of the volume go,
-//! after the journal has said so; and tables of the index become shorter, one a turn. Last the pool's chunks are given back: what is left in one that must go moves to others.
+//! A higher one counts at once. A lower one is come down to in steps, each once what is held is
+//! under the one before: so no turn has more to evict than a few segments, and a write never finds
+//! the memory much too full. What makes room is what always does: segments leave DRAM; where the
+//! index has too many entries the oldest segments of the volume go, after the journal has said so;
+//! and tables of the index become shorter, one a turn. Last the pool's chunks are given back: what
+//! is left in one that must go moves to others.
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Mono, canary};
@@ -23,7 +26,8 @@ const STEP_SEGMENTS: u64 = 4;
 const EVICTED_MAX: usize = 8;
 /// Chunks that are retired in a turn.
 const RETIRED_MAX: usize = 4;
-/// Segments that are looked at in a turn for blocks in a chunk that must go, and bytes of blocks that are moved.
+/// Segments that are looked at in a turn for blocks in a chunk that must go, and bytes of blocks
+/// that are moved.
 const LOOKED_AT_MAX: usize = 256;
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
@@ -39,7 +43,8 @@ pub(crate) struct Draining {
 }
 
 impl Tier {
-    /// Pages of the volume that can be read as one item: what is longer was written under a higher cap, and would wait for blocks for ever.
+    /// Pages of the volume that can be read as one item: what is longer was written under a higher
+    /// cap, and would wait for blocks for ever.
     pub(crate) fn fetch_pages_max(&self) -> u64 {
         let longest = self.item_bytes_max;
         (longest + longest / 8) / PAGE_BYTES as u64 + 4
@@ -60,7 +65,8 @@ impl Tier {
             return;
         }
         let is_table_shorter = self.index.shrink_step();
-        // Above its limit though no table can be shorter and entries are few enough: by the first places of some tables.
+        // Above its limit though no table can be shorter and entries are few enough: by the first
+        // places of some tables.
         let is_index_under = !self.index.is_over() || !(is_table_shorter || self.index.is_crowded());
         let is_under = self.evict_above_cap(effects) && is_index_under;
         if self.config.memory_bytes <= self.memory_target_bytes {
@@ -129,7 +135,8 @@ impl Tier {
         self.held_bytes = (effects.pool().held_bytes() + self.bytes_apart()) as u64;
     }
 
-    /// Moves blocks out of chunks that must go. Blocks that a reply or a request has come back by themselves.
+    /// Moves blocks out of chunks that must go. Blocks that a reply or a request has come back by
+    /// themselves.
     fn drain_chunks(&mut self, effects: &mut Effects) {
         let retirements = effects.pool().retirements();
         if retirements != self.draining.retirements {
@@ -163,7 +170,8 @@ impl Tier {
 }
 
 impl Segment {
-    /// Moves its blocks out of these chunks: how many bytes of them. `None`: there were no others for all of them.
+    /// Moves its blocks out of these chunks: how many bytes of them. `None`: there were no others
+    /// for all of them.
     fn leave_chunks(&mut self, chunks: &[ChunkId], mut take: impl FnMut(Class) -> Option<Block>) -> Option<usize> {
         let mut moved_bytes = 0;
         if self.order.is_some() {

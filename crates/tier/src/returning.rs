@@ -1,8 +1,9 @@
-//! What an orderly end parked comes back to DRAM while the cache serves, a segment at a time, and its room goes back to the file system. Until then it is
-//! read where it lies.
+//! What an orderly end parked comes back to DRAM while the cache serves, a segment at a time, and
+//! its room goes back to the file system. Until then it is read where it lies.
 //!
-//! The opening has called it used, so a later one will not find it: nothing is journaled. As in life the newest segments are brought in last, so what has no room any more, as
-//! there is less memory than before, is what an eviction would have taken.
+//! The opening has called it used, so a later one will not find it: nothing is journaled. As in
+//! life the newest segments are brought in last, so what has no room any more, as there is less
+//! memory than before, is what an eviction would have taken.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::segment::Stream;
 use crate::tier::{Purpose, Tier};
 
 impl Tier {
-    /// Whether part of what was parked is still on the volume, to come back or, in a store that is only read, to stay.
+    /// Whether part of what was parked is still on the volume, to come back or, in a store that is
+    /// only read, to stay.
     pub fn is_returning(&self) -> bool {
         let is_ours = self.closing == Closing::Open || self.closing == Closing::Draining;
         is_ours && self.volume.as_ref().is_some_and(|volume| volume.parking.is_some())
@@ -40,7 +42,8 @@ impl Tier {
             self.volume = None;
             return false;
         };
-        // With less memory than before a long item may have no place, and reading it would cost what has one.
+        // With less memory than before a long item may have no place, and reading it would cost
+        // what has one.
         let longest = self.config.item_bytes_max().max(self.config.segment_len() as u64) + 2 * SLICE_BYTES as u64;
         let is_read = !stored.is_void && stored.pages * PAGE_BYTES as u64 <= longest;
         let reason = if is_read { DropReason::Unreadable } else { DropReason::TooLong };

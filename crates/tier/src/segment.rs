@@ -1,4 +1,5 @@
-//! Segments in DRAM: items back to back in blocks. Full blocks are shared with replies and with writes to the volume; the last one is being filled.
+//! Segments in DRAM: items back to back in blocks. Full blocks are shared with replies and with
+//! writes to the volume; the last one is being filled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub(crate) struct Segment {
     spare: VecDeque<Block>,
     used_bytes: usize,
     pub(crate) items: u32,
-    /// Items that nothing has superseded, and their bytes. What expired or was flushed still counts.
+    /// Items that nothing has superseded, and their bytes. What expired or was flushed still
+    /// counts.
     live_items: u32,
     live_bytes: usize,
     /// When the last item expires; never, if one never does.
@@ -126,7 +128,8 @@ impl Segment {
         self.spare.push_back(block);
     }
 
-    /// Appends an item, in pieces. Its blocks are there ([`Segment::blocks_for`]). Gives its offset.
+    /// Appends an item, in pieces. Its blocks are there ([`Segment::blocks_for`]). Gives its
+    /// offset.
     pub(crate) fn append<'a>(
         &mut self,
         uuid: &[u8; 16],
@@ -181,7 +184,8 @@ impl Segment {
         self.spare.clear();
     }
 
-    /// Gives an item the checksums by which it is read back from the volume. Where a reply has a block that they lie in, that is copied to one from `spare`. False: there is none.
+    /// Gives an item the checksums by which it is read back from the volume. Where a reply has a
+    /// block that they lie in, that is copied to one from `spare`. False: there is none.
     pub(crate) fn sum_up(&mut self, uuid: &[u8; 16], offset: usize, spare: &mut impl FnMut() -> Option<Block>) -> bool {
         let Some(mut header) = self.header(offset) else { return false };
         let value_at = offset + header.value_at();
@@ -214,7 +218,8 @@ impl Segment {
         }
     }
 
-    /// Puts others in the place of its blocks, if `other` gives any: of the same class, with the same bytes. `None` as soon as it says so.
+    /// Puts others in the place of its blocks, if `other` gives any: of the same class, with the
+    /// same bytes. `None` as soon as it says so.
     pub(crate) fn change_blocks(&mut self, mut other: impl FnMut(&Block) -> Option<Option<Block>>) -> Option<()> {
         for block in &mut self.full {
             if let Some(other) = other(block)? {
@@ -398,7 +403,8 @@ impl Segments {
         Some(segment)
     }
 
-    /// Takes a segment out; its slot stays its own until [`Segments::give_back`] or [`Segments::put_back`].
+    /// Takes a segment out; its slot stays its own until [`Segments::give_back`] or
+    /// [`Segments::put_back`].
     pub(crate) fn take(&mut self, slot: u32) -> Option<Segment> {
         let segment = self.slots.get_mut(slot as usize)?.take()?;
         self.totals.subtract(Totals::of(&segment));

@@ -1,8 +1,11 @@
-//! Long values are taken slice by slice: the first with the item's front, more of it by a hold on its place.
+//! Long values are taken slice by slice: the first with the item's front, more of it by a hold on
+//! its place.
 //!
-//! The front has the checksums of all slices, and is checked by the item's own; each slice is checked before it is handed out. A hold pins the segment, so that
-//! what comes is the record that was begun, whatever was written since. It does not last for ever: when its segment is to make room, whoever takes a value has
-//! to ask for more within [`HOLD_NS`], and to come to its end within [`HOLDS_NS_MAX`].
+//! The front has the checksums of all slices, and is checked by the item's own; each slice is
+//! checked before it is handed out. A hold pins the segment, so that what comes is the record that
+//! was begun, whatever was written since. It does not last for ever: when its segment is to make
+//! room, whoever takes a value has to ask for more within [`HOLD_NS`], and to come to its end
+//! within [`HOLDS_NS_MAX`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,7 +58,8 @@ pub(crate) struct Want {
 /// What the front of an item says.
 enum Front {
     Sound(Fetched),
-    /// Its slices are longer, as the cap on memory was higher when it was put: its first one ends after so many pages.
+    /// Its slices are longer, as the cap on memory was higher when it was put: its first one ends
+    /// after so many pages.
     Longer(u64),
     /// The item has no slices.
     Unsliced,
@@ -83,7 +87,8 @@ fn slice_of(sums: &[u8], number: usize) -> Option<u32> {
 }
 
 impl Tier {
-    /// Whether the item at this place may have a front to be read alone: it is long, and begins with a page.
+    /// Whether the item at this place may have a front to be read alone: it is long, and begins
+    /// with a page.
     pub(crate) fn has_front(&self, loc: Loc) -> bool {
         let is_long = loc.pages() as usize * PAGE_BYTES > self.config.sliced_from();
         is_long && loc.address().is_multiple_of(PAGE_BYTES as u64)
@@ -177,7 +182,8 @@ impl Tier {
         self.fetches.begin(Wanted::Slices(token, Arc::new(want)), segment, from, pages, Vec::new());
     }
 
-    /// What is to be read: of which segment, from which page on, how many. `None`: the hold is gone, or there is no such part.
+    /// What is to be read: of which segment, from which page on, how many. `None`: the hold is
+    /// gone, or there is no such part.
     fn wanted_of(&mut self, hold: u64, start: u64, len: u32) -> Option<(Want, u64, u64, u64)> {
         self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let held = self.holds.get_mut(&hold)?;
@@ -214,7 +220,8 @@ impl Tier {
         effects.reply(token, Reply::Record(value.map(record)));
     }
 
-    /// Lets go of what nobody takes any more; of what lies in the segment that makes room too, when it has waited long enough.
+    /// Lets go of what nobody takes any more; of what lies in the segment that makes room too, when
+    /// it has waited long enough.
     pub(crate) fn release_holds(&mut self, effects: &mut Effects) {
         if self.holds.is_empty() {
             return;

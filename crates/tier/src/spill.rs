@@ -165,7 +165,8 @@ impl Tier {
         volume.not_before = Mono(self.now.mono.0 + (PAUSE_NS << (volume.failures - 1).min(8)));
     }
 
-    /// Writes an empty head over what could not be written, so that a recovery finds the way to what comes behind. Whether something must wait for that.
+    /// Writes an empty head over what could not be written, so that a recovery finds the way to
+    /// what comes behind. Whether something must wait for that.
     fn fill_holes(&mut self, effects: &mut Effects) -> bool {
         let can_spill = self.can_spill();
         let Some(volume) = &mut self.volume else { return false };
@@ -194,7 +195,8 @@ impl Tier {
             Ok(()) => _ = volume.holes.remove(&page),
             Err(_) => {
                 self.counters.write_errors += 1;
-                // The table of an orderly end tells of it too: that does not wait for a disk that may never be mended.
+                // The table of an orderly end tells of it too: that does not wait for a disk that
+                // may never be mended.
                 if is_closing || volume.is_lost {
                     volume.holes.remove(&page);
                 } else {
@@ -241,7 +243,8 @@ pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<Part> {
     bytes.chunks(class.bytes()).filter_map(part).collect()
 }
 
-/// A block though the pool has none left: what is written or read to make room cannot wait for that room.
+/// A block though the pool has none left: what is written or read to make room cannot wait for that
+/// room.
 pub(crate) fn beyond_the_limit(class: Class, pool: &Pool) -> Option<Block> {
     let limit = pool.limit_bytes();
     pool.set_limit_bytes(pool.held_bytes() + (1 << 20));

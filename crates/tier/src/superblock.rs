@@ -111,12 +111,14 @@ impl Superblock {
         self.clean && is_parked && self.table.is_some()
     }
 
-    /// Above every version and order that its incarnation, or the opening that follows it, can have given.
+    /// Above every version and order that its incarnation, or the opening that follows it, can have
+    /// given.
     pub(crate) fn end_number(&self) -> u64 {
         (self.incarnation + 2) << INCARNATION_SHIFT
     }
 
-    /// Why nothing that was written says this, if nothing does: counting on from there would end, and what lies elsewhere cannot be read.
+    /// Why nothing that was written says this, if nothing does: counting on from there would end,
+    /// and what lies elsewhere cannot be read.
     fn complaint(&self) -> Option<&'static str> {
         if self.incarnation > INCARNATIONS_MAX || self.generation > GENERATIONS_MAX {
             return Some("its numbers are at their end");

@@ -79,7 +79,8 @@ pub struct Tier {
     pub(crate) memory_target_bytes: u64,
     /// The longest item that has a place under that cap.
     pub(crate) item_bytes_max: u64,
-    /// What was held of it at the end of the last turn's balance: chunks of the pool, index, ghosts.
+    /// What was held of it at the end of the last turn's balance: chunks of the pool, index,
+    /// ghosts.
     pub(crate) held_bytes: u64,
     pub(crate) draining: Draining,
     pub(crate) report: RecoveryReport,
@@ -107,13 +108,15 @@ pub struct Tier {
     pub(crate) parked: HashMap<u64, Parked>,
     pub(crate) next_operation: u64,
     pub(crate) ready: VecDeque<u64>,
-    /// Parked writes that found no room, in order: the first one tries, and those behind it once that is done.
+    /// Parked writes that found no room, in order: the first one tries, and those behind it once
+    /// that is done.
     pub(crate) cramped: VecDeque<u64>,
     /// Tags with a parked write, and the writes that wait for it.
     pub(crate) busy: HashMap<Tag, VecDeque<u64>>,
     /// Writes that wait for room, and those behind them.
     pub(crate) held: VecDeque<(Token, Work)>,
-    /// Replies that wait for a group of the journal, by that, and of which tag they tell; of none: of every one.
+    /// Replies that wait for a group of the journal, by that, and of which tag they tell; of none:
+    /// of every one.
     pub(crate) promises: BTreeMap<u64, Vec<(Token, Option<Tag>, Reply)>>,
     pub(crate) superblock: Superblock,
     /// Superblocks that could not be written, when the volume was lost.
@@ -208,7 +211,8 @@ impl Tier {
         }
     }
 
-    /// A page of the journal was written, or not: then it is tried again, and nobody whom it tells of is answered so far.
+    /// A page of the journal was written, or not: then it is tried again, and nobody whom it tells
+    /// of is answered so far.
     fn journal_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         self.counters.write_errors += u64::from(result.is_err());
         self.last_fault = result.err().or(self.last_fault);
@@ -315,7 +319,8 @@ impl Shard for Tier {
         self.closing == Closing::Closed
     }
 
-    /// While it serves a cache goes on without its volume. An end that could not keep what was in memory says so.
+    /// While it serves a cache goes on without its volume. An end that could not keep what was in
+    /// memory says so.
     fn failure(&self) -> Option<Error> {
         let what = "writing what was in memory to the volume, at this end,";
         self.end_failure.map(|fault| Error::Io { what, fault })

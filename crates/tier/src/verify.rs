@@ -1,4 +1,5 @@
-//! Whether all that counts on the volume is what was written. It changes nothing, and knows what a process that was killed may have left half written.
+//! Whether all that counts on the volume is what was written. It changes nothing, and knows what a
+//! process that was killed may have left half written.
 
 use std::collections::HashMap;
 
@@ -47,8 +48,9 @@ struct Verifier<'a, 'r> {
 }
 
 impl Tier {
-    /// Reads and verifies all that counts of the volume of a shard that was opened for reading only: superblocks, journal, table, and of the segments heads, summaries
-    /// and the items that the index knows. O(volume).
+    /// Reads and verifies all that counts of the volume of a shard that was opened for reading
+    /// only: superblocks, journal, table, and of the segments heads, summaries and the items that
+    /// the index knows. O(volume).
     pub fn verify(&self, read: ReadVolume<'_>) -> Verified {
         let mut verifier = Verifier { tier: self, read, found: Verified::default() };
         if let Some(superblock) = verifier.superblocks()
@@ -111,7 +113,8 @@ impl Verifier<'_, '_> {
         newest
     }
 
-    /// Whether anything but the superblocks counts: there is a second tier, as long as before, and nothing says that the power may have failed since.
+    /// Whether anything but the superblocks counts: there is a second tier, as long as before, and
+    /// nothing says that the power may have failed since.
     fn counts(&self, superblock: &Superblock) -> bool {
         let config = &self.tier.config;
         let same_system = superblock.boot.is_some() && superblock.boot == config.boot;
@@ -227,7 +230,8 @@ impl Verifier<'_, '_> {
         }
     }
 
-    /// Whether the item at this byte of the volume is the one that the index means; else its key, if that can be read, and what is wrong.
+    /// Whether the item at this byte of the volume is the one that the index means; else its key,
+    /// if that can be read, and what is wrong.
     fn check(
         &self,
         stored: &Stored,

@@ -56,16 +56,19 @@ pub(crate) struct Volume {
     pub(crate) not_before: Mono,
     /// Failed writes in a row.
     pub(crate) failures: u32,
-    /// Segments of the log that could not be written, by first page: a recovery would end there, so each gets a head that says that it is empty, before
-    /// anything is written behind it.
+    /// Segments of the log that could not be written, by first page: a recovery would end there, so
+    /// each gets a head that says that it is empty, before anything is written behind it.
     pub(crate) holes: BTreeMap<u64, Hole>,
     /// The longest segment that waits for room, in pages.
     pub(crate) wanted_pages: u64,
-    /// The journal could not be written: nothing on the volume counts any more, and nothing more is written.
+    /// The journal could not be written: nothing on the volume counts any more, and nothing more is
+    /// written.
     pub(crate) is_lost: bool,
-    /// It holds what is parked between two lives, and is no second tier: nothing on it counts in a later one but after an orderly end, so nothing is journaled.
+    /// It holds what is parked between two lives, and is no second tier: nothing on it counts in a
+    /// later one but after an orderly end, so nothing is journaled.
     pub(crate) parking: Option<Parking>,
-    /// Tags with copies that a recovery might take for the newest, while nothing on the volume can say that they are not.
+    /// Tags with copies that a recovery might take for the newest, while nothing on the volume can
+    /// say that they are not.
     pub(crate) returning: HashSet<Tag>,
 }
 
@@ -85,7 +88,8 @@ impl Volume {
         self.journals() && home.order >= self.written_low
     }
 
-    /// Whether a recovery might find what is on it, so that the journal has to say what of it is stale.
+    /// Whether a recovery might find what is on it, so that the journal has to say what of it is
+    /// stale.
     pub(crate) fn journals(&self) -> bool {
         !self.is_lost && self.parking.is_none()
     }

@@ -1,4 +1,5 @@
-//! What the engine promises besides the contract: caps, what costs I/O, how it degrades, what a restart finds.
+//! What the engine promises besides the contract: caps, what costs I/O, how it degrades, what a
+//! restart finds.
 
 use std::ops::Bound;
 
@@ -465,7 +466,8 @@ fn a_journal_that_failed_lets_no_overwrite_pass_before_the_volume_is_void() {
     assert_eq!(driver.get(3001).map(|found| found.len()), Some(3000), "and it does");
 }
 
-/// Nobody was answered any more: what could not be called void kept gets and sets of every key from being acknowledged.
+/// Nobody was answered any more: what could not be called void kept gets and sets of every key from
+/// being acknowledged.
 #[test]
 fn a_dead_volume_took_the_whole_cache_with_it() {
     let mut driver = Driver::new(config());
@@ -601,7 +603,8 @@ fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
     let is_journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if *offset >> 13 == 1);
     (0..9000).for_each(|number| drop(driver.put(number, 3000)));
     driver.settle();
-    // Used three times, they lie in memory too. The copies of the last ones are the oldest on the volume.
+    // Used three times, they lie in memory too. The copies of the last ones are the oldest on the
+    // volume.
     for numbers in [3000..5000, 3000..5000, 3000..5000, 0..30, 0..30, 0..30] {
         driver.hits(numbers, 3000);
     }

@@ -1,4 +1,5 @@
-//! The engines' common suite, with an orderly end between lives: all that fits on the volume, or in memory where that is parked, is there again.
+//! The engines' common suite, with an orderly end between lives: all that fits on the volume, or in
+//! memory where that is parked, is there again.
 
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
 use stratakv_tier::{Tier, TierConfig, TierOpener};

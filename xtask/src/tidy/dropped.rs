@@ -1,4 +1,5 @@
-//! Results that are dropped on a path to a medium. A failure that nobody hears of is data that is said to be durable and is not: each has its reason beside it.
+//! Results that are dropped on a path to a medium. A failure that nobody hears of is data that is
+//! said to be durable and is not: each has its reason beside it.
 
 use super::{File, Finding, Tree};
 

@@ -2,8 +2,8 @@
 
 use super::{File, Finding, Tree};
 
-/// Folders of `crates/` by layer, lowest first. Crates of one layer do not know each other: so no engine knows another
-/// engine, and `runtime` knows none.
+/// Folders of `crates/` by layer, lowest first. Crates of one layer do not know each other: so no
+/// engine knows another engine, and `runtime` knows none.
 const LAYERS: &[&[&str]] = &[
     &["base"],
     &["device", "pmem", "protocol"],

@@ -5,7 +5,8 @@ use super::{Finding, Tree};
 /// Module names that gather what belongs elsewhere.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "stuff"];
 
-/// Folders at the root of machines on which the project is worked on: a path into one means nothing to a reader elsewhere.
+/// Folders at the root of machines on which the project is worked on: a path into one means nothing
+/// to a reader elsewhere.
 const WORKPLACE_FOLDERS: &[&str] = &["work", "farm"];
 
 /// Modules (files and declarations) with an empty name.

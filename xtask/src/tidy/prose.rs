@@ -7,7 +7,7 @@ use super::{Finding, Tree};
 
 /// Most words of a sentence. Writers aim at 25.
 const WORDS_MAX: usize = 40;
-/// Most characters of a line, in Markdown. Tables and code are apart.
+/// Most characters of a line, in Markdown and comments. Tables and code of Markdown are apart.
 const LINE_CHARS_MAX: usize = 100;
 /// A line may be longer for code in backticks that is longer than this.
 const CODE_CHARS_MAX: usize = 60;
@@ -88,6 +88,18 @@ pub fn long_lines(markdown: &str) -> Vec<usize> {
     long
 }
 
+/// Lines of comments that are too long.
+pub fn comments(tree: &Tree) -> Vec<Finding> {
+    let code = tree.files.iter().filter(|file| file.is_rust() || file.path.ends_with(".java"));
+    let lines = code.flat_map(|file| file.text.lines().enumerate().map(move |(index, line)| (file, index + 1, line)));
+    let long =
+        lines.filter(|(_, _, line)| line.trim_start().starts_with("//") && line.chars().count() > LINE_CHARS_MAX);
+    long.map(|(file, number, _)| {
+        file.finding(number, format!("a comment longer than {LINE_CHARS_MAX} characters; wrap it"))
+    })
+    .collect()
+}
+
 /// Long sentences and lines of pages that are not on the list, and pages that need not be on it.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let to_do = tree.files.iter().find(|file| file.path == TO_DO);
@@ -128,6 +140,13 @@ mod tests {
         let words: Vec<usize> = sentences(page).iter().map(|sentence| sentence.words).collect();
         assert_eq!(words, [6, 1, 3, 4, 1, 1, 2, 1, 1, 1]);
         assert_eq!(sentences(page).iter().map(|sentence| sentence.line).take(4).collect::<Vec<_>>(), [3, 3, 3, 11]);
+    }
+
+    #[test]
+    fn long_comments_are_found() {
+        let files = [("a.rs", format!("    // {}\n", "x".repeat(94))), ("b.java", format!("// {}", "x".repeat(97)))];
+        let found = comments(&tree(&files.each_ref().map(|(path, text)| (*path, text.as_str()))));
+        assert_eq!(messages(&found), ["a.rs:1: a comment longer than 100 characters; wrap it"]);
     }
 
     #[test]

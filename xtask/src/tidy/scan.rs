@@ -1,6 +1,7 @@
 //! As much of Rust's lexical grammar as the checks need.
 
-/// `text` with comments and the insides of string and character literals replaced by spaces. Lines stay where they are.
+/// `text` with comments and the insides of string and character literals replaced by spaces. Lines
+/// stay where they are.
 pub fn code_only(text: &str) -> String {
     let mut scanner = Scanner { text, at: 0, out: String::with_capacity(text.len()) };
     while scanner.at < text.len() {
@@ -98,7 +99,8 @@ fn string_len(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a character literal at the start of `text`; `None` for a lifetime and everything else.
+/// The length of a character literal at the start of `text`; `None` for a lifetime and everything
+/// else.
 fn char_literal_len(text: &str) -> Option<usize> {
     let body = text.strip_prefix('\'')?;
     let first = body.chars().next()?;

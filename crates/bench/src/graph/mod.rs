@@ -1,8 +1,10 @@
-//! A directed graph in a key-value store, laid out as KVDK's graph store does it, and the work that is measured on it.
+//! A directed graph in a key-value store, laid out as KVDK's graph store does it, and the work that
+//! is measured on it.
 //!
-//! A vertex is a key, its properties the value. An edge is two keys, one from each of its ends, so that either end finds it. The neighbours of a
-//! vertex are one value for each direction. Each edge arrives alone: both lists are read from the store, grown by one, and written back in one
-//! batch with the edge's keys; nothing is kept in memory between two edges.
+//! A vertex is a key, its properties the value. An edge is two keys, one from each of its ends, so
+//! that either end finds it. The neighbours of a vertex are one value for each direction. Each edge
+//! arrives alone: both lists are read from the store, grown by one, and written back in one batch
+//! with the edge's keys; nothing is kept in memory between two edges.
 
 mod packages;
 mod rmat;
@@ -27,7 +29,8 @@ pub use workload::{GraphFacts, GraphOptions, GraphSource, HOPS, run_graph};
 /// Number of a vertex.
 pub type Vertex = u32;
 
-/// What a graph needs of a store. Several may read at once; one writes at a time, which `&mut` sees to.
+/// What a graph needs of a store. Several may read at once; one writes at a time, which `&mut` sees
+/// to.
 pub trait KeyValue {
     /// The value of a key; `None` if there is none.
     ///
@@ -142,8 +145,8 @@ impl<K: KeyValue> Graph<K> {
         self.store.get(&vertex_key(vertex))
     }
 
-    /// Adds an edge, or gives one that is there other properties; whether it is new. Three reads and a batch of four keys (of two if it
-    /// is not new); the lists of both ends are copied.
+    /// Adds an edge, or gives one that is there other properties; whether it is new. Three reads
+    /// and a batch of four keys (of two if it is not new); the lists of both ends are copied.
     ///
     /// # Errors
     /// The store's own; a list that is none.
@@ -164,7 +167,8 @@ impl<K: KeyValue> Graph<K> {
         Ok(true)
     }
 
-    /// The properties of an edge, found from its source or, `In`, from its destination; `None` if there is no such edge.
+    /// The properties of an edge, found from its source or, `In`, from its destination; `None` if
+    /// there is no such edge.
     ///
     /// # Errors
     /// The store's own.

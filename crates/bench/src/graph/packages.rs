@@ -9,15 +9,17 @@ use crate::target::BenchError;
 /// Packages and their dependencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packages {
-    /// Names by vertex, in the order in which they are met: as a package, or as what one depends on.
+    /// Names by vertex, in the order in which they are met: as a package, or as what one depends
+    /// on.
     pub names: Vec<String>,
     /// From the package that depends to the one that it needs.
     pub edges: Vec<(Vertex, Vertex)>,
 }
 
 impl Packages {
-    /// Reads stanzas as `dpkg` keeps them (`/var/lib/dpkg/status`) and `apt-cache dumpavail` prints them: `Depends` and `Pre-Depends`. Each
-    /// alternative (`a | b`) is an edge; versions and architectures are left out. What is no field is passed over.
+    /// Reads stanzas as `dpkg` keeps them (`/var/lib/dpkg/status`) and `apt-cache dumpavail` prints
+    /// them: `Depends` and `Pre-Depends`. Each alternative (`a | b`) is an edge; versions and
+    /// architectures are left out. What is no field is passed over.
     ///
     /// # Errors
     /// The reader's own; no package in the text.

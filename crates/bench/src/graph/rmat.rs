@@ -4,9 +4,10 @@ use stratakv_base::random::Random;
 
 use super::Vertex;
 
-/// R-MAT (Chakrabarti, Zhan, Faloutsos: "R-MAT: A Recursive Model for Graph Mining", SDM 2004): the matrix of edges is halved both ways
-/// again and again, and an edge falls into a quarter by fixed odds, which are here those of the Graph 500 benchmark. Numbers of vertices are then
-/// shuffled, else the lowest would have the most edges.
+/// R-MAT (Chakrabarti, Zhan, Faloutsos: "R-MAT: A Recursive Model for Graph Mining", SDM 2004): the
+/// matrix of edges is halved both ways again and again, and an edge falls into a quarter by fixed
+/// odds, which are here those of the Graph 500 benchmark. Numbers of vertices are then shuffled,
+/// else the lowest would have the most edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rmat {
     /// 2 to this power vertices, 1 to 31.
@@ -17,7 +18,8 @@ pub struct Rmat {
     pub seed: u64,
 }
 
-/// Of 100 edges, so many are from the lower half of the vertices to the lower, to the upper; from the upper to the lower. The rest: 5.
+/// Of 100 edges, so many are from the lower half of the vertices to the lower, to the upper; from
+/// the upper to the lower. The rest: 5.
 const QUARTERS_PERCENT: [u64; 3] = [57, 19, 19];
 
 impl Rmat {

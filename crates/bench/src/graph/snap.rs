@@ -5,8 +5,8 @@ use std::io::BufRead;
 use super::Vertex;
 use crate::target::BenchError;
 
-/// Reads lines `from<TAB>to` (any blanks will do) of numbers up to 2^32 - 1; lines that begin with `#`, and empty ones, are passed over.
-/// Holds one line at a time.
+/// Reads lines `from<TAB>to` (any blanks will do) of numbers up to 2^32 - 1; lines that begin with
+/// `#`, and empty ones, are passed over. Holds one line at a time.
 ///
 /// # Errors
 /// Items: a line that is neither, with its number, after which nothing follows; the reader's own.

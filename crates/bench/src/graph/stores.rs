@@ -10,7 +10,8 @@ use crate::target::BenchError;
 
 impl KeyValue for Store {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BenchError> {
-        // The default collection: with engine `hash`, the one that is a hash table and nothing else.
+        // The default collection: with engine `hash`, the one that is a hash table and nothing
+        // else.
         Ok(stratakv::Collection::get(self, key)?.map(|record| record.to_bytes()))
     }
 

@@ -27,7 +27,8 @@ impl Reference {
         if direction == Direction::Out { &self.out } else { &self.into }
     }
 
-    /// By distance from the start, found by relaxing every edge until nothing changes: not a breadth-first search.
+    /// By distance from the start, found by relaxing every edge until nothing changes: not a
+    /// breadth-first search.
     fn frontiers(&self, start: Vertex, hops: usize, direction: Direction) -> Vec<u64> {
         let mut distances = BTreeMap::from([(start, 0)]);
         loop {
@@ -147,7 +148,8 @@ fn degrees_of_rmat_are_far_from_equal_and_a_seed_gives_one_graph() {
     let mut degrees = vec![0u32; 4096];
     rmat.iter().for_each(|(from, _)| degrees[from as usize] += 1);
     let highest = (0u32..).zip(&degrees).max_by_key(|(_, degree)| **degree).expect("a vertex");
-    // By the odds, the first vertex has 0.76^12 = 3.7 % of all edges: 2432 expected. It is not vertex 0 any more.
+    // By the odds, the first vertex has 0.76^12 = 3.7 % of all edges: 2432 expected. It is not
+    // vertex 0 any more.
     assert!((2200..2700).contains(highest.1) && highest.0 != 0, "{highest:?}");
     degrees.sort_unstable_by_key(|degree| Reverse(*degree));
     let tenth: u32 = degrees.iter().take(410).sum();

@@ -33,8 +33,9 @@ impl Seen {
 }
 
 impl<K: KeyValue> Graph<K> {
-    /// How many vertices are reached first after 0, 1, .. `hops` edges from `start`; ends early where no further ones are. A read for
-    /// each vertex reached but those of the last hop. Memory: the frontier, and a bit for each vertex up to the highest seen.
+    /// How many vertices are reached first after 0, 1, .. `hops` edges from `start`; ends early
+    /// where no further ones are. A read for each vertex reached but those of the last hop. Memory:
+    /// the frontier, and a bit for each vertex up to the highest seen.
     ///
     /// # Errors
     /// As [`Graph::neighbours`].
@@ -57,8 +58,8 @@ impl<K: KeyValue> Graph<K> {
         Ok(sizes)
     }
 
-    /// The `count` vertices with the most neighbours among `vertices`, the first the highest; fewer if fewer have any. One read for each
-    /// vertex, and a heap of `count`.
+    /// The `count` vertices with the most neighbours among `vertices`, the first the highest; fewer
+    /// if fewer have any. One read for each vertex, and a heap of `count`.
     ///
     /// # Errors
     /// As [`Graph::neighbours`].

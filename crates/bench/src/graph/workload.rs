@@ -86,8 +86,8 @@ pub struct GraphFacts {
     pub top: Vec<Ranked>,
 }
 
-/// Runs the workload in a store that holds no graph yet. Operations of the phases are vertices set, edges added, lists of neighbours read by
-/// searches, and lists read to rank.
+/// Runs the workload in a store that holds no graph yet. Operations of the phases are vertices set,
+/// edges added, lists of neighbours read by searches, and lists read to rank.
 ///
 /// # Errors
 /// The store's own.

@@ -40,8 +40,9 @@ pub struct KvdkOptions {
 }
 
 impl KvdkOptions {
-    /// At scale 1: 3 million records of 128 B, a list of a tenth as many, a graph of 2^20 vertices and 16 times as many edges. The graph of other
-    /// scales has the nearest power of two vertices, at least 16; at least 1000 records.
+    /// At scale 1: 3 million records of 128 B, a list of a tenth as many, a graph of 2^20 vertices
+    /// and 16 times as many edges. The graph of other scales has the nearest power of two vertices,
+    /// at least 16; at least 1000 records.
     pub fn at_scale(scale: f64, seed: u64) -> KvdkOptions {
         let records = (RECORDS * scale).max(1e3) as u64;
         let scale = (GRAPH_SCALE + scale.log2()).round().clamp(4.0, 31.0) as u32;
@@ -59,13 +60,14 @@ impl KvdkOptions {
         }
     }
 
-    /// Records of up to 256 B in the medium, twice, and elements; the rest is for what is freed late.
+    /// Records of up to 256 B in the medium, twice, and elements; the rest is for what is freed
+    /// late.
     fn micro_region_bytes(&self) -> u64 {
         (self.records * 640 + self.list_elements * 320).next_multiple_of(1 << 20) + (64 << 20)
     }
 
-    /// Length of a region that the graph fits into, in bytes: an edge is two records of at most 128 B and 4 B in each of two lists, which are laid down anew
-    /// as they grow.
+    /// Length of a region that the graph fits into, in bytes: an edge is two records of at most 128
+    /// B and 4 B in each of two lists, which are laid down anew as they grow.
     pub fn graph_region_bytes(&self) -> u64 {
         let (vertices, edges) = (u64::from(self.graph.source.vertices()), self.graph.source.edges());
         (edges * 320 + vertices * 640).next_multiple_of(1 << 20) + (128 << 20)
@@ -77,7 +79,8 @@ impl KvdkOptions {
     }
 }
 
-/// Runs the suite in stores made below `directory`, one at a time, and removed again. Writes are acknowledged at `process_crash`, so that any medium will do.
+/// Runs the suite in stores made below `directory`, one at a time, and removed again. Writes are
+/// acknowledged at `process_crash`, so that any medium will do.
 ///
 /// # Errors
 /// A store's own; a store whose graph is another than that of the others.

@@ -55,7 +55,8 @@ impl Microbenchmark<'_> {
         })
     }
 
-    /// As many operations as there are records, on records drawn evenly: of 100, so many reads; the others write a new value.
+    /// As many operations as there are records, on records drawn evenly: of 100, so many reads; the
+    /// others write a new value.
     fn mixed(&self, phase: &str, records: &Collection, reads_percent: u64) -> Result<PhaseReport, BenchError> {
         self.operate(phase, |_, random, value, latencies| {
             let record = random.below(self.extent.records);

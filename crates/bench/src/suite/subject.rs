@@ -61,7 +61,8 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// In a directory below `directory`, named after the subject, that must not be there yet. `None`: memory is no store.
+    /// In a directory below `directory`, named after the subject, that must not be there yet.
+    /// `None`: memory is no store.
     pub(super) fn open(subject: Subject, directory: &Path, means: Means) -> Result<Option<Stand>, BenchError> {
         let options = Options::new().create_new(true).memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
         let options = match subject {
@@ -73,7 +74,8 @@ impl Stand {
         Ok(Some(Stand::make(&subject.to_string(), directory, None, options)?))
     }
 
-    /// With these options; its region is `region` if that is not in the directory, and is removed too.
+    /// With these options; its region is `region` if that is not in the directory, and is removed
+    /// too.
     pub(super) fn make(
         name: &str,
         directory: &Path,

@@ -96,7 +96,8 @@ pub trait Target {
     fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError>;
 }
 
-/// Gives each thread of a benchmark its target: a [`Kind`] by [`Through`], or a store of another make.
+/// Gives each thread of a benchmark its target: a [`Kind`] by [`Through`], or a store of another
+/// make.
 pub trait Way: Sync {
     /// As printed.
     fn name(&self) -> String;

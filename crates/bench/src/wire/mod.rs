@@ -1,7 +1,8 @@
 //! A load generator for servers: one thread, many connections, each a closed loop of batches.
 //!
-//! A batch of `pipeline` requests goes out on a connection when all answers to the one before are there. Latency is from the batch's
-//! handing over to the answer. Every value that comes is checked: its length, and whose it is.
+//! A batch of `pipeline` requests goes out on a connection when all answers to the one before are
+//! there. Latency is from the batch's handing over to the answer. Every value that comes is
+//! checked: its length, and whose it is.
 
 mod connection;
 mod protocol;
@@ -49,8 +50,9 @@ pub enum Work {
         /// While it counts.
         duration: Duration,
     },
-    /// As a cache is used: records drawn at random are got, and those that were missed are set in the connection's next batch. So many gets whatever
-    /// time they take, so that all servers see the same.
+    /// As a cache is used: records drawn at random are got, and those that were missed are set in
+    /// the connection's next batch. So many gets whatever time they take, so that all servers see
+    /// the same.
     ReadThrough {
         /// Which records.
         distribution: Distribution,
@@ -116,10 +118,12 @@ impl WireReport {
     }
 }
 
-/// Runs it. `watch` is called when it begins to count and about ten times a second, with whether what happens by now counts.
+/// Runs it. `watch` is called when it begins to count and about ten times a second, with whether
+/// what happens by now counts.
 ///
 /// # Errors
-/// A connection ended, an answer is none, a value is not its record's, or nothing came for a minute.
+/// A connection ended, an answer is none, a value is not its record's, or nothing came for a
+/// minute.
 pub fn run(options: &WireOptions, watch: &mut dyn FnMut(bool)) -> Result<WireReport, BenchError> {
     Generator::new(options)?.run(watch)
 }

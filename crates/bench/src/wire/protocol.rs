@@ -82,7 +82,8 @@ impl Reader {
         Reader { protocol, line: Vec::new(), body_left: 0, hit: None }
     }
 
-    /// Takes from the front of `bytes`: up to the end of the next answer, or all of them. `is_get` says to what the answer is.
+    /// Takes from the front of `bytes`: up to the end of the next answer, or all of them. `is_get`
+    /// says to what the answer is.
     ///
     /// # Errors
     /// That is no answer to it.
@@ -178,7 +179,8 @@ fn number(digits: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The answers in `bytes`, handed over in pieces of this length, to requests of which these are gets.
+    /// The answers in `bytes`, handed over in pieces of this length, to requests of which these are
+    /// gets.
     fn answers(protocol: Protocol, bytes: &[u8], piece: usize, gets: &[bool]) -> Result<Vec<Answer>, BenchError> {
         let (mut reader, mut found) = (Reader::new(protocol), Vec::new());
         for mut rest in bytes.chunks(piece) {

@@ -11,7 +11,8 @@ const MARK: &str = "made-by-bench";
 const MARK_TEXT: &str =
     "`stratakv bench` made this store. It writes into it without asking, and overwrites what is there.\n";
 
-/// A directory that this run may write into. What this run has made is removed when it is dropped, however the run ends.
+/// A directory that this run may write into. What this run has made is removed when it is dropped,
+/// however the run ends.
 pub(super) struct Ground {
     path: PathBuf,
     /// Everything in the directory is of this run.
@@ -23,8 +24,8 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Takes a directory that is absent or empty, or whose store a benchmark made; any store if `existing`. Nothing is made for a run that does
-    /// not `load`.
+    /// Takes a directory that is absent or empty, or whose store a benchmark made; any store if
+    /// `existing`. Nothing is made for a run that does not `load`.
     pub(super) fn claim(path: &Path, load: bool, existing: bool) -> Result<Ground, Failure> {
         let shown = path.display();
         let marked = path.join(MARK).exists();
@@ -55,7 +56,8 @@ impl Ground {
         Ok(ground)
     }
 
-    /// Takes the place of a region that this run makes outside its directory, if it makes the store. A file that is there already is nobody's to overwrite.
+    /// Takes the place of a region that this run makes outside its directory, if it makes the
+    /// store. A file that is there already is nobody's to overwrite.
     pub(super) fn claim_region(&mut self, region: &Path) -> Result<(), Failure> {
         if self.ours && region.exists() {
             let shown = region.display();

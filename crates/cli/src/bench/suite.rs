@@ -21,17 +21,20 @@ use crate::failure::Failure;
 pub(super) enum Suite {
     /// Strings, sorted collections, lists, and a graph: load, search, rank
     Kvdk(Kvdk),
-    /// Random writes by length of values: throughput, each second of it, latency, write amplification
+    /// Random writes by length of values: throughput, each second of it, latency, write
+    /// amplification
     Matrixkv(matrixkv::Matrixkv),
 }
 
 /// Arguments of `bench suite kvdk`.
 #[derive(Args)]
 pub(super) struct Kvdk {
-    /// How much of it: 1 is 3 million records and a graph of 2^20 vertices and 16 times as many edges
+    /// How much of it: 1 is 3 million records and a graph of 2^20 vertices and 16 times as many
+    /// edges
     #[arg(long, default_value_t = 0.0625, value_parser = parse_scale)]
     scale: f64,
-    /// Where the stores are made, one at a time, and removed: a directory that is absent or empty. On tmpfs, memory is measured
+    /// Where the stores are made, one at a time, and removed: a directory that is absent or empty.
+    /// On tmpfs, memory is measured
     #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
     data: PathBuf,
     /// What is measured; memory, a hash table without a store, in the graph only
@@ -43,10 +46,12 @@ pub(super) struct Kvdk {
     /// Threads of the phases on strings and on the sorted collection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
-    /// Instead of the drawn graph, edges from a file of lines `source<TAB>destination`, as SNAP gives them out
+    /// Instead of the drawn graph, edges from a file of lines `source<TAB>destination`, as SNAP
+    /// gives them out
     #[arg(long, value_name = "FILE", conflicts_with = "packages")]
     edges: Option<PathBuf>,
-    /// Instead of the drawn graph, dependencies of packages from a file such as /var/lib/dpkg/status, or the output of `apt-cache dumpavail`
+    /// Instead of the drawn graph, dependencies of packages from a file such as
+    /// /var/lib/dpkg/status, or the output of `apt-cache dumpavail`
     #[arg(long, value_name = "FILE")]
     packages: Option<PathBuf>,
     /// Length of the region of engine `hash` [default: fitted to the data]

@@ -16,15 +16,19 @@ const FLUSH_US_SLOW: f64 = 1000.0;
 /// No flush of a volatile cache to flash or disk is as quick as this.
 const FLUSH_US_QUICK: f64 = 100.0;
 
-/// Bytes `packed` writes for an update of 1 KiB at 80 % fill: the record, and what is moved to make room for it.
+/// Bytes `packed` writes for an update of 1 KiB at 80 % fill: the record, and what is moved to make
+/// room for it.
 const PACKED_UPDATE_BYTES: f64 = 1080.0 * 2.5;
-/// So many times cheaper must an update of `packed` be to the device before its cleaning is worth its processor time.
+/// So many times cheaper must an update of `packed` be to the device before its cleaning is worth
+/// its processor time.
 const PACKED_GAIN_MIN: f64 = 3.0;
-/// Processor time of an operation of `in_place`, half of them updates (docs/measurements.md: 9 to 27).
+/// Processor time of an operation of `in_place`, half of them updates (docs/measurements.md: 9 to
+/// 27).
 const IN_PLACE_OPERATION_US: f64 = 15.0;
 
-/// Which placement suits the device, and why: `in_place` writes a page at random for an update, `packed` a part of a large batch. Where the
-/// device carries out more reads and updates than the processors, packing saves nothing, and `in_place` has no cleaning and reads a page less.
+/// Which placement suits the device, and why: `in_place` writes a page at random for an update,
+/// `packed` a part of a large batch. Where the device carries out more reads and updates than the
+/// processors, packing saves nothing, and `in_place` has no cleaning and reads a page less.
 pub(super) fn placement(rates: &Rates, cores: usize) -> (Placement, String) {
     let Rates { page_reads_per_s, page_writes_per_s, batch_bytes_per_s } = *rates;
     let packed_per_s = batch_bytes_per_s / PACKED_UPDATE_BYTES;
@@ -65,7 +69,8 @@ pub(super) fn depth(latency_us_p99: &[(u64, f64)], max: Duration) -> (u32, Strin
     }
 }
 
-/// What the kernel's scheduler costs, and how to be rid of it. Virtual disks often say that they rotate, so it is told of those too.
+/// What the kernel's scheduler costs, and how to be rid of it. Virtual disks often say that they
+/// rotate, so it is told of those too.
 fn scheduler(geometry: &Geometry) -> Option<String> {
     let name = geometry.scheduler.as_deref().filter(|name| *name != "none")?;
     let unless = if geometry.rotational { "Unless it does rotate, as root: " } else { "As root: " };
@@ -77,7 +82,8 @@ fn scheduler(geometry: &Geometry) -> Option<String> {
     ))
 }
 
-/// A last quarter of less than half of the first one's writes: a cache has filled, or credit has run out.
+/// A last quarter of less than half of the first one's writes: a cache has filled, or credit has
+/// run out.
 pub(super) fn collapse(iops_each_second: &[u64]) -> Option<String> {
     let quarter = iops_each_second.len() / 4;
     let (first, last) = (iops_each_second.get(..quarter)?, iops_each_second.get(iops_each_second.len() - quarter..)?);
@@ -186,7 +192,8 @@ mod tests {
         let of = |page_reads_per_s, page_writes_per_s, batch_bytes_per_s, cores| {
             placement(&Rates { page_reads_per_s, page_writes_per_s, batch_bytes_per_s }, cores).0
         };
-        // A virtual disk bound by IOPS, on two days; memory behind a loop device, with as many cores, and with many more.
+        // A virtual disk bound by IOPS, on two days; memory behind a loop device, with as many
+        // cores, and with many more.
         assert_eq!(of(63_000.0, 72_000.0, 4.1e9, 2), Placement::Packed);
         assert_eq!(of(63_000.0, 127_000.0, 3.1e9, 2), Placement::Packed);
         assert_eq!(of(200_000.0, 268_000.0, 5.5e9, 2), Placement::InPlace);

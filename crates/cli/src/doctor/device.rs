@@ -1,4 +1,5 @@
-//! `stratakv doctor /dev/daxN.M`: a devdax device. It is mapped as it is and no file system is on it, so nothing is measured and nothing is written.
+//! `stratakv doctor /dev/daxN.M`: a devdax device. It is mapped as it is and no file system is on
+//! it, so nothing is measured and nothing is written.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What a region of engine `matrix` in the directory would promise, and what a commit of its log takes there.
+//! What a region of engine `matrix` in the directory would promise, and what a commit of its log
+//! takes there.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -62,7 +63,8 @@ impl Commits {
         if self.domain.survives_power_loss() { Level::PowerLoss } else { Level::ProcessCrash }
     }
 
-    /// The advice; `disk_us`: a durable write of a page to a file there takes so long. `survives`: what is written to a file there, and flushed, survives a power cut.
+    /// The advice; `disk_us`: a durable write of a page to a file there takes so long. `survives`:
+    /// what is written to a file there, and flushed, survives a power cut.
     pub(super) fn advice(&self, disk_us: f64, survives: bool) -> String {
         let commit = format!("one commit of {COMMIT_BYTES} bytes to its log takes {:.2} µs there", self.commit_us_p50);
         match self.domain {

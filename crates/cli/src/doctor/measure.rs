@@ -101,7 +101,8 @@ pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
     })
 }
 
-/// What decides where records go: pages a second read and written at random, and bytes a second in batches as large as those of `packed`.
+/// What decides where records go: pages a second read and written at random, and bytes a second in
+/// batches as large as those of `packed`.
 pub(super) struct Rates {
     pub(super) page_reads_per_s: f64,
     pub(super) page_writes_per_s: f64,
@@ -139,7 +140,8 @@ pub(super) struct Pattern {
     in_order: bool,
 }
 
-/// Beside reads and writes of a page with 1 and 64 in flight: latency by depth, then what larger requests and their order gain.
+/// Beside reads and writes of a page with 1 and 64 in flight: latency by depth, then what larger
+/// requests and their order gain.
 const PROFILE: &[(Pattern, u64)] = &[
     (Pattern { kind: Kind::Read, bytes: PAGE, in_order: false }, 4),
     (Pattern { kind: Kind::Read, bytes: PAGE, in_order: false }, 16),
@@ -206,7 +208,8 @@ fn percentile_us(sorted: &[Duration], share: f64) -> f64 {
 }
 
 impl<'a> Bench<'a> {
-    /// Makes the file, takes its name away (so that it is gone when the program ends), and fills it.
+    /// Makes the file, takes its name away (so that it is gone when the program ends), and fills
+    /// it.
     fn prepare(run: &'a Run<'a>) -> Result<Bench<'a>, Failure> {
         let path = run.directory.join(format!(".stratakv-doctor-{}", std::process::id()));
         let cannot = |what: &str, error: io::Error| {
@@ -304,7 +307,8 @@ impl<'a> Bench<'a> {
         measured.collect()
     }
 
-    /// Random writes of a page, 64 in flight, counted second by second: a device whose cache fills shows it.
+    /// Random writes of a page, 64 in flight, counted second by second: a device whose cache fills
+    /// shows it.
     fn stability(&self) -> Result<Vec<u64>, Failure> {
         let mut seconds = Vec::new();
         for _ in 0..self.run.stability_steps {

@@ -25,7 +25,8 @@ use measure::{Figures, Measured, Run};
 use persistence::{Choice, Persistence};
 use system::System;
 
-/// Tell what this kernel and the disk or memory under a directory can do, which engine and durability suit, and what to change
+/// Tell what this kernel and the disk or memory under a directory can do, which engine and
+/// durability suit, and what to change
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
   stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
@@ -117,7 +118,8 @@ fn run_on_device(arguments: &Arguments, output: &mut Output) -> Result<(), Failu
     }))
 }
 
-/// Measures the disk under a directory for about a second, and tells which placement suits a new store there, and why.
+/// Measures the disk under a directory for about a second, and tells which placement suits a new
+/// store there, and why.
 ///
 /// # Errors
 /// There is no room for a temporary file of 64 MiB, or the disk fails.
@@ -125,8 +127,8 @@ pub(crate) fn choose_placement(directory: &Path, io: Io) -> Result<(Placement, S
     Ok(advice::placement(&measure::probe(directory, io.into())?, system::cores()))
 }
 
-/// Measures the disk under a directory for about a second, and tells how many requests may be in flight there if nine and ninety of a
-/// hundred reads shall take no longer than `max`, and why.
+/// Measures the disk under a directory for about a second, and tells how many requests may be in
+/// flight there if nine and ninety of a hundred reads shall take no longer than `max`, and why.
 ///
 /// # Errors
 /// There is no room for a temporary file of 64 MiB, or the disk fails.

@@ -14,10 +14,12 @@ use crate::text::escaped;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Has a server make the backup `name`, and waits until it has ended, with a bar of its progress if that takes long.
+/// Has a server make the backup `name`, and waits until it has ended, with a bar of its progress if
+/// that takes long.
 ///
 /// # Errors
-/// The name is none, the server refuses, or the backup failed; then the server has removed what there was of it.
+/// The name is none, the server refuses, or the backup failed; then the server has removed what
+/// there was of it.
 pub(crate) fn backup(mut server: Client, name: &str) -> Result<BackupSummary, Failure> {
     if !is_backup_name(name) {
         return Err(Failure::usage(format!(

@@ -1,4 +1,5 @@
-//! The memcache text protocol as its client: one command, its answer, the next. Nothing that the peer says is trusted.
+//! The memcache text protocol as its client: one command, its answer, the next. Nothing that the
+//! peer says is trusted.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -129,7 +130,8 @@ impl<S: Read + Write> Client<S> {
     /// The record of a key, if there is one.
     ///
     /// # Errors
-    /// The protocol cannot carry the key, the server refuses, is silent, or answers with something else.
+    /// The protocol cannot carry the key, the server refuses, is silent, or answers with something
+    /// else.
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Fetched>, Failure> {
         check_key(key)?;
         self.send(&[b"gets ", key, b"\r\n"])?;
@@ -151,7 +153,8 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Writes a value. `ttl`: 0 for ever, else whole seconds; it and `flags` do not matter to append and prepend.
+    /// Writes a value. `ttl`: 0 for ever, else whole seconds; it and `flags` do not matter to
+    /// append and prepend.
     ///
     /// # Errors
     /// As of [`Client::get`]; also a value that the server does not take, or has no room for.
@@ -352,7 +355,8 @@ fn check_key(key: &[u8]) -> Result<(), Failure> {
     )))
 }
 
-/// `VALUE <key> <flags> <bytes> <version>`: flags, bytes and version, if it is of this key and no longer than a value can be.
+/// `VALUE <key> <flags> <bytes> <version>`: flags, bytes and version, if it is of this key and no
+/// longer than a value can be.
 fn value_header(line: &[u8], key: &[u8]) -> Option<(u32, u64, u64)> {
     let rest = line.strip_prefix(b"VALUE ")?.strip_prefix(key)?.strip_prefix(b" ")?;
     let mut words = rest.split(|byte| *byte == b' ');

@@ -18,7 +18,8 @@ pub(crate) struct ServerArguments {
     /// Ask the server that listens there, instead of opening the store
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
-    /// Say who asks, to a server with --auth-file: a file whose first line is `user:password`, such as the server's own
+    /// Say who asks, to a server with --auth-file: a file whose first line is `user:password`, such
+    /// as the server's own
     #[arg(long, value_name = "FILE", requires = "server")]
     auth_file: Option<PathBuf>,
 }
@@ -70,8 +71,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("to", NO_RANGES),
 ];
 
-/// Refuses options of the command line that stand beside `--server` and would be without effect. `STRATAKV_DATA` is no such option: it
-/// is set for other commands too.
+/// Refuses options of the command line that stand beside `--server` and would be without effect.
+/// `STRATAKV_DATA` is no such option: it is set for other commands too.
 pub(crate) fn refuse_options_without_effect(arguments: &ArgMatches) -> Result<(), Failure> {
     let Some((_, arguments)) = arguments.subcommand() else { return Ok(()) };
     let is_given = |name: &str| {

@@ -1,4 +1,5 @@
-//! Signals of a server: SIGTERM, SIGINT and, as memcached has it, SIGUSR1 end it, SIGHUP has it read its options again. And the watchdog, which the same thread sees to.
+//! Signals of a server: SIGTERM, SIGINT and, as memcached has it, SIGUSR1 end it, SIGHUP has it
+//! read its options again. And the watchdog, which the same thread sees to.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -15,11 +16,12 @@ use super::systemd;
 use crate::failure::Failure;
 use crate::say::say;
 
-/// Within so long of the first one, further signals to end are the same: GNU `timeout`, shells and supervisors send them to
-/// a process and to its group. After it one more ends the process at once.
+/// Within so long of the first one, further signals to end are the same: GNU `timeout`, shells and
+/// supervisors send them to a process and to its group. After it one more ends the process at once.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// The first SIGTERM, SIGINT or SIGUSR1 asks for an end; one that comes more than a second later makes one.
+/// The first SIGTERM, SIGINT or SIGUSR1 asks for an end; one that comes more than a second later
+/// makes one.
 pub(crate) struct Signals {
     ends: UnixStream,
     reloads: UnixStream,

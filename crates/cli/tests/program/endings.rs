@@ -116,7 +116,8 @@ fn commands_whose_stderr_cannot_be_written_end_as_they_would() {
     assert_eq!(ok(&restored, &["get", "b"]), b"2");
 }
 
-/// `timeout` signals the process and then its group; a cache that is not ended in order comes back empty.
+/// `timeout` signals the process and then its group; a cache that is not ended in order comes back
+/// empty.
 #[test]
 fn two_signals_at_once_are_one() {
     let (_directory, data) = directory();

@@ -29,7 +29,8 @@ fn collections_in_an_order_that_is_known_are_read_written_dumped_and_loaded() {
     assert_eq!(ok(&copy, &["collections"]), b"");
 }
 
-/// There was no way to make one but a line of JSON, the names stood nowhere, and a wrong one was blamed on a program.
+/// There was no way to make one but a line of JSON, the names stood nowhere, and a wrong one was
+/// blamed on a program.
 #[test]
 fn a_collection_is_made_in_an_order_that_is_named() {
     let (_directory, data) = directory();

@@ -275,7 +275,8 @@ fn doctor_says_what_it_can_look_at() {
     assert_eq!(std::fs::read(&file).unwrap(), b"kept");
 }
 
-/// It left out most of what was undamaged, and did not say so; `check` said that no record was lost, and advised it.
+/// It left out most of what was undamaged, and did not say so; `check` said that no record was
+/// lost, and advised it.
 #[test]
 fn a_dump_of_a_damaged_region_lacks_what_is_damaged_and_nothing_else() {
     const RECORDS: usize = 3_000;
@@ -312,7 +313,8 @@ fn a_cache_that_cannot_be_dumped_says_that_it_is_one() {
     }
 }
 
-/// Missing directories of the path were made in silence: where a file system was not mounted, below its mount point. And nothing said which region it was about, and how long the new one would be.
+/// Missing directories of the path were made in silence: where a file system was not mounted, below
+/// its mount point. And nothing said which region it was about, and how long the new one would be.
 #[test]
 fn a_new_region_was_made_where_its_directory_was_missing() {
     let (directory, data) = directory();

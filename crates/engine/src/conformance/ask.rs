@@ -15,7 +15,8 @@ pub(super) fn key(user: impl AsRef<[u8]>) -> Key {
     Key::new(CollectionId(0), user.as_ref()).expect("a key within the limits")
 }
 
-/// Bytes that tell their seed and position, so that no piece of one value can stand for a piece of another.
+/// Bytes that tell their seed and position, so that no piece of one value can stand for a piece of
+/// another.
 pub(super) fn fill(seed: u64, len: usize) -> Bytes {
     let mut bytes = vec![0; len];
     Random::new(seed ^ (len as u64) << 40).fill(&mut bytes);

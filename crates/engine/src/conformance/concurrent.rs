@@ -85,8 +85,9 @@ pub fn reads_see_old_or_new(subject: &mut dyn Subject) {
     }
 }
 
-/// Half of those who ask have left after the first turn. Everybody is answered, who stays as ever, and writes are carried
-/// out. (That reads are given up is for tests of engines whose records are not in memory then.)
+/// Half of those who ask have left after the first turn. Everybody is answered, who stays as ever,
+/// and writes are carried out. (That reads are given up is for tests of engines whose records are
+/// not in memory then.)
 pub fn reads_of_those_who_left_are_given_up(subject: &mut dyn Subject) {
     let keys: Vec<Key> = (0..200).map(|number| key(format!("key{number}"))).collect();
     let value = |number: usize| fill(number as u64, [300, 2_000, 40_000, 140_000][number / 2 % 4]);

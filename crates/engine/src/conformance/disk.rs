@@ -13,7 +13,8 @@ pub enum Ending {
     Orderly,
     /// The process dies: what was handed to the disk is there.
     Kill,
-    /// The power fails: of what was written since the last flush, each page is there or not, at random.
+    /// The power fails: of what was written since the last flush, each page is there or not, at
+    /// random.
     PowerCut,
 }
 

@@ -136,7 +136,8 @@ pub fn bytes_max_ends_a_page(subject: &mut dyn Subject) {
     }
 }
 
-/// Bytewise: 0xFF is after 'z', a prefix is before what it begins; collections lie one after another.
+/// Bytewise: 0xFF is after 'z', a prefix is before what it begins; collections lie one after
+/// another.
 pub fn prefixes_are_in_byte_order(subject: &mut dyn Subject) {
     if !subject.capabilities().ordered {
         return;

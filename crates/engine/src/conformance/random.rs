@@ -1,4 +1,5 @@
-//! Random operations, on the subject and on the oracle: every answer must be the same but for the versions' numbers.
+//! Random operations, on the subject and on the oracle: every answer must be the same but for the
+//! versions' numbers.
 
 use std::collections::HashSet;
 use std::ops::Bound;

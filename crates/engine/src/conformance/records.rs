@@ -96,7 +96,8 @@ pub fn keys_have_limits(subject: &mut dyn Subject) {
     }
 }
 
-/// Keys that share 8, 64 or 1,000 bytes do not stand for each other (KVell's prototype mixes them up).
+/// Keys that share 8, 64 or 1,000 bytes do not stand for each other (KVell's prototype mixes them
+/// up).
 pub fn keys_with_long_common_prefixes_are_different(subject: &mut dyn Subject) {
     let keys: Vec<Key> = [8, 16, 64, 1000]
         .iter()
@@ -195,7 +196,8 @@ pub fn parts_of_a_value(subject: &mut dyn Subject) {
     assert!(get_part(subject, &key("none"), RecordPart::Range { start: 0, len: 1 }).is_none());
 }
 
-/// A sync is answered, on an empty store too, and changes nothing. An engine that makes nothing durable says so.
+/// A sync is answered, on an empty store too, and changes nothing. An engine that makes nothing
+/// durable says so.
 pub fn sync_answers_done(subject: &mut dyn Subject) {
     let sync = |subject: &mut dyn Subject| {
         let reply = subject.execute(Operation::Sync);

@@ -22,7 +22,8 @@ pub fn every_size_of_small_values(subject: &mut dyn Subject) {
     }
 }
 
-/// A few bytes on either side of every power of two and of every multiple of a slice that an engine may round to.
+/// A few bytes on either side of every power of two and of every multiple of a slice that an engine
+/// may round to.
 pub fn around_the_edges_of_classes(subject: &mut dyn Subject) {
     let edges = [8 << 10, 12 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 192 << 10, 256 << 10, 1 << 20];
     // Headers and keys of up to 128 bytes share a block with the value: edges lie that much lower.
@@ -65,8 +66,9 @@ pub fn growing_and_shrinking_one_key(subject: &mut dyn Subject) {
     }
 }
 
-/// Far more is written than is ever alive: the space of what was overwritten and deleted comes back.
-/// (On a subject whose disk is smaller than what is written in all, an engine that loses space fails here with `Full`.)
+/// Far more is written than is ever alive: the space of what was overwritten and deleted comes
+/// back. (On a subject whose disk is smaller than what is written in all, an engine that loses
+/// space fails here with `Full`.)
 pub fn space_of_deleted_values_is_used_again(subject: &mut dyn Subject) {
     let mut round_of = vec![None; 40];
     for round in 0..400u64 {

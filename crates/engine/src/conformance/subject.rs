@@ -44,7 +44,8 @@ where
     F: FnMut(Opening) -> O,
     O: Opener<Shard = S>,
 {
-    /// Creates a shard on an empty disk. `pool_bytes` limits its blocks, `capacity_bytes` its disk; `ending` is how each life ends.
+    /// Creates a shard on an empty disk. `pool_bytes` limits its blocks, `capacity_bytes` its disk;
+    /// `ending` is how each life ends.
     ///
     /// # Panics
     /// The shard cannot be created.
@@ -140,7 +141,8 @@ where
         panic!("the shard does not close");
     }
 
-    /// One turn: completions, then as many of `waiting` as the shard takes, then its end; then requests are carried out.
+    /// One turn: completions, then as many of `waiting` as the shard takes, then its end; then
+    /// requests are carried out.
     fn turn(&mut self, waiting: &mut Vec<(Token, Operation)>) {
         self.now.mono.0 += 1000;
         if self.outcomes.is_empty()

@@ -39,7 +39,8 @@ pub fn answers_say_so(subject: &mut dyn Subject) {
     expect_value(subject, &key("k"), b"v");
 }
 
-/// Several changes in one write: all, none on an unmet condition, or refused by an engine without batches.
+/// Several changes in one write: all, none on an unmet condition, or refused by an engine without
+/// batches.
 pub fn batches_are_atomic_or_refused(subject: &mut dyn Subject) {
     put(subject, &key("old"), "old");
     let put_change = |name: &str, expect| {

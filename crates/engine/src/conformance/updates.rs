@@ -53,7 +53,8 @@ pub fn increment_and_decrement(subject: &mut dyn Subject) {
     assert_eq!(text.trim_ascii(), b"1");
 }
 
-/// A value counts that begins with a number: blanks and a sign may stand before it, anything behind a blank.
+/// A value counts that begins with a number: blanks and a sign may stand before it, anything behind
+/// a blank.
 pub fn what_begins_with_a_number_is_counted(subject: &mut dyn Subject) {
     let k = key("n");
     for (text, counted) in

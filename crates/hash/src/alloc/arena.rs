@@ -32,7 +32,8 @@ pub(super) struct Arena {
     extents: usize,
 }
 
-/// Places of free extents by length. An entry is void unless its span has exactly that extent: so nobody looks for the entries of what is merged, and what goes.
+/// Places of free extents by length. An entry is void unless its span has exactly that extent: so
+/// nobody looks for the entries of what is merged, and what goes.
 #[derive(Debug)]
 struct Lists {
     exact: Vec<Vec<u64>>,
@@ -198,7 +199,8 @@ impl Arena {
         true
     }
 
-    /// Takes out a free extent of at least so many blocks: one exactly so long, else the tail, else whatever is longer.
+    /// Takes out a free extent of at least so many blocks: one exactly so long, else the tail, else
+    /// whatever is longer.
     pub(super) fn take(&mut self, owners: &Owners, blocks: u32) -> Option<Extent> {
         let is_usable = |tail: &mut Extent| tail.blocks >= blocks;
         if !self.lists.has_exactly(blocks)
@@ -209,7 +211,8 @@ impl Arena {
         self.take_listed(owners, blocks)
     }
 
-    /// Takes out a free extent of exactly so many blocks, if there is one and it has a list of its own.
+    /// Takes out a free extent of exactly so many blocks, if there is one and it has a list of its
+    /// own.
     pub(super) fn take_exactly(&mut self, owners: &Owners, blocks: u32) -> Option<Extent> {
         let found = self.lists.has_exactly(blocks).then(|| self.take_listed(owners, blocks))?;
         // The entries may all have been void.
@@ -267,7 +270,8 @@ impl Arena {
         self.roomy.last().filter(|(eighths, _)| *eighths >= TAKEN_OVER_EIGHTHS).map(|(_, first)| *first)
     }
 
-    /// The emptiest span, to an eighth, of those with so many blocks and not in `tried`: how many eighths are free, and which it is.
+    /// The emptiest span, to an eighth, of those with so many blocks and not in `tried`: how many
+    /// eighths are free, and which it is.
     pub(super) fn emptiest_of(&self, blocks: u32, tried: &[u32]) -> Option<(u8, u32)> {
         let untried = self.roomy.iter().rev().filter(|(_, first)| !tried.contains(first));
         let is_long = |first: &u32| self.spans.get(first).is_some_and(|span| span.blocks() >= blocks);
@@ -309,7 +313,8 @@ impl Arena {
         self.prune(owners);
     }
 
-    /// Rids the lists of void entries when these are more than the others: a constant share of work for each entry that was pushed, and memory for live ones only.
+    /// Rids the lists of void entries when these are more than the others: a constant share of work
+    /// for each entry that was pushed, and memory for live ones only.
     fn prune(&mut self, owners: &Owners) {
         if self.lists.entries <= 2 * self.extents + VOID_MAX {
             return;

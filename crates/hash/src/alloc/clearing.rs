@@ -1,6 +1,7 @@
 //! Which part of which span is cleared when what is free is too short: see `moving.rs`.
 //!
-//! A span from which records are moved belongs to an arena of nobody meanwhile: what is freed in it stays in it, and nothing of it is allocated but the tail that somebody had.
+//! A span from which records are moved belongs to an arena of nobody meanwhile: what is freed in it
+//! stays in it, and nothing of it is allocated but the tail that somebody had.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -10,7 +11,8 @@ use stratakv_pmem::{Pmem, PmemError};
 use super::{Allocator, Arena, Extent, Span, lock};
 use crate::region::Region;
 
-/// Of a run of segments, most eighths of what is moved out of the way of a record that is longer than one.
+/// Of a run of segments, most eighths of what is moved out of the way of a record that is longer
+/// than one.
 const MOVED_EIGHTHS_MAX: u64 = 6;
 
 /// What is being cleared.
@@ -28,14 +30,16 @@ impl Allocator {
         lock(&self.clearing)
     }
 
-    /// Whether clearing can be of no use: too little is free anywhere, or it was of none the last time and nothing was freed since.
+    /// Whether clearing can be of no use: too little is free anywhere, or it was of none the last
+    /// time and nothing was freed since.
     pub(crate) fn clearing_is_useless(&self, blocks: u32) -> bool {
         let in_arenas: u64 = self.arenas.iter().map(|arena| lock(arena).free_blocks()).sum();
         let free = in_arenas + self.blocks_of(self.unused_segments());
         free < u64::from(blocks) || self.none_by_moving.is_known(self.freed(), blocks)
     }
 
-    /// Nothing could be moved; `freed` is what was counted before that was tried. What others freed meanwhile may be of use.
+    /// Nothing could be moved; `freed` is what was counted before that was tried. What others freed
+    /// meanwhile may be of use.
     pub(crate) fn note_useless_clearing(&self, freed: u64, blocks: u32) {
         self.none_by_moving.note(freed, blocks);
     }
@@ -44,7 +48,8 @@ impl Allocator {
         self.freed.load(Ordering::Acquire)
     }
 
-    /// Chooses what to clear for an extent of so many blocks, none of the spans in `tried`, and takes it from its arenas. `None`: there is nothing of which much is free.
+    /// Chooses what to clear for an extent of so many blocks, none of the spans in `tried`, and
+    /// takes it from its arenas. `None`: there is nothing of which much is free.
     pub(crate) fn begin_clearing(&self, blocks: u32, tried: &mut Vec<u32>) -> Option<Clearing> {
         if blocks > self.owners.ground.segment_blocks
             && let Some(first) = self.best_run(blocks.div_ceil(self.owners.ground.segment_blocks), tried)
@@ -69,7 +74,8 @@ impl Allocator {
         clearing.spans.push((first, Extent { place: self.owners.place_of(first), blocks }));
     }
 
-    /// The first of so many segments side by side with the fewest blocks to move, apart from what was tried.
+    /// The first of so many segments side by side with the fewest blocks to move, apart from what
+    /// was tried.
     fn best_run(&self, segments: u32, tried: &[u32]) -> Option<u32> {
         let (all, length) = (self.live_blocks(), segments as usize);
         let most = self.blocks_of(segments) / 8 * MOVED_EIGHTHS_MAX;
@@ -102,7 +108,8 @@ impl Allocator {
         all
     }
 
-    /// Takes all spans of a run from their arenas, and the segments between them from the pool. What has changed meanwhile is left out: the rest is cleared all the same.
+    /// Takes all spans of a run from their arenas, and the segments between them from the pool.
+    /// What has changed meanwhile is left out: the rest is cleared all the same.
     fn take_run(&self, first: u32, segments: u32, tried: &mut Vec<u32>) -> Clearing {
         tried.push(first);
         let mut clearing = Clearing::default();
@@ -118,7 +125,8 @@ impl Allocator {
         clearing
     }
 
-    /// A free extent of at least so many blocks, from whoever has the shortest that does, exactly so long if there is one, else out of the pool. Ends with [`Allocator::let_go`].
+    /// A free extent of at least so many blocks, from whoever has the shortest that does, exactly
+    /// so long if there is one, else out of the pool. Ends with [`Allocator::let_go`].
     pub(crate) fn look<P: Pmem>(
         &self,
         region: &Region<P>,
@@ -135,7 +143,8 @@ impl Allocator {
         Ok(found)
     }
 
-    /// What is free in a span that is being cleared, ascending. What is free on the medium and not here somebody has in hand, or a snapshot keeps.
+    /// What is free in a span that is being cleared, ascending. What is free on the medium and not
+    /// here somebody has in hand, or a snapshot keeps.
     pub(crate) fn free_in(&self, first: u32) -> Vec<Extent> {
         lock(&self.aside).span(first).map(Span::free_extents).unwrap_or_default()
     }
@@ -146,7 +155,8 @@ impl Allocator {
         self.arenas.iter().map(|arena| lock(arena).longest_listed()).max().unwrap_or(0).max(of_pool)
     }
 
-    /// Gives what was cleared to the arena of a home, or of its stripe on the node where it lies, and what is free as a whole to the pool.
+    /// Gives what was cleared to the arena of a home, or of its stripe on the node where it lies,
+    /// and what is free as a whole to the pool.
     pub(crate) fn end_clearing<P: Pmem>(
         &self,
         region: &Region<P>,

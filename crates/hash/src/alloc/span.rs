@@ -11,7 +11,8 @@ struct Word {
     starts: u64,
 }
 
-/// One segment, or several for a record that is longer. Its free extents are those of the medium, one for one.
+/// One segment, or several for a record that is longer. Its free extents are those of the medium,
+/// one for one.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) segments: u32,
@@ -191,7 +192,8 @@ impl Span {
         }
     }
 
-    /// The first block from `at` on, and before `end`, whose bit is set in what `of` makes of its word; else `end`.
+    /// The first block from `at` on, and before `end`, whose bit is set in what `of` makes of its
+    /// word; else `end`.
     fn next(&self, at: u32, end: u32, of: impl Fn(Word) -> u64) -> u32 {
         let mut mask = u64::MAX << (at % 64);
         let mut base = at - at % 64;

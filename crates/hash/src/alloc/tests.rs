@@ -100,7 +100,8 @@ impl Space {
         Space { region, alloc, epochs: Epochs::new(), records: Vec::new() }
     }
 
-    /// What a put does: a record at the begin of an extent, and what is left of it given back. Only the allocator meets the fault.
+    /// What a put does: a record at the begin of an extent, and what is left of it given back. Only
+    /// the allocator meets the fault.
     fn put(&mut self, stripe: usize, blocks: u32) -> Result<bool, PmemError> {
         let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (stripe, 0), blocks)? else {
             return Ok(false);
@@ -203,7 +204,8 @@ impl Space {
     }
 }
 
-/// Steps of an allocation, on average and at worst, while a full region is emptied at random and nearly every one is refused.
+/// Steps of an allocation, on average and at worst, while a full region is emptied at random and
+/// nearly every one is refused.
 fn steps_of_refusals(segments: u64) -> (usize, usize) {
     let (mut space, mut random) = (Space::new(64 << 10, segments, 4), Random::new(5));
     space.fill(4, 2);
@@ -250,7 +252,8 @@ fn what_is_refused_has_no_room_anywhere() {
     assert!(refused > 2000, "{refused} refusals");
 }
 
-/// What is cut off and merged again leaves entries for lengths that nobody asks for: they were kept for good.
+/// What is cut off and merged again leaves entries for lengths that nobody asks for: they were kept
+/// for good.
 #[test]
 fn void_entries_are_dropped_when_they_are_more_than_the_others() {
     let (mut space, mut random) = (Space::new(64 << 10, 64, 1), Random::new(6));
@@ -268,7 +271,8 @@ fn void_entries_are_dropped_when_they_are_more_than_the_others() {
     assert!(most > VOID_MAX, "{most} void entries at most: this tries nothing");
 }
 
-/// What arranging does when one access of the memory fails, whichever it is: no record is lost to it, and nothing is allocated where medium and DRAM may differ.
+/// What arranging does when one access of the memory fails, whichever it is: no record is lost to
+/// it, and nothing is allocated where medium and DRAM may differ.
 #[test]
 fn an_access_that_fails_costs_a_span_and_no_record() {
     for error in [PmemError::Poisoned { offset: 64 }, PmemError::SyncFailed { errno: 5 }] {
@@ -320,7 +324,8 @@ fn the_memory_of_its_own_is_counted() {
     assert!(found > bits_bytes + lists_bytes && found < 2 * (bits_bytes + lists_bytes) + empty, "{found} bytes");
 }
 
-/// It gave the others twenty thousand turns before it was refused: on a machine with much to do minutes, and for whoever looked for room meanwhile too.
+/// It gave the others twenty thousand turns before it was refused: on a machine with much to do
+/// minutes, and for whoever looked for room meanwhile too.
 #[test]
 fn a_batch_waited_for_what_it_had_in_hand_itself() {
     let memory = Mapping::anonymous(1 << 20, MapOptions::default()).unwrap();

@@ -1,4 +1,5 @@
-//! Regions that grow, cut at every store, flush and fence of the growth and of the opening after it.
+//! Regions that grow, cut at every store, flush and fence of the growth and of the opening after
+//! it.
 
 use super::*;
 
@@ -6,7 +7,8 @@ use super::*;
 const PART_BYTES: usize = 5 * 4096;
 const SEGMENTS: (u64, u64) = (4, 6);
 
-/// A region of a store that has these records, in a file that is longer, and in which something lies beyond.
+/// A region of a store that has these records, in a file that is longer, and in which something
+/// lies beyond.
 fn start(before: &[Do]) -> Vec<u8> {
     let region = Region::open(created(), Domain::Adr);
     let hash = Hash::open(&region, 1).expect("opened");
@@ -38,7 +40,8 @@ fn grown(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> Trace {
     trace.expect("recorded")
 }
 
-/// What is left is the region of before, whole, or the longer one; and whatever it is, it can be grown, all of it is there then, and takes what comes next.
+/// What is left is the region of before, whole, or the longer one; and whatever it is, it can be
+/// grown, all of it is there then, and takes what comes next.
 fn check_growth(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64) -> Result<(), String> {
     let said = |error: Error| error.to_string();
     let bytes = Hash::region_bytes_of(&region).map_err(said)?;
@@ -57,7 +60,8 @@ fn check_growth(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64)
     go_on(region, &found, is_grown)
 }
 
-/// The same where the first superblock rots after the cut: if the second one is whole, what it names is there.
+/// The same where the first superblock rots after the cut: if the second one is whole, what it
+/// names is there.
 fn check_rotten(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64) -> Result<(), String> {
     region.store(0, &[0xFF; 64]).and_then(|()| region.persist(0, 64)).map_err(|error| error.to_string())?;
     match Hash::region_bytes_of(&region) {

@@ -1,4 +1,5 @@
-//! A region that calls back before it loads, stores and fences: so a test stops a thread where it wants to.
+//! A region that calls back before it loads, stores and fences: so a test stops a thread where it
+//! wants to.
 
 use stratakv_pmem::{Pmem, PmemError};
 use stratakv_sim::pmem::Region;

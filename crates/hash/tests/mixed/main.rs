@@ -1,5 +1,6 @@
-//! Everything at once, for as long as it is told: writers, batches, gets, scans, snapshots, backups, expiry, maintenance, on a region that is too small for all of it. Whatever
-//! is read is held against what may be there. `cargo xtask mixed` runs it for minutes.
+//! Everything at once, for as long as it is told: writers, batches, gets, scans, snapshots,
+//! backups, expiry, maintenance, on a region that is too small for all of it. Whatever is read is
+//! held against what may be there. `cargo xtask mixed` runs it for minutes.
 
 #![expect(clippy::print_stderr, reason = "it tells how far it is where somebody waits for it")]
 

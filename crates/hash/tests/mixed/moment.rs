@@ -1,4 +1,5 @@
-//! What is all of one moment: snapshots, however often they are looked at, backups, and a store at rest.
+//! What is all of one moment: snapshots, however often they are looked at, backups, and a store at
+//! rest.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -260,7 +261,8 @@ fn back_up(world: &World<'_>, between: &mut dyn FnMut()) -> Result<(), String> {
     bounds.judge(&sight, &|_| true).map_err(|why| format!("a backup: {why}"))
 }
 
-/// At rest everything is known exactly, once a second is over: until then the space of what expired in it may be held.
+/// At rest everything is known exactly, once a second is over: until then the space of what expired
+/// in it may be held.
 pub fn verify(world: &World<'_>) -> Result<(), String> {
     world.end_second();
     while world.store.maintain(world.now()) {}

@@ -7,7 +7,8 @@ use stratakv_hash::HashOptions;
 
 use crate::world::WRITERS;
 
-/// Bytes of the region for each key that is written at will: with values of some hundred bytes, or of some dozen, there are more than fit.
+/// Bytes of the region for each key that is written at will: with values of some hundred bytes, or
+/// of some dozen, there are more than fit.
 const BYTES_PER_CELL: u64 = 512;
 const BYTES_PER_SMALL_CELL: u64 = 160;
 /// So a large region has room for what snapshots keep, too.
@@ -41,7 +42,8 @@ impl Plan {
         // Many small ones make the table grow.
         let is_small = random.below(2) == 0;
         let cell_bytes = if is_small { BYTES_PER_SMALL_CELL } else { BYTES_PER_CELL };
-        // Small records that are there to stay keep very long ones from room, and snapshots end in vain.
+        // Small records that are there to stay keep very long ones from room, and snapshots end in
+        // vain.
         let longest = if random.below(3) == 0 { region_bytes / 64 } else { segment_bytes / 8 };
         Plan {
             seed,

@@ -18,7 +18,8 @@ use crate::world::{
 
 /// Keys that half of the gets are of, as of the writes.
 const HOT: u64 = 64;
-/// A batch is shown in less than a microsecond: whoever would see a part of it has to look often while its writer has no processor.
+/// A batch is shown in less than a microsecond: whoever would see a part of it has to look often
+/// while its writer has no processor.
 const GROUPS_AT_ONCE: u64 = 8;
 
 pub struct Reader<'a> {

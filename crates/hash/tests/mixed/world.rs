@@ -31,7 +31,8 @@ pub const WORTH: u64 = 1000;
 pub const COUNTERS: u64 = 8;
 /// Keys that one writer at a time makes and deletes.
 pub const LOCKS: u64 = 4;
-/// Keys that one writer puts one after the other: nobody sees one that is further than the one before it.
+/// Keys that one writer puts one after the other: nobody sees one that is further than the one
+/// before it.
 pub const STAIRS: u64 = 6;
 
 const FIRST_ACCOUNT: u64 = GROUPS * MEMBERS;
@@ -164,7 +165,8 @@ impl Known {
         State::unpack(self.done.load(Ordering::SeqCst))
     }
 
-    /// The last write that was begun: whoever looked before this saw it, or an earlier one. Of the round of `done` or the next.
+    /// The last write that was begun: whoever looked before this saw it, or an earlier one. Of the
+    /// round of `done` or the next.
     pub fn begun(&self) -> State {
         State::unpack(self.begun.load(Ordering::SeqCst))
     }
@@ -305,7 +307,8 @@ impl<'a> World<'a> {
         &self.groups[group as usize]
     }
 
-    /// What was asked of a counter and what was answered: it never is above the one or below the other.
+    /// What was asked of a counter and what was answered: it never is above the one or below the
+    /// other.
     pub fn counts(&self, at: u64) -> (&AtomicU64, &AtomicU64) {
         (&self.asked[at as usize], &self.added[at as usize])
     }

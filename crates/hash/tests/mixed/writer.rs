@@ -38,7 +38,8 @@ struct Intent {
 }
 
 impl Intent {
-    /// Whether it is known if the key is there: what expires meanwhile may be given back at any time.
+    /// Whether it is known if the key is there: what expires meanwhile may be given back at any
+    /// time.
     fn is_sure(&self, asked: Wall, latest: Wall) -> bool {
         self.known.is_gone(asked) || !self.known.is_gone(latest)
     }
@@ -244,7 +245,8 @@ impl<'a> Writer<'a> {
         Err(format!("a range delete of collection {collection} found {deleted} keys, not {least} to {}", intents.len()))
     }
 
-    /// A batch over all keys of one of our groups, at times with a check of a key that is not in it.
+    /// A batch over all keys of one of our groups, at times with a check of a key that is not in
+    /// it.
     fn write_group(&mut self) -> Result<(), String> {
         let group = self.random.below(GROUPS / WRITERS) * WRITERS + self.number;
         let known = self.world.group(group);

@@ -1,4 +1,5 @@
-//! Values that say all over whose they are and which they are: one of another key, an older one, or a mixture shows.
+//! Values that say all over whose they are and which they are: one of another key, an older one, or
+//! a mixture shows.
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -5,8 +5,8 @@ use super::draft::{Draft, Run, Scratch, cut};
 use super::node::{BYTES_MAX, COUNT_MAX, GROUP_MAX, common_bytes, least_keys};
 use super::{PLACE_LIMIT, Tree};
 
-/// Builds a [`Tree`] from keys in ascending order, with nodes about 95 % full: recovery from a checkpoint (KVell paper, section 5.7,
-/// rebuilds its index by inserts). O(1) a key.
+/// Builds a [`Tree`] from keys in ascending order, with nodes about 95 % full: recovery from a
+/// checkpoint (KVell paper, section 5.7, rebuilds its index by inserts). O(1) a key.
 pub struct Builder {
     tree: Tree,
     /// Keys of each level not yet in a node; leaves first.

@@ -183,7 +183,8 @@ impl Scratch {
         let view = node.view();
         let fits = match change {
             Change::Insert(new, _) => view.groups > 0 && new.starts_with(view.prefix),
-            // Removals thin the groups out; write them anew before restarts outweigh what sharing saves.
+            // Removals thin the groups out; write them anew before restarts outweigh what sharing
+            // saves.
             Change::Remove => view.groups == 1 || view.count > view.groups * 4,
         };
         if fits {
@@ -238,7 +239,8 @@ impl Scratch {
         Some(Node::new(left.level(), &self.draft)).filter(|node| !node.is_over())
     }
 
-    /// Cuts a node that is too large. `ascending`: the last change was at its end, so probably the next ones are too.
+    /// Cuts a node that is too large. `ascending`: the last change was at its end, so probably the
+    /// next ones are too.
     pub fn split(&mut self, node: &Node, ascending: bool) -> Vec<Piece> {
         self.run.clear();
         self.run.extend(node.view(), &mut self.key);
@@ -265,7 +267,8 @@ impl Scratch {
     }
 }
 
-/// Makes nodes of `ranks`, as many as the limits need; `left` sixteenths of the bytes go to the first of two.
+/// Makes nodes of `ranks`, as many as the limits need; `left` sixteenths of the bytes go to the
+/// first of two.
 pub(super) fn cut(
     run: &Run,
     ranks: Range<usize>,

@@ -1,12 +1,15 @@
 //! Ordered index of whole keys, one shard's own.
 //!
-//! A B+-tree whose nodes are front-coded byte strings ([`node`]), so that an item costs the part of its key that its neighbours do
-//! not share, 6 bytes of place, and about 3 to 5 bytes of everything else. Separators in inner nodes are the shortest that
-//! tell two leaves apart. Nodes grow in steps of 64 bytes, split at [`node::BYTES_MAX`] or [`node::COUNT_MAX`], and merge when sparse, so
-//! no operation ever touches more than one node per level and its neighbour: there is no moment at which the whole is rebuilt.
+//! A B+-tree whose nodes are front-coded byte strings ([`node`]), so that an item costs the part of
+//! its key that its neighbours do not share, 6 bytes of place, and about 3 to 5 bytes of everything
+//! else. Separators in inner nodes are the shortest that tell two leaves apart. Nodes grow in steps
+//! of 64 bytes, split at [`node::BYTES_MAX`] or [`node::COUNT_MAX`], and merge when sparse, so no
+//! operation ever touches more than one node per level and its neighbour: there is no moment at
+//! which the whole is rebuilt.
 //!
-//! In an inner node the first key of each child's range stands before the child's number; the first key of a child that is itself an
-//! inner node equals the key its parent has for it. The leftmost is empty.
+//! In an inner node the first key of each child's range stands before the child's number; the first
+//! key of a child that is itself an inner node equals the key its parent has for it. The leftmost
+//! is empty.
 
 mod arena;
 mod builder;
@@ -108,14 +111,16 @@ impl Tree {
         }
     }
 
-    /// Walks to the leaf of `key` and reads its first line, so that a later lookup finds the path in the processor's cache. The
-    /// reads depend on one another, so this costs nearly a lookup itself: it only pays off when there is idle time before the
-    /// lookup, not right before it. Changes nothing.
+    /// Walks to the leaf of `key` and reads its first line, so that a later lookup finds the path
+    /// in the processor's cache. The reads depend on one another, so this costs nearly a lookup
+    /// itself: it only pays off when there is idle time before the lookup, not right before it.
+    /// Changes nothing.
     pub fn prefetch(&self, key: &[u8]) {
         std::hint::black_box(self.arena.get(self.leaf_for(key)).level());
     }
 
-    /// Sets the entry of `key` and returns the one it had. O(log n); a key that is there already is changed in place.
+    /// Sets the entry of `key` and returns the one it had. O(log n); a key that is there already is
+    /// changed in place.
     ///
     /// # Panics
     /// If `key` is empty or `entry.place` is 2^48 or more.
@@ -136,8 +141,8 @@ impl Tree {
         None
     }
 
-    /// If `key`'s place is `from`, makes it `to`; whether it was. Its expiry stays. One descent: a record that is moved costs no more than a
-    /// lookup. O(log n).
+    /// If `key`'s place is `from`, makes it `to`; whether it was. Its expiry stays. One descent: a
+    /// record that is moved costs no more than a lookup. O(log n).
     ///
     /// # Panics
     /// If `to` is 2^48 or more.
@@ -258,7 +263,8 @@ impl Tree {
         true
     }
 
-    /// Takes a freed child out of `parent`; its range goes to the child before it, or after it if it was the first.
+    /// Takes a freed child out of `parent`; its range goes to the child before it, or after it if
+    /// it was the first.
     fn forget_child(&mut self, parent: u32, rank: usize) {
         let view = self.arena.get(parent).view();
         if rank > 0 || view.count == 1 {
@@ -291,8 +297,9 @@ impl Tree {
         }
     }
 
-    /// Visits the keys between `from` and `to` in order, or from the last to the first if `reverse`, until `visit` breaks. The key is
-    /// only valid during the call. An empty or inverted range visits nothing. Cost: O(log n), then some 10 to 20 ns a key.
+    /// Visits the keys between `from` and `to` in order, or from the last to the first if
+    /// `reverse`, until `visit` breaks. The key is only valid during the call. An empty or inverted
+    /// range visits nothing. Cost: O(log n), then some 10 to 20 ns a key.
     pub fn scan(
         &self,
         from: Bound<&[u8]>,
@@ -336,8 +343,8 @@ impl Tree {
         self.arena.footprint_bytes() + self.scratch.footprint_bytes()
     }
 
-    /// Verifies the structure: order within and between nodes, separators, limits, counts and books. Err says the first
-    /// thing that is wrong. Reads everything.
+    /// Verifies the structure: order within and between nodes, separators, limits, counts and
+    /// books. Err says the first thing that is wrong. Reads everything.
     pub fn check(&self) -> Result<(), String> {
         check::check(self)
     }
@@ -385,7 +392,8 @@ fn scan_leaf(
     }
 }
 
-/// Front coding is read forwards only: a group's keys are laid out first, then visited from the last.
+/// Front coding is read forwards only: a group's keys are laid out first, then visited from the
+/// last.
 fn scan_group_back(
     view: View<'_>,
     group: usize,

@@ -1,16 +1,20 @@
 //! One node: a sorted run of front-coded keys, each with a 6-byte place, in one allocation.
 //!
 //! ```text
-//! header   count u16, groups u8, flags u8 (expiry, wide, level << 2), prefix length u32, key bytes u32
-//! prefix   what all keys of the node begin with: on the header's line, since each search begins with it
-//! restarts groups x { first 4 bytes of its first key (after the prefix, zero-filled), big-endian, to search without leaving this line;
-//!          rank of its first key: u8; offset of the group in the key bytes: u16, or u32 in a wide node }
+//! header   count u16, groups u8, flags u8 (expiry, wide, level << 2), prefix length u32,
+//!          key bytes u32
+//! prefix   what all keys of the node begin with: on the header's line, as searches begin there
+//! restarts groups x { first 4 bytes of its first key (after the prefix, zero-filled), big-endian,
+//!          to search without leaving this line; rank of its first key: u8;
+//!          offset of the group in the key bytes: u16, or u32 in a wide node }
 //! places   count x 6 bytes
 //! expiries count x 8 bytes, only in a node that holds any expiry
-//! keys     per key { shared and suffix length in one byte, 15 = more follows; suffix }; the first of a group shares nothing
+//! keys     per key { shared and suffix length in one byte, 15 = more follows; suffix };
+//!          the first of a group shares nothing
 //! ```
-//! Leaves and inner nodes have the same form: an inner node maps the least key that may lie below a child to the child's number. A
-//! key is found by binary search over the restarts and a decode of at most [`GROUP_MAX`] entries that never copies a key.
+//! Leaves and inner nodes have the same form: an inner node maps the least key that may lie below a
+//! child to the child's number. A key is found by binary search over the restarts and a decode of
+//! at most [`GROUP_MAX`] entries that never copies a key.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -30,7 +34,8 @@ const PLACE_BYTES: usize = 6;
 const EXPIRY_BYTES: usize = 8;
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_WIDE: u8 = 2;
-/// What the allocator adds to each block; nodes are sized so that block and addition fill whole 64-byte lines.
+/// What the allocator adds to each block; nodes are sized so that block and addition fill whole
+/// 64-byte lines.
 const ALLOCATOR_BYTES: usize = 8;
 
 /// A node's bytes. An empty box marks an unused slot of the arena.
@@ -137,7 +142,8 @@ impl Node {
         HEADER_BYTES + view.restarts.len() + view.places.len() + view.expiries.len() + view.keys.len()
     }
 
-    /// Too much for one node, and enough keys to make two: leaves of one key may be of any size, and an inner node keeps two children.
+    /// Too much for one node, and enough keys to make two: leaves of one key may be of any size,
+    /// and an inner node keeps two children.
     pub fn is_over(&self) -> bool {
         self.count() >= 2 * least_keys(self.level()) && (self.count() > COUNT_MAX || self.body_bytes() > BYTES_MAX)
     }
@@ -168,7 +174,8 @@ impl Node {
         View { count, groups, wide, restarts, places, expiries, prefix, keys: &rest[..word(8)] }
     }
 
-    /// Changes the entry of the key at `rank` in place; false when the node has no room for its expiry.
+    /// Changes the entry of the key at `rank` in place; false when the node has no room for its
+    /// expiry.
     pub fn set(&mut self, rank: usize, entry: Entry) -> bool {
         let view = self.view();
         let places = HEADER_BYTES + view.prefix.len() + view.restarts.len();
@@ -301,7 +308,8 @@ impl<'a> View<'a> {
         Spot { found: true, rank, group }
     }
 
-    /// Calls `visit` with rank and key of each key of a group, in order, until it answers false. `key` is working space.
+    /// Calls `visit` with rank and key of each key of a group, in order, until it answers false.
+    /// `key` is working space.
     pub fn each_in_group(&self, group: usize, key: &mut Vec<u8>, mut visit: impl FnMut(usize, &[u8]) -> bool) -> bool {
         key.clear();
         key.extend_from_slice(self.prefix);
@@ -329,7 +337,8 @@ pub(super) fn least_keys(level: u8) -> usize {
     if level == 0 { 1 } else { 2 }
 }
 
-/// Bytes that a heap block of `len` bytes really takes (glibc: 8 bytes more, in steps of 16, at least 32).
+/// Bytes that a heap block of `len` bytes really takes (glibc: 8 bytes more, in steps of 16, at
+/// least 32).
 pub(super) fn allocation_bytes(len: usize) -> usize {
     if len == 0 { 0 } else { (len + ALLOCATOR_BYTES).next_multiple_of(16).max(32) }
 }

@@ -1,4 +1,5 @@
-//! Many hostile clients in one thread: each sends its request once, or again and again, and takes answers or does not.
+//! Many hostile clients in one thread: each sends its request once, or again and again, and takes
+//! answers or does not.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

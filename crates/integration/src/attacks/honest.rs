@@ -11,7 +11,8 @@ const VALUE_BYTES: usize = 1024;
 /// Between two of its requests; each eleventh is a set.
 const PACE: Duration = Duration::from_micros(4545);
 const SET_EACH: usize = 11;
-/// From so late on it counts from when the request was due: who waits for an answer asks nothing meanwhile.
+/// From so late on it counts from when the request was due: who waits for an answer asks nothing
+/// meanwhile.
 const LATE: Duration = Duration::from_millis(1);
 /// How long it waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -97,7 +98,8 @@ fn get(client: &mut BufReader<Wire>, key: &str, value: &mut Vec<u8>) -> Result<b
 /// # Errors
 /// They cannot be stored.
 pub fn steady(dialer: &Dialer, says_who: bool, duration: Duration) -> Result<Steady, String> {
-    // Where that is allowed it does not wait for the processor behind the crowd: what the server does is measured.
+    // Where that is allowed it does not wait for the processor behind the crowd: what the server
+    // does is measured.
     let _ = rustix::process::setpriority_process(None, -10);
     let value = "h".repeat(VALUE_BYTES);
     let set = |number: usize| format!("set honest{number} 0 0 {VALUE_BYTES}\r\n{value}\r\n");
@@ -166,7 +168,8 @@ pub fn slow_value(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| b'a' + (at % 23) as u8).collect()
 }
 
-/// Takes the value of this key, which is [`slow_value`] of so many bytes, at so many a second; how long it took.
+/// Takes the value of this key, which is [`slow_value`] of so many bytes, at so many a second; how
+/// long it took.
 ///
 /// # Errors
 /// It was not served, or not with those bytes.

@@ -66,7 +66,8 @@ impl Target {
         }
     }
 
-    /// What makes `stratakv serve` serve it: enough room for what is loaded, and no wait for a disk.
+    /// What makes `stratakv serve` serve it: enough room for what is loaded, and no wait for a
+    /// disk.
     pub fn serve_options(self) -> &'static [&'static str] {
         match self {
             Target::InPlace => {

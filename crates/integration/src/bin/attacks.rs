@@ -1,4 +1,5 @@
-//! `cargo xtask attacks`: what many hostile clients do to a server, and to honest clients beside them.
+//! `cargo xtask attacks`: what many hostile clients do to a server, and to honest clients beside
+//! them.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 use std::path::PathBuf;

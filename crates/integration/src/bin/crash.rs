@@ -205,7 +205,8 @@ fn serve_embedded(words: &[String]) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|error| error.to_string())?;
     let closing = store.clone();
     std::thread::spawn(move || {
-        // Nothing is ever written there: this returns when the other end is closed, be it by the death of its holder.
+        // Nothing is ever written there: this returns when the other end is closed, be it by the
+        // death of its holder.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         let closed = closing.close();
         std::process::exit(i32::from(closed.is_err()));

@@ -1,4 +1,5 @@
-//! `cargo xtask differ`: fresh seeds to our server and to memcached, and every byte of both answers compared.
+//! `cargo xtask differ`: fresh seeds to our server and to memcached, and every byte of both answers
+//! compared.
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::ops::Range;

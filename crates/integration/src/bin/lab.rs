@@ -1,4 +1,5 @@
-//! `cargo xtask lab`: power cuts and I/O errors under a real kernel, in QEMU. As process 1 of a machine it is the guest.
+//! `cargo xtask lab`: power cuts and I/O errors under a real kernel, in QEMU. As process 1 of a
+//! machine it is the guest.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! `cargo xtask realdata`: every package that apt knows, through the command line and through memcache.
+//! `cargo xtask realdata`: every package that apt knows, through the command line and through
+//! memcache.
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::path::Path;

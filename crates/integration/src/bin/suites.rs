@@ -1,4 +1,5 @@
-//! `cargo xtask suites`: the own test suites of memcache clients against our server, with memcached as the control.
+//! `cargo xtask suites`: the own test suites of memcache clients against our server, with memcached
+//! as the control.
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::path::{Path, PathBuf};
@@ -104,7 +105,8 @@ fn against_all(
     let mut all = Vec::new();
     for kind in &arguments.servers {
         let mut results = run(suite, fetched, *kind, memcached, folder)?;
-        // Some tests count seconds and fail on a busy machine. The control gets a second chance; ours does not.
+        // Some tests count seconds and fail on a busy machine. The control gets a second chance;
+        // ours does not.
         if *kind == Kind::Memcached && results.values().any(|verdict| verdict.outcome == Outcome::Failed) {
             better(&mut results, run(suite, fetched, *kind, memcached, folder)?);
         }
@@ -121,7 +123,8 @@ fn better(results: &mut Results, second: Results) {
     results.extend(passes);
 }
 
-/// Fails where a difference has no reason, a reason no difference, or a suite that should run did not.
+/// Fails where a difference has no reason, a reason no difference, or a suite that should run did
+/// not.
 fn conclude(all: &[Ran], found: &[Group], known: &[Known], servers: &[Kind]) -> Result<(), String> {
     let unknown = found.iter().filter(|group| group.reason.is_none());
     let mut faults: Vec<String> = unknown

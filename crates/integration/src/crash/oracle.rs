@@ -1,4 +1,5 @@
-//! What may be found under a key: kept by the client that writes it, outside the process that is killed.
+//! What may be found under a key: kept by the client that writes it, outside the process that is
+//! killed.
 
 use crate::protocol::Found;
 use crate::value;
@@ -28,7 +29,8 @@ pub struct Write {
     pub sequence: u64,
     /// Wall-clock second, 0 for never.
     pub expiry: u32,
-    /// Flushes that had been asked for when it was acknowledged or seen: each one after these takes it away. None while its outcome is not known.
+    /// Flushes that had been asked for when it was acknowledged or seen: each one after these takes
+    /// it away. None while its outcome is not known.
     pub flushes: Option<u64>,
 }
 
@@ -103,7 +105,8 @@ impl Known {
     /// A version was seen of write `sequence`.
     ///
     /// # Errors
-    /// Versions of a key must grow from write to write, over any number of restarts, and a write keeps its own.
+    /// Versions of a key must grow from write to write, over any number of restarts, and a write
+    /// keeps its own.
     pub fn note_version(&mut self, sequence: u64, version: u64) -> Result<(), String> {
         match self.version {
             Some((last, seen)) if last == sequence && seen != version => {

@@ -196,7 +196,8 @@ impl Trial {
         if status.success() { Ok(()) } else { Err(format!("the server ended with {status}")) }
     }
 
-    /// Waits for the end of a process that was asked to; what clients were told before it must hold.
+    /// Waits for the end of a process that was asked to; what clients were told before it must
+    /// hold.
     ///
     /// # Errors
     /// An answer was not what it must be.
@@ -245,8 +246,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Starts a last process, compares, ends it in order, and looks at the store from outside: `check` finds nothing, and its keys are
-    /// those of the oracle.
+    /// Starts a last process, compares, ends it in order, and looks at the store from outside:
+    /// `check` finds nothing, and its keys are those of the oracle.
     ///
     /// # Errors
     /// Something is not what it must be.

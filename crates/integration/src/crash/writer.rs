@@ -1,4 +1,5 @@
-//! A client that writes, reads and deletes keys of its own, swaps counters it shares with all others, and knows what must be there.
+//! A client that writes, reads and deletes keys of its own, swaps counters it shares with all
+//! others, and knows what must be there.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +22,8 @@ const COUNTER_ID: u64 = 1 << 40;
 const FAR_SECONDS: u64 = 1_000_000;
 /// Keys asked for at once after a restart.
 const VERIFY_BATCH: usize = 20;
-/// Of a cache: in one life of so many it is flushed, when its first client has made fewer batches than the second number says.
+/// Of a cache: in one life of so many it is flushed, when its first client has made fewer batches
+/// than the second number says.
 const FLUSHED_LIFE: u64 = 4;
 const FLUSHED_BATCHES_MAX: u64 = 200;
 
@@ -52,7 +54,8 @@ pub struct Shared {
     pub acknowledged: AtomicU64,
     /// Writes refused for want of room, or failed.
     pub refused: AtomicU64,
-    /// Flushes asked for, all of them by the first writer, and the last of them that was acknowledged.
+    /// Flushes asked for, all of them by the first writer, and the last of them that was
+    /// acknowledged.
     flushes: AtomicU64,
     pub(super) flushed: AtomicU64,
     counters: [Mutex<Counter>; COUNTERS as usize],
@@ -306,7 +309,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads every own key with nothing in flight and settles on what is there; returns how many may have been there, and how many were.
+    /// Reads every own key with nothing in flight and settles on what is there; returns how many
+    /// may have been there, and how many were.
     ///
     /// # Errors
     /// Something acknowledged is lost, something else appeared, or a read failed.
@@ -356,7 +360,8 @@ impl Shared {
         self.counters[number as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads every counter with nothing in flight: neither fewer swaps than acknowledged nor more than issued.
+    /// Reads every counter with nothing in flight: neither fewer swaps than acknowledged nor more
+    /// than issued.
     ///
     /// # Errors
     /// A counter is not what it must be.

@@ -1,4 +1,5 @@
-//! Requests of the binary protocol: every opcode, quiet ones too, with parts that belong to it and some that do not.
+//! Requests of the binary protocol: every opcode, quiet ones too, with parts that belong to it and
+//! some that do not.
 
 use super::classic::{TOO_LARGE_BYTES, UNUSED};
 use super::command::{Command, Part, Shape};

@@ -56,7 +56,8 @@ fn store(draw: &mut Draw) -> Command {
     }
     parts.push(Part::Bytes(format!("{}\r\n", noreply(draw)).into_bytes()));
     if length != value.len().to_string() {
-        // Of a block that is not as long as it should be nobody knows where the next command begins. So none is sent.
+        // Of a block that is not as long as it should be nobody knows where the next command
+        // begins. So none is sent.
         let block = if length == "+3" { b"abc\r\n".to_vec() } else { Vec::new() };
         parts.push(Part::Bytes(block));
         return Command::of(parts, false).key(&key);
@@ -78,7 +79,8 @@ fn wrong_block(draw: &mut Draw, parts: Vec<Part>, value: &[u8]) -> Command {
     Command::of(parts, false).data(&block)
 }
 
-/// A value that is too long, whatever the server. What a set does to the value that was there is a matter of the engine.
+/// A value that is too long, whatever the server. What a set does to the value that was there is a
+/// matter of the engine.
 pub fn too_large(draw: &mut Draw) -> Command {
     let verb = draw.one(&["set", "add", "append"]);
     let key = if verb == "set" { UNUSED.to_vec() } else { draw.key() };

@@ -1,4 +1,5 @@
-//! Commands as the generators make them: bytes, in which versions are still to be filled in, and what must be known to read their answers.
+//! Commands as the generators make them: bytes, in which versions are still to be filled in, and
+//! what must be known to read their answers.
 
 use std::fmt::Write;
 
@@ -18,7 +19,8 @@ pub enum Which {
 pub enum Part {
     /// As it is sent.
     Bytes(Vec<u8>),
-    /// A version of the command's key: each server gets its own. In decimal, or as the eight bytes of a binary header.
+    /// A version of the command's key: each server gets its own. In decimal, or as the eight bytes
+    /// of a binary header.
     Version(Which),
 }
 
@@ -125,7 +127,8 @@ impl Command {
         }
     }
 
-    /// For people, and for the patterns of [`super::intended`]: text as it is sent, versions in angle brackets.
+    /// For people, and for the patterns of [`super::intended`]: text as it is sent, versions in
+    /// angle brackets.
     pub fn shown(&self) -> String {
         let mut out = String::new();
         if self.binary {

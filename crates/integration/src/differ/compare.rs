@@ -1,4 +1,5 @@
-//! Whether two answers say the same. Where each server has its own numbers, a named rule says what must hold of them instead.
+//! Whether two answers say the same. Where each server has its own numbers, a named rule says what
+//! must hold of them instead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,7 +8,8 @@ use super::fields::{Field, fields};
 use super::intended::Intended;
 use super::wire::{Answer, End};
 
-/// A rule for what is each server's own. [`Intended`] says of each why it is there and what it may hide.
+/// A rule for what is each server's own. [`Intended`] says of each why it is there and what it may
+/// hide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Versions correspond, key by key, in the order in which they appear.

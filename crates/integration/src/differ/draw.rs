@@ -1,4 +1,5 @@
-//! What the generators choose from: few keys, so that commands meet; values, times and numbers around what parsers change at.
+//! What the generators choose from: few keys, so that commands meet; values, times and numbers
+//! around what parsers change at.
 
 use stratakv_base::random::Random;
 use stratakv_protocol::memcache::encode_key;

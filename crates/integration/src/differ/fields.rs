@@ -1,4 +1,5 @@
-//! An answer cut into fields: what must be the same byte for byte, and what each server has its own numbers for.
+//! An answer cut into fields: what must be the same byte for byte, and what each server has its own
+//! numbers for.
 //!
 //! A field is only told apart where the command says that it is there. All else stays bytes.
 

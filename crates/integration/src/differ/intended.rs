@@ -1,4 +1,5 @@
-//! The list of differences that are meant, `intended.txt`: each with its reason, and a pattern that is so narrow that others show.
+//! The list of differences that are meant, `intended.txt`: each with its reason, and a pattern that
+//! is so narrow that others show.
 
 use super::command::{Command, shorten};
 use super::compare::Rule;
@@ -79,7 +80,8 @@ impl Difference {
     }
 }
 
-/// What the stars of a pattern stand for, if it fits: `*` and `%` are any characters, `*` those that are the same on both sides.
+/// What the stars of a pattern stand for, if it fits: `*` and `%` are any characters, `*` those
+/// that are the same on both sides.
 fn glob<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     let Some(at) = pattern.find(['*', '%']) else { return (pattern == text).then(Vec::new) };
     let (front, rest) = (&pattern[..at], &pattern[at + 1..]);
@@ -97,7 +99,8 @@ fn glob<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// Stanzas of `name: value` lines, empty lines between them. A line that begins with a space goes on.
+/// Stanzas of `name: value` lines, empty lines between them. A line that begins with a space goes
+/// on.
 fn parse(text: &str) -> Result<Intended, String> {
     let mut list = Intended::default();
     for stanza in text.split("\n\n") {

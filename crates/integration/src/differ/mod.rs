@@ -1,11 +1,14 @@
-//! The same commands to our server and to a real memcached, and every byte of both answers compared.
+//! The same commands to our server and to a real memcached, and every byte of both answers
+//! compared.
 //!
-//! [`sequence`] draws commands of every kind from a seed; [`compare`] says whether two answers are the same, by named rules where each
-//! server has numbers of its own; [`intended`] is the reviewed list of differences that are meant. What else differs is a [`Found`], which
-//! [`shrink`] cuts down to the commands that it takes.
+//! [`sequence`] draws commands of every kind from a seed; [`compare`] says whether two answers are
+//! the same, by named rules where each server has numbers of its own; [`intended`] is the reviewed
+//! list of differences that are meant. What else differs is a [`Found`], which [`shrink`] cuts down
+//! to the commands that it takes.
 //!
-//! What it does not see: `watch` and `lru_crawler metadump` (other tests have them), values between what fits into memcached's
-//! largest item and a mebibyte, times that run out while it looks, and what several clients do at once.
+//! What it does not see: `watch` and `lru_crawler metadump` (other tests have them), values between
+//! what fits into memcached's largest item and a mebibyte, times that run out while it looks, and
+//! what several clients do at once.
 
 pub mod binary;
 pub mod classic;

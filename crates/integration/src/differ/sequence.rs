@@ -1,4 +1,5 @@
-//! Sequences of commands from seeds: several connections, few keys, commands that are sent together.
+//! Sequences of commands from seeds: several connections, few keys, commands that are sent
+//! together.
 
 use super::command::{Command, Step};
 use super::draw::Draw;
@@ -70,7 +71,8 @@ fn step(draw: &mut Draw, theme: Theme) -> Step {
             _ => classic::command(draw),
         })
         .collect();
-    // memcached makes a new item of a number that an answer on its way still holds, and then does not pad it.
+    // memcached makes a new item of a number that an answer on its way still holds, and then does
+    // not pad it.
     if let Some(at) = commands.iter().skip(1).position(Command::counts) {
         commands.truncate(at + 1);
     }

@@ -25,7 +25,8 @@ pub fn compared(peers: &Peers, seed: u64, intended: &Intended) -> Result<Counts,
     }
 }
 
-/// Leaves out steps, then commands, as long as a difference is left. The sequence and what it shows.
+/// Leaves out steps, then commands, as long as a difference is left. The sequence and what it
+/// shows.
 pub fn shrink(peers: &Peers, steps: &[Step], intended: &Intended, found: Found) -> (Vec<Step>, Found) {
     // What comes after it does not matter.
     let mut best: Vec<Step> = steps[..=found.at.0].to_vec();

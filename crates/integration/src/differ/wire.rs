@@ -1,13 +1,15 @@
 //! A connection to one of the two servers: bytes out, the answers of commands in.
 //!
-//! Behind each command goes a question that every server answers in the same, unmistakable way (a *fence*): so the answers of commands
-//! that were sent together can be told apart, also where one of them is no command at all.
+//! Behind each command goes a question that every server answers in the same, unmistakable way (a
+//! *fence*): so the answers of commands that were sent together can be told apart, also where one
+//! of them is no command at all.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a server may be silent. Long, since a machine may be busy: it only passes where something is wrong.
+/// How long a server may be silent. Long, since a machine may be busy: it only passes where
+/// something is wrong.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// A key that no command ever stores.
@@ -64,7 +66,8 @@ impl Wire {
         self.over
     }
 
-    /// Sends commands together; their answers. `closes`: the last one is followed by the end of the connection, and not by a question.
+    /// Sends commands together; their answers. `closes`: the last one is followed by the end of the
+    /// connection, and not by a question.
     pub fn ask(&mut self, commands: &[Vec<u8>], binary: bool, closes: bool) -> Vec<Answer> {
         let mut sent = Vec::new();
         let mut fences = Vec::new();
@@ -137,7 +140,8 @@ fn split(received: &[u8], fences: &[Vec<u8>], count: usize, end: End) -> Vec<Ans
     if answers.len() < count {
         answers.push(Answer { bytes: std::mem::take(&mut rest).to_vec(), end });
     }
-    // What came before the connection ended belongs to the first command whose question was not answered.
+    // What came before the connection ended belongs to the first command whose question was not
+    // answered.
     if !rest.is_empty()
         && let Some(first) = answers.iter_mut().find(|answer| answer.end != End::Fenced)
     {

@@ -1,4 +1,5 @@
-//! What `stratakv doctor` says of persistent memory, beside what the machine was given: for a file system mounted with DAX, and for a devdax device.
+//! What `stratakv doctor` says of persistent memory, beside what the machine was given: for a file
+//! system mounted with DAX, and for a devdax device.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,8 @@
-//! I/O errors by QEMU's `blkdebug`, in the guest: reads, writes and flushes fail for a while, with clear errors and no loss.
+//! I/O errors by QEMU's `blkdebug`, in the guest: reads, writes and flushes fail for a while, with
+//! clear errors and no loss.
 //!
-//! The guest throws the switch: each write of zeroes to the device's end moves `blkdebug` on by one state ([`rules`]).
+//! The guest throws the switch: each write of zeroes to the device's end moves `blkdebug` on by one
+//! state ([`rules`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,8 +14,8 @@ use super::guest::{Task, device, open, text};
 use super::workload::{self, FILE_SYSTEM_BYTES, Known, LANES};
 use crate::value;
 
-/// `blkdebug` options: reads fail, then nothing, then writes, nothing, flushes, nothing. An error once set stays until another is, so
-/// "nothing" is an error of discards, which nobody sends.
+/// `blkdebug` options: reads fail, then nothing, then writes, nothing, flushes, nothing. An error
+/// once set stays until another is, so "nothing" is an error of discards, which nobody sends.
 pub fn rules() -> String {
     let kinds = ["read", "discard", "write", "discard", "flush", "discard"];
     let rule = |(index, kind): (usize, &&str)| {
@@ -129,7 +131,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes a few keys; returns how many writes failed. `large` ones need a flush, a small one alone is written through.
+    /// Writes a few keys; returns how many writes failed. `large` ones need a flush, a small one
+    /// alone is written through.
     fn put_several(&mut self, store: &Store, large: bool) -> Result<u64, String> {
         let mut failed = 0;
         let step = self.known.len() / 8;
@@ -149,7 +152,8 @@ impl Ledger {
     }
 }
 
-/// The sequence found under a key; `Ok(Err)` if it cannot be read, `Err` if it is not what anybody wrote.
+/// The sequence found under a key; `Ok(Err)` if it cannot be read, `Err` if it is not what anybody
+/// wrote.
 fn read(store: &Store, key: u64) -> Result<Result<Option<u64>, String>, String> {
     match store.get(workload::name(key).as_bytes()) {
         Err(error) => Ok(Err(error.to_string())),

@@ -1,4 +1,5 @@
-//! Process 1 of the lab's machine: mounts, runs a scenario, mails the kernel's trace, says `lab: done`, switches the machine off.
+//! Process 1 of the lab's machine: mounts, runs a scenario, mails the kernel's trace, says
+//! `lab: done`, switches the machine off.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

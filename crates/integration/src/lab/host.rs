@@ -127,7 +127,8 @@ fn cut_often(
     Ok(())
 }
 
-/// Where to cut, in rising order. Half of the cuts come right after a witness: no later flush helps what it vouches for.
+/// Where to cut, in rising order. Half of the cuts come right after a witness: no later flush helps
+/// what it vouches for.
 fn cuts(log: &[u8], entries: &[Entry], seed: u64, count: u32) -> Vec<(usize, Fate)> {
     let is_witness = |entry: &Entry| match entry {
         Entry::Write { at, data, .. } => {
@@ -172,7 +173,8 @@ impl Files {
             made.map_err(|error| format!("cannot make {}: {error}", path.display()))?;
         }
         let blocks = (FILE_SYSTEM_BYTES / 4096).to_string();
-        // Without checksums of its own metadata: it takes its superblock of two sectors for atomic, and one torn by the cut is not our loss.
+        // Without checksums of its own metadata: it takes its superblock of two sectors for atomic,
+        // and one torn by the cut is not our loss.
         let plain = ["-q", "-F", "-b", "4096", "-J", "size=4", "-O", "^metadata_csum"];
         let options = [&plain[..], &["-E", "lazy_itable_init=0,nodiscard", "device.img", &blocks]].concat();
         let made = tool("mkfs.ext4", &options, cache)?;
@@ -183,8 +185,9 @@ impl Files {
         }
     }
 
-    /// The device with every write and flush logged. `no-flush` below the log: a flush takes its place in it at once, so writes that come in
-    /// while it is carried out do not seem covered by it.
+    /// The device with every write and flush logged. `no-flush` below the log: a flush takes its
+    /// place in it at once, so writes that come in while it is carried out do not seem covered by
+    /// it.
     fn logged(&self) -> Vec<String> {
         let top = "driver=blklogwrites,node-name=b0,file=f0,log=l0,log-sector-size=512".to_owned();
         let log = format!("driver=file,node-name=l0,filename={},cache.no-flush=on", self.log.display());

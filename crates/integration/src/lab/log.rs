@@ -1,7 +1,9 @@
-//! The format of `dm-log-writes` and of QEMU's `blklogwrites`: a superblock, then each request, its data behind it.
+//! The format of `dm-log-writes` and of QEMU's `blklogwrites`: a superblock, then each request, its
+//! data behind it.
 //!
-//! QEMU logs a request when the file below has done it and before the guest hears of it: so the order of the log is that of
-//! completion, and every write that the guest knew to be complete when it asked for a flush lies before that flush.
+//! QEMU logs a request when the file below has done it and before the guest hears of it: so the
+//! order of the log is that of completion, and every write that the guest knew to be complete when
+//! it asked for a flush lies before that flush.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! The emulated machine: its kernel from Debian's archive, this program as its only process, QEMU with a time limit.
+//! The emulated machine: its kernel from Debian's archive, this program as its only process, QEMU
+//! with a time limit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +14,12 @@ use super::pmem;
 
 /// A task that takes longer is ended.
 const TASK_MAX: Duration = Duration::from_secs(300);
-/// A machine whose process 1 says nothing for so long is ended. A boot takes 3 to 10 s on an idle host.
+/// A machine whose process 1 says nothing for so long is ended. A boot takes 3 to 10 s on an idle
+/// host.
 const BOOT_MAX: Duration = Duration::from_secs(60);
-/// QEMU's software emulation can hang (seen once in some hundred boots). A machine that stands still, so that not even the watch of
-/// process 1 speaks ([`STUCK`]), is booted again; one whose kernel runs while the task does not end is a finding.
+/// QEMU's software emulation can hang (seen once in some hundred boots). A machine that stands
+/// still, so that not even the watch of process 1 speaks ([`STUCK`]), is booted again; one whose
+/// kernel runs while the task does not end is a finding.
 const BOOTS_MAX: u32 = 3;
 /// The processor: without instructions that write lines back, but the oldest.
 pub(super) const CPU: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt";
@@ -24,8 +27,9 @@ pub(super) const CPU: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt";
 pub(super) const UP: &str = "lab: up";
 /// What process 1 says of a task that takes far too long, before where its threads are.
 pub(super) const STUCK: &str = "lab: stuck";
-/// In the stack of a thread of such a machine: a plain write to the device has not come back after all that time. That is the emulated device's
-/// doing, whatever else waits, so the machine is booted again.
+/// In the stack of a thread of such a machine: a plain write to the device has not come back after
+/// all that time. That is the emulated device's doing, whatever else waits, so the machine is
+/// booted again.
 const OWES: &str = "submit_bio_wait";
 /// Lines of the console shown when something went wrong.
 const TAIL_LINES: usize = 200;
@@ -37,7 +41,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Fetches what is missing into `cache` and packs this program, and others under their names at the root. `Err` is why there can be no lab here.
+    /// Fetches what is missing into `cache` and packs this program, and others under their names at
+    /// the root. `Err` is why there can be no lab here.
     ///
     /// # Errors
     /// QEMU, e2fsprogs or the kernel is not there and cannot be installed.
@@ -55,7 +60,8 @@ impl Machine {
     /// Boots with the given drives and words for process 1; returns what it said at its end.
     ///
     /// # Errors
-    /// It did not come up in three attempts, or did not end in order within five minutes: the console's last lines.
+    /// It did not come up in three attempts, or did not end in order within five minutes: the
+    /// console's last lines.
     pub fn boot(&self, drives: &[String], words: &str) -> Result<String, String> {
         self.boot_on(&["-M", "q35,accel=tcg", "-m", "512M", "-cpu", CPU].map(str::to_owned), drives, words)
     }
@@ -99,7 +105,8 @@ impl Machine {
     }
 }
 
-/// Runs a machine to its end, or until it said enough, up to [`BOOTS_MAX`] times until it says [`UP`].
+/// Runs a machine to its end, or until it said enough, up to [`BOOTS_MAX`] times until it says
+/// [`UP`].
 fn boot_until_up(
     command: &mut Command,
     is_enough: &dyn Fn(&str) -> bool,
@@ -133,7 +140,8 @@ enum Outcome {
     Late(String),
 }
 
-/// Runs a command to its end, or ends it: when it said enough, after `boot_max` if it did not say [`UP`], after `task_max` in any case.
+/// Runs a command to its end, or ends it: when it said enough, after `boot_max` if it did not say
+/// [`UP`], after `task_max` in any case.
 fn run_for(
     command: &mut Command,
     is_enough: &dyn Fn(&str) -> bool,
@@ -252,7 +260,8 @@ fn fetch_kernel(cache: &Path) -> Result<PathBuf, String> {
     installed().ok_or_else(|| format!("{package} holds no kernel"))
 }
 
-/// This program, one that makes file systems and those asked for, the libraries they need, modules of the kernel, and a console, as a `newc` archive.
+/// This program, one that makes file systems and those asked for, the libraries they need, modules
+/// of the kernel, and a console, as a `newc` archive.
 fn pack(kernel: &Path, others: &[&Path]) -> Result<Vec<u8>, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let maker = find("mkfs.ext4").ok_or("mkfs.ext4 is not installed")?;

@@ -1,5 +1,6 @@
-//! A region on two nodes of an emulated machine (QEMU's `-numa`), a file on the memory of one and a device on that of the other: what a thread writes lies on its node. The machine is
-//! killed while two threads write; then everything is compared, and the region grows.
+//! A region on two nodes of an emulated machine (QEMU's `-numa`), a file on the memory of one and a
+//! device on that of the other: what a thread writes lies on its node. The machine is killed while
+//! two threads write; then everything is compared, and the region grows.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -26,7 +27,8 @@ const GROWN_BYTES: u64 = 8 << 20;
 /// What the kernel's command line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumaTask {
-    /// Steps of each thread that the host knows to be acknowledged; `None`: there is nothing yet, and they are to be done.
+    /// Steps of each thread that the host knows to be acknowledged; `None`: there is nothing yet,
+    /// and they are to be done.
     acknowledged: Option<[u64; NODES]>,
 }
 
@@ -79,7 +81,8 @@ fn memory(dimms: &[PathBuf]) -> Vec<String> {
 /// Boots, kills, boots again, in `cache`: what the second machine found.
 ///
 /// # Errors
-/// A machine did not come up, or what it found is not what was acknowledged, or lies elsewhere: its console's end.
+/// A machine did not come up, or what it found is not what was acknowledged, or lies elsewhere: its
+/// console's end.
 pub fn run(machine: &Machine, cache: &Path, report: &mut dyn FnMut(String)) -> Result<String, String> {
     let dimms = dimms(cache)?;
     let is_enough = |said: &str| heard(said).iter().all(|steps| *steps >= STEPS);
@@ -121,7 +124,8 @@ pub(super) fn guest(task: NumaTask) -> Result<String, String> {
     Ok(said)
 }
 
-/// Opens the store and compares; how many records of each thread there are, what is where, and how long the region is. Nothing is mapped on return.
+/// Opens the store and compares; how many records of each thread there are, what is where, and how
+/// long the region is. Nothing is mapped on return.
 fn look(options: &Options, acknowledged: [u64; NODES]) -> Result<([u64; NODES], String, u64), String> {
     let store = open(options)?;
     let (counts, said) = (compare(&store, acknowledged)?, figures(&store)?.said());

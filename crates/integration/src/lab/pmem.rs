@@ -1,8 +1,12 @@
-//! Regions of engine `hash` on emulated persistent memory: a file of ext4 mounted with `dax=always`, and a devdax device. The machine is killed in the middle of its writes, boots again, and compares.
+//! Regions of engine `hash` on emulated persistent memory: a file of ext4 mounted with
+//! `dax=always`, and a devdax device. The machine is killed in the middle of its writes, boots
+//! again, and compares.
 //!
-//! The emulated memory is a file of the host, where every store arrives at once: a flush that was forgotten is not seen here, but by the simulator. What is seen: that
-//! the kernel's way to such memory is found (`MAP_SYNC`, the device, the domain it names), that files and devices are there as they were after a machine that stopped
-//! between any two instructions, and that a store opens on them.
+//! The emulated memory is a file of the host, where every store arrives at once: a flush that was
+//! forgotten is not seen here, but by the simulator. What is seen: that the kernel's way to such
+//! memory is found (`MAP_SYNC`, the device, the domain it names), that files and devices are there
+//! as they were after a machine that stopped between any two instructions, and that a store opens
+//! on them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -46,7 +50,8 @@ const DEVICE_MAX: Duration = Duration::from_secs(20);
 /// What the machine of a boot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hardware {
-    /// What its reserve of power keeps alive when the power fails: the memory's controllers, or the caches too.
+    /// What its reserve of power keeps alive when the power fails: the memory's controllers, or the
+    /// caches too.
     domain: Domain,
     /// The best instruction of its processor that writes lines back.
     pub(super) flush: &'static str,
@@ -173,7 +178,8 @@ fn regions_in(said: &str) -> &str {
     said.lines().find_map(|line| line.split_once("lab: regions: ")).map_or("", |(_, regions)| regions.trim())
 }
 
-/// Mounts, loads the kernel's modules, and makes a namespace of files and a devdax device of new memory.
+/// Mounts, loads the kernel's modules, and makes a namespace of files and a devdax device of new
+/// memory.
 fn begin(is_new: bool) -> Result<(), String> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::empty(), None).map_err(text(&format!("mount {kind}")))?;
@@ -190,7 +196,8 @@ fn begin(is_new: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the machine ready, with the file system of the one memory, new or not, at `/data`: its disk, and the device of the other memory.
+/// Makes the machine ready, with the file system of the one memory, new or not, at `/data`: its
+/// disk, and the device of the other memory.
 pub(super) fn set_out(is_new: bool) -> Result<(PathBuf, PathBuf), String> {
     begin(is_new)?;
     let (disk, device) = (device_below("/sys/class/block", "pmem")?, device_below("/sys/bus/dax/devices", "dax")?);
@@ -216,7 +223,8 @@ pub(super) fn guest(task: PmemTask) -> Result<String, String> {
     Ok(said)
 }
 
-/// Makes a namespace one of files (`pfn`) or a device (`dax`), as `ndctl create-namespace --map=mem` does.
+/// Makes a namespace one of files (`pfn`) or a device (`dax`), as
+/// `ndctl create-namespace --map=mem` does.
 fn set_up(kind: &str, region: &str, namespace: &str, driver: &str) -> Result<(), String> {
     let seed_at = format!("{BUS}/devices/{region}/{kind}_seed");
     wait_for(Path::new(&seed_at))?;

@@ -1,4 +1,5 @@
-//! Power cuts: which contents a device with a volatile cache may be left with, at a given place of its log.
+//! Power cuts: which contents a device with a volatile cache may be left with, at a given place of
+//! its log.
 
 use stratakv_base::random::Random;
 

@@ -1,13 +1,14 @@
-//! Which writes were FUA. QEMU's NVMe takes the bit and forgets it (what it writes is in the host's cache, so it may), and the log does not
-//! show it: so the guest's kernel is asked, by its trace of requests issued to the driver.
+//! Which writes were FUA. QEMU's NVMe takes the bit and forgets it (what it writes is in the host's
+//! cache, so it may), and the log does not show it: so the guest's kernel is asked, by its trace of
+//! requests issued to the driver.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::log::Entry;
 
 /// Lines of `block_rq_issue` of one device: `… block_rq_issue: 259,0 WFS 4096 () 12345 + 8 [who]`.
-/// Marks the writes in `entries` that were issued with FUA: the n-th issued over an extent is the n-th logged over it, since a kernel never
-/// has two writes over the same sectors in flight.
+/// Marks the writes in `entries` that were issued with FUA: the n-th issued over an extent is the
+/// n-th logged over it, since a kernel never has two writes over the same sectors in flight.
 ///
 /// # Errors
 /// Trace and log do not agree on which writes there were.

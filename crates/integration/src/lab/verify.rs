@@ -1,4 +1,5 @@
-//! After a power cut: the file system replays its journal, the store is taken out, checked, opened and compared.
+//! After a power cut: the file system replays its journal, the store is taken out, checked, opened
+//! and compared.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -39,7 +40,8 @@ impl Bench {
             Err(Error::NotFound { .. }) if none_acknowledged => return Ok(0),
             checked => checked.map_err(|error| format!("check: {error}"))?,
         };
-        // Before the superblocks are repaired by opening, one copy may be torn: a cut in the middle of its write.
+        // Before the superblocks are repaired by opening, one copy may be torn: a cut in the middle
+        // of its write.
         let damage: Vec<&String> =
             checked.damage.iter().filter(|damage| !damage.contains("copy of the superblock")).collect();
         if !damage.is_empty() || !checked.mistakes.is_empty() {
@@ -50,7 +52,8 @@ impl Bench {
         if report.is_sound() { Ok(compared) } else { Err(format!("check after recovery: {report:?}")) }
     }
 
-    /// The store's directory as the file system of `device` shows it after the journal was replayed.
+    /// The store's directory as the file system of `device` shows it after the journal was
+    /// replayed.
     fn extract(&self, device: &[u8]) -> Result<PathBuf, String> {
         let folder = self.folder.path();
         let (image, store) = (folder.join("device.img"), folder.join("store"));

@@ -10,7 +10,8 @@ use crate::value;
 pub const FILE_SYSTEM_BYTES: u64 = 95 << 20;
 /// Bytes of the device.
 pub const DEVICE_BYTES: u64 = 96 << 20;
-/// Threads that drive several lanes each through a session: they keep many operations in flight on a ring of their own.
+/// Threads that drive several lanes each through a session: they keep many operations in flight on
+/// a ring of their own.
 pub const SESSIONS: u32 = 2;
 /// Lanes of each session.
 pub const SESSION_LANES: u32 = 8;
@@ -79,7 +80,8 @@ impl Known {
     }
 }
 
-/// Every key's state, given how many steps of each lane were acknowledged; the step after those may have happened.
+/// Every key's state, given how many steps of each lane were acknowledged; the step after those may
+/// have happened.
 pub fn known(seed: u64, acknowledged: &[u32], steps: u32) -> BTreeMap<u64, Known> {
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
     for (lane, count) in (0..).zip(acknowledged) {

@@ -1,4 +1,5 @@
-//! The library in a process of its own, so that it can be killed: commands and answers in frames over a socket.
+//! The library in a process of its own, so that it can be killed: commands and answers in frames
+//! over a socket.
 //!
 //! The connection's number decides which of the library's interfaces carries its commands.
 
@@ -54,7 +55,8 @@ impl Client for Connection {
     }
 }
 
-/// Serves `store` on `listener` for ever, a thread for each connection: commands are carried out by blocking calls, futures and sessions in turn.
+/// Serves `store` on `listener` for ever, a thread for each connection: commands are carried out by
+/// blocking calls, futures and sessions in turn.
 ///
 /// # Errors
 /// As accept(2).

@@ -39,7 +39,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // The kernel lets go of a killed process's rings, and so of its files, a little after its end.
+        // The kernel lets go of a killed process's rings, and so of its files, a little after its
+        // end.
         for _ in 0..100 {
             match Command::new("umount").arg(&self.0).stderr(Stdio::null()).status() {
                 Ok(status) if !status.success() => std::thread::sleep(Duration::from_millis(50)),

@@ -17,7 +17,8 @@ const FILLING_BYTES: usize = 20_000;
 const FILLING_MAX: u64 = 100_000;
 const SHARDS: u64 = 4;
 
-/// A store is killed, others fill its file system to the last byte, and it opens for writing, is read, deleted from, and closed in order.
+/// A store is killed, others fill its file system to the last byte, and it opens for writing, is
+/// read, deleted from, and closed in order.
 pub(super) fn full_opening(setting: &Setting<'_>) -> Result<Outcome, String> {
     let disk = match SmallDisk::mount(setting.place, 160 << 20) {
         Ok(disk) => disk,
@@ -57,7 +58,8 @@ pub(super) fn full_opening(setting: &Setting<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Held(format!("{KEYS} records were there")))
 }
 
-/// Shards grow side by side until the file system is full: the first refusal comes when most of what fits is there.
+/// Shards grow side by side until the file system is full: the first refusal comes when most of
+/// what fits is there.
 pub(super) fn shared_last_space(setting: &Setting<'_>) -> Result<Outcome, String> {
     if !setting.engine.has_volumes() {
         return Ok(Outcome::Held("it has no volumes".into()));

@@ -1,4 +1,5 @@
-//! Other clients: slow, many, broken. Honest ones go on, the server's memory and descriptors stay bounded.
+//! Other clients: slow, many, broken. Honest ones go on, the server's memory and descriptors stay
+//! bounded.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,12 +16,15 @@ use crate::value;
 
 /// Writes acknowledged to go on in spite of it.
 const GO_ON: u64 = 500;
-/// `--memory` of the server: an eighth of it is for clients, and holds what all stopped ones may cost. With less, those are closed.
+/// `--memory` of the server: an eighth of it is for clients, and holds what all stopped ones may
+/// cost. With less, those are closed.
 const MEMORY: &str = "512M";
-/// `--memory` of the other scenarios, and what the program, its threads and its rings take beside that.
+/// `--memory` of the other scenarios, and what the program, its threads and its rings take beside
+/// that.
 const SMALL_BYTES: u64 = 64 << 20;
 const PROGRAM_BYTES: u64 = 64 << 20;
-/// What the store and the program take of memory when honest clients have written and read what they have.
+/// What the store and the program take of memory when honest clients have written and read what
+/// they have.
 const MEANWHILE_BYTES: u64 = 192 << 20;
 /// What each stopped client may cost: its answers or its value, and what is lost to fragments.
 const CLIENT_BYTES: u64 = 4 << 20;

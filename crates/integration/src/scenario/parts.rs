@@ -1,4 +1,5 @@
-//! Clients that are processes of their own, so that they can be stopped in the middle of what they do.
+//! Clients that are processes of their own, so that they can be stopped in the middle of what they
+//! do.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -85,7 +86,8 @@ pub(super) fn large(number: u64) -> (String, u64) {
     (format!("large{number}"), 1 << 50 | number)
 }
 
-/// The other end of `Player`: what a process started with these words does. `say` is told its lines.
+/// The other end of `Player`: what a process started with these words does. `say` is told its
+/// lines.
 ///
 /// # Errors
 /// The server's answers are not what they must be.

@@ -54,7 +54,8 @@ fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<Strin
         // Beside a disk it is short, so that it is full soon after.
         let (short, long) = if setting.engine.has_volumes() { ("8M", "8M") } else { ("24M", "100M") };
         trial.serve.options[region + 1] = setting.either(short, long).into();
-        // What a compaction needs is set aside of a capacity; of a device, by nobody: when that is full, deletes may be refused too.
+        // What a compaction needs is set aside of a capacity; of a device, by nobody: when that is
+        // full, deletes may be refused too.
         if setting.engine.has_volumes() {
             trial.serve = trial.serve.options(&["--capacity", setting.either("24M", "72M")]);
         }
@@ -116,7 +117,8 @@ fn fill_and_kill(trial: &mut Trial, served: Served, ballast: &mut Ballast, engin
     trial.kill(served, load)
 }
 
-/// Puts back what was deleted: a good part must find room. That lies in pieces by now, so long values may find none that is long enough; in an LSM tree it does not, and the long ones, which
+/// Puts back what was deleted: a good part must find room. That lies in pieces by now, so long
+/// values may find none that is long enough; in an LSM tree it does not, and the long ones, which
 /// come first, may take all of it.
 fn refill(client: &mut Client, ballast: &mut Ballast, deleted: &[(u64, usize)], engine: Engine) -> Result<(), String> {
     let (mut stored_bytes, mut refused) = (0, String::new());

@@ -13,7 +13,8 @@ const NOBODY: u32 = 65_534;
 const GO_ON: u64 = 300;
 
 pub(super) fn permissions(setting: &Setting<'_>) -> Result<Outcome, String> {
-    // Root is not bound by permissions, and nobody may not enter a private home: a place and a program of its own.
+    // Root is not bound by permissions, and nobody may not enter a private home: a place and a
+    // program of its own.
     let public = tempfile::tempdir().map_err(|error| error.to_string())?;
     permit(public.path(), 0o777)?;
     let data = public.path().join("data");

@@ -1,5 +1,6 @@
-//! The scenarios that found defects, cut down. Each is kept with the canary that brings its defect back: the scenario must pass without
-//! the canary, and still fail with it, or it has lost its meaning.
+//! The scenarios that found defects, cut down. Each is kept with the canary that brings its defect
+//! back: the scenario must pass without the canary, and still fail with it, or it has lost its
+//! meaning.
 
 use stratakv_sim::disk::Chances;
 use stratakv_sim::plan::{Condition::*, Crash, Plan, Regime::*, Request, Setup, Step, Step::*, What, What::*};

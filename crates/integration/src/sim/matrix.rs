@@ -1,4 +1,6 @@
-//! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced whenever its life ends. Two stores in three have a layer in it, one in two compresses its tables.
+//! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced
+//! whenever its life ends. Two stores in three have a layer in it, one in two compresses its
+//! tables.
 
 use std::cell::RefCell;
 
@@ -9,7 +11,8 @@ use stratakv_sim::pmem::Memory;
 
 const REGION_BYTES: usize = 512 << 10;
 const UNIT_BYTES: u32 = 4096;
-/// Lengths of the layer and of the first level: off; hardly room for a table; one level; one that overflows; two levels.
+/// Lengths of the layer and of the first level: off; hardly room for a table; one level; one that
+/// overflows; two levels.
 const LAYERS: [(u64, u64); 6] = [
     (0, 64 << 10),
     (0, 64 << 10),

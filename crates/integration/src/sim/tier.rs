@@ -1,5 +1,6 @@
-//! Engine `tier` in the simulator. A cache may forget, so the judge of durable engines is none for it: this one asks that what is answered is the newest, or
-//! nothing; through kills, power cuts, orderly ends and a disk that fails.
+//! Engine `tier` in the simulator. A cache may forget, so the judge of durable engines is none for
+//! it: this one asks that what is answered is the newest, or nothing; through kills, power cuts,
+//! orderly ends and a disk that fails.
 
 mod judge;
 mod losses;
@@ -69,7 +70,8 @@ pub struct Statistics {
     pub hits: u64,
     /// Of them, on the volume.
     pub hits_ssd: u64,
-    /// Values that were taken slice by slice to their end, and those that were not to be had so far.
+    /// Values that were taken slice by slice to their end, and those that were not to be had so
+    /// far.
     pub sliced: [u64; 2],
     /// Kills, power cuts, orderly ends.
     pub ends: [u64; 3],
@@ -77,7 +79,8 @@ pub struct Statistics {
     pub warm: [u64; 3],
     /// Keys that were there after an end, by the same.
     pub found: [u64; 3],
-    /// Ends that parked what was in memory where nothing failed, and items that came back to memory.
+    /// Ends that parked what was in memory where nothing failed, and items that came back to
+    /// memory.
     pub parked: [u64; 2],
     /// Segments recycled, items taken along, items promoted.
     pub recycled: [u64; 3],
@@ -89,7 +92,8 @@ pub struct Statistics {
     pub lost_volumes: u64,
     /// The longest segment in memory, and the longest value, in bytes.
     pub lengths_max: [u64; 2],
-    /// Items written to volumes, by the length of segments in memory, from 8 KiB on by powers of two.
+    /// Items written to volumes, by the length of segments in memory, from 8 KiB on by powers of
+    /// two.
     pub spilled: [u64; 8],
     /// Which faults the disk had.
     pub coverage: Coverage,
@@ -175,7 +179,8 @@ struct World<'e> {
     /// The cap changes now and then.
     resizes: bool,
     chances: Chances,
-    /// There is no second tier: orderly ends park what is in memory, and this disk has room for all of it.
+    /// There is no second tier: orderly ends park what is in memory, and this disk has room for all
+    /// of it.
     parks_all: bool,
     /// Gets so far that found what never expires.
     lasting: u64,
@@ -219,7 +224,8 @@ pub fn run(seed: u64) -> Result<world::Statistics, String> {
 /// Runs the scenario of a seed.
 ///
 /// # Errors
-/// A key's answer was older than the newest, or nothing that was ever written; or the engine stood still.
+/// A key's answer was older than the newest, or nothing that was ever written; or the engine stood
+/// still.
 pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x7169_E200);
     let engine = TierEngine::default();
@@ -229,7 +235,8 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         sizes = Sizes::of_a_small_pool(&mut random);
     }
     engine.segment_bytes.set(sizes.segment_bytes as u32);
-    // Without it more goes to the volume. (Seeds that were kept for what they found are none of these.)
+    // Without it more goes to the volume. (Seeds that were kept for what they found are none of
+    // these.)
     engine.collected_percent.set(if matches!(seed % 16, 0 | 1 | 2 | 7 | 15) { 66 } else { 0 });
     let parks = matches!(seed % 16, 2 | 7 | 12);
     engine.parks.set(parks);
@@ -293,7 +300,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// A segment is a sixty-fourth of memory and volume at most: most runs are small, so that all of them is soon full, and few have long segments.
+    /// A segment is a sixty-fourth of memory and volume at most: most runs are small, so that all
+    /// of them is soon full, and few have long segments.
     fn draw(random: &mut Random) -> Sizes {
         let memory_bytes: u64 = match random.below(64) {
             0 => 64 << 20,
@@ -315,7 +323,8 @@ impl Sizes {
 }
 
 impl Sizes {
-    /// So little memory that the pool's chunks, of 1 MiB each, are what it is short of; and much more on the volume.
+    /// So little memory that the pool's chunks, of 1 MiB each, are what it is short of; and much
+    /// more on the volume.
     fn of_a_small_pool(random: &mut Random) -> Sizes {
         let memory_bytes = [2, 3, 4, 6, 8][random.below(5) as usize] << 20;
         let share: u64 = memory_bytes / 64;
@@ -328,7 +337,8 @@ impl Sizes {
 
 impl World<'_> {
     fn open(&mut self, create: bool) -> Result<(), String> {
-        // New volumes are made on disks that work; others may fail, and are opened again when they do not.
+        // New volumes are made on disks that work; others may fail, and are opened again when they
+        // do not.
         let fails = !create && self.random.below(2) == 0;
         self.machine.disk.set_chances(if fails { self.chances } else { Chances::default() });
         if !fails {
@@ -412,7 +422,8 @@ impl World<'_> {
             self.machine.disk.repair();
             self.drain()?;
             if self.parks_all {
-                // A cap that was lowered just now is still being followed: what that evicts is not owed.
+                // A cap that was lowered just now is still being followed: what that evicts is not
+                // owed.
                 self.rest()?;
                 self.lasting = 0;
                 self.ask_for_all()?;
@@ -680,14 +691,16 @@ impl World<'_> {
                 numbers.for_each(|(key, number)| self.judge.raise(key, *number));
                 Ok(())
             }
-            // Too long for so little memory: nothing is changed. A twelfth of the memory has a place.
+            // Too long for so little memory: nothing is changed. A twelfth of the memory has a
+            // place.
             (Asked::Write { key, number }, Reply::Failed(Error::ValueTooLarge { len_bytes, .. }))
                 if *len_bytes > self.memory_bytes_min / 12 =>
             {
                 self.judge.refused(*key, *number);
                 Ok(())
             }
-            // A copy on the volume would come back, and the volume cannot say that it is stale: nothing is changed.
+            // A copy on the volume would come back, and the volume cannot say that it is stale:
+            // nothing is changed.
             (Asked::Write { key, number }, Reply::Failed(Error::Io { .. })) if self.machine.disk.failed() > 0 => {
                 self.judge.refused(*key, *number);
                 Ok(())

@@ -1,4 +1,5 @@
-//! Fetches the sources of suites, and what they need to run, with the package tools of their languages.
+//! Fetches the sources of suites, and what they need to run, with the package tools of their
+//! languages.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -41,7 +41,8 @@ fn attribute(head: &str, name: &str) -> Option<String> {
 /// The tests and subtests in what `go test -v` prints.
 pub fn go(text: &str) -> Results {
     let mut results = Results::new();
-    // Lines of a test stand before its result; of tests that run at once they are told apart by the last `=== NAME`.
+    // Lines of a test stand before its result; of tests that run at once they are told apart by the
+    // last `=== NAME`.
     let (mut current, mut said) = (String::new(), std::collections::BTreeMap::<String, String>::new());
     for line in text.lines() {
         let trimmed = line.trim_start();

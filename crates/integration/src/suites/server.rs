@@ -107,7 +107,8 @@ impl Server {
     }
 }
 
-/// Makes a program `memcached` in `folder` for suites that start one themselves: it starts this server.
+/// Makes a program `memcached` in `folder` for suites that start one themselves: it starts this
+/// server.
 ///
 /// # Errors
 /// It cannot be written.

@@ -1,4 +1,5 @@
-//! The servers that are compared: how each is started with so much memory and SSD, and what its process has used.
+//! The servers that are compared: how each is started with so much memory and SSD, and what its
+//! process has used.
 
 use std::fs::{self, File};
 use std::io;
@@ -64,7 +65,8 @@ impl Rival {
         matches!(self, Rival::Tier | Rival::Slab | Rival::Extstore)
     }
 
-    /// How fast records are loaded, if it drops those that it cannot write to its SSD in time: then gets would find little there to be measured by.
+    /// How fast records are loaded, if it drops those that it cannot write to its SSD in time: then
+    /// gets would find little there to be measured by.
     pub fn load_bytes_per_s(self) -> Option<u64> {
         (self == Rival::Extstore).then_some(64 << 20)
     }
@@ -188,7 +190,8 @@ impl Running {
             // One that is gone by now has no pages.
             let Ok(file) = File::open(path) else { continue };
             if write_out {
-                // What could not be written stays in memory, and is found there: faster, not slower.
+                // What could not be written stays in memory, and is found there: faster, not
+                // slower.
                 let _ = file.sync_data();
             }
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);

@@ -1,9 +1,11 @@
-//! How many system calls another process makes, counted by `perf` in the kernel: its batches stay as they are.
+//! How many system calls another process makes, counted by `perf` in the kernel: its batches stay
+//! as they are.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// What `perf` runs: it counts from before this is started until it ends. It says that it was started, and ends when its input does.
+/// What `perf` runs: it counts from before this is started until it ends. It says that it was
+/// started, and ends when its input does.
 const WHILE: &str = "echo started; read end";
 
 /// Counts until it is told to finish.
@@ -11,7 +13,8 @@ const WHILE: &str = "echo started; read end";
 pub struct Counter(Child);
 
 impl Counter {
-    /// Counts those of all threads of this process, from its return on; none if there is no `perf`, or it may not count.
+    /// Counts those of all threads of this process, from its return on; none if there is no `perf`,
+    /// or it may not count.
     pub fn start(process: u32) -> Option<Counter> {
         let mut perf = Command::new("perf");
         perf.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p"]).arg(process.to_string());

@@ -59,7 +59,8 @@ impl Row {
 }
 
 impl Row {
-    /// Requests that were of use: what is not there is told quickly, and of sets alone none is missed.
+    /// Requests that were of use: what is not there is told quickly, and of sets alone none is
+    /// missed.
     fn served_per_s(&self) -> f64 {
         self.operations_per_s
             * if self.setting.mix == Mix::Get { self.hit_percent.unwrap_or(100.0) / 100.0 } else { 1.0 }
@@ -70,7 +71,8 @@ impl Row {
         self.records as f64 * self.hit_percent.unwrap_or_default() / 100.0
     }
 
-    /// Of the memory of the process, what comes to each record that was there beyond its key and its value.
+    /// Of the memory of the process, what comes to each record that was there beyond its key and
+    /// its value.
     fn overhead_bytes(&self) -> f64 {
         self.memory_peak_bytes / self.held().max(1.0) - (key(0).len() + self.setting.value_bytes) as f64
     }
@@ -238,7 +240,8 @@ mod tests {
         let small =
             all.map(|one| Measured { setting: Setting { case: Case::Small, value_bytes: 64, ..one.setting }, ..one });
         let text = markdown(&small);
-        // 390 of 1000 records were there: 5 MiB for each are 13443.3 bytes, 24 and 64 of them its own.
+        // 390 of 1000 records were there: 5 MiB for each are 13443.3 bytes, 24 and 64 of them its
+        // own.
         assert!(text.contains("| 64 B | extstore | 390 | 1.00 | 5 | 13355.3 | 0.0 % |"), "{text}");
         let json = json(&all);
         assert_eq!(

@@ -1,4 +1,5 @@
-//! A machine with the volumes of a store, and the store's process: opened, cut off, mended and opened again.
+//! A machine with the volumes of a store, and the store's process: opened, cut off, mended and
+//! opened again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const REGION_BYTES: u64 = 1 << 20;
 const UNIT_BYTES: u32 = 4096;
 /// Where a wall clock begins that goes with time, in milliseconds.
 const GUARDED_START_MS: u64 = 1_800_000_000_000;
-/// A pool has a chunk of each class however little memory there is, and lends one more of each to what makes room.
+/// A pool has a chunk of each class however little memory there is, and lends one more of each to
+/// what makes room.
 const POOL_BYTES_MIN: u64 = 4 << 20;
 const BEYOND_BYTES: u64 = 2 << 20;
 
@@ -34,7 +36,8 @@ pub(super) struct Host {
     pub(super) world: World,
     pub(super) clock: Arc<ManualClock>,
     pub(super) now: Now,
-    /// The wall clock is guarded against steps and goes with time; it is so far ahead. Else it stands still.
+    /// The wall clock is guarded against steps and goes with time; it is so far ahead. Else it
+    /// stands still.
     guarded: Option<(Clock, i64)>,
     pools: Vec<Pool>,
     /// Of engine `matrix`: what kills leave.
@@ -44,7 +47,8 @@ pub(super) struct Host {
     created: bool,
     /// Which system runs: the power was cut so often.
     boot: u64,
-    /// Shards that nobody has tried to open since the power was cut. One that was, though that failed, may have the boot's mark, and what an orderly end had left before it.
+    /// Shards that nobody has tried to open since the power was cut. One that was, though that
+    /// failed, may have the boot's mark, and what an orderly end had left before it.
     cold: Vec<bool>,
     /// Requests that disks had failed when the store was last opened.
     failures: u64,
@@ -181,7 +185,8 @@ impl Host {
         self.each_disk(|disk| disk.set_phase(phase));
     }
 
-    /// Creates or recovers every shard and puts them to work. `None` if the power was cut after `cut` batches of completions.
+    /// Creates or recovers every shard and puts them to work. `None` if the power was cut after
+    /// `cut` batches of completions.
     pub(super) fn open(&mut self, cut: Option<u64>) -> Result<Option<Process>, String> {
         self.set_phase(if self.created { Phase::Recover } else { Phase::Create });
         self.failures = self.failures_so_far();
@@ -344,8 +349,8 @@ impl Host {
         Ok(Box::new(self.world.ring().map_err(|error| error.to_string())?))
     }
 
-    /// Recovers the store after a crash. Now and then the power is cut while it is being recovered: then says so. Disks may fail meanwhile; then they are
-    /// mended, and it opens.
+    /// Recovers the store after a crash. Now and then the power is cut while it is being recovered:
+    /// then says so. Disks may fail meanwhile; then they are mended, and it opens.
     pub(super) fn reopen(
         &mut self,
         random: &mut Random,

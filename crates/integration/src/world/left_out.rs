@@ -49,7 +49,8 @@ pub fn run(world: RunSeed, seed: u64, left_out: &[Range<u64>]) -> (u64, Result<S
 }
 
 /// Leaves out ever smaller pieces of a failed run as long as it still fails, in whatever way (delta
-/// debugging, Zeller and Hildebrandt 2002). `None`: the seed does not fail. Takes about `runs_max` runs.
+/// debugging, Zeller and Hildebrandt 2002). `None`: the seed does not fail. Takes about `runs_max`
+/// runs.
 pub fn cut_down(world: RunSeed, seed: u64, runs_max: u32) -> Option<Smallest> {
     let (events, outcome) = run(world, seed, &[]);
     let mut smallest = Smallest { left_out: Vec::new(), events, why: outcome.err()? };

@@ -1,9 +1,11 @@
-//! A user of the library: collections, lists, batches, transactions, loads and expiry, called as a program calls them, while the power
-//! fails in the middle of calls and disks fail under them.
+//! A user of the library: collections, lists, batches, transactions, loads and expiry, called as a
+//! program calls them, while the power fails in the middle of calls and disks fail under them.
 //!
-//! There is one caller, so at any moment the store is what its calls made of it (`model::Model`), and after a crash that, or what the
-//! call under way would have made of it as well. After each opening, and now and then, everything is read and compared: names, their
-//! expiry, records and elements. Engine `hash` runs in a simulated region of persistent memory, the others on simulated disks.
+//! There is one caller, so at any moment the store is what its calls made of it (`model::Model`),
+//! and after a crash that, or what the call under way would have made of it as well. After each
+//! opening, and now and then, everything is read and compared: names, their expiry, records and
+//! elements. Engine `hash` runs in a simulated region of persistent memory, the others on simulated
+//! disks.
 
 mod calls;
 mod machine;
@@ -19,7 +21,8 @@ use crate::world::{Host, Setup, Statistics, left_out};
 use machine::{Life, Machine};
 use model::{COLLECTIONS, Call, Calls, Model, Wholeness};
 
-/// Volumes of `matrix` have so many bytes beside their region at least, others so many in all: a few collections fit.
+/// Volumes of `matrix` have so many bytes beside their region at least, others so many in all: a
+/// few collections fit.
 const VOLUME_BYTES_MIN: u64 = 1 << 20;
 
 /// Runs the world of a seed.
@@ -63,7 +66,8 @@ struct Run {
     has_power_cuts: bool,
     calls: Calls,
     random: Random,
-    /// What the store may hold: one state, or several after a call that was not answered, as it was done further and further.
+    /// What the store may hold: one state, or several after a call that was not answered, as it was
+    /// done further and further.
     candidates: Vec<Model>,
     wholeness: Wholeness,
     /// Handles of collections that have expired in this life.

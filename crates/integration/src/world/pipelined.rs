@@ -1,8 +1,11 @@
-//! A process that asks much at once over one session: puts, deletes, deletes of ranges, batches within a shard and gets, hundreds before the first is
-//! answered, so that shards hold some back. What is begun first is done first, key by key; a delete of a range finds what was begun
-//! before it and leaves what is begun after it. So when all is answered, every key is what the last one begun left.
+//! A process that asks much at once over one session: puts, deletes, deletes of ranges, batches
+//! within a shard and gets, hundreds before the first is answered, so that shards hold some back.
+//! What is begun first is done first, key by key; a delete of a range finds what was begun before
+//! it and leaves what is begun after it. So when all is answered, every key is what the last one
+//! begun left.
 //!
-//! Values of a run often have one length, and a volume has little more room than they need: what is moved to make room is read again.
+//! Values of a run often have one length, and a volume has little more room than they need: what is
+//! moved to make room is read again.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -62,7 +65,8 @@ struct States {
     acknowledged: usize,
     /// Writes that are not answered.
     under_way: usize,
-    /// One of them is a batch: it is in no order with other writes of the key, but for deletes of ranges.
+    /// One of them is a batch: it is in no order with other writes of the key, but for deletes of
+    /// ranges.
     in_batch: bool,
 }
 
@@ -188,7 +192,8 @@ impl Run {
             11 => {
                 let mut several: Vec<usize> =
                     (0..2 + self.random.below(3)).map(|_| self.random.below(count) as usize).collect();
-                // Over shards it is in no order with deletes of ranges either: its shares come by messages.
+                // Over shards it is in no order with deletes of ranges either: its shares come by
+                // messages.
                 several.retain(|other| store.shard_of(&key(*other)) == store.shard_of(&key(number)));
                 several.push(number);
                 several.sort_unstable();
@@ -301,7 +306,8 @@ impl Run {
         Ok(())
     }
 
-    /// Reads every key while nothing else goes on: it is what the last write left, or, after an opening, any since the last that was answered.
+    /// Reads every key while nothing else goes on: it is what the last write left, or, after an
+    /// opening, any since the last that was answered.
     fn look_at_all(&mut self, process: &mut Process, session: &mut Session, opened: bool) -> Result<(), String> {
         let tickets: Vec<u64> = (0..self.keys.len())
             .map(|number| session.submit(Operation::Get { key: key(number), part: RecordPart::Whole }))

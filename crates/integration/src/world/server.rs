@@ -1,9 +1,12 @@
-//! A server and its memcache clients, over simulated sockets, with the store under it on simulated disks.
+//! A server and its memcache clients, over simulated sockets, with the store under it on simulated
+//! disks.
 //!
-//! Each client has keys of its own, so every answer is known to the byte, however the bytes are split and whatever the others do: they stall, vanish,
-//! reset the connection in the middle of a value, or speak no protocol at all (`rude`). The disks fail, once or for good, are full, and slow. After a
-//! crash each key holds what was acknowledged, or what was asked later; of a cache that, or nothing. Errors need a disk that gave one. At the end nothing
-//! is left: no connection, no block; and meanwhile no more memory was taken than there may be.
+//! Each client has keys of its own, so every answer is known to the byte, however the bytes are
+//! split and whatever the others do: they stall, vanish, reset the connection in the middle of a
+//! value, or speak no protocol at all (`rude`). The disks fail, once or for good, are full, and
+//! slow. After a crash each key holds what was acknowledged, or what was asked later; of a cache
+//! that, or nothing. Errors need a disk that gave one. At the end nothing is left: no connection,
+//! no block; and meanwhile no more memory was taken than there may be.
 
 mod circumstances;
 mod client;
@@ -48,8 +51,9 @@ pub fn run_on(on: On, seed: u64) -> Result<Statistics, String> {
     run_with(on, seed, |_| {})
 }
 
-/// As [`run`], over several shards, some of which break in each life, as by a panic, while the wall clock is stepped by hours. Everybody is
-/// answered all the same, without an error where the shard is whole; nothing expires early; an end says that it is not orderly.
+/// As [`run`], over several shards, some of which break in each life, as by a panic, while the wall
+/// clock is stepped by hours. Everybody is answered all the same, without an error where the shard
+/// is whole; nothing expires early; an end says that it is not orderly.
 ///
 /// # Errors
 /// What the server did wrong.
@@ -255,7 +259,8 @@ impl Run {
         }
     }
 
-    /// What may be known at any moment: memory within its bounds, who may be answered with errors, what a cache says of its volume.
+    /// What may be known at any moment: memory within its bounds, who may be answered with errors,
+    /// what a cache says of its volume.
     fn look_at(&mut self, life: &mut Life) -> Result<(), String> {
         let served = &mut self.statistics.served;
         served.block_bytes_max = served.block_bytes_max.max(self.host.held_bytes()?);
@@ -291,7 +296,8 @@ impl Run {
         turned.map_err(|error| format!("a reactor's ring failed: {error}"))
     }
 
-    /// Every client that behaves asks once more, and is answered: whatever the others do. Whoever has gone is let go of.
+    /// Every client that behaves asks once more, and is answered: whatever the others do. Whoever
+    /// has gone is let go of.
     fn talk(&mut self, life: &mut Life, ask: impl Fn(&mut Client, &mut Random, &mut Statistics)) -> Result<(), String> {
         let Run { host, clients, random, statistics, .. } = self;
         for client in clients {
@@ -327,7 +333,8 @@ impl Run {
             for rude in rudes {
                 host.world.with_net(|net, net_random| rude.finish(net, net_random, statistics));
             }
-            // A long answer through a narrow pipe takes its time; it is another thing when nothing moves.
+            // A long answer through a narrow pipe takes its time; it is another thing when nothing
+            // moves.
             let answered = self.statistics.answered + self.statistics.served.rude > before;
             idle = if answered { 0 } else { idle + if busy { 1 } else { 50 } };
             self.host.pass(if busy { 20_000 } else { 10_000_000 });
@@ -356,7 +363,8 @@ impl Run {
     fn stop(&mut self, mut life: Life) -> Result<(), String> {
         self.host.world.with_net(|net, _| net.stopping = true);
         for client in &mut self.clients {
-            // Who would go on asking is cut off; what that leaves open is found out by the next life.
+            // Who would go on asking is cut off; what that leaves open is found out by the next
+            // life.
             let leaves = client.mood != Mood::Gone;
             self.host.world.with_net(|net, _| {
                 if leaves {

@@ -1,7 +1,9 @@
-//! A process with a store embedded: sessions and futures over several shards, interleaved by the seed.
+//! A process with a store embedded: sessions and futures over several shards, interleaved by the
+//! seed.
 //!
-//! Everything asked and answered becomes one history, crashes included, and is judged by [`stratakv_sim::linearizability`]: acknowledged writes
-//! survive, nothing appears that was not written, reads and writes of a key are in one order. A scan is judged key by key, as reads that
+//! Everything asked and answered becomes one history, crashes included, and is judged by
+//! [`stratakv_sim::linearizability`]: acknowledged writes survive, nothing appears that was not
+//! written, reads and writes of a key are in one order. A scan is judged key by key, as reads that
 //! were made while it ran: also of the keys it did not return.
 
 mod backup;
@@ -55,8 +57,8 @@ pub fn run_on_matrix(seed: u64) -> Result<Statistics, String> {
     run_with(seed, change, |_| {})
 }
 
-/// As [`run`], on either engine of several shards, one or two of which break in each life, as by a panic. Everything is
-/// answered all the same, and each life ends.
+/// As [`run`], on either engine of several shards, one or two of which break in each life, as by a
+/// panic. Everything is answered all the same, and each life ends.
 ///
 /// # Errors
 /// What the store did wrong.
@@ -208,7 +210,8 @@ impl Run {
         self.statistics.broken += 1;
     }
 
-    /// A life in which a shard broke: everything is answered, now or by an end, which comes and says that it is not orderly.
+    /// A life in which a shard broke: everything is answered, now or by an end, which comes and
+    /// says that it is not orderly.
     fn end_broken(&mut self, mut life: Life) -> Result<(), String> {
         if self.random.below(2) == 0 {
             self.drain(&mut life)?;
@@ -455,7 +458,8 @@ impl Run {
     }
 }
 
-/// A write whose condition did not hold changed nothing: as a read, it shows what is durable at the level of whoever wrote it.
+/// A write whose condition did not hold changed nothing: as a read, it shows what is durable at the
+/// level of whoever wrote it.
 fn read_only(operation: &mut Operation) {
     if let Operation::Write { level, .. } | Operation::Update { level, .. } = operation {
         *level = Level::Memory;

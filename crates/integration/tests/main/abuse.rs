@@ -1,4 +1,5 @@
-//! More than a client should ask for: a million requests in one go, with answers that are read or not, and ten thousand connections.
+//! More than a client should ask for: a million requests in one go, with answers that are read or
+//! not, and ten thousand connections.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -45,7 +46,8 @@ impl Drop for HangUp<'_> {
     }
 }
 
-/// The request of this number, and its answer: opaque words and misses of another length tell one from the next.
+/// The request of this number, and its answer: opaque words and misses of another length tell one
+/// from the next.
 fn exchange(number: usize, request: &mut Vec<u8>, answer: &mut Vec<u8>) {
     let (key, len) = (key(number), VALUE.len());
     // Writing to a vector does not fail.
@@ -90,7 +92,8 @@ fn read_all(stream: &TcpStream) {
     }
 }
 
-/// 2 MiB of answers that are not taken, 64 KiB that were received, 64 commands; what the allocator keeps of it besides.
+/// 2 MiB of answers that are not taken, 64 KiB that were received, 64 commands; what the allocator
+/// keeps of it besides.
 const PIPELINE_BYTES_MAX: u64 = 8 << 20;
 
 #[test]
@@ -142,7 +145,8 @@ const CONNECTIONS: usize = 10_000;
 /// Beside those of other tests.
 const FILES: u64 = CONNECTIONS as u64 + 2000;
 
-/// Of an idle connection that has asked once: its receive buffer and what is known of it (see docs/operations.md), and as much again.
+/// Of an idle connection that has asked once: its receive buffer and what is known of it (see
+/// docs/operations.md), and as much again.
 const IDLE_BYTES_MAX: u64 = 8 << 10;
 
 fn statistic(served: &Served, name: &str) -> u64 {

@@ -1,4 +1,5 @@
-//! What a server is sent that it should not be: a clear answer, the connection in step or closed, nothing lost.
+//! What a server is sent that it should not be: a clear answer, the connection in step or closed,
+//! nothing lost.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -35,7 +36,8 @@ fn refused(served: &Served, sent: &[u8], answer: &str) {
     check(served);
 }
 
-/// What comes next is the answer to what is asked next (further errors for the rest of a broken command may come first).
+/// What comes next is the answer to what is asked next (further errors for the rest of a broken
+/// command may come first).
 fn in_step(client: &mut Client, shown: &str) {
     client.send(b"mn\r\nget steady\r\n").expect("sent");
     for _ in 0..50 {
@@ -80,8 +82,8 @@ fn commands_that_are_wrong() {
     assert_eq!(served.client().get(b"k").expect("a get"), None, "no wrong command stored anything");
 }
 
-/// A value of any length that is announced but too long is not held in memory: it is thrown away as it comes and refused behind it, or
-/// refused at once and not taken.
+/// A value of any length that is announced but too long is not held in memory: it is thrown away as
+/// it comes and refused behind it, or refused at once and not taken.
 #[test]
 fn lengths_that_are_too_large() {
     let (_place, served) = serve();
@@ -103,7 +105,8 @@ fn lengths_that_are_too_large() {
         client.send(format!("set k 0 0 {len}\r\n").as_bytes()).expect("sent");
         let line = client.line().expect("answered");
         assert!(line.starts_with("SERVER_ERROR") || line.starts_with("CLIENT_ERROR"), "{len}: {line}");
-        // Whatever follows may be dropped with the connection, but must not be taken for commands that store.
+        // Whatever follows may be dropped with the connection, but must not be taken for commands
+        // that store.
         let _ = client.send(&vec![b'x'; 1 << 20]);
     }
     check(&served);

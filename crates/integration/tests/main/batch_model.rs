@@ -1,5 +1,5 @@
-//! Batches of every shape beside a map: changes of the same key more than once, conditions, lists, deletes of ranges between
-//! them, over every engine that makes batches.
+//! Batches of every shape beside a map: changes of the same key more than once, conditions, lists,
+//! deletes of ranges between them, over every engine that makes batches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -39,8 +39,8 @@ enum Owed {
 }
 
 impl Model {
-    /// All conditions are about what is stored before; of several changes of a key the last one holds. Versions of what the
-    /// batch puts are 0 until they are learnt.
+    /// All conditions are about what is stored before; of several changes of a key the last one
+    /// holds. Versions of what the batch puts are 0 until they are learnt.
     fn apply(&self, asked: &[Asked]) -> Owed {
         let (mut after, mut is_unmet) = (self.clone(), false);
         let mut conditions: BTreeMap<(usize, u8), Vec<Expect>> = BTreeMap::new();
@@ -210,7 +210,8 @@ fn batches_beside_a_map(engine: Engine, placement: Placement, seed: u64) {
             assert_eq!(subject.read(), model);
         }
         if random.below(10) == 0 {
-            // A transaction that puts what it has read, twice: each key is one change, with one condition.
+            // A transaction that puts what it has read, twice: each key is one change, with one
+            // condition.
             let mut transaction = subject.store.transaction();
             let collection = &subject.collections[0];
             let there = transaction.get(collection, &[0]).expect("a get").is_some();

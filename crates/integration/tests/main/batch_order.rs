@@ -1,5 +1,6 @@
-//! Threads that write batches over several shards of a real store, beside others that read their keys one by one, several at once and in scans:
-//! what all were answered can have been answered by one store that does one thing at a time.
+//! Threads that write batches over several shards of a real store, beside others that read their
+//! keys one by one, several at once and in scans: what all were answered can have been answered by
+//! one store that does one thing at a time.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,8 @@ use stratakv_sim::linearizability::{Clock, Entry, Failure, History, check};
 const SHARDS: usize = 4;
 const WRITERS: u64 = 3;
 const READERS: u64 = 3;
-/// Sets of keys that are written together, a key in each of three shards: more would tie too much together for an order to be found.
+/// Sets of keys that are written together, a key in each of three shards: more would tie too much
+/// together for an order to be found.
 const GROUPS: u64 = 6;
 const ROUNDS: u64 = 250;
 const STEPS: u64 = 30_000_000;
@@ -83,7 +85,8 @@ fn scan(store: &Store, keys: &[Key]) -> Vec<Reply> {
     keys.iter().map(|key| Reply::Record(found(key))).collect()
 }
 
-/// How far the writers are: reads are so much quicker that they would all come before the first of them.
+/// How far the writers are: reads are so much quicker that they would all come before the first of
+/// them.
 #[derive(Default)]
 struct Written(AtomicU64);
 
@@ -164,7 +167,8 @@ fn record(options: &Options, prepare: fn()) -> History {
     history
 }
 
-/// Half a batch: a late read of one key finds what the key had before a batch that a read before it, of another key, had shown.
+/// Half a batch: a late read of one key finds what the key had before a batch that a read before
+/// it, of another key, had shown.
 fn tear(history: &mut History) {
     let shown = |entry: &Entry| match (&entry.operation, &entry.reply) {
         (Operation::Get { key, .. }, Some(Reply::Record(Some(record)))) => Some((key.clone(), record.version)),
@@ -220,7 +224,8 @@ fn batches_over_shards_of_matrix_and_reads_beside_them_have_an_order() {
     has_an_order(&matrix());
 }
 
-/// The defect itself, in the threads that write: each share is shown when its own shard hears of the commit.
+/// The defect itself, in the threads that write: each share is shown when its own shard hears of
+/// the commit.
 #[cfg(feature = "canaries")]
 #[test]
 fn a_batch_that_is_shown_shard_by_shard_is_noticed() {

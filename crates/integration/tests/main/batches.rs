@@ -121,8 +121,9 @@ fn bad_batches_are_refused_of(engine: Engine) {
     assert!(store.get(b"key-0").expect("a get").is_none());
 }
 
-/// Money moves between accounts; whoever reads one account with the money of a transfer sees it gone from the other. Here: all keys of a batch carry
-/// its number, so keys read one after another never show an earlier number after a later one.
+/// Money moves between accounts; whoever reads one account with the money of a transfer sees it
+/// gone from the other. Here: all keys of a batch carry its number, so keys read one after another
+/// never show an earlier number after a later one.
 #[test]
 fn readers_never_see_half_of_a_batch() {
     for engine in ENGINES {

@@ -16,7 +16,8 @@ const OPTIONS: [&[&str]; 5] = [
     &["--engine", "matrix", "--region", "64M", "--durability", "process_crash"],
 ];
 
-/// Does this with a server on each engine, all at once: clients' own tests wait for seconds to pass.
+/// Does this with a server on each engine, all at once: clients' own tests wait for seconds to
+/// pass.
 fn on_all(look: impl Fn(&[&str], &Served) + Sync) {
     std::thread::scope(|scope| {
         for options in OPTIONS {

@@ -1,4 +1,5 @@
-//! What a server copies in user space, counted by a memcpy of our own that is loaded before the system's.
+//! What a server copies in user space, counted by a memcpy of our own that is loaded before the
+//! system's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,7 +85,8 @@ fn set_of(len: usize, client: &mut Client, number: usize) {
 /// What is copied for each get of values that lie on the volume, and how many of 200 did.
 fn copied_for_gets(options: &[&str], read_there: &str) -> Option<(Copies, u64)> {
     let mut counted = Counted::start(options)?;
-    // The counters count, or nothing below could fail. Longer copies into a block go past the caches, which they do not see.
+    // The counters count, or nothing below could fail. Longer copies into a block go past the
+    // caches, which they do not see.
     let filling = counted.copies_for(10, |client, number| set_of(SHORT_LEN, client, number));
     assert!(filling.long_bytes >= SHORT_LEN as u64, "{filling:?}");
     counted.copies_for(KEYS, set);

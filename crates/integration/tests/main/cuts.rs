@@ -30,8 +30,8 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-/// One thread writes a number to one key after the other, the next number when it is round. Whoever sees a number in a key sees it in those before, or the next. What a snapshot saw
-/// wrong.
+/// One thread writes a number to one key after the other, the next number when it is round. Whoever
+/// sees a number in a key sees it in those before, or the next. What a snapshot saw wrong.
 fn torn(path: &Path, rounds: u64, snapshots: usize, prepare: fn()) -> Option<String> {
     let store = open(path);
     let (keys, stop) = (keys(), AtomicBool::new(false));

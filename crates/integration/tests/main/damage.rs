@@ -44,7 +44,8 @@ fn write_at(volume: &Path, bytes: &[u8], offset: u64) {
     file.write_all_at(bytes, offset).expect("a volume can be written");
 }
 
-/// Where the bytes lie: more than once, as a page is written to a free place each time, and old copies stay until they are reused.
+/// Where the bytes lie: more than once, as a page is written to a free place each time, and old
+/// copies stay until they are reused.
 fn find(volume: &[u8], bytes: &[u8]) -> Vec<usize> {
     let found: Vec<usize> =
         volume.windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes).map(|(at, _)| at).collect();
@@ -91,7 +92,8 @@ fn one_flipped_bit_in_a_value_is_an_error_with_its_place() {
     }
 }
 
-/// Flips bits all over the used part of a volume: what is read is right or refused, and what recovery misses it reports.
+/// Flips bits all over the used part of a volume: what is read is right or refused, and what
+/// recovery misses it reports.
 #[test]
 fn a_flipped_bit_anywhere_never_gives_wrong_data() {
     let place = place::directory();
@@ -169,7 +171,8 @@ fn a_newer_format_is_refused() {
     assert_eq!(output.status.code(), Some(6), "{}", program::said(&output));
     std::fs::write(&manifest, text).expect("written");
     drop(options().open(&data).expect("the format is known again"));
-    // The volume's own format: docs/format-slab.md. Version at 8, UUID at 16, CRC-32C of the first 88 bytes at 88.
+    // The volume's own format: docs/format-slab.md. Version at 8, UUID at 16, CRC-32C of the first
+    // 88 bytes at 88.
     for copy in [0, 4096] {
         let mut superblock = read(&volume)[copy..copy + 96].to_vec();
         let uuid: [u8; 16] = superblock[16..32].try_into().expect("16 bytes");

@@ -1,4 +1,5 @@
-//! Stores whose volumes lie on raw devices: loop devices, so root is needed; elsewhere these tests say that they are skipped.
+//! Stores whose volumes lie on raw devices: loop devices, so root is needed; elsewhere these tests
+//! say that they are skipped.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -333,7 +334,8 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
         let store = Options::new().memory_bytes(64 << 20).open(&data).expect("a full device opens");
         let (gone, kept) = stored.split_at(stored.len() / 2);
         gone.iter().for_each(|key| assert!(store.delete(&name(*key)).expect("deletes go on")));
-        // `packed` keeps room for its cleaner and for tombstones: not quite as much fits as before the deletes.
+        // `packed` keeps room for its cleaner and for tombstones: not quite as much fits as before
+        // the deletes.
         let gone = &gone[..gone.len() * 3 / 4];
         for key in gone {
             put(&store, *key).unwrap_or_else(|error| panic!("{placement:?}: room is not used: {error}"));

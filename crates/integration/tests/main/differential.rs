@@ -1,4 +1,5 @@
-//! Our server and a real memcached under the same commands: `stratakv_integration::differ`. Fixed seeds here; `cargo xtask differ` draws others.
+//! Our server and a real memcached under the same commands: `stratakv_integration::differ`. Fixed
+//! seeds here; `cargo xtask differ` draws others.
 
 use stratakv_integration::differ::Counts;
 use stratakv_integration::differ::intended::Intended;
@@ -7,8 +8,8 @@ use stratakv_integration::differ::shrink::compared;
 use stratakv_integration::engine::Engine;
 use stratakv_integration::{place, requirement};
 
-/// Of each engine. Not 59: whether a shorter number is followed by spaces depends on whether memcached still sends the old one to
-/// another connection.
+/// Of each engine. Not 59: whether a shorter number is followed by spaces depends on whether
+/// memcached still sends the old one to another connection.
 const SEEDS: [std::ops::Range<u64>; 2] = [0..59, 60..140];
 
 /// Compares the seeds with this engine under our server.

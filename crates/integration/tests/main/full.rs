@@ -1,4 +1,5 @@
-//! A store at its capacity: writes fail, reads and deletes go on, and there is a way back. Full disks are in `scenarios`.
+//! A store at its capacity: writes fail, reads and deletes go on, and there is a way back. Full
+//! disks are in `scenarios`.
 
 use stratakv::{Engine, ErrorKind, Level, Options};
 use stratakv_integration::{place, value};
@@ -45,7 +46,8 @@ fn a_store_at_its_capacity_recovers_once_there_is_room() {
     }
 }
 
-/// In a full store of engine `matrix` half of what each value file held is dead. All that one table has there found no room at once, so nothing was moved, and the store stayed full.
+/// In a full store of engine `matrix` half of what each value file held is dead. All that one table
+/// has there found no room at once, so nothing was moved, and the store stayed full.
 #[test]
 fn half_dead_value_files_give_their_room_back_though_all_of_them_find_none_at_once() {
     let place = place::directory();

@@ -219,7 +219,8 @@ fn files_that_are_not_the_regions_are_told() {
     refused(&plain(), &data, ErrorKind::Corrupt, &["part 1 is missing", "its head is damaged"]);
 }
 
-/// At each point at which it may have been: the manifest names the file, the file is empty, it is there, its head is; the superblock does not name it.
+/// At each point at which it may have been: the manifest names the file, the file is empty, it is
+/// there, its head is; the superblock does not name it.
 #[test]
 fn an_added_file_whose_growth_was_cut_is_added_again() {
     let place = place::directory();
@@ -240,7 +241,8 @@ fn an_added_file_whose_growth_was_cut_is_added_again() {
         let store = plain().open(&data).expect("opened");
         assert_eq!(store.region().expect("a region").len_bytes, 4 * MIB);
         drop(store);
-        // Again, or by its own file alone: then what lies in the other one is no part, though it says so.
+        // Again, or by its own file alone: then what lies in the other one is no part, though it
+        // says so.
         let store = plain().region_path(&added).region_bytes(8 * MIB).open(&data).expect("grown");
         assert_eq!((store.recovery().grown_bytes, store.get(b"k").expect("sound").is_some()), (4 * MIB, true));
         drop(store);

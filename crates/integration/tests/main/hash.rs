@@ -156,7 +156,8 @@ fn a_snapshot_stays_as_it_was_while_the_store_goes_on() {
     assert_eq!(slab.snapshot().expect_err("slab has none").kind(), ErrorKind::Unsupported);
 }
 
-/// What a backup keeps was kept for good when it was called off, or a walk over all records ended by an error.
+/// What a backup keeps was kept for good when it was called off, or a walk over all records ended
+/// by an error.
 #[test]
 fn what_comes_to_no_end_keeps_nothing() {
     let place = place::directory();
@@ -240,7 +241,8 @@ fn what_was_put_is_there_after_reopening() {
         store.close().expect("closed");
         assert_eq!(store.get(b"a").expect_err("it is closed").kind(), ErrorKind::Closed);
         assert_eq!(store.put(b"a", b"3").expect_err("it is closed").kind(), ErrorKind::Closed);
-        // What the store is made of says it: no option is needed, and the handle of the closed one is in nobody's way.
+        // What the store is made of says it: no option is needed, and the handle of the closed one
+        // is in nobody's way.
         let again = Options::new().level(level).open(&data).expect("opened");
         assert!(again.recovery().clean && !again.recovery().created, "{:?}", again.recovery());
         assert_eq!((value(&again, b"a"), value(&again, b"c")), (None, Some(b"3".to_vec())));
@@ -523,7 +525,8 @@ fn a_region_lies_where_it_was_named() {
     refused(&device, &place.path().join("third"), ErrorKind::Usage, &["neither a file nor a devdax device"]);
 }
 
-/// The manifest says that it was not completed: the same store is made again, and nothing of others is taken.
+/// The manifest says that it was not completed: the same store is made again, and nothing of others
+/// is taken.
 #[test]
 fn an_interrupted_creation_is_begun_again() {
     let place = place::directory();
@@ -638,7 +641,8 @@ fn new_keys_beyond_the_memory_cap_are_refused_and_others_go_on() {
     let store = cap.open(&data).expect("created");
     let mut written = 0u64;
     let error = loop {
-        // Maintenance looks ten times a second, and is to see it before the region is full, however busy the machine is.
+        // Maintenance looks ten times a second, and is to see it before the region is full, however
+        // busy the machine is.
         if written.is_multiple_of(20_000) {
             thread::sleep(Duration::from_millis(120));
         }

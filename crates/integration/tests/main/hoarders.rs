@@ -1,4 +1,5 @@
-//! Clients that make a server hold what they never finish or never take: its memory stays bounded, and short requests are served.
+//! Clients that make a server hold what they never finish or never take: its memory stays bounded,
+//! and short requests are served.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,8 @@ const VALUES: usize = 8;
 const VALUE_BYTES: usize = 1_000_000;
 /// How long a failing test waits for memory to come back.
 const BACK_TIMEOUT: Duration = Duration::from_secs(60);
-/// What the store may have of the server's memory, and the program: when clients have left, that is all.
+/// What the store may have of the server's memory, and the program: when clients have left, that is
+/// all.
 const STORE_BYTES: u64 = MEMORY_BYTES - MEMORY_BYTES / 8 + MEMORY_BYTES / 20;
 
 fn serve(target: Target, data: &std::path::Path) -> Served {

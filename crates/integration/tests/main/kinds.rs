@@ -19,7 +19,8 @@ fn open(engine: Engine, path: &Path) -> Store {
     options.shards(if engine == Engine::Slab { 3 } else { 1 }).open(path).expect("the store opens")
 }
 
-/// Records of all collections, the catalogue's too. `None` of an engine that keeps no order in the default one: then they cannot be had.
+/// Records of all collections, the catalogue's too. `None` of an engine that keeps no order in the
+/// default one: then they cannot be had.
 fn records(store: &Store) -> Option<usize> {
     let (from, to) = (Bound::Unbounded, Bound::Unbounded);
     let request =

@@ -1,4 +1,5 @@
-//! Threads on a few keys of a real store: what they were answered can have been answered by one register for each key.
+//! Threads on a few keys of a real store: what they were answered can have been answered by one
+//! register for each key.
 
 use std::path::Path;
 use std::sync::{Barrier, RwLock};
@@ -72,7 +73,8 @@ fn work(client: &mut Client<'_>, store: &Store, random: &mut Random, thread: u64
     }
 }
 
-/// What eight threads asked of a store that one of them closes while the others are asking, and opens again.
+/// What eight threads asked of a store that one of them closes while the others are asking, and
+/// opens again.
 fn record(data: &Path, io: IoBackend) -> History {
     let open = || Options::new().shards(2).memory_bytes(64 << 20).io(io).open(data).expect("the store opens");
     let (store, clock, barrier) = (RwLock::new(open()), Clock::default(), Barrier::new(THREADS as usize));

@@ -132,7 +132,8 @@ impl Pair {
         }
     }
 
-    /// Values never repeat, so a position is good as long as its value is in the list, and was not moved.
+    /// Values never repeat, so a position is good as long as its value is in the list, and was not
+    /// moved.
     fn at_a_position(&mut self, random: &mut Random) {
         if self.seen.is_empty() {
             return;

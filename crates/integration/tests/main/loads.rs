@@ -1,4 +1,5 @@
-//! Sorted records that are loaded: straight to their place with engine `matrix`, as puts with the others.
+//! Sorted records that are loaded: straight to their place with engine `matrix`, as puts with the
+//! others.
 
 use std::path::Path;
 

@@ -149,7 +149,8 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
     assert_eq!(store.get(&name(1_000)).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
 
-/// With a layer: what lies in it is read, checked, damaged and found so; it is as long as it was made.
+/// With a layer: what lies in it is read, checked, damaged and found so; it is as long as it was
+/// made.
 #[test]
 fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     let place = place::directory();
@@ -200,7 +201,8 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     assert!(report.mistakes.is_empty(), "{report:?}");
 }
 
-/// Compressed tables: they take less, are read back after an orderly end, checked, damaged and found so; the option is remembered, and can be changed.
+/// Compressed tables: they take less, are read back after an orderly end, checked, damaged and
+/// found so; the option is remembered, and can be changed.
 #[test]
 fn a_store_with_compressed_tables_takes_less_and_keeps_what_it_has() {
     let place = place::directory();
@@ -265,7 +267,8 @@ fn a_store_with_compressed_tables_takes_less_and_keeps_what_it_has() {
     assert!(!report.damage.is_empty() && report.mistakes.is_empty(), "{report:?}");
 }
 
-/// What lies in rows of the region counted for nothing: a store that was just restored seemed to be empty.
+/// What lies in rows of the region counted for nothing: a store that was just restored seemed to be
+/// empty.
 #[test]
 fn records_that_are_in_the_region_are_counted() {
     let place = place::directory();
@@ -299,8 +302,9 @@ fn spoil(image: &[u8], random: &mut Random) -> Vec<(usize, Vec<u8>)> {
     vec![(one, spoilt)]
 }
 
-/// Pages of the region and of the volume, manifest and superblocks included, that are torn, have a flipped bit, or lie where others belong: each key has its value, or an
-/// error that says where the damage is; or the store is not opened, and it is said which file is damaged and what to do.
+/// Pages of the region and of the volume, manifest and superblocks included, that are torn, have a
+/// flipped bit, or lie where others belong: each key has its value, or an error that says where the
+/// damage is; or the store is not opened, and it is said which file is damaged and what to do.
 #[test]
 fn damaged_pages_are_told_and_never_served() {
     let place = place::directory();
@@ -316,7 +320,8 @@ fn damaged_pages_are_told_and_never_served() {
         let (image, file) =
             (std::fs::read(&path).expect("read"), File::options().write(true).open(&path).expect("open"));
         for round in 0..60 {
-            // The first page of a region has no copy. Whether another one that is needed to open it is met is luck.
+            // The first page of a region has no copy. Whether another one that is needed to open it
+            // is met is luck.
             let pages = if round == 0 { vec![(0, vec![0; 4096])] } else { spoil(&image, &mut random) };
             for (page, bytes) in &pages {
                 file.write_all_at(bytes, *page as u64 * 4096).expect("written");

@@ -1,5 +1,6 @@
-//! The same operations give the same answers, whatever engine, number of shards, memory, depth, I/O or interface carries them, and whether
-//! the store was opened again in between. Versions are each store's own, but grow.
+//! The same operations give the same answers, whatever engine, number of shards, memory, depth, I/O
+//! or interface carries them, and whether the store was opened again in between. Versions are each
+//! store's own, but grow.
 
 mod faces;
 

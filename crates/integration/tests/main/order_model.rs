@@ -1,4 +1,5 @@
-//! Random operations on a collection in an order of the user's, and on a map sorted as it should be: the same, always.
+//! Random operations on a collection in an order of the user's, and on a map sorted as it should
+//! be: the same, always.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,7 +14,8 @@ use stratakv_integration::place;
 const STEPS: usize = 3000;
 const REOPENED_EVERY: usize = 700;
 
-/// By what comes after the first byte: many keys share a sort key, sort keys are prefixes of one another, and the shortest one is empty.
+/// By what comes after the first byte: many keys share a sort key, sort keys are prefixes of one
+/// another, and the shortest one is empty.
 fn sort_key(key: &[u8]) -> Vec<u8> {
     key[1..].to_vec()
 }

@@ -1,4 +1,5 @@
-//! Collections in an order of the user's own: everything a collection does, in that order; and what is wrong with orders is told.
+//! Collections in an order of the user's own: everything a collection does, in that order; and what
+//! is wrong with orders is told.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -83,7 +84,8 @@ fn scans_and_ranges_are_in_the_order() {
             assert!(there.iter().eq(back.iter().rev()), "{there:?} {back:?}");
             there
         };
-        // Bounds that are there, and bounds that are not: "zz" comes after all words of two letters.
+        // Bounds that are there, and bounds that are not: "zz" comes after all words of two
+        // letters.
         assert_eq!(range(Bound::Included("b"), Bound::Excluded("aaa")), ["b", "ab", "ba"]);
         assert_eq!(range(Bound::Excluded("b"), Bound::Included("aaa")), ["ab", "ba", "aaa"]);
         assert_eq!(range(Bound::Included("zz"), Bound::Unbounded), ["aaa", "baa", "aaaa"]);

@@ -1,4 +1,5 @@
-//! Engine `matrix`: a region that is gone, older than its volume, or damaged is refused, with the way out; given up, what is on the volume is served.
+//! Engine `matrix`: a region that is gone, older than its volume, or damaged is refused, with the
+//! way out; given up, what is on the volume is served.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

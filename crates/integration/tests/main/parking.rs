@@ -1,4 +1,5 @@
-//! Caches in memory only (engine `tier`, no second tier) that park what they hold at an orderly end, as servers on tmpfs.
+//! Caches in memory only (engine `tier`, no second tier) that park what they hold at an orderly
+//! end, as servers on tmpfs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -165,7 +166,8 @@ fn a_full_place_ends_in_order_and_says_so() {
     let data = place.path();
     let short = |blocks: u32| {
         let options = ["--engine", "tier", "--shards", "1", "--memory", "64M", "--item-bytes-max", "16M", "--park"];
-        // A store of its own for each: within a file that is long already room is set aside whatever the limit.
+        // A store of its own for each: within a file that is long already room is set aside
+        // whatever the limit.
         let data = data.join(blocks.to_string());
         Serve::on(&data).options(&options).before(&format!("ulimit -f {blocks}")).start()
     };

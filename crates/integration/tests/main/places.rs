@@ -62,7 +62,8 @@ fn a_store_is_opened_once_in_a_process() {
     drop(Options::new().memory_bytes(64 << 20).open(&data).expect("it was let go"));
 }
 
-/// Runs the program as somebody whom permissions bind. Root's own are not checked by the kernel: then it is a copy, run as `nobody`.
+/// Runs the program as somebody whom permissions bind. Root's own are not checked by the kernel:
+/// then it is a copy, run as `nobody`.
 fn run_unprivileged(place: &Path, arguments: &[&str]) -> Output {
     if !rustix::process::getuid().is_root() {
         return program::run(arguments);

@@ -29,7 +29,8 @@ fn a_store_opens_for_writing_on_a_file_system_that_others_have_filled() {
     run("full-opening");
 }
 
-/// Shards of `matrix` set the last space aside for themselves, 64 MiB each: others refused writes when little was stored.
+/// Shards of `matrix` set the last space aside for themselves, 64 MiB each: others refused writes
+/// when little was stored.
 #[test]
 fn shards_share_the_last_space_of_a_file_system() {
     run("last-space");

@@ -1,4 +1,5 @@
-//! The simulator over the engines: a short search, the scenarios that found defects, and the oracle, seen to fail.
+//! The simulator over the engines: a short search, the scenarios that found defects, and the
+//! oracle, seen to fail.
 
 use stratakv_engine::{
     Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, Progress, Reply, Shard, ShardId, Statistic,
@@ -31,7 +32,8 @@ fn seeds_of_matrix_lose_nothing() {
     }
 }
 
-/// At 4,174 a bit turned in a page of a table of which every key had a newer version in the container: each key was right, and a scan met the page.
+/// At 4,174 a bit turned in a page of a table of which every key had a newer version in the
+/// container: each key was right, and a scan met the page.
 #[test]
 fn seeds_of_matrix_that_failed_once_pass() {
     for seed in [4174] {
@@ -41,9 +43,11 @@ fn seeds_of_matrix_that_failed_once_pass() {
     }
 }
 
-/// A version's word has the milliseconds of the expiry above it, so that a snapshot did not see what was overwritten; and a snapshot waited for ever for a load under which a flush failed. At 175,014,655 a
-/// manifest ended one byte before the end of a page, and was not read again. At 200,041,718 a bit turned in a filter while a delete was in doubt, so that a get found damage and a scan the record: the
-/// judge did not know that.
+/// A version's word has the milliseconds of the expiry above it, so that a snapshot did not see
+/// what was overwritten; and a snapshot waited for ever for a load under which a flush failed. At
+/// 175,014,655 a manifest ended one byte before the end of a page, and was not read again. At
+/// 200,041,718 a bit turned in a filter while a delete was in doubt, so that a get found damage and
+/// a scan the record: the judge did not know that.
 #[test]
 fn seeds_of_matrix_that_failed_since_snapshots_are_drawn_pass() {
     for seed in [46, 60, 430, 120_000_443, 175_014_655, 200_041_718] {
@@ -74,9 +78,11 @@ fn seeds_of_tier_show_nothing_older() {
     );
 }
 
-/// Each found a defect once: a write that waited for room pinned the segment that room was to come from; a superblock or a tail of the journal that could not be
-/// read was the newer one, so versions were given twice and stale copies came back; a flush failed, and what it covered was trusted; what waited
-/// to fill a segment for a volume that was lost stayed in memory, and a write waited for its room for ever.
+/// Each found a defect once: a write that waited for room pinned the segment that room was to come
+/// from; a superblock or a tail of the journal that could not be read was the newer one, so
+/// versions were given twice and stale copies came back; a flush failed, and what it covered was
+/// trusted; what waited to fill a segment for a volume that was lost stayed in memory, and a write
+/// waited for its room for ever.
 #[test]
 fn seeds_of_tier_that_failed_once_pass() {
     for seed in [491, 549, 2118, 2270, 2985, 3065, 3332, 4501, 5288, 5611, 5626, 6317, 6809, 102_003_801] {
@@ -86,13 +92,15 @@ fn seeds_of_tier_that_failed_once_pass() {
     }
 }
 
-/// A chunk of memory got the number of one that was freed in the same turn: nobody moved the blocks out of it, and memory stayed above its cap.
+/// A chunk of memory got the number of one that was freed in the same turn: nobody moved the blocks
+/// out of it, and memory stayed above its cap.
 #[test]
 fn a_chunk_with_the_number_of_a_freed_one_is_given_back() {
     assert_eq!(tier::run_seed(1_795_695_171).map(|_| ()), Ok(()));
 }
 
-/// The judge asked for all that was parked, though the cap on memory had grown beyond what the disk had room for.
+/// The judge asked for all that was parked, though the cap on memory had grown beyond what the disk
+/// had room for.
 #[test]
 fn what_a_grown_cache_parks_has_room() {
     assert_eq!(tier::run_seed(1_795_698_967).map(|_| ()), Ok(()));
@@ -110,8 +118,9 @@ fn a_cache_without_a_free_block_parks_all_the_same() {
     assert_eq!(tier::run_seed(600_004_178).map(|_| ()), Ok(()));
 }
 
-/// A whole server over a cache of 4 MiB: whoever read the segment that was to make room waited for a block for ever, and so did all the others. Before it, what the judge asked too much of, and first a flush of
-/// `slab` that failed beside one that was believed.
+/// A whole server over a cache of 4 MiB: whoever read the segment that was to make room waited for
+/// a block for ever, and so did all the others. Before it, what the judge asked too much of, and
+/// first a flush of `slab` that failed beside one that was believed.
 #[test]
 fn seeds_of_servers_that_failed_once_pass() {
     for seed in [98_308_662, 98_201_779, 98_027_201, 97_026_871, 97_014_235, 96_016_073, 95_001_903] {
@@ -121,7 +130,8 @@ fn seeds_of_servers_that_failed_once_pass() {
     }
 }
 
-/// Engine `matrix` answered for a shard that had broken before it carried out the last change of a batch, and said that its key was not there.
+/// Engine `matrix` answered for a shard that had broken before it carried out the last change of a
+/// batch, and said that its key was not there.
 #[test]
 fn seeds_of_breaking_shards_that_failed_once_pass() {
     for seed in [88_002_363] {
@@ -131,8 +141,8 @@ fn seeds_of_breaking_shards_that_failed_once_pass() {
     }
 }
 
-/// A read showed a record's own version in the place of the one that a client had given it: the delete behind it was done before the read
-/// had its words.
+/// A read showed a record's own version in the place of the one that a client had given it: the
+/// delete behind it was done before the read had its words.
 #[test]
 fn seeds_of_servers_with_breaking_shards_that_failed_once_pass() {
     for seed in [88_001_536, 91_003_841] {
@@ -151,10 +161,12 @@ fn a_seed_gives_the_same_run_every_time() {
     }
 }
 
-/// Each found a defect of placement `packed` once: tombstones counted by guess, a record gathered twice, a root of a checkpoint without its chunks, two
-/// keys at one place and sums that a lying disk made wrong, a tombstone's copy behind a newer record, a poisoned shard that asked for
-/// turns for ever, an entry of a checkpoint at a place that another batch had by then,
-/// zeros over a large value where a root had been, a close that waited for a segment; and writes refused because buffers counted as index.
+/// Each found a defect of placement `packed` once: tombstones counted by guess, a record gathered
+/// twice, a root of a checkpoint without its chunks, two keys at one place and sums that a lying
+/// disk made wrong, a tombstone's copy behind a newer record, a poisoned shard that asked for turns
+/// for ever, an entry of a checkpoint at a place that another batch had by then, zeros over a large
+/// value where a root had been, a close that waited for a segment; and writes refused because
+/// buffers counted as index.
 #[test]
 fn seeds_of_packed_that_failed_once_pass() {
     for seed in [
@@ -167,8 +179,8 @@ fn seeds_of_packed_that_failed_once_pass() {
     }
 }
 
-/// A scan had a record brought to its neighbours that the cleaner was moving as well: of two copies of one version a checkpoint named one, and reading
-/// everything found the other.
+/// A scan had a record brought to its neighbours that the cleaner was moving as well: of two copies
+/// of one version a checkpoint named one, and reading everything found the other.
 #[test]
 fn seeds_of_packed_that_failed_since_paces_are_drawn_pass() {
     for seed in [5_034_397] {

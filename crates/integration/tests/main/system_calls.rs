@@ -28,7 +28,8 @@ fn counted(admin: SocketAddr) -> Counted {
     Counted { turns: number("turns"), calls: number("system_calls") }
 }
 
-/// Turns, and calls of all threads of the server, for so many rounds of gets that were sent at once.
+/// Turns, and calls of all threads of the server, for so many rounds of gets that were sent at
+/// once.
 #[test]
 fn a_turn_of_pipelined_gets_is_one_system_call() {
     let place = place::directory();

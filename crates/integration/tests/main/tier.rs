@@ -10,7 +10,8 @@ use stratakv_integration::program::{Serve, Served};
 
 const MIB: u64 = 1 << 20;
 
-/// Their volumes followed the memory, and volumes of another length begin empty: so did a cache that any other command had opened.
+/// Their volumes followed the memory, and volumes of another length begin empty: so did a cache
+/// that any other command had opened.
 #[test]
 fn a_cache_is_warm_with_another_memory_too() {
     let place = place::directory();

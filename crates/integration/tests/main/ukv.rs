@@ -142,7 +142,8 @@ fn what_was_missed_is_set_and_found_the_next_time() {
         assert_eq!(cold.operations - cold.gets, missed, "each is set");
         let warm = work(address, through(500, 1_000), 500, 512);
         assert!(warm.hits == warm.gets && warm.operations == warm.gets, "{warm:?}");
-        // The batch at the border is cut, and those under way there, 40 of 5, are answered when it counts.
+        // The batch at the border is cut, and those under way there, 40 of 5, are answered when it
+        // counts.
         assert!((995..=1_200).contains(&warm.gets), "{warm:?}");
     });
 }

@@ -1,4 +1,5 @@
-//! Processor time, for programs that print what something costs: what else runs on the machine does not count.
+//! Processor time, for programs that print what something costs: what else runs on the machine does
+//! not count.
 
 /// Nanoseconds that this thread has had a processor.
 pub fn run_ns() -> f64 {
@@ -7,7 +8,8 @@ pub fn run_ns() -> f64 {
     run.expect("Linux tells how long a thread has run")
 }
 
-/// Nanoseconds for each of `count`: the least of five times as many turns as give the clock's ticks something to count.
+/// Nanoseconds for each of `count`: the least of five times as many turns as give the clock's ticks
+/// something to count.
 pub fn best(count: usize, mut turn: impl FnMut()) -> f64 {
     let repeated = (2_000_000 / count).max(1);
     let turns = (0..5).map(|_| {

@@ -42,7 +42,8 @@ struct Coordinated {
     shown: Arc<AtomicBool>,
     /// Who has not answered.
     missing: Vec<u32>,
-    /// Of the last change, once its shard has carried it out: its version, and whether its key existed.
+    /// Of the last change, once its shard has carried it out: its version, and whether its key
+    /// existed.
     last: Option<(u64, bool)>,
     /// Every participant so far has carried out.
     resolved: bool,
@@ -102,7 +103,8 @@ impl<P: Pmem> Matrix<P> {
         self.admit();
     }
 
-    /// Lets waiting batches in that share no key with one that is under way or waits before them: so two never wait for one another.
+    /// Lets waiting batches in that share no key with one that is under way or waits before them:
+    /// so two never wait for one another.
     pub(super) fn admit(&mut self) {
         let mut ahead: HashSet<Key> = HashSet::new();
         let mut at = 0;
@@ -199,7 +201,8 @@ impl<P: Pmem> Matrix<P> {
         self.admit();
     }
 
-    /// A participant cannot: nobody does. It has no share that counts, so this stands whatever happens to the others.
+    /// A participant cannot: nobody does. It has no share that counts, so this stands whatever
+    /// happens to the others.
     pub(super) fn participant_refused(&mut self, from: u32, id: BatchId, reply: Reply, effects: &mut Effects) {
         if self.batches.coordinator.active.get(&id).is_none_or(|batch| batch.phase == Phase::Committed) {
             return;
@@ -250,7 +253,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A batch that an earlier opening had committed is carried out by those who still hold their share.
+    /// A batch that an earlier opening had committed is carried out by those who still hold their
+    /// share.
     pub(super) fn resume_batch(&mut self, id: BatchId, holders: Vec<u32>, present: Vec<u32>) {
         let coordinated = Coordinated {
             token: None,

@@ -1,8 +1,11 @@
-//! Batches over several shards, and cuts through all of them: docs/batches.md draws the records and argues every crash.
+//! Batches over several shards, and cuts through all of them: docs/batches.md draws the records and
+//! argues every crash.
 //!
-//! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant* and has a [`share`] of it, one whose keys are only checked is a *witness*.
-//! A share is a write like others, which holds its keys in their queues, but waits for what shard 0 says. What a crash left is settled by [`opening`]; a snapshot or a backup
-//! begins with a [`cut`]. Everything that is said goes out at the end of a turn, once what it rests on is durable.
+//! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant*
+//! and has a [`share`] of it, one whose keys are only checked is a *witness*. A share is a write
+//! like others, which holds its keys in their queues, but waits for what shard 0 says. What a crash
+//! left is settled by [`opening`]; a snapshot or a backup begins with a [`cut`]. Everything that is
+//! said goes out at the end of a turn, once what it rests on is durable.
 
 mod coordinator;
 mod cut;
@@ -199,7 +202,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Why an operation cannot be, if a batch that cannot be carried out has its keys, or perhaps has.
+    /// Why an operation cannot be, if a batch that cannot be carried out has its keys, or perhaps
+    /// has.
     pub(crate) fn batch_complaint(&self, operation: &Operation) -> Option<Error> {
         if let Some(error) = self.batches.opening.refusal() {
             return Some(error.clone());

@@ -1,4 +1,5 @@
-//! What an opening does with batches that a crash left: every shard tells shard 0 which shares and marks it has, and serves once that has decided.
+//! What an opening does with batches that a crash left: every shard tells shard 0 which shares and
+//! marks it has, and serves once that has decided.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -110,7 +111,8 @@ impl<P: Pmem> Matrix<P> {
         self.batches.say(0, Say::Found(found));
     }
 
-    /// No table has such keys but those of a store that was left in the middle of a batch: it costs no read.
+    /// No table has such keys but those of a store that was left in the middle of a batch: it costs
+    /// no read.
     fn read_records(&mut self, from: Bound<Key>, effects: &mut Effects) {
         let request = PageRequest {
             from,
@@ -159,7 +161,8 @@ impl<P: Pmem> Matrix<P> {
         changes.iter().all(|change| owner(&change.key) == self.config.shard)
     }
 
-    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every participant holds its share or a mark.
+    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every
+    /// participant holds its share or a mark.
     pub(super) fn participant_found(&mut self, from: u32, found: Option<Vec<Found>>) {
         let lists = &mut self.batches.opening.lists;
         lists.insert(from, found);
@@ -213,7 +216,8 @@ impl<P: Pmem> Matrix<P> {
                 self.participant_found(peer, None);
             }
         } else if peer == 0 && self.batches.opening.phase == Phase::Told {
-            // Before all is read, nobody may be served: what is told then comes back with the word that the shard is broken.
+            // Before all is read, nobody may be served: what is told then comes back with the word
+            // that the shard is broken.
             let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
             shares.into_iter().for_each(|id| self.doubt_share(id));
             self.batches.opening.decided();

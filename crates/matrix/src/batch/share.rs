@@ -77,7 +77,8 @@ pub(super) fn is_set(shown: &AtomicBool) -> bool {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order everywhere.
+    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order
+    /// everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, last, shown } = prepare;
         let refusal = self.refusal().or((!self.is_open()).then_some(Error::Closed));
@@ -114,7 +115,8 @@ impl<P: Pmem> Matrix<P> {
         (op, Parked::new(INTERNAL, work, lease))
     }
 
-    /// A share that was durable before the store was opened. Nobody else is served yet: its keys are its own at once.
+    /// A share that was durable before the store was opened. Nobody else is served yet: its keys
+    /// are its own at once.
     pub(super) fn recover_share(&mut self, id: BatchId, participants: &[u32], changes: Vec<Change>) {
         let share = Share {
             id,
@@ -149,7 +151,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Its keys are held; what its conditions need is looked up, and its long values are written already.
+    /// Its keys are held; what its conditions need is looked up, and its long values are written
+    /// already.
     fn hold(&mut self, share: &mut Share) -> Result<Attempt, Stop> {
         self.look_at(&share.changes, &mut share.looked, None)?;
         if let Some(unmet) = self.unmet(&share.changes, &share.looked) {
@@ -304,7 +307,8 @@ impl<P: Pmem> Matrix<P> {
         self.batches.say(share.id.coordinator, Say::Settled { id: share.id, done: None });
     }
 
-    /// A share fails, with everything that waits: its medium failed. Where it is logged it may count at the next opening.
+    /// A share fails, with everything that waits: its medium failed. Where it is logged it may
+    /// count at the next opening.
     pub(crate) fn fail_share(&mut self, share: &Share, reply: Reply) {
         let id = share.id;
         if share.is_logged {
@@ -331,8 +335,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The coordinator broke. What is shown is committed, whether or not it said so. What is not logged never will be; of
-    /// what is, nobody knows.
+    /// The coordinator broke. What is shown is committed, whether or not it said so. What is not
+    /// logged never will be; of what is, nobody knows.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
         for id in self.batches.showing.shown(Some(peer)) {
             self.carry(id, effects);

@@ -39,8 +39,9 @@ impl From<String> for Fault {
 }
 
 impl<P: Pmem> Container<P> {
-    /// Reads everything and compares: superblock, directory, the owner of each unit, checksums of records and values, the order of rows and what their
-    /// metadata says. Ok: how many records there are. A hint that is wrong is an error too, though it would do no harm.
+    /// Reads everything and compares: superblock, directory, the owner of each unit, checksums of
+    /// records and values, the order of rows and what their metadata says. Ok: how many records
+    /// there are. A hint that is wrong is an error too, though it would do no harm.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -155,7 +156,8 @@ impl<P: Pmem> Container<P> {
         Ok(())
     }
 
-    /// Whether an element is the first one that is not before a key, as far as what is not down tells.
+    /// Whether an element is the first one that is not before a key, as far as what is not down
+    /// tells.
     fn is_first(&self, row: &Row, element: u32, key: &[u8]) -> Result<bool, Corruption> {
         let is_live = |element: u32| element < row.elements && !row.is_down(element);
         if is_live(element) && row.head(&self.medium, element)?.key() < key {

@@ -79,10 +79,12 @@ impl<P: Pmem> Container<P> {
         Ok((bytes, records))
     }
 
-    /// The next column of the rotation: from its cursor up to the first of `bounds` (ascending: the first and last keys of the tables below, or what
-    /// else its ends should be) with which it has at least the lower limit, or less if nothing more is left before the end of the key space or
-    /// the start of the rotation. Where that is more than the upper limit it ends within the range, at a whole key: then it may have less
-    /// than the lower limit, but has at least one key. `None`: the compactor is empty. Changes nothing; O(rows · log elements · log bounds).
+    /// The next column of the rotation: from its cursor up to the first of `bounds` (ascending: the
+    /// first and last keys of the tables below, or what else its ends should be) with which it has
+    /// at least the lower limit, or less if nothing more is left before the end of the key space or
+    /// the start of the rotation. Where that is more than the upper limit it ends within the range,
+    /// at a whole key: then it may have less than the lower limit, but has at least one key.
+    /// `None`: the compactor is empty. Changes nothing; O(rows · log elements · log bounds).
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -142,7 +144,8 @@ impl<P: Pmem> Container<P> {
             }
         }
         let Some((first_row, mut first_key)) = least else { return Ok(None) };
-        // First the row that has the first key: where rows hold one key range each, in none of the others is a place to cut at.
+        // First the row that has the first key: where rows hold one key range each, in none of the
+        // others is a place to cut at.
         parts.swap(0, first_row);
         parts[1..].sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
         let (mut best, mut best_bytes) = (None, 0);
@@ -177,7 +180,8 @@ impl<P: Pmem> Container<P> {
         Ok(Some(first_key))
     }
 
-    /// A column is down: the manifest with this number has its tables, and is durable. Its units are free; after the last column the rows leave.
+    /// A column is down: the manifest with this number has its tables, and is durable. Its units
+    /// are free; after the last column the rows leave.
     ///
     /// # Errors
     /// The column is not the next one ([`Error::Unknown`]); damage; the memory failed.
@@ -193,11 +197,12 @@ impl<P: Pmem> Container<P> {
         self.advance(&column.after, manifest)
     }
 
-    /// Follows the volume after opening: its manifest, with this number, says how far columns are down. What the directory lacks of that is released. Whether
-    /// it lacked anything.
+    /// Follows the volume after opening: its manifest, with this number, says how far columns are
+    /// down. What the directory lacks of that is released. Whether it lacked anything.
     ///
     /// # Errors
-    /// The manifest knows of a compactor, or of a directory, that the region does not: the region is older than the volume. Damage; the memory failed.
+    /// The manifest knows of a compactor, or of a directory, that the region does not: the region
+    /// is older than the volume. Damage; the memory failed.
     pub fn replay(&mut self, rotation: &Rotation, directory: u64, manifest: u64) -> Result<bool, Error> {
         self.writable()?;
         let known = &self.directory.rotation;

@@ -28,8 +28,9 @@ pub struct RowPart {
 }
 
 impl<P: Pmem> Container<P> {
-    /// A cursor for each memtable and each row, newest first; what is down of the compactor's rows is passed over. Where two have the same key, the
-    /// versions in the newer one are the newer ones.
+    /// A cursor for each memtable and each row, newest first; what is down of the compactor's rows
+    /// is passed over. Where two have the same key, the versions in the newer one are the newer
+    /// ones.
     pub fn cursors(&self) -> Vec<ContainerCursor<'_, P>> {
         let memtables = self.memtables().filter(|memtable| !memtable.is_empty());
         let memtables = memtables.map(|memtable| MemtableCursor::new(&self.medium, &self.units, memtable));
@@ -38,7 +39,8 @@ impl<P: Pmem> Container<P> {
         memtables.map(ContainerCursor::Memtable).chain(rows.map(ContainerCursor::Row)).collect()
     }
 
-    /// As [`Container::cursors`], each sought, and those left out that have nothing there. `reverse`: before the key as [`Cursor::seek_before`] says, else as [`Cursor::seek`] does.
+    /// As [`Container::cursors`], each sought, and those left out that have nothing there.
+    /// `reverse`: before the key as [`Cursor::seek_before`] says, else as [`Cursor::seek`] does.
     /// The newest row is searched, the others by the hints of the next newer one.
     ///
     /// # Errors
@@ -67,7 +69,8 @@ impl<P: Pmem> Container<P> {
         Ok(cursors)
     }
 
-    /// The rows, newest first, and the first element of each that is not before a key; without a key the one behind its last, or its first.
+    /// The rows, newest first, and the first element of each that is not before a key; without a
+    /// key the one behind its last, or its first.
     fn rows_at(&self, key: Option<&[u8]>, reverse: bool) -> Result<Vec<(&Row, u32)>, Stop> {
         let (mut rows, mut window) = (Vec::with_capacity(self.rows.len()), None);
         for (ordinal, row) in self.rows.iter().enumerate().rev() {
@@ -82,7 +85,8 @@ impl<P: Pmem> Container<P> {
                 None if reverse => row.elements,
                 None => 0,
             };
-            // Its record is loaded when all rows were searched: until then it is on its way from memory.
+            // Its record is loaded when all rows were searched: until then it is on its way from
+            // memory.
             let stands = if reverse { found.checked_sub(1) } else { Some(found) };
             if let Some(element) = stands.filter(|element| *element < row.elements) {
                 self.medium.pmem.prefetch(row.place(&self.medium, element)?, RECORD_BYTES);
@@ -92,7 +96,8 @@ impl<P: Pmem> Container<P> {
         Ok(rows)
     }
 
-    /// What each row of the compactor has of a column, newest first; rows that have nothing are left out. O(rows · log elements).
+    /// What each row of the compactor has of a column, newest first; rows that have nothing are
+    /// left out. O(rows · log elements).
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -107,8 +112,10 @@ impl<P: Pmem> Container<P> {
         Ok(parts)
     }
 
-    /// A cursor for each of these parts, over nothing else, at the first key that is not before `position`; parts that have none go. What lies before it is passed for good: `position`
-    /// only grows. So what is searched of a row is what was passed since the last time. O(rows + records passed).
+    /// A cursor for each of these parts, over nothing else, at the first key that is not before
+    /// `position`; parts that have none go. What lies before it is passed for good: `position` only
+    /// grows. So what is searched of a row is what was passed since the last time. O(rows + records
+    /// passed).
     ///
     /// # Errors
     /// [`Stop::Damaged`].

@@ -18,7 +18,8 @@ const BEGUN: u32 = 2;
 /// The epochs follow the keys.
 const PAIRED: u32 = 4;
 const EPOCHS_BYTES: usize = 32;
-/// What counts directories, memtables, hand-overs, manifests and openings, in region and volumes, is below this, and versions are below that: so that counting on never ends.
+/// What counts directories, memtables, hand-overs, manifests and openings, in region and volumes,
+/// is below this, and versions are below that: so that counting on never ends.
 pub(crate) const NUMBERS_END: u64 = 1 << 60;
 const VERSIONS_END: u64 = 1 << 53;
 /// In a row's first element that is down: they go around the end. A row has fewer elements.
@@ -51,7 +52,8 @@ impl Rotation {
         self.begun && self.wrapped && self.cursor >= self.start
     }
 
-    /// What is not down and follows the cursor, up to the end of the key space (`None`) or the start.
+    /// What is not down and follows the cursor, up to the end of the key space (`None`) or the
+    /// start.
     pub fn rest(&self) -> (&[u8], Option<&[u8]>) {
         match (self.begun, self.wrapped) {
             (false, _) => (&self.start, None),
@@ -83,7 +85,8 @@ pub(super) struct RowEntry {
     pub(super) down_from: u32,
     /// ... up to this one ...
     pub(super) down_to: u32,
-    /// ... around the end. Before format 2 that holds of all rows of the compactor if the rotation has gone around.
+    /// ... around the end. Before format 2 that holds of all rows of the compactor if the rotation
+    /// has gone around.
     pub(super) wrapped: bool,
 }
 
@@ -227,7 +230,8 @@ impl Directory {
         Ok(())
     }
 
-    /// The valid one with the higher number; and whether the other slot holds something that does not check.
+    /// The valid one with the higher number; and whether the other slot holds something that does
+    /// not check.
     pub(super) fn open<P: Pmem>(medium: &Medium<P>) -> Result<(Directory, bool), Corruption> {
         let layout = &medium.layout;
         let (mut newest, mut torn) = (None::<Directory>, false);

@@ -55,7 +55,8 @@ impl Log {
 }
 
 impl<P: Pmem> Container<P> {
-    /// Whether changes can be appended, and rows made of all memtables after it: else nothing would ever become free.
+    /// Whether changes can be appended, and rows made of all memtables after it: else nothing would
+    /// ever become free.
     pub(super) fn admit(&self, changes: &[Change<'_>]) -> Result<(), Error> {
         let capacity = self.medium.layout.capacity();
         if changes.is_empty() {
@@ -106,8 +107,9 @@ impl<P: Pmem> Container<P> {
         (units + row_units > all).then_some(Error::BatchTooLarge { len_bytes, max_bytes })
     }
 
-    /// Units that rows of all memtables can take before the logs they replace are free, whether they are made one after the other, or, since opening
-    /// makes one memtable of all, at once. The active memtable's bytes, records, longest record and units of log are given.
+    /// Units that rows of all memtables can take before the logs they replace are free, whether
+    /// they are made one after the other, or, since opening makes one memtable of all, at once. The
+    /// active memtable's bytes, records, longest record and units of log are given.
     fn row_units_max(&self, active: (u64, u64, u64), active_units: u64) -> u64 {
         let layout = &self.medium.layout;
         let sealed = self.immutables.iter().map(|memtable| {
@@ -149,7 +151,8 @@ impl<P: Pmem> Container<P> {
         self.active.insert(&self.medium, change.key, taken, retain).map_err(super::damaged)
     }
 
-    /// Stores the head and its value in whole words: a store that ends within one costs an exchange.
+    /// Stores the head and its value in whole words: a store that ends within one costs an
+    /// exchange.
     fn store(&mut self, place: u64, value: &[u8]) -> Result<(), PmemError> {
         let head = &mut self.log.head;
         let to_a_word = head.len().next_multiple_of(8) - head.len();

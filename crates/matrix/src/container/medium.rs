@@ -136,7 +136,8 @@ impl<P: Pmem> Medium<P> {
         Ok(UnitHeader::decode(&bytes, &self.layout, unit))
     }
 
-    /// Stores past the cache whole words; what precedes and follows them in their lines through it, flushed. Durable after a fence.
+    /// Stores past the cache whole words; what precedes and follows them in their lines through it,
+    /// flushed. Durable after a fence.
     pub(super) fn store_past_cache(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
         let lead = (offset.next_multiple_of(LINE_BYTES) - offset).min(bytes.len() as u64) as usize;
         let whole = (bytes.len() - lead) / LINE_BYTES as usize * LINE_BYTES as usize;

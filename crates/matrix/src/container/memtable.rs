@@ -73,7 +73,8 @@ impl Memtable {
         self.tree.footprint_bytes() + self.older.capacity() * 17
     }
 
-    /// Takes a record that was just written; an older one of the key stays reachable if one of `retain` (ascending) sees it.
+    /// Takes a record that was just written; an older one of the key stays reachable if one of
+    /// `retain` (ascending) sees it.
     pub(super) fn insert<P: Pmem>(
         &mut self,
         medium: &Medium<P>,

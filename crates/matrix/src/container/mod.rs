@@ -1,13 +1,16 @@
 //! The matrix container: L0, in a region of persistent memory.
 //!
-//! Changes are appended to the log of the active memtable. A memtable that is long enough is sealed and made a *row*: its records in order, and
-//! metadata with hints into the next older row. Rows collect in the *receiver*; when its share is reached they become the *compactor*, without
-//! moving, which gives its contents to the levels below by *columns*: key ranges cut through all its rows, around the key space.
+//! Changes are appended to the log of the active memtable. A memtable that is long enough is sealed
+//! and made a *row*: its records in order, and metadata with hints into the next older row. Rows
+//! collect in the *receiver*; when its share is reached they become the *compactor*, without
+//! moving, which gives its contents to the levels below by *columns*: key ranges cut through all
+//! its rows, around the key space.
 //!
-//! Everything here is told when to happen: there is no I/O, no clock, no thread. `docs/format-matrix.md` draws the region and says in what order
-//! stores become durable. What [`Container`] answers to:
-//! - A change is there after a cut if it was [committed](Container::commit); a batch is whole or absent; what was never committed may be there, in
-//!   order: no change without all before it.
+//! Everything here is told when to happen: there is no I/O, no clock, no thread.
+//! `docs/format-matrix.md` draws the region and says in what order stores become durable. What
+//! [`Container`] answers to:
+//! - A change is there after a cut if it was [committed](Container::commit); a batch is whole or
+//!   absent; what was never committed may be there, in order: no change without all before it.
 //! - Row commit, hand-over and column release are one word each: they happened, or not.
 
 mod check;
@@ -78,7 +81,8 @@ pub struct Container<P> {
     row_bytes: u64,
     version: u64,
     durable: u64,
-    /// The deletes of ranges up to this version are in the volume's manifest, or have nothing left to hide.
+    /// The deletes of ranges up to this version are in the volume's manifest, or have nothing left
+    /// to hide.
     ranges_kept: u64,
     tally: Tally,
     /// A store failed half-way: nothing is written until the region is opened again.
@@ -98,7 +102,8 @@ pub struct Found {
 pub enum Flush {
     /// No sealed memtable waits.
     Idle,
-    /// The oldest one deletes ranges, up to this version, and waits for the manifest that has them: [`Container::ranges_are_kept`].
+    /// The oldest one deletes ranges, up to this version, and waits for the manifest that has them:
+    /// [`Container::ranges_are_kept`].
     Waits(u64),
     /// There is more to do.
     More,
@@ -136,7 +141,8 @@ pub struct Statistics {
     pub keys: u64,
     /// Of elements and keys, about how many say that their key is not there.
     pub deletes: u64,
-    /// Bytes of records in rows that are there only for snapshots, about; those of snapshots that are closed count until they are down.
+    /// Bytes of records in rows that are there only for snapshots, about; those of snapshots that
+    /// are closed count until they are down.
     pub kept_bytes: u64,
     /// Memtables, the active one included.
     pub memtables: u64,
@@ -164,13 +170,15 @@ impl<P: Pmem> Container<P> {
     /// Makes a region a container without contents. What it held before is lost.
     ///
     /// # Errors
-    /// The region is too small, or units have no allowed length ([`Error::WrongVolume`]); the memory failed.
+    /// The region is too small, or units have no allowed length ([`Error::WrongVolume`]); the
+    /// memory failed.
     pub fn create(pmem: P, config: Config) -> Result<Container<P>, Error> {
         let region_bytes = pmem.len_bytes();
         Container::create_within(pmem, config, region_bytes)
     }
 
-    /// As [`Container::create`], in the first `region_bytes` of a region: the rest is somebody else's.
+    /// As [`Container::create`], in the first `region_bytes` of a region: the rest is somebody
+    /// else's.
     ///
     /// # Errors
     /// As [`Container::create`].
@@ -271,15 +279,19 @@ impl<P: Pmem> Container<P> {
         &self.directory.rotation
     }
 
-    /// Appends changes as one batch: after a crash all of them are there, or none. They get the next versions, one each, in order, and are seen at
-    /// once by [`Container::get`]; they are durable after [`Container::commit`]. Of a key that has a version in the memtable already, that one stays
-    /// readable if a version in `retain` (ascending: the live snapshots, and the version that readers see now) sees it. Costs one pass over a
-    /// value for its checksum and one to store it; no allocation but the index's.
+    /// Appends changes as one batch: after a crash all of them are there, or none. They get the
+    /// next versions, one each, in order, and are seen at once by [`Container::get`]; they are
+    /// durable after [`Container::commit`]. Of a key that has a version in the memtable already,
+    /// that one stays readable if a version in `retain` (ascending: the live snapshots, and the
+    /// version that readers see now) sees it. Costs one pass over a value for its checksum and one
+    /// to store it; no allocation but the index's.
     ///
     /// # Errors
-    /// [`Error::Full`]: there is no room until a memtable is sealed and flushed, or a column released; nothing was changed. A key without bytes or too long; a record
-    /// longer than [`Container::record_bytes_max`] ([`Error::ValueTooLarge`]); no changes ([`Error::BadBatch`]). The memory failed: then
-    /// nothing can be written until the region is opened again.
+    /// [`Error::Full`]: there is no room until a memtable is sealed and flushed, or a column
+    /// released; nothing was changed. A key without bytes or too long; a record longer than
+    /// [`Container::record_bytes_max`] ([`Error::ValueTooLarge`]); no changes
+    /// ([`Error::BadBatch`]). The memory failed: then nothing can be written until the region is
+    /// opened again.
     pub fn append(&mut self, changes: &[Change<'_>], retain: &[u64]) -> Result<RangeInclusive<u64>, Error> {
         self.writable()?;
         self.admit(changes)?;
@@ -303,7 +315,8 @@ impl<P: Pmem> Container<P> {
     /// Makes everything appended so far durable: flushes its lines, and fences once.
     ///
     /// # Errors
-    /// The memory failed: what was appended since the last commit may be durable or not; nothing can be written until the region is opened again.
+    /// The memory failed: what was appended since the last commit may be durable or not; nothing
+    /// can be written until the region is opened again.
     pub fn commit(&mut self) -> Result<u64, Error> {
         self.writable()?;
         if self.durable == self.version {
@@ -340,7 +353,8 @@ impl<P: Pmem> Container<P> {
         !self.immutables.is_empty()
     }
 
-    /// Begins a new memtable; the old one waits to be made a row, with the versions that `retain` (ascending) sees. Whether there was anything to seal.
+    /// Begins a new memtable; the old one waits to be made a row, with the versions that `retain`
+    /// (ascending) sees. Whether there was anything to seal.
     ///
     /// # Errors
     /// [`Error::Full`]: two wait already.
@@ -360,11 +374,12 @@ impl<P: Pmem> Container<P> {
         Ok(true)
     }
 
-    /// Goes on making a row of the oldest sealed memtable, for about `budget_bytes` (at least a record). The last step makes the row durable and
-    /// frees its log.
+    /// Goes on making a row of the oldest sealed memtable, for about `budget_bytes` (at least a
+    /// record). The last step makes the row durable and frees its log.
     ///
     /// # Errors
-    /// [`Error::Full`]: the directory has no room for another row before the compactor's are gone. Damage in a record of the log. The memory failed.
+    /// [`Error::Full`]: the directory has no room for another row before the compactor's are gone.
+    /// Damage in a record of the log. The memory failed.
     pub fn flush_step(&mut self, budget_bytes: u64) -> Result<Flush, Error> {
         self.writable()?;
         let Some(memtable) = self.immutables.front() else { return Ok(Flush::Idle) };
@@ -454,7 +469,8 @@ impl<P: Pmem> Container<P> {
         memtables.flat_map(|memtable| memtable.ranges.iter().cloned()).collect()
     }
 
-    /// The volume's manifest has all deletes of ranges up to this version that still hide something: their logs are not needed for them any more.
+    /// The volume's manifest has all deletes of ranges up to this version that still hide
+    /// something: their logs are not needed for them any more.
     pub fn ranges_are_kept(&mut self, up_to: u64) {
         self.ranges_kept = self.ranges_kept.max(up_to);
     }
@@ -470,13 +486,15 @@ impl<P: Pmem> Container<P> {
         self.rows.iter().any(in_row) || self.memtables().any(in_memtable)
     }
 
-    /// Whether rows may come to a compactor that has some. In regions of before format 2 they wait until it is empty.
+    /// Whether rows may come to a compactor that has some. In regions of before format 2 they wait
+    /// until it is empty.
     pub fn joins(&self) -> bool {
         self.medium.layout.joins()
     }
 
-    /// Makes the receiver's rows the compactor's: the next column is cut through them, too. No data moves. No column may be on its way down: it was cut through fewer
-    /// rows. Whether there were rows.
+    /// Makes the receiver's rows the compactor's: the next column is cut through them, too. No data
+    /// moves. No column may be on its way down: it was cut through fewer rows. Whether there were
+    /// rows.
     ///
     /// # Errors
     /// Damage; the memory failed.
@@ -504,8 +522,9 @@ impl<P: Pmem> Container<P> {
         Ok(true)
     }
 
-    /// The newest version of a key that is not newer than `at`; deletes are found too. What is in neither memtables nor rows, nor above the columns
-    /// that are down, is `None`: look below. Rows are found by hints; see [`Statistics::elements_touched`].
+    /// The newest version of a key that is not newer than `at`; deletes are found too. What is in
+    /// neither memtables nor rows, nor above the columns that are down, is `None`: look below. Rows
+    /// are found by hints; see [`Statistics::elements_touched`].
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -543,8 +562,9 @@ impl<P: Pmem> Container<P> {
         Ok(None)
     }
 
-    /// Appends the value that lies here ([`Body::Here`](crate::entry::Body::Here)), its checksum compared; nothing for the others. `found` must be
-    /// of this container, and nothing may have been written since.
+    /// Appends the value that lies here ([`Body::Here`](crate::entry::Body::Here)), its checksum
+    /// compared; nothing for the others. `found` must be of this container, and nothing may have
+    /// been written since.
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -570,7 +590,8 @@ impl<P: Pmem> Container<P> {
         if self.failed { Err(Error::Unknown(failed)) } else { Ok(()) }
     }
 
-    /// Sees to it that a memtable's number is never used again, whatever a cut leaves of what it seeds.
+    /// Sees to it that a memtable's number is never used again, whatever a cut leaves of what it
+    /// seeds.
     fn announce(&mut self, number: u64) -> Result<(), Error> {
         if number < self.directory.next || canary!("matrix_number_not_announced") {
             return Ok(());

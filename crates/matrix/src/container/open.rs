@@ -23,7 +23,8 @@ pub struct Report {
     pub recovered: u64,
     /// Records behind the end of the valid part of a log: never acknowledged.
     pub void_records: u64,
-    /// A slot of the directory does not check: a cut while it was written, or damage to the older one.
+    /// A slot of the directory does not check: a cut while it was written, or damage to the older
+    /// one.
     pub torn_directory: bool,
 }
 
@@ -46,8 +47,8 @@ struct Replay<'a, P> {
     value: Vec<u8>,
 }
 
-/// The first directory of a new container. If a container of the same store was in the region, numbers go on from its own: what it left in units would
-/// check under numbers that are used again.
+/// The first directory of a new container. If a container of the same store was in the region,
+/// numbers go on from its own: what it left in units would check under numbers that are used again.
 pub(super) fn after_what_was_there<P: Pmem>(pmem: &P, config: &Config) -> Directory {
     let blank = Directory::blank();
     let Ok(layout) = superblock::open(pmem, &config.uuid, config.shard) else { return blank };
@@ -56,11 +57,13 @@ pub(super) fn after_what_was_there<P: Pmem>(pmem: &P, config: &Config) -> Direct
 }
 
 impl<P: Pmem> Container<P> {
-    /// Opens the container of a shard. Reads logs and the metadata of rows, stores nothing, flushes what it found in logs. `row_bytes`: how long a log becomes before it is made a row.
+    /// Opens the container of a shard. Reads logs and the metadata of rows, stores nothing, flushes
+    /// what it found in logs. `row_bytes`: how long a log becomes before it is made a row.
     ///
     /// # Errors
-    /// [`Error::WrongVolume`]: the region is no container, another store's or another shard's, or shorter than it was. [`Error::NewerFormat`]. [`Error::Corrupt`]:
-    /// something does not check that was durable. The memory failed.
+    /// [`Error::WrongVolume`]: the region is no container, another store's or another shard's, or
+    /// shorter than it was. [`Error::NewerFormat`]. [`Error::Corrupt`]: something does not check
+    /// that was durable. The memory failed.
     pub fn open(pmem: P, uuid: [u8; 16], shard: u32, row_bytes: u64) -> Result<(Container<P>, Report), Error> {
         let layout = superblock::open(&pmem, &uuid, shard)?;
         let medium = Medium { pmem, layout };
@@ -88,7 +91,8 @@ impl<P: Pmem> Container<P> {
         Ok(())
     }
 
-    /// Makes durable what was found: a process that ended may have stored it and not flushed it, and what comes next builds on it.
+    /// Makes durable what was found: a process that ended may have stored it and not flushed it,
+    /// and what comes next builds on it.
     fn settle(&self) -> Result<(), Error> {
         let (pmem, layout) = (&self.medium.pmem, &self.medium.layout);
         if canary!("matrix_recovered_not_flushed") {
@@ -180,7 +184,8 @@ impl<P: Pmem> Container<P> {
 }
 
 impl<P: Pmem> Replay<'_, P> {
-    /// Reads one log: what continues the versions so far is taken, to the last whole batch; what is behind is void.
+    /// Reads one log: what continues the versions so far is taken, to the last whole batch; what is
+    /// behind is void.
     fn log(&mut self, number: u64, units: &LogUnits) -> Result<(), Corruption> {
         let layout = &self.medium.layout;
         let mut batch: Vec<Head> = Vec::new();
@@ -249,7 +254,8 @@ impl<P: Pmem> Replay<'_, P> {
         Ok(())
     }
 
-    /// Looks through what lies behind the end of a log for records that say the missing version was durable.
+    /// Looks through what lies behind the end of a log for records that say the missing version was
+    /// durable.
     fn void_part(&mut self, number: u64, units: &LogUnits, end: Option<(u32, u64)>) {
         let layout = self.medium.layout;
         for (ordinal, unit) in units {

@@ -1,4 +1,5 @@
-//! What a region and its volume say of each other: `docs/format-matrix.md` says when, and why an older copy is seen.
+//! What a region and its volume say of each other: `docs/format-matrix.md` says when, and why an
+//! older copy is seen.
 
 use stratakv_base::canary;
 use stratakv_engine::Error;
@@ -29,8 +30,9 @@ pub struct Predecessor {
 }
 
 impl<P: Pmem> Container<P> {
-    /// Makes a region a container without contents that takes the place of one that is lost, in this epoch. Until that is done the region is none. Its numbers and versions are
-    /// beyond all that the other one can have given.
+    /// Makes a region a container without contents that takes the place of one that is lost, in
+    /// this epoch. Until that is done the region is none. Its numbers and versions are beyond all
+    /// that the other one can have given.
     ///
     /// # Errors
     /// As [`Container::create`].
@@ -39,7 +41,8 @@ impl<P: Pmem> Container<P> {
         Container::replace_within(pmem, config, lost, epoch, region_bytes)
     }
 
-    /// As [`Container::replace`], in the first `region_bytes` of a region: the rest is somebody else's.
+    /// As [`Container::replace`], in the first `region_bytes` of a region: the rest is somebody
+    /// else's.
     ///
     /// # Errors
     /// As [`Container::create`].

@@ -263,7 +263,8 @@ impl Head {
         Err(medium.damage(self.place, "value", format!("checksum {stored:08x}"), format!("{computed:08x}")))
     }
 
-    /// Appends the record as it will be in a row: header, key, pointer and value, padded, with the checksum of its new place. The value is not looked at.
+    /// Appends the record as it will be in a row: header, key, pointer and value, padded, with the
+    /// checksum of its new place. The value is not looked at.
     pub(super) fn moved<P: Pmem>(
         &self,
         medium: &Medium<P>,

@@ -11,7 +11,8 @@ use super::medium::{Layout, Medium, u32_at, u64_at};
 use super::record;
 
 const MAGIC: &[u8; 16] = b"StrataKV matrix\0";
-/// Version of the format. In 1 the compactor takes rows only when it is empty; before 3 no record deletes a range.
+/// Version of the format. In 1 the compactor takes rows only when it is empty; before 3 no record
+/// deletes a range.
 const FORMAT: u32 = 3;
 /// Bytes of the superblock that count.
 const USED_BYTES: usize = 64;
@@ -117,7 +118,8 @@ pub(super) fn open<P: Pmem>(pmem: &P, uuid: &[u8; 16], shard: u32) -> Result<Lay
     Ok(layout)
 }
 
-/// Whether a container may be made where one was lost: of a store, or of what else lies there, nothing is written over.
+/// Whether a container may be made where one was lost: of a store, or of what else lies there,
+/// nothing is written over.
 pub(super) fn may_replace<P: Pmem>(pmem: &P, uuid: &[u8; 16]) -> Result<(), Error> {
     let mut bytes = [0; USED_BYTES];
     pmem.load(0, &mut bytes)?;

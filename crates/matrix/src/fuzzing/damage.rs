@@ -35,7 +35,8 @@ pub(super) fn samples() -> &'static [Sample; 2] {
 }
 
 const KEYS: usize = 160;
-/// Its write is the last one: rot in it looks like a torn write, and nothing behind it says that it was durable.
+/// Its write is the last one: rot in it looks like a torn write, and nothing behind it says that it
+/// was durable.
 pub(super) const LAST: &[u8] = b"last";
 
 pub(super) fn name(number: usize) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Giving up a region that is lost: what goes with it is told, and the manifest is written without the tables that lay in its layer.
+//! Giving up a region that is lost: what goes with it is told, and the manifest is written without
+//! the tables that lay in its layer.
 
 use std::sync::Arc;
 
@@ -61,7 +62,8 @@ impl<P: Pmem> MatrixOpener<P> {
         Ok(Opened { container, report, places })
     }
 
-    /// Nothing of the region counts: a container without contents takes its place, and waits for the manifest that names no page of the layer.
+    /// Nothing of the region counts: a container without contents takes its place, and waits for
+    /// the manifest that names no page of the layer.
     pub(super) fn begin_anew(
         &mut self,
         pmem: P,
@@ -87,7 +89,8 @@ impl<P: Pmem> MatrixOpener<P> {
         Ok(Opened { container, report: Report::default(), places })
     }
 
-    /// If `left` lacks tables of the manifest that counts: makes it the next one, in pages that are free while that one counts.
+    /// If `left` lacks tables of the manifest that counts: makes it the next one, in pages that are
+    /// free while that one counts.
     fn leave_out(&mut self, counts: &Manifest, left: &mut Manifest) -> Result<(), Error> {
         if counts.tables() == left.tables() {
             // Clashes are told before anything is written.
@@ -117,7 +120,8 @@ impl<P: Pmem> MatrixOpener<P> {
         Ok(())
     }
 
-    /// Writes the two copies of the manifest without the tables that are given up, from this byte on; then they are flushed, and only then a superblock points to them.
+    /// Writes the two copies of the manifest without the tables that are given up, from this byte
+    /// on; then they are flushed, and only then a superblock points to them.
     pub(super) fn write_remainder(&mut self, from: usize, effects: &mut Effects) {
         let (len, place) = (self.bytes.len(), self.superblock.page * PAGE_BYTES as u64);
         if from >= 2 * len {

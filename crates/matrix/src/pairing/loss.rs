@@ -24,7 +24,8 @@ pub struct Loss {
     pub tables: Vec<LostTable>,
 }
 
-/// A table of which a page lay in the layer of a region that is lost: all of it is, what it had on the volume too.
+/// A table of which a page lay in the layer of a region that is lost: all of it is, what it had on
+/// the volume too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostTable {
     /// 1 is the first level below L0.

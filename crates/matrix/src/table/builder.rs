@@ -42,8 +42,8 @@ pub enum Refused {
     Full,
 }
 
-/// Makes one table. Nothing is allocated for an entry; what a builder keeps until the end grows by 8 bytes for each key (its hash) and some
-/// 10 to 20 for each page (the index).
+/// Makes one table. Nothing is allocated for an entry; what a builder keeps until the end grows by
+/// 8 bytes for each key (its hash) and some 10 to 20 for each page (the index).
 #[derive(Debug)]
 pub struct Builder {
     out: Out,
@@ -96,7 +96,8 @@ impl Out {
 }
 
 impl Builder {
-    /// A builder for the table `file` of the store `uuid`. `filter_bits_per_key` 10 lets in one stranger of a hundred; 0 makes no filter.
+    /// A builder for the table `file` of the store `uuid`. `filter_bits_per_key` 10 lets in one
+    /// stranger of a hundred; 0 makes no filter.
     pub fn new(uuid: [u8; 16], file: u64, filter_bits_per_key: u32, compression: Compression) -> Builder {
         let facts = TableFacts {
             file,
@@ -140,15 +141,17 @@ impl Builder {
         &self.last_key
     }
 
-    /// About the bytes that the table would have if it were finished now, and nothing were compressed: some percent off, more only where keys have hundreds of bytes. O(1).
+    /// About the bytes that the table would have if it were finished now, and nothing were
+    /// compressed: some percent off, more only where keys have hundreds of bytes. O(1).
     pub fn bytes(&self) -> u64 {
         let filter = filter::pages_for(self.hashes.len(), self.filter_bits_per_key) as usize * PAGE_BYTES;
         let block = self.block.contents_bytes(self.block.entries());
         u64::from(self.facts.plain_pages) * PAGE_BYTES as u64 + (block + self.index.bytes() + filter) as u64
     }
 
-    /// Takes the next version: its key, and its value if that lies beside the key (else nothing). Pages that are finished by this go to `sink`
-    /// in order: at most one, if it compresses some more, and up to 33 more if key and value are longer than a page.
+    /// Takes the next version: its key, and its value if that lies beside the key (else nothing).
+    /// Pages that are finished by this go to `sink` in order: at most one, if it compresses some
+    /// more, and up to 33 more if key and value are longer than a page.
     ///
     /// # Errors
     /// [`Refused`]; the builder is as before.
@@ -185,11 +188,13 @@ impl Builder {
         if !ascends {
             return Err(Refused::Order { version: meta.version, key_bytes: key.len() });
         }
-        // The longest entry, the longest index and the filter of a table of 2^31 pages stay below 2^32.
+        // The longest entry, the longest index and the filter of a table of 2^31 pages stay below
+        // 2^32.
         if self.out.pages > u32::MAX / 2 { Err(Refused::Full) } else { Ok(()) }
     }
 
-    /// Puts an entry behind the one whose key comes before, which has so many bytes in common with its own.
+    /// Puts an entry behind the one whose key comes before, which has so many bytes in common with
+    /// its own.
     #[inline]
     fn insert(
         &mut self,
@@ -217,7 +222,8 @@ impl Builder {
         }
     }
 
-    /// Gives a page with the entries of the block, or as many of the first ones as it holds; the others are in the next block then.
+    /// Gives a page with the entries of the block, or as many of the first ones as it holds; the
+    /// others are in the next block then.
     fn give_full(&mut self, sink: &mut impl FnMut(&Page)) {
         let entries = self.block.entries();
         if self.block.contents_bytes(entries) > CONTENTS_BYTES && self.packer.is_some() {
@@ -242,7 +248,8 @@ impl Builder {
         self.begin_block(entries, is_packed, sink);
     }
 
-    /// Begins a block with what is left of the one before, of which the first `given` entries were given.
+    /// Begins a block with what is left of the one before, of which the first `given` entries were
+    /// given.
     fn begin_block(&mut self, given: usize, was_packed: bool, sink: &mut impl FnMut(&Page)) {
         let mut rest = self.block.take_rest(given);
         if let Some(packer) = &mut self.packer {
@@ -284,7 +291,8 @@ impl Builder {
         }
     }
 
-    /// Gives the last data block, the index and the filter, and says what the table is. `None`: it is empty, and has no page.
+    /// Gives the last data block, the index and the filter, and says what the table is. `None`: it
+    /// is empty, and has no page.
     pub fn finish(mut self, sink: &mut impl FnMut(&Page)) -> Option<TableFacts> {
         if self.facts.entries == 0 {
             return None;

@@ -7,10 +7,12 @@ use super::read::data_page;
 use crate::cursor::{Cursor, Pages, Stop};
 use crate::entry::Meta;
 
-/// A place in a table. [`Cursor::next`] and [`Cursor::prev`] take the index no second time: data blocks lie side by side.
+/// A place in a table. [`Cursor::next`] and [`Cursor::prev`] take the index no second time: data
+/// blocks lie side by side.
 ///
-/// After [`Stop::Missing`] from either of them the place is as before: the same call goes on once the page is there.
-/// Pages are asked for one at a time, forward in ascending order, so whoever gives them can read ahead.
+/// After [`Stop::Missing`] from either of them the place is as before: the same call goes on once
+/// the page is there. Pages are asked for one at a time, forward in ascending order, so whoever
+/// gives them can read ahead.
 pub struct TableCursor<'a> {
     table: &'a TableFacts,
     pages: &'a dyn Pages,
@@ -46,7 +48,8 @@ impl Back {
         self.keys.clear();
     }
 
-    /// Reads the entries from the restart point at `start` up to the one that ends at `end`. `None`: there is none.
+    /// Reads the entries from the restart point at `start` up to the one that ends at `end`.
+    /// `None`: there is none.
     fn fill(&mut self, entries: &[u8], start: usize, end: usize) -> Option<()> {
         self.clear();
         let (mut at, mut previous) = (start, 0..0);
@@ -192,7 +195,8 @@ impl<'a> TableCursor<'a> {
         Some(())
     }
 
-    /// Goes to the first entry in its block that is not before `key`. `false`: there is none, and the place is behind the block's last entry.
+    /// Goes to the first entry in its block that is not before `key`. `false`: there is none, and
+    /// the place is behind the block's last entry.
     fn seek_in_block(&mut self, key: &[u8]) -> Result<bool, Stop> {
         self.place = Place::Lost;
         let ordinal = data_page(self.table, self.pages, Some(key))?;
@@ -205,7 +209,8 @@ impl<'a> TableCursor<'a> {
         self.key.clear();
         match bound.entry {
             Some(entry) => {
-                // What it shares with the entry before it, it shares with `key`: see `Data::lower_bound`.
+                // What it shares with the entry before it, it shares with `key`: see
+                // `Data::lower_bound`.
                 self.key.extend_from_slice(key.get(..entry.shared as usize).unwrap_or_default());
                 self.key.extend_from_slice(entry.suffix(data.entries));
                 self.entry = entry;

@@ -12,8 +12,8 @@ use crate::entry::{Body, Meta, Pointer, value_checksum};
 
 /// Entries from one restart point to the next.
 pub(super) const RESTART_ENTRIES: usize = 16;
-/// 3 + 3 for the lengths of the key's parts, 10 version, 1 kind, 4 flags, 4 expiry, 5 + 4 + 10 + 10 pointer: 54, and what a varint's word
-/// reaches over.
+/// 3 + 3 for the lengths of the key's parts, 10 version, 1 kind, 4 flags, 4 expiry, 5 + 4 + 10 + 10
+/// pointer: 54, and what a varint's word reaches over.
 pub(super) const HEAD_ROOM: usize = 64;
 
 const PUT: u8 = 1;
@@ -120,7 +120,8 @@ impl Head {
     }
 }
 
-/// Bytes that are looked at to read all of an entry before its key. Read from a medium: 5 + 5 + 10 + 1 + 4 + 4 + 5 + 4 + 10 + 10 are 58.
+/// Bytes that are looked at to read all of an entry before its key. Read from a medium: 5 + 5 +
+/// 10 + 1 + 4 + 4 + 5 + 4 + 10 + 10 are 58.
 const WINDOW_BYTES: usize = 64;
 type Window = [u8; WINDOW_BYTES];
 
@@ -137,7 +138,8 @@ impl Fields<'_> {
         self.window.get(self.at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
     }
 
-    /// A varint of up to eight bytes without a loop: what a branch cannot foresee costs more than the arithmetic.
+    /// A varint of up to eight bytes without a loop: what a branch cannot foresee costs more than
+    /// the arithmetic.
     #[inline]
     fn varint(&mut self) -> Option<u64> {
         let word = self.word()?;
@@ -146,7 +148,8 @@ impl Fields<'_> {
             return self.long_varint(word);
         }
         self.at += (ends.trailing_zeros() / 8 + 1) as usize;
-        // All bits up to the first byte whose top bit is clear; then sevens to fourteens, to twenty-eights, to fifty-six.
+        // All bits up to the first byte whose top bit is clear; then sevens to fourteens, to
+        // twenty-eights, to fifty-six.
         Some(join_sevens(word & (ends ^ (ends - 1))))
     }
 
@@ -221,7 +224,8 @@ fn join_sevens(word: u64) -> u64 {
     (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4
 }
 
-/// An entry, and where its parts lie among the block's entries: the key's own bytes from `suffix` to `value`, the value from there to `end`.
+/// An entry, and where its parts lie among the block's entries: the key's own bytes from `suffix`
+/// to `value`, the value from there to `end`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub at: u32,
@@ -328,7 +332,8 @@ pub(super) struct Data<'a> {
 pub(super) struct Bound {
     /// The first entry that is not before what was looked for; `None`: all are.
     pub entry: Option<Entry>,
-    /// Whether that entry has the very key; where there is none, whether the block's last entry has it.
+    /// Whether that entry has the very key; where there is none, whether the block's last entry has
+    /// it.
     pub same_key: bool,
 }
 
@@ -361,7 +366,8 @@ impl<'a> Data<'a> {
         self.restarts.get(count.checked_sub(1)?).map(|offset| usize::from(u16::from_le_bytes(*offset)))
     }
 
-    /// The first entry that is not before `version` of `key`. O(log entries), nothing is copied. `None`: the block makes no sense.
+    /// The first entry that is not before `version` of `key`. O(log entries), nothing is copied.
+    /// `None`: the block makes no sense.
     pub fn lower_bound(&self, key: &[u8], version: u64) -> Option<Bound> {
         let (mut low, mut high) = (0, self.restarts.len());
         // The restart points below `low` are before it, those from `high` on are not.
@@ -376,8 +382,9 @@ impl<'a> Data<'a> {
 
     /// Looks from `entry` on, which is at a restart point.
     ///
-    /// `matched` bytes of `key` are those of the previous entry, which is before what is looked for. So an entry that shares more with its
-    /// predecessor is before it too, one that shares less is not, and only otherwise need bytes be compared. The next restart point shares
+    /// `matched` bytes of `key` are those of the previous entry, which is before what is looked
+    /// for. So an entry that shares more with its predecessor is before it too, one that shares
+    /// less is not, and only otherwise need bytes be compared. The next restart point shares
     /// nothing, and is not before it: the search among them said so.
     #[inline]
     fn scan(&self, mut entry: Entry, key: &[u8], version: u64) -> Option<Bound> {

@@ -59,7 +59,8 @@ impl Filling {
         self.limit
     }
 
-    /// From now on the contents may have so many bytes: those of a page, or more if they are to be compressed.
+    /// From now on the contents may have so many bytes: those of a page, or more if they are to be
+    /// compressed.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.clamp(CONTENTS_BYTES, RAW_BYTES_MAX);
     }
@@ -89,13 +90,15 @@ impl Filling {
         let head = Head::new(shared, suffix.len(), meta);
         let room = self.limit - (self.restarts.len() + usize::from(restart) + 1) * 2;
         let end = self.used + head.bytes().len() + suffix.len() + value.len();
-        // What was compressed in vain is written in pages that are not: each entry fits in one of those.
+        // What was compressed in vain is written in pages that are not: each entry fits in one of
+        // those.
         let whole = HEAD_ROOM + key.len() + value.len() + 4;
         if end > room || (self.limit > CONTENTS_BYTES && whole > CONTENTS_BYTES) {
             return false;
         }
         let place = &mut self.bytes[HEADER_BYTES + self.used..];
-        // Copying all the room there is takes less than copying just the head; what is too much is written over.
+        // Copying all the room there is takes less than copying just the head; what is too much is
+        // written over.
         match place.first_chunk_mut() {
             Some(room) => *room = *head.room(),
             None => place[..head.bytes().len()].copy_from_slice(head.bytes()),
@@ -123,7 +126,8 @@ impl Filling {
         (page, used)
     }
 
-    /// Writes the contents that a block of its first `entries` entries has into `contents`, which it clears.
+    /// Writes the contents that a block of its first `entries` entries has into `contents`, which
+    /// it clears.
     pub fn contents(&self, entries: usize, contents: &mut Vec<u8>) {
         let restarts = entries.div_ceil(RESTART_ENTRIES);
         let end = self.contents_bytes(entries) - (restarts + 1) * 2;
@@ -133,7 +137,8 @@ impl Filling {
         contents.extend_from_slice(&(restarts as u16).to_le_bytes());
     }
 
-    /// How many pages its first `entries` entries fill if they are not compressed, at most. `open_bytes` is what the page has that was begun before, and that which is begun behind.
+    /// How many pages its first `entries` entries fill if they are not compressed, at most.
+    /// `open_bytes` is what the page has that was begun before, and that which is begun behind.
     pub fn plain_pages(&self, entries: usize, open_bytes: &mut usize) -> u32 {
         // A page begins with a whole key, and has restart points of its own.
         let room = CONTENTS_BYTES.saturating_sub(self.key_bytes + 4);

@@ -53,7 +53,8 @@ pub(super) fn insert(filter: &mut [Page], hash: u64) {
     }
 }
 
-/// Whether `page`, the one that knows about `hash`, allows it. A page of another length allows everything.
+/// Whether `page`, the one that knows about `hash`, allows it. A page of another length allows
+/// everything.
 #[inline]
 pub(super) fn allows(page: &[u8], hash: u64, pages: u32) -> bool {
     let line = page.as_chunks::<LINE_BYTES>().0.get(place(hash, pages).1);

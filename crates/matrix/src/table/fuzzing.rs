@@ -1,6 +1,8 @@
-//! What holds for any bytes of a table: run by the fuzzers (docs/fuzzing.md), and over their corpus by a test.
+//! What holds for any bytes of a table: run by the fuzzers (docs/fuzzing.md), and over their corpus
+//! by a test.
 //!
-//! Pages come to readers with their checksums compared, so what is forged here is what a checksum would have let pass.
+//! Pages come to readers with their checksums compared, so what is forged here is what a checksum
+//! would have let pass.
 
 use std::sync::Arc;
 
@@ -27,7 +29,8 @@ impl Pages for Forged {
     }
 }
 
-/// A table of a few dozen versions, forged as `input` says. Readers end, and nothing they say reaches out of a page.
+/// A table of a few dozen versions, forged as `input` says. Readers end, and nothing they say
+/// reaches out of a page.
 ///
 /// # Panics
 /// A property does not hold.
@@ -86,7 +89,8 @@ fn forge_facts(facts: &mut TableFacts, choices: &mut Reader<'_>) {
     facts.pages = if number() % 2 == 0 { u32::MAX } else { number() };
 }
 
-/// Changes what compressed pages are unpacked to: eight times a byte of the first, or what lies in the middle.
+/// Changes what compressed pages are unpacked to: eight times a byte of the first, or what lies in
+/// the middle.
 fn forge_compressed(pages: &mut [Page], choices: &mut Reader<'_>) {
     for page in pages.iter_mut().filter(|page| page[4] == Kind::Packed as u8) {
         let used = u32::from_le_bytes([page[8], page[9], page[10], page[11]]) as usize;

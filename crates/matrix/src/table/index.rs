@@ -27,7 +27,8 @@ pub(super) fn separator(last: &[u8], next: &[u8]) -> Vec<u8> {
     }
 }
 
-/// One level of an index that is being built: blocks below in order, and the separators between them.
+/// One level of an index that is being built: blocks below in order, and the separators between
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub children: Vec<u32>,
@@ -57,8 +58,9 @@ impl Level {
         &self.bytes[start..self.ends[number]]
     }
 
-    /// Writes the block of children from `first` on into `contents`, which it clears: as many as fit in a page, at least two where there
-    /// are two. Returns its children, and the separator behind it.
+    /// Writes the block of children from `first` on into `contents`, which it clears: as many as
+    /// fit in a page, at least two where there are two. Returns its children, and the separator
+    /// behind it.
     pub fn block(&self, first: usize, contents: &mut Vec<u8>) -> (usize, Option<&[u8]>) {
         let count = self.fitting(first);
         let separators = first..first + count - 1;
@@ -138,7 +140,8 @@ impl<'a> Index<'a> {
         self.children.get(position).map(|child| u32::from_le_bytes(*child))
     }
 
-    /// Which block below has the first key that is not before `key`, unless that is the first of the block behind it. O(log children).
+    /// Which block below has the first key that is not before `key`, unless that is the first of
+    /// the block behind it. O(log children).
     pub fn position(&self, key: &[u8]) -> Option<usize> {
         let common = key.len().min(self.prefix.len());
         let (head, rest) = key.split_at_checked(common)?;

@@ -1,8 +1,11 @@
-//! Tables: sorted versions as pages of 4096 bytes, made and read without I/O. `docs/format-matrix.md` draws the pages.
+//! Tables: sorted versions as pages of 4096 bytes, made and read without I/O.
+//! `docs/format-matrix.md` draws the pages.
 //!
-//! - [`Builder`] takes versions in order and gives finished pages to a sink; at the end it gives [`TableFacts`].
-//! - [`verify`] compares a page's checksum, once, when it was read. Readers trust no page even then: what checks but makes no sense is
-//!   [`Stop::Damaged`](crate::cursor::Stop), never a panic and never another page's bytes.
+//! - [`Builder`] takes versions in order and gives finished pages to a sink; at the end it gives
+//!   [`TableFacts`].
+//! - [`verify`] compares a page's checksum, once, when it was read. Readers trust no page even
+//!   then: what checks but makes no sense is [`Stop::Damaged`](crate::cursor::Stop), never a panic
+//!   and never another page's bytes.
 //! - [`may_contain`] and [`find`] look a key up; [`TableCursor`] goes through a table both ways.
 //! - [`values`] does the same for files of values.
 
@@ -27,8 +30,9 @@ pub use filter::key_hash;
 pub use page::{Page, verify};
 pub use read::{Hit, bytes_between, entries_of_block, find, get, may_contain};
 
-/// What is known of a finished table. Readers need `file`, `pages`, `data_pages`, `root` and `filter_pages`: these must be kept wherever tables
-/// are listed. The rest helps to choose among tables.
+/// What is known of a finished table. Readers need `file`, `pages`, `data_pages`, `root` and
+/// `filter_pages`: these must be kept wherever tables are listed. The rest helps to choose among
+/// tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFacts {
     /// Its number.
@@ -57,7 +61,8 @@ pub struct TableFacts {
     pub last_key: Box<[u8]>,
     /// Versions that say their key is not there.
     pub deletes: u64,
-    /// Value files that it points to, each with the bytes of the values it points to, in the order they were met.
+    /// Value files that it points to, each with the bytes of the values it points to, in the order
+    /// they were met.
     pub apart: Vec<(u64, u64)>,
 }
 

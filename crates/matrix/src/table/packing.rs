@@ -6,7 +6,8 @@ use stratakv_base::limits::PAGE_BYTES;
 use super::filling::Filling;
 use super::page::{CONTENTS_BYTES, HEADER_BYTES};
 
-/// Pages that what a page is unpacked to would take, at most: whoever wants one record of them unpacks all.
+/// Pages that what a page is unpacked to would take, at most: whoever wants one record of them
+/// unpacks all.
 pub(super) const RAW_PAGES: usize = 4;
 /// What a page is unpacked to has at most so many bytes.
 pub(super) const RAW_BYTES_MAX: usize = RAW_PAGES * PAGE_BYTES - HEADER_BYTES;
@@ -30,7 +31,8 @@ pub(super) fn unpack(contents: &[u8]) -> Option<Vec<u8>> {
     decompress_into(packed, &mut raw).is_ok_and(|unpacked| unpacked == len).then_some(raw)
 }
 
-/// Compresses blocks, and foresees from those before how much the next one holds, so that most are compressed once.
+/// Compresses blocks, and foresees from those before how much the next one holds, so that most are
+/// compressed once.
 pub(super) struct Packer {
     table: CompressTable,
     packed: Box<[u8]>,
@@ -83,7 +85,8 @@ impl Packer {
         packed
     }
 
-    /// Whether a block that is full holds more than was foreseen: then it has room for more entries now.
+    /// Whether a block that is full holds more than was foreseen: then it has room for more entries
+    /// now.
     pub fn makes_room(&mut self, block: &mut Filling) -> bool {
         let raw = block.contents_bytes(block.entries());
         let is_new = self.tried.is_none_or(|(tried, _)| tried != raw);
@@ -99,7 +102,8 @@ impl Packer {
         true
     }
 
-    /// Makes a page of as many of a block's first entries as fit in one. It has some, and more than fit in one as they are.
+    /// Makes a page of as many of a block's first entries as fit in one. It has some, and more than
+    /// fit in one as they are.
     pub fn make(&mut self, block: &Filling) -> Made<'_> {
         let (plain, mut entries) = (block.fitting(CONTENTS_BYTES), block.entries());
         let mut left_percent = [97, 88, 75].into_iter();
@@ -135,7 +139,8 @@ impl Packer {
     }
 }
 
-/// How many raw bytes fill a page, if so many were compressed to so many; a little less, since a page that holds less is better than one that has to be made again.
+/// How many raw bytes fill a page, if so many were compressed to so many; a little less, since a
+/// page that holds less is better than one that has to be made again.
 fn foreseen(raw: usize, packed: usize) -> usize {
     (raw * CONTENTS_BYTES / packed.max(1) * 31 / 32).min(RAW_BYTES_MAX)
 }

@@ -22,7 +22,8 @@ pub(super) enum Kind {
     Data = 1,
     Index = 2,
     Filter = 3,
-    /// A data block that is compressed: what asks for [`Kind::Data`] gets its contents as they were.
+    /// A data block that is compressed: what asks for [`Kind::Data`] gets its contents as they
+    /// were.
     Packed = 4,
 }
 
@@ -70,10 +71,12 @@ impl Header {
     }
 }
 
-/// Whether `page` is the page `ordinal` of table `file`, as it was written. About 0.3 us. To be asked once, when it was read.
+/// Whether `page` is the page `ordinal` of table `file`, as it was written. About 0.3 us. To be
+/// asked once, when it was read.
 ///
 /// # Errors
-/// It is not. The place is that in the file (see [`Corruption`] for what a person needs): whoever knows where the file lies adds that.
+/// It is not. The place is that in the file (see [`Corruption`] for what a person needs): whoever
+/// knows where the file lies adds that.
 pub fn verify(page: &[u8], uuid: &[u8; 16], file: u64, ordinal: u32) -> Result<(), Corruption> {
     let whole: Option<&Page> = page.try_into().ok();
     let Some((checksum, rest)) = whole.and_then(|page| page.split_first_chunk::<4>()) else {
@@ -108,7 +111,8 @@ enum Bytes {
 }
 
 impl Block {
-    /// The block of `kind` whose first page is `ordinal`. One page is borrowed from where it lies, several are copied together, and one that is compressed is unpacked.
+    /// The block of `kind` whose first page is `ordinal`. One page is borrowed from where it lies,
+    /// several are copied together, and one that is compressed is unpacked.
     ///
     /// # Errors
     /// [`Stop`].
@@ -164,7 +168,8 @@ impl Block {
         }
     }
 
-    /// A piece of the contents as it lies in its page; `None` if the block has several pages, or one that is compressed.
+    /// A piece of the contents as it lies in its page; `None` if the block has several pages, or
+    /// one that is compressed.
     pub fn part(&self, start: usize, len: usize) -> Option<Part> {
         let Bytes::One(part) = &self.bytes else { return None };
         self.contents().get(start..)?.get(..len)?;

@@ -20,7 +20,8 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Appends the value that lies beside the key to `into`, its checksum compared; nothing if there is none.
+    /// Appends the value that lies beside the key to `into`, its checksum compared; nothing if
+    /// there is none.
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -29,7 +30,8 @@ impl Hit {
         Ok(())
     }
 
-    /// That value where it lies, its checksum compared: nothing is copied. `None` if it does not lie in one page: ask for [`Hit::value`].
+    /// That value where it lies, its checksum compared: nothing is copied. `None` if it does not
+    /// lie in one page: ask for [`Hit::value`].
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -39,7 +41,8 @@ impl Hit {
     }
 }
 
-/// Whether the table may have the key of this [`key_hash`], asked of its filter: one page. `true` of a table without a filter.
+/// Whether the table may have the key of this [`key_hash`], asked of its filter: one page. `true`
+/// of a table without a filter.
 ///
 /// # Errors
 /// [`Stop`].
@@ -52,7 +55,8 @@ pub fn may_contain(table: &TableFacts, pages: &dyn Pages, key_hash: u64) -> Resu
     Ok(filter::allows(part.bytes(), key_hash, table.filter_pages))
 }
 
-/// The newest version of `key` that is not newer than `at_version`. The filter is not asked. One page of each level of the index, one data page.
+/// The newest version of `key` that is not newer than `at_version`. The filter is not asked. One
+/// page of each level of the index, one data page.
 ///
 /// # Errors
 /// [`Stop`].
@@ -82,7 +86,8 @@ pub fn get(table: &TableFacts, pages: &dyn Pages, key: &[u8], at_version: u64) -
     find(table, pages, key, at_version)
 }
 
-/// About how many bytes of data pages have the keys from `first` up to `last`: to a page, from the index alone.
+/// About how many bytes of data pages have the keys from `first` up to `last`: to a page, from the
+/// index alone.
 ///
 /// # Errors
 /// [`Stop`].
@@ -91,7 +96,8 @@ pub fn bytes_between(table: &TableFacts, pages: &dyn Pages, first: &[u8], last: 
     Ok(u64::from(last.saturating_sub(first)) * PAGE_BYTES as u64)
 }
 
-/// Gives all versions of the data block whose first page is `ordinal` to `each`, in order. The first page behind it.
+/// Gives all versions of the data block whose first page is `ordinal` to `each`, in order. The
+/// first page behind it.
 ///
 /// # Errors
 /// [`Stop`].
@@ -115,7 +121,8 @@ pub fn entries_of_block(
     Ok(block.next())
 }
 
-/// The first page of the first data block that can have `key` or what comes after it; of the last block for `None`. Touches the index only.
+/// The first page of the first data block that can have `key` or what comes after it; of the last
+/// block for `None`. Touches the index only.
 pub(super) fn data_page(table: &TableFacts, pages: &dyn Pages, key: Option<&[u8]>) -> Result<u32, Stop> {
     let mut ordinal = table.root;
     // Each block lies behind those below it, so this ends.

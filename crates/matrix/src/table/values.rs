@@ -1,4 +1,5 @@
-//! Files of values: pages without headers, as each value's checksum lies in the version that points to it.
+//! Files of values: pages without headers, as each value's checksum lies in the version that points
+//! to it.
 
 use std::ops::Range;
 
@@ -47,8 +48,9 @@ impl ValuesWriter {
         self.at
     }
 
-    /// Appends a value and returns its offset in the file. Pages that are finished by this go to `sink` in order: of a long value those in
-    /// the middle from where they lie, all else by one copy.
+    /// Appends a value and returns its offset in the file. Pages that are finished by this go to
+    /// `sink` in order: of a long value those in the middle from where they lie, all else by one
+    /// copy.
     pub fn add(&mut self, value: &[u8], sink: &mut impl FnMut(&Page)) -> u64 {
         if begins_on_next_page(self.at, value.len()) {
             self.end_page(sink);
@@ -92,7 +94,8 @@ impl ValuesWriter {
     }
 }
 
-/// Whether a value at `at` would take a page more than at the start of the next one, and the gap is at most an eighth of it.
+/// Whether a value at `at` would take a page more than at the start of the next one, and the gap is
+/// at most an eighth of it.
 fn begins_on_next_page(at: u64, value_bytes: usize) -> bool {
     let (start, len) = (at % PAGE, value_bytes as u64);
     start > 0 && len.div_ceil(PAGE) < (start + len).div_ceil(PAGE) && PAGE - start <= len / 8
@@ -105,7 +108,8 @@ pub fn pages_of(pointer: &Pointer) -> Range<u64> {
     first..first + bytes.div_ceil(PAGE)
 }
 
-/// The value of `version`, which `read` has: the pages of [`pages_of`], in order, in pieces of any length. Nothing is copied.
+/// The value of `version`, which `read` has: the pages of [`pages_of`], in order, in pieces of any
+/// length. Nothing is copied.
 ///
 /// # Errors
 /// [`Stop::Damaged`]: its checksum is another, or pages are missing.

@@ -66,7 +66,8 @@ fn a_volume_is_of_version_5_as_long_as_tables_are_compressed() {
     }
 }
 
-/// A volume that is full of compressed tables has no room for them once they are plain: they stay compressed, deletes go on, and what was deleted makes room again.
+/// A volume that is full of compressed tables has no room for them once they are plain: they stay
+/// compressed, deletes go on, and what was deleted makes room again.
 #[test]
 pub(super) fn a_full_volume_of_compressed_tables_recovers_when_compression_is_off() {
     let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 64 << 10, ..config() };

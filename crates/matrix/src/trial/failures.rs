@@ -1,4 +1,5 @@
-//! Persistent memory that fails, operations that are larger than what there is, snapshots that close.
+//! Persistent memory that fails, operations that are larger than what there is, snapshots that
+//! close.
 
 use stratakv_engine::{Error, SnapshotOp, Update};
 
@@ -8,7 +9,8 @@ fn small() -> Trial {
     Trial::new(config(), 512 << 10, UNIT_BYTES)
 }
 
-/// A store to the region fails in the middle of a record: what of it is durable is not known, so neither is the outcome. What it pointed to stays.
+/// A store to the region fails in the middle of a record: what of it is durable is not known, so
+/// neither is the outcome. What it pointed to stays.
 #[test]
 pub(super) fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() {
     for stores in 0..2 {
@@ -34,7 +36,8 @@ pub(super) fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() 
     }
 }
 
-/// A fence fails: who wrote in that turn, or saw what was written, does not know; everybody else gets what he asked for.
+/// A fence fails: who wrote in that turn, or saw what was written, does not know; everybody else
+/// gets what he asked for.
 #[test]
 pub(super) fn reads_are_answered_when_the_memory_fails() {
     let mut trial = small();
@@ -71,7 +74,8 @@ pub(super) fn nobody_waits_for_a_region_that_failed() {
     trial.close();
 }
 
-/// At `process_crash` the region's pages stayed in the page cache: a sync wrote nothing back and was answered `Done`.
+/// At `process_crash` the region's pages stayed in the page cache: a sync wrote nothing back and
+/// was answered `Done`.
 #[test]
 pub(super) fn a_sync_writes_the_region_back() {
     let mut trial = small();
@@ -93,7 +97,8 @@ pub(super) fn a_sync_writes_the_region_back() {
     assert_eq!(syncs(&trial), 2);
 }
 
-/// What could not be written back at the end was told to nobody, and the superblock said that the end was orderly.
+/// What could not be written back at the end was told to nobody, and the superblock said that the
+/// end was orderly.
 #[test]
 pub(super) fn a_failed_last_sync_is_told_and_leaves_no_clean_superblock() {
     for at_sync in [true, false] {
@@ -132,7 +137,8 @@ pub(super) fn a_batch_larger_than_the_container_is_refused_and_says_so() {
     trial.assert_filled(0..200, 3000);
 }
 
-/// Units of 1 MiB, a pool of 4 MiB, values of up to 16 MiB: gets, updates and scans read them in pieces.
+/// Units of 1 MiB, a pool of 4 MiB, values of up to 16 MiB: gets, updates and scans read them in
+/// pieces.
 #[test]
 pub(super) fn values_larger_than_the_memory_are_read_in_pieces() {
     let mut trial = Trial::new(MatrixConfig { memory_bytes: 4 << 20, ..config() }, 8 << 20, 64 << 10);
@@ -165,7 +171,8 @@ pub(super) fn values_larger_than_the_memory_are_read_in_pieces() {
     }
 }
 
-/// All blocks are lent to somebody else: whoever waits for one asks for turns, but not for ever, and goes on when there is one.
+/// All blocks are lent to somebody else: whoever waits for one asks for turns, but not for ever,
+/// and goes on when there is one.
 #[test]
 pub(super) fn a_shard_without_blocks_neither_hangs_nor_spins() {
     let mut trial = small();
@@ -247,7 +254,8 @@ pub(super) fn a_page_of_a_snapshot_that_was_closed_says_so() {
     assert!(matches!(trial.replies[&token], Reply::Failed(Error::NoSnapshot { .. })), "{:?}", trial.replies[&token]);
 }
 
-/// The version's word in a record has the milliseconds of the expiry above it: with some, no snapshot seemed to see the record.
+/// The version's word in a record has the milliseconds of the expiry above it: with some, no
+/// snapshot seemed to see the record.
 #[test]
 pub(super) fn a_snapshot_sees_what_expires_within_a_second_and_was_overwritten() {
     let mut trial = small();
@@ -281,7 +289,8 @@ pub(super) fn a_damaged_key_can_be_deleted() {
     assert_eq!(found(&trial.ask(get(&name(number)))), None);
 }
 
-/// Many gets of long values at once: each gets its own, and no more of them are in memory than its share.
+/// Many gets of long values at once: each gets its own, and no more of them are in memory than its
+/// share.
 #[test]
 pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
     let mut trial = Trial::new(MatrixConfig { memory_bytes: 8 << 20, ..config() }, 8 << 20, 64 << 10);
@@ -308,7 +317,8 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
     assert_eq!(trial.shard.waiting_bytes.load(Ordering::Relaxed), 0);
 }
 
-/// A device that takes no writes: compaction was tried again and again, and who waited for it did so for ever (simulator, seed 140012155).
+/// A device that takes no writes: compaction was tried again and again, and who waited for it did
+/// so for ever (simulator, seed 140012155).
 #[test]
 pub(super) fn writes_that_wait_for_a_device_that_fails_are_refused() {
     for bytes in [300, 9000] {
@@ -334,7 +344,8 @@ pub(super) fn writes_that_wait_for_a_device_that_fails_are_refused() {
     }
 }
 
-/// A row waits until a manifest has the deleted ranges before it. While that could not be written, turn followed turn for a second (simulator, seed 150002243).
+/// A row waits until a manifest has the deleted ranges before it. While that could not be written,
+/// turn followed turn for a second (simulator, seed 150002243).
 #[test]
 pub(super) fn a_row_that_waits_for_a_device_that_fails_does_not_spin() {
     let mut trial = small();

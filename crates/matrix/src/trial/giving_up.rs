@@ -15,7 +15,8 @@ const LAYER_BYTES: u64 = 128 << 10;
 /// What each key ever was, with the version of the change; the last one is what it is.
 type Histories = BTreeMap<String, Vec<(u64, Option<Bytes>)>>;
 
-/// Puts and deletes at random, some of values that lie apart; each key of a run has its turn, so that old ones lie deep.
+/// Puts and deletes at random, some of values that lie apart; each key of a run has its turn, so
+/// that old ones lie deep.
 fn churn(trial: &mut Trial, histories: &mut Histories, seed: u64, writes: u64) {
     let mut random = Random::new(seed);
     for _ in 0..writes {
@@ -53,7 +54,8 @@ fn is_within(loss: &Loss, key: &str, choose: impl Fn(&crate::LostTable) -> bool)
     loss.tables.iter().filter(is_in).any(choose)
 }
 
-/// Each key is what it was, or what the loss says it may be. How many are as they were, gone, and older than they were.
+/// Each key is what it was, or what the loss says it may be. How many are as they were, gone, and
+/// older than they were.
 fn assert_as_told(trial: &mut Trial, histories: &Histories, loss: &Loss) -> (u32, u32, u32) {
     let mut counts = (0, 0, 0);
     for (name, history) in histories {
@@ -127,7 +129,8 @@ fn a_layer_that_is_lost_is_told_and_the_store_goes_on_without_its_tables() {
     assert_eq!(assert_as_told(&mut trial, &histories, &Loss::default()).0, histories.len() as u32);
 }
 
-/// Each store, fence and write is the last one of giving up a region with a layer: either nothing happened that cannot be told again, or all of it.
+/// Each store, fence and write is the last one of giving up a region with a layer: either nothing
+/// happened that cannot be told again, or all of it.
 #[test]
 pub(super) fn every_cut_of_giving_up_a_layer_leaves_all_or_nothing() {
     let (mut trial, mut histories) = layered();
@@ -173,7 +176,8 @@ pub(super) fn every_cut_of_giving_up_a_layer_leaves_all_or_nothing() {
             }
         }
     }
-    // Of the writes: two copies of the manifest, and two superblocks, of which the first one decides.
+    // Of the writes: two copies of the manifest, and two superblocks, of which the first one
+    // decides.
     assert!(outcomes[0].1 > 3 && outcomes[1].1 > 3 && outcomes[2].1 >= 6, "{outcomes:?}");
     assert!(outcomes.iter().all(|(cuts, again)| cuts > again), "{outcomes:?}");
 }

@@ -1,4 +1,5 @@
-//! Devices that are full before the volume is as long as it may be, and writes that wait for what columns free.
+//! Devices that are full before the volume is as long as it may be, and writes that wait for what
+//! columns free.
 
 use stratakv_engine::Error;
 
@@ -14,7 +15,8 @@ fn on_a_device(bytes: u64) -> Trial {
     trial
 }
 
-/// It let the container fill up with what then found no room on the volume: deletes were refused, and compaction tried in vain for ever.
+/// It let the container fill up with what then found no room on the volume: deletes were refused,
+/// and compaction tried in vain for ever.
 #[test]
 pub(super) fn a_full_device_refuses_puts_and_neither_deletes_nor_reads() {
     for bytes in [100, 1000, 9000] {
@@ -64,7 +66,8 @@ pub(super) fn a_device_that_has_room_again_is_written_again() {
     trial.assert_sound();
 }
 
-/// A device that refused a step of growth was asked for a shorter one only if that was still needed, and who waited for the longer one was forgotten.
+/// A device that refused a step of growth was asked for a shorter one only if that was still
+/// needed, and who waited for the longer one was forgotten.
 #[test]
 pub(super) fn who_waits_for_growth_is_told_when_a_step_fails() {
     let mut trial = on_a_device(300 * 4096);
@@ -77,8 +80,9 @@ pub(super) fn who_waits_for_growth_is_told_when_a_step_fails() {
     assert!(matches!(reply, Some(Reply::Failed(Error::Full(_)))), "{reply:?}");
 }
 
-/// Free pages lay in pieces. Those side by side that a manifest wanted were asked for, and enough was free once the files that it was to install were: each compaction came to nothing, for
-/// ever (simulator, seed 110048802).
+/// Free pages lay in pieces. Those side by side that a manifest wanted were asked for, and enough
+/// was free once the files that it was to install were: each compaction came to nothing, for ever
+/// (simulator, seed 110048802).
 #[test]
 pub(super) fn a_volume_in_pieces_grows_for_a_manifest() {
     let mut trial = on_a_device(64 << 20);
@@ -92,7 +96,8 @@ pub(super) fn a_volume_in_pieces_grows_for_a_manifest() {
     trial.assert_filled(0..4000, 300);
 }
 
-/// Nothing held writes up before there was no room at all: a flush of three seconds was three seconds without a write.
+/// Nothing held writes up before there was no room at all: a flush of three seconds was three
+/// seconds without a write.
 #[test]
 pub(super) fn writes_wait_early_for_what_columns_free() {
     let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);

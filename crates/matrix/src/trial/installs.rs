@@ -29,7 +29,8 @@ fn with_a_long_manifest() -> Trial {
     trial
 }
 
-/// Of two writes of a manifest one fails, and the other one ends while the next manifest is being written.
+/// Of two writes of a manifest one fails, and the other one ends while the next manifest is being
+/// written.
 #[test]
 pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     let mut trial = with_a_long_manifest();
@@ -89,8 +90,9 @@ pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     trial.assert_sound();
 }
 
-/// The process ends between the two superblocks of an installation. From then on what only the older one names is free; so before anything is written over it the older
-/// one must be gone, or a cut within the next superblock leaves it as the only one that is whole.
+/// The process ends between the two superblocks of an installation. From then on what only the
+/// older one names is free; so before anything is written over it the older one must be gone, or a
+/// cut within the next superblock leaves it as the only one that is whole.
 #[test]
 pub(super) fn superblocks_are_alike_before_anything_is_written_over_the_older_ones() {
     for requests in [0, 1, u32::MAX] {
@@ -177,7 +179,8 @@ pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
     trial.assert_sound();
 }
 
-/// Values that no record points to any more go with the next manifest. One that failed forgot them, and their room with them.
+/// Values that no record points to any more go with the next manifest. One that failed forgot them,
+/// and their room with them.
 #[test]
 pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
     let mut trial = with_a_long_manifest();

@@ -96,7 +96,8 @@ pub(super) fn assert_is(trial: &mut Trial, model: &BTreeMap<String, Bytes>, at: 
     trial.assert_sound();
 }
 
-/// L0, a layer, and levels on the volume: what goes down through all of them is read, merged, kept for a snapshot, and found again after cuts.
+/// L0, a layer, and levels on the volume: what goes down through all of them is read, merged, kept
+/// for a snapshot, and found again after cuts.
 #[test]
 fn what_goes_through_the_layer_is_read_merged_and_recovered() {
     let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
@@ -138,7 +139,8 @@ fn a_layer_spares_the_volume() {
     assert!(written[1] < written[0] * 3 / 4, "{written:?}");
 }
 
-/// The process ends at any moment while a compaction is installed: whatever the manifest that counts names is there.
+/// The process ends at any moment while a compaction is installed: whatever the manifest that
+/// counts names is there.
 #[test]
 pub(super) fn tables_of_the_layer_are_durable_before_a_manifest_names_them() {
     let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
@@ -167,7 +169,8 @@ fn tables_that_find_no_room_in_the_layer_go_to_the_volume() {
     assert_is(&mut trial, &model, None);
 }
 
-/// What the layer holds goes down to the volume: a volume that was full by what it had itself refused deletes.
+/// What the layer holds goes down to the volume: a volume that was full by what it had itself
+/// refused deletes.
 #[test]
 pub(super) fn a_full_volume_with_a_layer_recovers_after_deletes() {
     for (bytes, layer_bytes) in [(100, 256 << 10), (400, 256 << 10), (400, 40 << 10), (1000, 128 << 10)] {
@@ -229,7 +232,8 @@ fn damage_in_the_layer_is_told() {
     assert!(told > 0);
 }
 
-/// The memory fails when what was stored in the layer is made durable: the manifest that would name it never counts.
+/// The memory fails when what was stored in the layer is made durable: the manifest that would name
+/// it never counts.
 #[test]
 fn a_fence_that_fails_installs_nothing() {
     let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());

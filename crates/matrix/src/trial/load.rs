@@ -297,7 +297,8 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         trial.assert_filled(0..300, 700);
         assert_apart(&trial);
     }
-    // The flush: it is there or not, and nothing more is written. A snapshot that waited for the load went on waiting (simulator, seed 130000432).
+    // The flush: it is there or not, and nothing more is written. A snapshot that waited for the
+    // load went on waiting (simulator, seed 130000432).
     let mut trial = small();
     let token = trial.submit(load(records(0..300, 700)));
     trial.go_on_until(|trial| trial.in_flight.iter().any(|(_, request)| is_flush(request)));

@@ -1,4 +1,5 @@
-//! Trials: a shard on a disk that does each request when it is told to, and a region whose stores fail on command. For what the simulator meets too rarely.
+//! Trials: a shard on a disk that does each request when it is told to, and a region whose stores
+//! fail on command. For what the simulator meets too rarely.
 
 #[cfg(feature = "canaries")]
 mod canaries;
@@ -206,8 +207,9 @@ impl Trial {
         }
     }
 
-    /// The process ends, what is in flight does not happen; the store is opened again. Of the requests of opening so many are carried out: fewer than it has make it
-    /// end before it serves, and another one follows.
+    /// The process ends, what is in flight does not happen; the store is opened again. Of the
+    /// requests of opening so many are carried out: fewer than it has make it end before it serves,
+    /// and another one follows.
     pub(crate) fn reopen_after(&mut self, requests: u32) -> Result<(), stratakv_engine::Error> {
         self.in_flight.clear();
         self.replies.clear();
@@ -269,7 +271,8 @@ impl Trial {
         }
     }
 
-    /// The first request in flight for which `choose` says so is carried out, or fails. Whether there was one.
+    /// The first request in flight for which `choose` says so is carried out, or fails. Whether
+    /// there was one.
     pub(crate) fn complete_where(&mut self, fault: Option<IoFault>, choose: impl Fn(&DiskRequest) -> bool) -> bool {
         let Some(at) = self.in_flight.iter().position(|(_, request)| choose(request)) else { return false };
         let Some((io, request)) = self.in_flight.remove(at) else { return false };
@@ -341,7 +344,8 @@ impl Trial {
         self.now.mono.0 += seconds * 1_000_000_000;
     }
 
-    /// Puts `keys` keys, each with a value of so many bytes; those are drawn from `seed` and the key.
+    /// Puts `keys` keys, each with a value of so many bytes; those are drawn from `seed` and the
+    /// key.
     pub(crate) fn fill(&mut self, keys: std::ops::Range<u64>, bytes: usize) {
         for number in keys {
             let reply = self.ask(write(vec![put(&name(number), value(number, bytes))]));

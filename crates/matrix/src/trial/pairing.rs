@@ -1,4 +1,5 @@
-//! Regions and volumes that do not belong together: older copies of the one or the other, regions that are gone, and what is left after a cut of what joins them.
+//! Regions and volumes that do not belong together: older copies of the one or the other, regions
+//! that are gone, and what is left after a cut of what joins them.
 
 use stratakv_engine::Error;
 
@@ -27,7 +28,8 @@ impl Trial {
         self.fail_fences_after(i64::MAX);
     }
 
-    /// The process ends, the power too; another one opens the store, in a session of its own, and ends after so many writes to the volume.
+    /// The process ends, the power too; another one opens the store, in a session of its own, and
+    /// ends after so many writes to the volume.
     pub(super) fn try_open(&mut self, gives_up: bool, read_only: bool, requests: u32) -> Result<bool, Error> {
         self.in_flight.clear();
         self.replies.clear();
@@ -184,7 +186,8 @@ pub(super) fn copies_that_went_apart_are_not_mixed() {
     assert!(said.contains("do not belong together"), "{said}");
 }
 
-/// Each store and fence of the region, and each write of the volume, is the last one of an opening. The next one serves all, and what was older before is older.
+/// Each store and fence of the region, and each write of the volume, is the last one of an opening.
+/// The next one serves all, and what was older before is older.
 #[test]
 pub(super) fn every_cut_of_an_opening_leaves_a_pair() {
     let mut trial = small();
@@ -266,7 +269,8 @@ pub(super) fn a_region_that_is_gone_is_given_up_if_that_is_accepted() {
     assert!(said.contains("the region is older"), "{said}");
 }
 
-/// Each store, fence and write is the last one of giving up a region: the store opens with what is on the volume, or is refused as before and can be repaired again.
+/// Each store, fence and write is the last one of giving up a region: the store opens with what is
+/// on the volume, or is refused as before and can be repaired again.
 #[test]
 pub(super) fn every_cut_of_giving_up_a_region_leaves_what_is_on_the_volume() {
     let mut trial = small();
@@ -400,8 +404,10 @@ pub(super) fn a_volume_and_a_region_without_epochs_are_paired_when_they_are_open
     trial.assert_refused();
 }
 
-/// An opening was cut when one superblock had the new epoch; the next could not read that one, and was cut when the region had begun one more: the volume was refused as older than its
-/// region, since that knew of two epochs, and the volume had the one between them (simulator, seed 7023443).
+/// An opening was cut when one superblock had the new epoch; the next could not read that one, and
+/// was cut when the region had begun one more: the volume was refused as older than its region,
+/// since that knew of two epochs, and the volume had the one between them (simulator, seed
+/// 7023443).
 #[test]
 pub(super) fn an_epoch_begins_when_both_superblocks_have_the_one_before() {
     let mut trial = small();

@@ -32,7 +32,8 @@ fn assert_gone(trial: &mut Trial, keys: Range<u64>) {
     }
 }
 
-/// What deletes it is as long for a thousand keys as for a hundred; what it hides whole goes unread, and comes back in no way.
+/// What deletes it is as long for a thousand keys as for a hundred; what it hides whole goes
+/// unread, and comes back in no way.
 #[test]
 pub(super) fn a_range_is_deleted_with_one_record() {
     let mut trial = trial();
@@ -155,7 +156,8 @@ fn a_log_of_ranges_alone_is_freed() {
     }
 }
 
-/// Beside a model: with snapshots and cuts, over ranges that lie across each other, and one key at a time in them.
+/// Beside a model: with snapshots and cuts, over ranges that lie across each other, and one key at
+/// a time in them.
 #[test]
 fn ranges_at_random_hide_what_a_model_deletes() {
     for seed in 0..4 {

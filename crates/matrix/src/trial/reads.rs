@@ -23,7 +23,8 @@ fn reads_of(trial: &mut Trial, operation: Operation) -> u64 {
     trial.statistic("reads") - before
 }
 
-/// Pages of indexes and of data were read in runs, which are not kept: each page of a scan read each level's index again.
+/// Pages of indexes and of data were read in runs, which are not kept: each page of a scan read
+/// each level's index again.
 #[test]
 fn a_short_scan_reads_nothing_again() {
     let config = MatrixConfig { table_bytes: 1 << 20, level_bytes: 1 << 20, ..config() };
@@ -36,7 +37,8 @@ fn a_short_scan_reads_nothing_again() {
     for reverse in [false, true] {
         let scans = (2000..10_000).step_by(500);
         let reads: u64 = scans.clone().map(|first| reads_of(&mut trial, scan(first, 200, reverse))).sum();
-        // Of a page of a scan each level is a read, and of a table its index once. Some find more in a level than its due, or end in the next table.
+        // Of a page of a scan each level is a read, and of a table its index once. Some find more
+        // in a level than its due, or end in the next table.
         let most = scans.count() as u64 * levels + tables;
         assert!(reads <= most, "{reads} reads, {levels} levels, {tables} tables, reverse: {reverse}");
         reads_of(&mut trial, scan(5000, 20, reverse));
@@ -44,7 +46,8 @@ fn a_short_scan_reads_nothing_again() {
     }
 }
 
-/// Each merge read the tables of the level again that the one before had written, and a get the page that says where its value is.
+/// Each merge read the tables of the level again that the one before had written, and a get the
+/// page that says where its value is.
 #[test]
 fn what_compactions_wrote_is_not_read_again() {
     let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
@@ -56,7 +59,8 @@ fn what_compactions_wrote_is_not_read_again() {
     assert_eq!(trial.statistic("reads"), 0, "all of it fits into the memory");
 }
 
-/// Indexes and filters stay in the cache once they were read. Then a get reads a page of each level that a filter lets through: of one, if the key is there, and seldom of any if it is not.
+/// Indexes and filters stay in the cache once they were read. Then a get reads a page of each level
+/// that a filter lets through: of one, if the key is there, and seldom of any if it is not.
 #[test]
 fn a_get_reads_one_page_of_the_level_that_has_the_key() {
     let config = MatrixConfig { table_bytes: 256 << 10, ..config() };
@@ -87,7 +91,8 @@ fn a_get_reads_one_page_of_the_level_that_has_the_key() {
     assert!(strangers <= 1000 * levels / 20, "{strangers} reads for 1000 keys that are not there");
 }
 
-/// Pages of tables that were given up before anybody read them lie in the cache, and what is written there later is not what they were.
+/// Pages of tables that were given up before anybody read them lie in the cache, and what is
+/// written there later is not what they were.
 #[test]
 pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
     let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
@@ -119,7 +124,8 @@ pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
     trial.assert_sound();
 }
 
-/// Who takes a value slice by slice gets all of it at once, as all of it is read: it was read again for the rest.
+/// Who takes a value slice by slice gets all of it at once, as all of it is read: it was read again
+/// for the rest.
 #[test]
 fn a_long_value_is_read_once() {
     let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);

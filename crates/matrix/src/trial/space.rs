@@ -25,7 +25,8 @@ pub(super) fn fill_up(trial: &mut Trial, bytes: usize) -> u64 {
     panic!("it is never full");
 }
 
-/// A full volume refuses puts, not deletes and reads; what was deleted makes room again, as often as one likes.
+/// A full volume refuses puts, not deletes and reads; what was deleted makes room again, as often
+/// as one likes.
 #[test]
 pub(super) fn a_full_volume_recovers_after_deletes() {
     for bytes in [100, 1000, 3500, 9000] {
@@ -50,7 +51,8 @@ pub(super) fn a_full_volume_recovers_after_deletes() {
     }
 }
 
-/// Most values of a file are overwritten or deleted, and nothing is compacted where the keys of the rest lie.
+/// Most values of a file are overwritten or deleted, and nothing is compacted where the keys of the
+/// rest lie.
 #[test]
 pub(super) fn values_among_dead_ones_are_collected() {
     let mut trial = Trial::new(MatrixConfig { level_bytes: 64 << 20, ..config() }, 512 << 10, UNIT_BYTES);
@@ -126,7 +128,8 @@ pub(super) fn a_snapshot_held_for_ever_ends_before_puts_are_refused() {
     }
 }
 
-/// A volume with hardly room, where nothing more can be cleared away, and a snapshot for which something is kept.
+/// A volume with hardly room, where nothing more can be cleared away, and a snapshot for which
+/// something is kept.
 fn full_with_a_snapshot() -> (Trial, u64) {
     let mut trial = tiny();
     trial.fill(0..800, 1000);
@@ -309,7 +312,8 @@ fn a_capacity_that_is_far_too_small_is_refused_with_the_least() {
     trial.assert_filled(0..10, 100);
 }
 
-/// All files of values of a store that is overwritten evenly become poor at the same time: each column moved several times what it brought, and writes stood nearly still meanwhile.
+/// All files of values of a store that is overwritten evenly become poor at the same time: each
+/// column moved several times what it brought, and writes stood nearly still meanwhile.
 #[test]
 pub(super) fn columns_move_no_more_than_their_share() {
     const KEYS: u64 = 8000;
@@ -347,7 +351,8 @@ fn long_values_at_once(trial: &mut Trial, keys: std::ops::Range<u64>) -> Vec<u32
     keys.map(|number| trial.submit(write(vec![put(&name(number), value(number, 9000))]))).collect()
 }
 
-/// Together they found no room, one of them would have: nothing was cleared away, nobody was refused, and all waited for ever.
+/// Together they found no room, one of them would have: nothing was cleared away, nobody was
+/// refused, and all waited for ever.
 #[test]
 pub(super) fn long_values_of_many_writers_take_what_room_there_is() {
     let mut trial = smallest();
@@ -385,7 +390,8 @@ pub(super) fn a_store_closes_while_long_values_wait_for_room() {
     }
 }
 
-/// What waits in the container has a shorter reserve as a row: then there was room, nothing to clear away, and nobody who told the value that waited (simulator, seed 143).
+/// What waits in the container has a shorter reserve as a row: then there was room, nothing to
+/// clear away, and nobody who told the value that waited (simulator, seed 143).
 #[test]
 pub(super) fn a_long_value_is_answered_though_the_reserve_shrank_while_it_waited() {
     for puts in 0..6 {
@@ -412,7 +418,8 @@ pub(super) fn a_long_value_that_is_refused_leaves_the_room_to_others() {
     trial.fill(1000..1700, 300);
 }
 
-/// While what is dead is cleared away each turn's writes become a row. When the directory had no room for another one, no compaction began that could have made some.
+/// While what is dead is cleared away each turn's writes become a row. When the directory had no
+/// room for another one, no compaction began that could have made some.
 #[test]
 pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
     let config = MatrixConfig {
@@ -456,7 +463,8 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
 }
 
-/// A long value had waited for room, found some, and the device failed while it was written: others were kept from its room ever after.
+/// A long value had waited for room, found some, and the device failed while it was written: others
+/// were kept from its room ever after.
 #[test]
 pub(super) fn a_long_value_that_fails_claims_no_room() {
     let mut trial = smallest();

@@ -60,7 +60,8 @@ fn with_dead_neighbour(trial: &mut Trial) {
     delete_each(trial, (0..DEAD).map(|number| format!("b{number:06}")));
 }
 
-/// A delete of a range that went on as a walk ended, and nobody told the write that waited for it (found by the world of many operations at once).
+/// A delete of a range that went on as a walk ended, and nobody told the write that waited for it
+/// (found by the world of many operations at once).
 #[test]
 pub(super) fn who_waits_for_a_walk_goes_on_when_that_is_over() {
     let mut trial = trial();
@@ -73,7 +74,8 @@ pub(super) fn who_waits_for_a_walk_goes_on_when_that_is_over() {
     }
 }
 
-/// A scan looked at its bound only when it had found a key that is there: it passed all that its neighbours had deleted.
+/// A scan looked at its bound only when it had found a key that is there: it passed all that its
+/// neighbours had deleted.
 #[test]
 pub(super) fn a_walk_ends_at_its_bound() {
     let mut trial = trial();
@@ -148,7 +150,8 @@ pub(super) fn a_queue_is_linear() {
     }
 }
 
-/// While a scan passes what is not there, others are answered: no turn visits more than a few thousand records.
+/// While a scan passes what is not there, others are answered: no turn visits more than a few
+/// thousand records.
 #[test]
 pub(super) fn a_walk_pauses() {
     let mut trial = trial();

@@ -37,7 +37,8 @@ impl Extent {
     }
 }
 
-/// Free pages: holes, and everything from `end` up to the capacity. O(log holes) for each call, O(holes) to take some.
+/// Free pages: holes, and everything from `end` up to the capacity. O(log holes) for each call,
+/// O(holes) to take some.
 #[derive(Clone, Debug)]
 pub struct Extents {
     /// First page of each hole, its pages. No two touch, none touches `end`.
@@ -93,8 +94,9 @@ impl Extents {
         }
     }
 
-    /// So many pages, in as few pieces as can be had: from the smallest hole that is long enough, from the end of the volume, else from the largest holes.
-    /// `None`, and nothing taken, if there are not so many.
+    /// So many pages, in as few pieces as can be had: from the smallest hole that is long enough,
+    /// from the end of the volume, else from the largest holes. `None`, and nothing taken, if there
+    /// are not so many.
     pub fn take(&mut self, pages: u32) -> Option<Vec<Extent>> {
         if u64::from(pages) > self.free_pages() {
             return None;

@@ -22,7 +22,8 @@ pub struct Manifest {
     pub directory: u64,
     /// How far the columns are down.
     pub rotation: Rotation,
-    /// The tables of the first level below L0, then those of the next one and so on, each level in the order of keys.
+    /// The tables of the first level below L0, then those of the next one and so on, each level in
+    /// the order of keys.
     pub levels: Vec<Vec<Table>>,
     /// Values apart from their keys.
     pub values: Vec<ValueFile>,
@@ -61,7 +62,8 @@ pub struct ValueFile {
     pub bytes: u64,
     /// Bytes of those that an entry points to.
     pub live_bytes: u64,
-    /// One value, which was written before the record of the log that points to it: if there is none after a crash, the file is nobody's.
+    /// One value, which was written before the record of the log that points to it: if there is
+    /// none after a crash, the file is nobody's.
     pub loose: bool,
 }
 
@@ -114,7 +116,8 @@ impl Manifest {
         out
     }
 
-    /// What versions 4 and 5 have besides; nothing while there are neither deletes of ranges nor compressed tables.
+    /// What versions 4 and 5 have besides; nothing while there are neither deletes of ranges nor
+    /// compressed tables.
     fn put_later(&self, out: &mut Vec<u8>) {
         let compressed = self.levels.iter().flatten().map(|table| &table.facts).filter(|facts| facts.is_compressed());
         let compressed: Vec<_> = compressed.map(|facts| (facts.file, u64::from(facts.plain_pages))).collect();
@@ -174,7 +177,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Why no shard has written this, if none has: numbers from which nothing counts on, sums that would not end, tables that are not in order.
+    /// Why no shard has written this, if none has: numbers from which nothing counts on, sums that
+    /// would not end, tables that are not in order.
     pub(crate) fn complaint(&self) -> Option<&'static str> {
         let counted = [self.number, self.next_file, self.directory, self.rotation.compactor];
         if counted.into_iter().any(|number| number >= NUMBERS_END) {
@@ -236,8 +240,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Takes out the tables that are lost, and what they have alive in value files: a file of which nothing else is alive goes with them. They come back, from the top down, each with its
-    /// level (0 is the first one below L0).
+    /// Takes out the tables that are lost, and what they have alive in value files: a file of which
+    /// nothing else is alive goes with them. They come back, from the top down, each with its level
+    /// (0 is the first one below L0).
     pub fn drop_tables(&mut self, is_lost: impl Fn(&Table) -> bool) -> Vec<(usize, Table)> {
         let levels = self.levels.iter_mut().enumerate();
         let lost = levels.flat_map(|(at, level)| {
@@ -386,7 +391,8 @@ mod tests {
 
     use super::*;
 
-    /// A manifest that ended one byte before the end of a page, one in 4096, was not read: the zero that fills the page was taken for the number of deletes of ranges, and the next one was
+    /// A manifest that ended one byte before the end of a page, one in 4096, was not read: the zero
+    /// that fills the page was taken for the number of deletes of ranges, and the next one was
     /// missing. The store did not open.
     #[test]
     fn a_manifest_may_end_anywhere_in_a_page() {

@@ -3,7 +3,8 @@
 use super::extents::{Clash, Extent, Extents};
 use super::superblock::{FIRST_PAGE, PAGES_MAX};
 
-/// The first page of the layer: no volume has so many. So one number says where a page is, on either medium.
+/// The first page of the layer: no volume has so many. So one number says where a page is, on
+/// either medium.
 pub const LAYER_FIRST: u64 = PAGES_MAX;
 
 /// Which pages are free, on both media.

@@ -1,4 +1,5 @@
-//! The two superblocks of a volume, pages 0 and 1, written in turn: each says where the manifest is.
+//! The two superblocks of a volume, pages 0 and 1, written in turn: each says where the manifest
+//! is.
 
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
@@ -14,7 +15,8 @@ const FORMAT: u32 = 2;
 const FORMAT_OF_LAYERS: u32 = 3;
 /// That of a volume whose manifest has deletes of ranges.
 const FORMAT_OF_RANGES: u32 = 4;
-/// That of a volume whose tables may have compressed pages. Each has perhaps all that those before it may have.
+/// That of a volume whose tables may have compressed pages. Each has perhaps all that those before
+/// it may have.
 const FORMAT_OF_COMPRESSED: u32 = 5;
 /// Without what the volume knows of the region.
 const FORMAT_UNPAIRED: u32 = 1;
@@ -33,7 +35,8 @@ pub struct Superblock {
     pub shard: u32,
     /// Shards of the store.
     pub shards: u32,
-    /// Number of the manifest; the superblock with the higher one counts, and it lies in page `number % 2`.
+    /// Number of the manifest; the superblock with the higher one counts, and it lies in page
+    /// `number % 2`.
     pub number: u64,
     /// The manifest's first page.
     pub page: u64,

@@ -1,4 +1,5 @@
-//! Power cuts at every store, flush and fence of each kind of step, and during the recovery after them.
+//! Power cuts at every store, flush and fence of each kind of step, and during the recovery after
+//! them.
 
 use stratakv_base::random::Random;
 use stratakv_sim::pmem::{Caught, Domain, Exhaustive, Explored, Region, WordOrder};
@@ -20,7 +21,8 @@ fn rows(count: u8, bytes: usize) -> Vec<Do> {
         .collect()
 }
 
-/// One step of each kind, from states in which it takes each of its ways: name, before, steps, whether all states can be tried.
+/// One step of each kind, from states in which it takes each of its ways: name, before, steps,
+/// whether all states can be tried.
 pub fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>, bool)> {
     use Do::{Append, Column, Commit, Epoch, Flush, HandOver, Reopen, Seal};
     let put = |number, bytes| Append(vec![(number, Some(bytes))]);
@@ -104,7 +106,8 @@ pub fn explore(start: Vec<u8>, before: &[Do], steps: &[Do], is_small: bool) -> R
     let exhaustive = Exhaustive { order: WordOrder::Program, recoveries: 1, states_max: 50_000 };
     if is_small {
         let explored = trace.exhaustive(exhaustive, check)?;
-        // Recoveries that write have too many states: then all cuts of the steps, and some of the recoveries.
+        // Recoveries that write have too many states: then all cuts of the steps, and some of the
+        // recoveries.
         if explored.complete {
             return Ok(explored);
         }

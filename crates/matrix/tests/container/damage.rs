@@ -1,4 +1,5 @@
-//! What is damaged is told, and never returned as data; what is no container is refused with a reason.
+//! What is damaged is told, and never returned as data; what is no container is refused with a
+//! reason.
 
 use std::collections::BTreeMap;
 
@@ -176,7 +177,8 @@ fn what_is_no_container_is_refused_with_a_reason() {
     }
 }
 
-/// A record in the middle of the log, and the whole header of a unit: both looked like a torn end, and what follows was lost.
+/// A record in the middle of the log, and the whole header of a unit: both looked like a torn end,
+/// and what follows was lost.
 #[test]
 fn damage_to_what_was_durable_is_no_torn_end() {
     let region = Region::open(blank(20), Domain::Adr);
@@ -241,7 +243,8 @@ fn a_lost_line_of_a_log_is_told() {
     }
 }
 
-/// A record of a log rots while its row is made: the row is given up, its units come back, again and again.
+/// A record of a log rots while its row is made: the row is given up, its units come back, again
+/// and again.
 #[test]
 fn a_row_that_cannot_be_made_keeps_no_units() {
     let region = Region::open(blank(20), Domain::Adr);

@@ -310,7 +310,8 @@ fn overwrites_without_snapshots_do_not_grow_the_index() {
     assert!(container.statistics().index_bytes < before + 500);
 }
 
-/// A container that has handed over four rows of 200 keys with values of 60 bytes; the first key has one of 3,000.
+/// A container that has handed over four rows of 200 keys with values of 60 bytes; the first key
+/// has one of 3,000.
 fn handed_over(region: &Region) -> Container<&Region> {
     let mut container = Container::open(region, UUID, SHARD, ROW_BYTES).expect("opened").0;
     for row in 0..4u64 {
@@ -373,7 +374,8 @@ fn ranges_that_are_too_long_are_cut_at_whole_keys() {
     });
 }
 
-/// After a crash what three memtables held is one, and its row is as long as theirs together: there was no room for it, and never would be.
+/// After a crash what three memtables held is one, and its row is as long as theirs together: there
+/// was no room for it, and never would be.
 #[test]
 fn a_container_that_is_opened_full_can_be_flushed() {
     for value_bytes in [8, 300, 1500, 3000] {

@@ -18,7 +18,8 @@ pub const KEYS: u8 = 16;
 /// One step of a workload.
 #[derive(Clone, Debug)]
 pub enum Do {
-    /// Keys with values of so many bytes, or deletes; a length over [`APART`] is a value on the volume.
+    /// Keys with values of so many bytes, or deletes; a length over [`APART`] is a value on the
+    /// volume.
     Append(Vec<(u8, Option<usize>)>),
     Commit,
     Seal,
@@ -333,7 +334,8 @@ pub fn walk(container: &Container<&Region>, volume: &Volume) -> Result<BTreeMap<
 }
 
 impl Journal {
-    /// Opens what a cut left after so many acknowledgements: all that was durable is there, in order, in whole batches; nothing else is.
+    /// Opens what a cut left after so many acknowledgements: all that was durable is there, in
+    /// order, in whole batches; nothing else is.
     pub fn check(&self, region: &Region, acknowledged: u64) -> Result<(), String> {
         let last = self.moments.len() - 1;
         let now = &self.moments[(acknowledged as usize).min(last)];

@@ -1,7 +1,9 @@
-//! Commands about the server and not about keys: `slabs`, `lru`, `lru_crawler`, `cache_memlimit`, `shutdown`, `watch`.
+//! Commands about the server and not about keys: `slabs`, `lru`, `lru_crawler`, `cache_memlimit`,
+//! `shutdown`, `watch`.
 //!
-//! What tunes memcached's memory has nothing to tune here, but for how much there is. It is checked as memcached checks it, and answered in memcached's words: done where nothing is left to do,
-//! not available where something would be expected.
+//! What tunes memcached's memory has nothing to tune here, but for how much there is. It is checked
+//! as memcached checks it, and answered in memcached's words: done where nothing is left to do, not
+//! available where something would be expected.
 
 use super::command::{Command, Detail, DumpKind, Watched};
 use super::line::{Tokens, signed, unsigned, words};

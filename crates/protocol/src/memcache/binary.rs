@@ -1,4 +1,5 @@
-//! The binary protocol (memcached's `doc/protocol-binary.txt`, replies checked against memcached 1.6.18).
+//! The binary protocol (memcached's `doc/protocol-binary.txt`, replies checked against memcached
+//! 1.6.18).
 //!
 //! A client that begins with [`REQUEST_MAGIC`] speaks it, for as long as the connection lasts.
 
@@ -103,7 +104,8 @@ pub enum BinaryCommand<'a> {
         /// New expiry time.
         touch: Option<u32>,
     },
-    /// `set`, `add`, `replace`, `append`, `prepend`. The value follows, without a line end: collect it with [`Body::bare`](super::Body::bare).
+    /// `set`, `add`, `replace`, `append`, `prepend`. The value follows, without a line end: collect
+    /// it with [`Body::bare`](super::Body::bare).
     Store {
         /// Which kind of storing.
         mode: StoreMode,
@@ -252,7 +254,8 @@ impl BinaryParser {
         BinaryParser { item_bytes_max, swallow: 0 }
     }
 
-    /// Looks at the front of `input`, which must start where the last `consumed` ended. Never panics. O(1).
+    /// Looks at the front of `input`, which must start where the last `consumed` ended. Never
+    /// panics. O(1).
     pub fn parse<'a>(&mut self, input: &'a [u8]) -> BinaryParsed<'a> {
         if self.swallow > 0 && !input.is_empty() {
             let consumed = usize::try_from(self.swallow).unwrap_or(usize::MAX).min(input.len());

@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 
-/// Bytes asked of the allocator and of a receive at once while little has come: a declared length alone costs nothing.
+/// Bytes asked of the allocator and of a receive at once while little has come: a declared length
+/// alone costs nothing.
 const FIRST_BYTES: usize = 16 << 10;
-/// Once a block's first kilobyte has come, so much of it gets its room at once, so that what comes is not moved again and again. Room that nothing came for is only reserved.
+/// Once a block's first kilobyte has come, so much of it gets its room at once, so that what comes
+/// is not moved again and again. Room that nothing came for is only reserved.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
 const RESERVED_FROM_BYTES: usize = 1 << 10;
 
@@ -15,7 +17,8 @@ pub struct BadDataChunk;
 
 /// Collects a data block and its line end, if it has one: exactly so many bytes, whatever they are.
 ///
-/// Memory grows with the bytes that came, at most to twice their number (or that of a buffer that was adopted), or to a mebibyte beyond the first that came; never with the length declared.
+/// Memory grows with the bytes that came, at most to twice their number (or that of a buffer that
+/// was adopted), or to a mebibyte beyond the first that came; never with the length declared.
 #[derive(Debug, Default)]
 pub struct Body {
     data: Vec<u8>,
@@ -51,7 +54,8 @@ impl Body {
         self.data.is_empty()
     }
 
-    /// Takes a buffer over whose bytes from `from` on are the front of the block, without a copy. Nothing has come before, and nothing in it lies beyond the block.
+    /// Takes a buffer over whose bytes from `from` on are the front of the block, without a copy.
+    /// Nothing has come before, and nothing in it lies beyond the block.
     pub fn adopt(&mut self, buffer: Vec<u8>, from: usize) {
         debug_assert!(self.is_untouched() && from <= buffer.len() && buffer.len() - from <= self.total);
         self.from = from.min(buffer.len());
@@ -78,7 +82,8 @@ impl Body {
         taken.len()
     }
 
-    /// Lends the collected bytes as a buffer with room for more, to receive into without a copy. Give it back by [`Body::restore`].
+    /// Lends the collected bytes as a buffer with room for more, to receive into without a copy.
+    /// Give it back by [`Body::restore`].
     pub fn lend(&mut self) -> Vec<u8> {
         self.reserve(self.missing().min(FIRST_BYTES), 0);
         std::mem::take(&mut self.data)
@@ -105,7 +110,8 @@ impl Body {
         Ok(if self.from > 0 { data.slice(self.from..) } else { data })
     }
 
-    /// Room for `more` bytes, of which `coming` are there: for the front of the block at once, then it doubles; never beyond the block.
+    /// Room for `more` bytes, of which `coming` are there: for the front of the block at once, then
+    /// it doubles; never beyond the block.
     fn reserve(&mut self, more: usize, coming: usize) {
         if self.data.capacity() - self.data.len() < more {
             let held = self.data.len() - self.from;

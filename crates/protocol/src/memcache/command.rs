@@ -15,7 +15,8 @@ pub enum Command<'a> {
         /// New expiry time (`gat`, `gats`), to be read by [`expiry`](super::expiry()).
         touch: Option<i64>,
     },
-    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`. A data block follows: collect it with [`Body`](super::Body).
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`. A data block follows: collect it with
+    /// [`Body`](super::Body).
     Store(Store<'a>),
     /// `delete`.
     Delete {

@@ -8,8 +8,8 @@ pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 /// An expiry that is past at any time.
 const PAST: Expiry = Expiry(1);
 
-/// The instant meant by `exptime`: 0 never, negative at once, up to 30 days from `now`, else Unix time.
-/// Times after the year 2106 are taken as its last second.
+/// The instant meant by `exptime`: 0 never, negative at once, up to 30 days from `now`, else Unix
+/// time. Times after the year 2106 are taken as its last second.
 pub fn expiry(exptime: i64, now: Wall) -> Expiry {
     match exptime {
         0 => Expiry::NEVER,

@@ -11,11 +11,12 @@ use super::{
 
 /// Small, so that refused blocks are met too.
 const ITEM_BYTES_MAX: usize = 300;
-/// Repeats the byte before it, 16 times the byte behind it: lines and blocks beyond the limits, from short inputs.
+/// Repeats the byte before it, 16 times the byte behind it: lines and blocks beyond the limits,
+/// from short inputs.
 const REPEAT: u8 = 0x1B;
 
-/// Parses the stream in `input` whole and cut into pieces (drawn from its first byte): the same comes out, each command as its plain
-/// wording says it.
+/// Parses the stream in `input` whole and cut into pieces (drawn from its first byte): the same
+/// comes out, each command as its plain wording says it.
 ///
 /// # Panics
 /// A property does not hold.
@@ -68,7 +69,8 @@ fn run_binary(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<Strin
     out
 }
 
-/// Takes one thing off the front of what was received; false if it is not whole, `None` if that ends it.
+/// Takes one thing off the front of what was received; false if it is not whole, `None` if that
+/// ends it.
 fn step_binary(
     parser: &mut BinaryParser,
     received: &mut Vec<u8>,
@@ -320,7 +322,8 @@ fn worded_get<'a>(keys: impl Iterator<Item = &'a [u8]>, cas: bool, touch: Option
     line
 }
 
-/// The key is given back as it was sent: decoding and encoding it again may change bits that do not count.
+/// The key is given back as it was sent: decoding and encoding it again may change bits that do not
+/// count.
 fn worded_meta(meta: &Meta<'_>) -> Vec<u8> {
     assert!((1..=KEY_BYTES_MAX).contains(&meta.key().len()));
     let (name, length) = match meta.verb {

@@ -44,13 +44,14 @@ pub(super) fn words<const N: usize>(tokens: Tokens<'_>) -> Option<([&[u8]; N], u
     Some((words, count))
 }
 
-/// Whether `key` may be a key. Control characters may be in it: the protocol's text forbids them, memcached takes them, and clients
-/// (libmemcached's memaslap) send them.
+/// Whether `key` may be a key. Control characters may be in it: the protocol's text forbids them,
+/// memcached takes them, and clients (libmemcached's memaslap) send them.
 pub(super) fn is_key(key: &[u8]) -> bool {
     !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.contains(&0)
 }
 
-/// Whether a backup may have this name. It becomes that of a directory: nothing in it leads elsewhere, hides it, or looks like an option.
+/// Whether a backup may have this name. It becomes that of a directory: nothing in it leads
+/// elsewhere, hides it, or looks like an option.
 pub fn is_backup_name(name: &str) -> bool {
     let first = name.bytes().next();
     first.is_some_and(|byte| byte.is_ascii_alphanumeric())

@@ -1,7 +1,8 @@
 //! The meta commands: `mg`, `ms`, `md`, `ma`, `me`.
 //!
-//! Every command takes the flags of all, as memcached does; it heeds its own. `E` (explicit version) and `x` (clear the value) are of memcached
-//! later than 1.6.18, and so are `N` and the answer to `s` of `ms`.
+//! Every command takes the flags of all, as memcached does; it heeds its own. `E` (explicit
+//! version) and `x` (clear the value) are of memcached later than 1.6.18, and so are `N` and the
+//! answer to `s` of `ms`.
 
 use std::borrow::Cow;
 
@@ -138,7 +139,8 @@ impl<'a> MetaFlags<'a> {
         Tokens::new(line).filter_map(|word| word.split_first().map(|(letter, rest)| (*letter, rest)))
     }
 
-    /// The flags behind the key `word`. What is no flag, or there twice, ends it; of what is wrong with arguments the last is told, as memcached does.
+    /// The flags behind the key `word`. What is no flag, or there twice, ends it; of what is wrong
+    /// with arguments the last is told, as memcached does.
     fn parse(word: &[u8], line: &'a [u8]) -> Result<MetaFlags<'a>, &'static [u8]> {
         let mut flags = MetaFlags { line, ..MetaFlags::default() };
         let (mut seen, mut wrong) = (0u128, None);
@@ -234,7 +236,8 @@ pub(super) fn get(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     whole(MetaVerb::Get, word, MetaFlags::parse(word, line)?)
 }
 
-/// `ms <key> <bytes> <flags>*`. What is wrong behind the length leaves the data block to be thrown away.
+/// `ms <key> <bytes> <flags>*`. What is wrong behind the length leaves the data block to be thrown
+/// away.
 pub(super) fn set(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
     let mut rest = Tokens::new(line);

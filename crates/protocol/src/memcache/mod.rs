@@ -1,13 +1,17 @@
-//! The memcache protocols: text (memcached's `doc/protocol.txt`, replies checked against memcached 1.6.18) and [`binary`].
+//! The memcache protocols: text (memcached's `doc/protocol.txt`, replies checked against memcached
+//! 1.6.18) and [`binary`].
 //!
-//! [`Parser`] turns received bytes into [`Command`]s, one line at a time; the data block of a storage command is collected
-//! by [`Body`], outside the parser, so that it is copied at most once and its header is parsed once. What comes out does not
-//! depend on how the bytes were cut into pieces. [`reply`] writes the answers.
+//! [`Parser`] turns received bytes into [`Command`]s, one line at a time; the data block of a
+//! storage command is collected by [`Body`], outside the parser, so that it is copied at most once
+//! and its header is parsed once. What comes out does not depend on how the bytes were cut into
+//! pieces. [`reply`] writes the answers.
 //!
 //! Where it differs from memcached, on purpose:
 //! * a zero byte in a key is refused, where memcached takes the line to end there;
-//! * flags of more than 32 bits and lengths of more than 31 bits are refused, where memcached cuts them silently;
-//! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats [`GET_LINE_BYTES_MAX`], wherever packets end;
+//! * flags of more than 32 bits and lengths of more than 31 bits are refused, where memcached cuts
+//!   them silently;
+//! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats
+//!   [`GET_LINE_BYTES_MAX`], wherever packets end;
 //! * `backup` and `stats backup` are ours;
 //! * a refused `set` leaves the old value in place: a store is not a cache.
 

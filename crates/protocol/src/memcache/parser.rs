@@ -13,15 +13,17 @@ pub(super) const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
 pub enum Parsed<'a> {
     /// Not yet a whole line: call again with the same bytes and more behind them.
     Incomplete,
-    /// A command. Remove `consumed` bytes; after [`Command::Store`] the data block follows, which is [`Body`](super::Body)'s.
+    /// A command. Remove `consumed` bytes; after [`Command::Store`] the data block follows, which
+    /// is [`Body`](super::Body)'s.
     Command {
         /// The command.
         command: Command<'a>,
         /// Its length on the wire.
         consumed: usize,
     },
-    /// A storage command whose data block is longer than the limit. Remove `consumed` bytes, then the
-    /// data block with its line end, and only then answer [`reply::TOO_LARGE`] if one is wanted.
+    /// A storage command whose data block is longer than the limit. Remove `consumed` bytes, then
+    /// the data block with its line end, and only then answer [`reply::TOO_LARGE`] if one is
+    /// wanted.
     TooLarge {
         /// The command; [`Command::data_bytes`] says how long its block is.
         command: Command<'a>,
@@ -33,7 +35,8 @@ pub enum Parsed<'a> {
         /// How many.
         consumed: usize,
     },
-    /// No command. Send `reply` (empty if the client wants none), remove `consumed` bytes and close if told to.
+    /// No command. Send `reply` (empty if the client wants none), remove `consumed` bytes and close
+    /// if told to.
     Error {
         /// What to answer.
         reply: &'static [u8],
@@ -187,7 +190,8 @@ fn line_bytes_max(input: &[u8]) -> usize {
     }
 }
 
-/// A command nobody knows. Browsers made to speak to a local port are hung up on, before they send a body.
+/// A command nobody knows. Browsers made to speak to a local port are hung up on, before they send
+/// a body.
 fn unknown(name: &[u8], tokens: Tokens<'_>) -> Refusal {
     let http = name == b"POST"
         || name.eq_ignore_ascii_case(b"host:")
@@ -295,7 +299,8 @@ fn backup(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     }
 }
 
-/// Two words and perhaps a third, which is `noreply` or ignored; the second may be `noreply` by mistake.
+/// Two words and perhaps a third, which is `noreply` or ignored; the second may be `noreply` by
+/// mistake.
 fn two_words(tokens: Tokens<'_>) -> Result<([&[u8]; 2], bool), Refusal> {
     match words::<3>(tokens) {
         Some(([first, second, third], count @ 2..)) => {

@@ -141,7 +141,8 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
     out.extend_from_slice(CRLF);
 }
 
-/// Appends `SERVER_ERROR <message>\r\n`; control characters of the message become spaces, so it stays one line.
+/// Appends `SERVER_ERROR <message>\r\n`; control characters of the message become spaces, so it
+/// stays one line.
 pub fn server_error(out: &mut Vec<u8>, message: &str) {
     error(out, b"SERVER_ERROR ", message);
 }
@@ -157,7 +158,8 @@ fn error(out: &mut Vec<u8>, kind: &[u8], message: &str) {
     out.extend_from_slice(CRLF);
 }
 
-/// Appends a key as lists and watchers' lines have it: letters, digits and `-._~` as they are, other bytes as `%XX`.
+/// Appends a key as lists and watchers' lines have it: letters, digits and `-._~` as they are,
+/// other bytes as `%XX`.
 pub fn encoded_key(out: &mut Vec<u8>, key: &[u8]) {
     use std::io::Write;
     for byte in key {

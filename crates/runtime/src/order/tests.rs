@@ -5,7 +5,8 @@ use stratakv_base::random::Random;
 
 use super::*;
 
-/// An order whose jobs are their numbers, and a clock that counts what happens: it stands for the engine's versions.
+/// An order whose jobs are their numbers, and a clock that counts what happens: it stands for the
+/// engine's versions.
 struct Bench {
     order: Order<u64>,
     clock: Cell<u64>,

@@ -1,4 +1,5 @@
-//! Shards that panic and rings that fail: everybody who waits is answered. Without threads: the test turns every driver.
+//! Shards that panic and rings that fail: everybody who waits is answered. Without threads: the
+//! test turns every driver.
 
 use std::future::Future;
 use std::io;
@@ -82,7 +83,8 @@ fn is_unknown(reply: &Reply) -> bool {
     matches!(reply, Reply::Failed(Error::Unknown(_)))
 }
 
-/// A shard's panic poisoned its lock: whoever waited for an operation in progress or in the backlog waited for ever, and so did close.
+/// A shard's panic poisoned its lock: whoever waited for an operation in progress or in the backlog
+/// waited for ever, and so did close.
 #[test]
 fn a_panic_in_a_turn_left_its_waiters_without_an_answer() {
     let toy = Toy { room: 1, defective: true, ..Toy::default() };
@@ -169,7 +171,8 @@ fn a_driver_without_a_ring_left_the_operations_of_others_waiting() {
     runtime.close();
 }
 
-/// A driver went on after its ring had failed: answers came, and the next request was given to a ring that never gives it back.
+/// A driver went on after its ring had failed: answers came, and the next request was given to a
+/// ring that never gives it back.
 #[test]
 fn a_driver_went_on_without_its_ring() {
     let (runtime, _reactor) = turned(roomy(1), u32::MAX);

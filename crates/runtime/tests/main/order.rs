@@ -20,7 +20,8 @@ use stratakv_runtime::{Driver, Event, Runtime, RuntimeOptions};
 
 use crate::toy::{Toy, put};
 
-/// How long a slow write waits to be overtaken. A right order never depends on it; a wrong one has this long to show itself.
+/// How long a slow write waits to be overtaken. A right order never depends on it; a wrong one has
+/// this long to show itself.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Numbers by key, with versions, and ways to hold up what is done.
@@ -39,7 +40,8 @@ struct State {
     done: Vec<u8>,
     /// Operations that have come in.
     entered: usize,
-    /// A write that begins with this key takes until another operation is done, or [`PATIENCE`] is over.
+    /// A write that begins with this key takes until another operation is done, or [`PATIENCE`] is
+    /// over.
     slow: Option<u8>,
     /// Writes that begin with one of these keys, and range deletes, wait until it is taken back.
     closed: Vec<u8>,

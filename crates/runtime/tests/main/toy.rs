@@ -27,7 +27,8 @@ pub struct Toy {
     pub timer: Option<(Mono, Token)>,
     /// Panics at the next completion.
     pub defective: bool,
-    /// Numbers sent to shard 1, one for each operation that is refused; and those heard, with whether each came after the one before.
+    /// Numbers sent to shard 1, one for each operation that is refused; and those heard, with
+    /// whether each came after the one before.
     pub sent: u64,
     pub heard: u64,
     pub heard_out_of_order: bool,

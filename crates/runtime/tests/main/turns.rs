@@ -44,7 +44,8 @@ fn every_way_in_gives_the_same_answers_on_threads() {
     every_way_in_gives_the_same_answers(RingKind::Blocking);
 }
 
-/// A shard that another thread held was once dropped from the turn's list, and its operations were never answered.
+/// A shard that another thread held was once dropped from the turn's list, and its operations were
+/// never answered.
 #[test]
 fn drivers_that_meet_at_a_shard_are_all_answered() {
     let (_directory, runtime) = start(RingKind::Auto, 3, 64);
@@ -106,8 +107,8 @@ fn a_dropped_driver_sees_its_writes_through() {
     assert!(runtime.look(Shard::is_closed).iter().all(|closed| *closed));
 }
 
-/// Two threads had turns of one shard, and what the later turn said could arrive first: a batch's abort before its share, which then waited
-/// for ever.
+/// Two threads had turns of one shard, and what the later turn said could arrive first: a batch's
+/// abort before its share, which then waited for ever.
 #[test]
 fn what_a_later_turn_says_does_not_overtake_an_earlier_one() {
     let (_directory, runtime) = start(RingKind::Blocking, 2, 8);

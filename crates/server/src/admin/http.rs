@@ -11,7 +11,8 @@ const HEADERS_MAX: usize = 64;
 const HEAR_OUT: Duration = Duration::from_millis(500);
 const HEAR_OUT_READS: usize = 64;
 
-/// The status page, whole: it asks for nothing but /stats.json. `NONCE` stands where the answer's own goes.
+/// The status page, whole: it asks for nothing but /stats.json. `NONCE` stands where the answer's
+/// own goes.
 const PAGE: &str = include_str!("page.html");
 
 /// What a client wants.
@@ -79,7 +80,8 @@ impl Response {
     }
 }
 
-/// The status page. Only the script and the style that came with it are carried out, whatever else might find its way in.
+/// The status page. Only the script and the style that came with it are carried out, whatever else
+/// might find its way in.
 pub(super) fn page() -> Response {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
@@ -93,7 +95,8 @@ pub(super) fn page() -> Response {
     Response { policy, ..Response::new(Status::Ok, "text/html; charset=utf-8", body) }
 }
 
-/// Reads a request within `patience`. `Err` is what to answer instead, or nothing if the client went away.
+/// Reads a request within `patience`. `Err` is what to answer instead, or nothing if the client
+/// went away.
 pub(super) fn read(mut stream: &TcpStream, patience: Duration) -> Result<Asked, Option<Response>> {
     let until = Instant::now() + patience;
     let mut request = Vec::with_capacity(1024);

@@ -1,7 +1,9 @@
-//! The admin address: metrics, health, statistics and the status page, over HTTP, for people and machines that look after the server.
+//! The admin address: metrics, health, statistics and the status page, over HTTP, for people and
+//! machines that look after the server.
 //!
-//! Nothing of it runs on a thread that serves: one thread accepts, and each connection has one of its own for the moment that it lives. Their number, the bytes
-//! of a request and its time are bounded. It reads counters; it changes nothing.
+//! Nothing of it runs on a thread that serves: one thread accepts, and each connection has one of
+//! its own for the moment that it lives. Their number, the bytes of a request and its time are
+//! bounded. It reads counters; it changes nothing.
 
 mod figures;
 mod http;
@@ -30,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long accepting is left alone after it failed.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// An admin address. It can be there before the server is, and tells then that the store is being opened. Dropping it closes the address.
+/// An admin address. It can be there before the server is, and tells then that the store is being
+/// opened. Dropping it closes the address.
 #[derive(Debug)]
 pub struct Admin {
     state: Arc<State>,
@@ -70,8 +73,10 @@ enum Phase {
 }
 
 impl Admin {
-    /// Listens on `address` (port 0 takes a free one) and answers requests that name an IP address, `localhost`, or one of `names` as their host; others are
-    /// refused, as a page of somebody else whose name was made to point here could send them. There is no authentication: whoever can connect sees all figures.
+    /// Listens on `address` (port 0 takes a free one) and answers requests that name an IP address,
+    /// `localhost`, or one of `names` as their host; others are refused, as a page of somebody else
+    /// whose name was made to point here could send them. There is no authentication: whoever can
+    /// connect sees all figures.
     ///
     /// # Errors
     /// The address cannot be had, or the system refuses a thread.
@@ -140,7 +145,8 @@ impl State {
     /// Serves one connection in a thread of its own, if there is room.
     fn seat(self: &Arc<Self>, stream: TcpStream) {
         let Some(place) = self.place() else {
-            // A fresh connection takes this without waiting; one that does not is closed all the same.
+            // A fresh connection takes this without waiting; one that does not is closed all the
+            // same.
             let _ = stream.set_nonblocking(true);
             let _ = http::send(&stream, &Response::text(Status::Unavailable, "too many admin connections\n"), true);
             return;
@@ -212,7 +218,8 @@ impl State {
         }
     }
 
-    /// Whether a request for this host is meant for us. Browsers cannot be made to send an IP address for somebody's name.
+    /// Whether a request for this host is meant for us. Browsers cannot be made to send an IP
+    /// address for somebody's name.
     fn is_ours(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return true };
         let name = match host.rsplit_once(':') {

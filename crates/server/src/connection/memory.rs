@@ -31,7 +31,8 @@ impl Connection {
         buffers + values + self.output.bytes() + self.sending_bytes + self.outside_bytes
     }
 
-    /// Trues up what the budget knows of it; what others hold for it, TLS say, is `outside_bytes`. What it is then.
+    /// Trues up what the budget knows of it; what others hold for it, TLS say, is `outside_bytes`.
+    /// What it is then.
     pub(crate) fn true_up(&mut self, outside_bytes: u64) -> u64 {
         self.outside_bytes = outside_bytes;
         if self.broken {
@@ -145,7 +146,8 @@ impl Connection {
         }
     }
 
-    /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or an error is the end.
+    /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or
+    /// an error is the end.
     pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
         self.receiving_bytes = 0;
         match (self.receiving.take(), &mut self.storing) {

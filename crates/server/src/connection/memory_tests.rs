@@ -1,4 +1,5 @@
-//! Connections whose server has little memory for clients, and those that would do more than their share.
+//! Connections whose server has little memory for clients, and those that would do more than their
+//! share.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ fn set_command(bytes: usize) -> Vec<u8> {
     format!("set a 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes)).into_bytes()
 }
 
-/// Everything that can happen without another connection's doing; sends end only if the client reads.
+/// Everything that can happen without another connection's doing; sends end only if the client
+/// reads.
 fn go_on(bench: &mut Bench, reads: bool) {
     let mut random = Random::new(1);
     for _ in 0..2000 {

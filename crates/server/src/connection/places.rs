@@ -38,7 +38,8 @@ impl Connection {
         context.submissions.push(Submission { sequence, target, operation });
     }
 
-    /// The next place in the order of answers. It is filled where it lies: to push one would copy its 264 bytes twice.
+    /// The next place in the order of answers. It is filled where it lies: to push one would copy
+    /// its 264 bytes twice.
     pub(super) fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut Pending {
         let last = self.pending.len();
         self.pending.resize_with(last + 1, Pending::default);

@@ -10,22 +10,26 @@ use crate::memory_budget::FREE_BYTES;
 use crate::pending::Pending;
 use crate::schedule::cost_of;
 
-/// Bytes of answers read, being read, waiting and being sent for one connection, beyond which nothing more is begun. A longer value
-/// comes alone; one that is next in order and asked for again comes beside those behind it.
+/// Bytes of answers read, being read, waiting and being sent for one connection, beyond which
+/// nothing more is begun. A longer value comes alone; one that is next in order and asked for again
+/// comes beside those behind it.
 pub(super) const HELD_BYTES_MAX: u64 = 2 << 20;
 /// The same while the server's memory for clients is scarce.
 const HELD_BYTES_SCARCE: u64 = 128 << 10;
-/// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn, and read again.
+/// How much of a value is asked for at first: as much as recent ones had, within these. What is
+/// longer is asked for again when it is its turn, and read again.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
 const FIRST_BYTES_MAX: u64 = 16 << 20;
 /// Of a long value so much is asked for at once: some slices, which the engine reads side by side.
 const SLICES_BYTES: u64 = 256 << 10;
 /// The same while the server's memory for clients is scarce.
 const SLICES_BYTES_SCARCE: u64 = 64 << 10;
-/// The next ones are asked for while no more than this waits to be sent, so that they are read while those before them leave.
+/// The next ones are asked for while no more than this waits to be sent, so that they are read
+/// while those before them leave.
 const AHEAD_BYTES_MAX: u64 = 512 << 10;
 
-/// A long value that is taken slice by slice. It is begun once it is next in order; from then on an error can only end the connection.
+/// A long value that is taken slice by slice. It is begun once it is next in order; from then on an
+/// error can only end the connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     hold: Hold,
@@ -48,14 +52,16 @@ impl Connection {
         self.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
     }
 
-    /// Whether so many bytes more of answers may be held, as far as the connection alone is concerned.
+    /// Whether so many bytes more of answers may be held, as far as the connection alone is
+    /// concerned.
     pub(super) fn may_hold(&self, bytes: u64) -> bool {
         let held = self.answer_bytes();
         let most = if self.budget().is_scarce() { HELD_BYTES_SCARCE } else { HELD_BYTES_MAX };
         held == 0 || held + bytes <= most
     }
 
-    /// Asks for a value that was longer than expected once it is next in order: then nothing of this connection is in its way but what is being sent.
+    /// Asks for a value that was longer than expected once it is next in order: then nothing of
+    /// this connection is in its way but what is being sent.
     pub(super) fn ask_again(&mut self, context: &mut Context<'_>) {
         let Some(Pending { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
         let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
@@ -78,7 +84,8 @@ impl Connection {
         let Some(asked_bytes) = self.pending.get(index).map(|pending| pending.reading_bytes) else { return };
         let read_bytes = record.value.len();
         self.value_bytes = read_bytes.max(self.value_bytes - self.value_bytes / 8);
-        // The engine reads whole slices. What there is no room for is let go, and read again when it is its turn.
+        // The engine reads whole slices. What there is no room for is let go, and read again when
+        // it is its turn.
         let has_room = read_bytes <= asked_bytes || self.may_take(read_bytes - asked_bytes);
         if !has_room {
             record.value = Value::Inline(Bytes::new());
@@ -111,7 +118,8 @@ impl Connection {
                 self.output.hold(lease);
             }
             reply => {
-                // The client was told how long it is: there is no other way to say that there is no more.
+                // The client was told how long it is: there is no other way to say that there is no
+                // more.
                 let error = if let Reply::Failed(error) = reply { error.to_string() } else { "it is gone".to_owned() };
                 tracing::warn!(error, "a value could not be read to its end; its connection is closed");
                 self.abort();

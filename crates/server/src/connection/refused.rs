@@ -1,7 +1,7 @@
-//! Values that are too long. The data block of one over `--item-bytes-max` is thrown away as it comes
-//! and answered then, as with memcached: nothing is held for it, and clients that write all of a
-//! request before they read are not cut off. What a cache refuses it must not go on serving: a `set`
-//! that fails takes the old value along, whoever refused the new one. Other engines keep it.
+//! Values that are too long. The data block of one over `--item-bytes-max` is thrown away as it
+//! comes and answered then, as with memcached: nothing is held for it, and clients that write all
+//! of a request before they read are not cut off. What a cache refuses it must not go on serving: a
+//! `set` that fails takes the old value along, whoever refused the new one. Other engines keep it.
 
 use stratakv_base::{CollectionId, Key};
 use stratakv_engine::{ChangeKind, Error, Expect, Reply};
@@ -118,7 +118,8 @@ impl Connection {
         self.refused = Some(Refused { left_bytes, overwrites, answer, noreply });
     }
 
-    /// Throws away what has come of the block of a refused command, and answers that once it is whole.
+    /// Throws away what has come of the block of a refused command, and answers that once it is
+    /// whole.
     pub(super) fn swallow(&mut self, mut refused: Refused, context: &mut Context<'_>) -> bool {
         let fresh = self.received.fresh().len();
         let taken = usize::try_from(refused.left_bytes).map_or(fresh, |left| left.min(fresh));
@@ -141,8 +142,8 @@ impl Connection {
         self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole }, context)
     }
 
-    /// Looks at the reply to an operation of this place: what to go on with, or nothing while the old
-    /// value of a refused one has yet to be seen to.
+    /// Looks at the reply to an operation of this place: what to go on with, or nothing while the
+    /// old value of a refused one has yet to be seen to.
     pub(super) fn after_old_value(&mut self, index: usize, reply: Reply) -> Option<Reply> {
         let pending = self.pending.get_mut(index)?;
         match pending.old_value {

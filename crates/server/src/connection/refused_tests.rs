@@ -3,7 +3,8 @@
 use super::conversations::binary::{frame, told};
 use super::*;
 
-/// Text, meta and binary: the answer comes when the value has been thrown away. It came with the header.
+/// Text, meta and binary: the answer comes when the value has been thrown away. It came with the
+/// header.
 #[test]
 fn too_large_a_value_is_swallowed_without_keeping_it_and_answered_then() {
     let value = vec![b'x'; (1 << 20) + 1];

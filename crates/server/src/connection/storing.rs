@@ -74,7 +74,8 @@ impl Connection {
         }
     }
 
-    /// The value, once its block is whole. What is long stays in the buffer that it was received in.
+    /// The value, once its block is whole. What is long stays in the buffer that it was received
+    /// in.
     fn take_block(&mut self, body: &mut Body) -> Option<Result<Bytes, BadDataChunk>> {
         let fresh = self.received.fresh().len();
         if body.is_untouched() && fresh.min(body.total()) >= SHARED_BYTES_MIN {

@@ -1,4 +1,5 @@
-//! `stats items` and `stats slabs`: one class, 1, that has every record. A figure that no engine keeps is left out.
+//! `stats items` and `stats slabs`: one class, 1, that has every record. A figure that no engine
+//! keeps is left out.
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_engine::Statistic;
@@ -19,7 +20,8 @@ struct Chunks {
     pages: u64,
 }
 
-/// What the records of a store take, in memcached's terms: where it has memory these have the medium.
+/// What the records of a store take, in memcached's terms: where it has memory these have the
+/// medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
     pub(super) items: u64,
@@ -46,7 +48,8 @@ impl Space {
             |name| engine.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value);
         let usable_bytes = known("usable_bytes");
         let pages_free = known("pages_free") + known("pages_limbo");
-        // Of a store in a region its length, and what of it is in use; of a cache what both tiers have.
+        // Of a store in a region its length, and what of it is in use; of a cache what both tiers
+        // have.
         let cached_bytes = known("dram_bytes") + known("ssd_bytes");
         let second_tier_bytes = engine.iter().find(|statistic| statistic.name == "ssd_capacity_bytes");
         let cache_limit_bytes = second_tier_bytes.map_or(0, |second| second.value + known("memory_limit_bytes"));

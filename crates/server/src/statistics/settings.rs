@@ -1,4 +1,5 @@
-//! `stats settings`: what there is of memcached's settings, and ours. What tunes memory and threads that are not here is left out.
+//! `stats settings`: what there is of memcached's settings, and ours. What tunes memory and threads
+//! that are not here is left out.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! One connection of a thread: its state machine, its socket, and what is in flight between the two.
+//! One connection of a thread: its state machine, its socket, and what is in flight between the
+//! two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +111,8 @@ impl Entry {
         }
     }
 
-    /// Whether it is its client that has to go on: to send the rest of a request, or to take an answer.
+    /// Whether it is its client that has to go on: to send the rest of a request, or to take an
+    /// answer.
     pub(super) fn waits_for_client(&self) -> bool {
         self.sending || (self.receiving && !self.connection.is_between_requests())
     }

@@ -1,5 +1,6 @@
-//! Connections that are closed for what they do not do: nothing for too long, a request that does not go on, an answer
-//! that is not taken; and, while memory for clients is short, those that hold it and move nothing.
+//! Connections that are closed for what they do not do: nothing for too long, a request that does
+//! not go on, an answer that is not taken; and, while memory for clients is short, those that hold
+//! it and move nothing.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ const RETRY_EVERY: Duration = Duration::from_millis(2);
 const RETRIES: usize = 16;
 /// How often it is looked for those that hold memory and move nothing, while others wait for it.
 const RELIEVE_EVERY: Duration = Duration::from_millis(100);
-/// Where most of the memory is held by connections that wait for more of it, they may wait for so long.
+/// Where most of the memory is held by connections that wait for more of it, they may wait for so
+/// long.
 const STUCK: Duration = Duration::from_secs(1);
 /// How often the log tells of it.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -23,7 +25,8 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// What a thread knows of memory that its connections wait for.
 #[derive(Debug, Default)]
 pub(super) struct Relief {
-    /// Connections that stopped, the newest last: those of which a client took an answer and asked again, and others.
+    /// Connections that stopped, the newest last: those of which a client took an answer and asked
+    /// again, and others.
     starved: [Vec<u32>; 2],
     retry_at: Mono,
     relieve_at: Mono,
@@ -69,8 +72,9 @@ impl Worker {
         retry.into_iter().chain(self.shared.budget.trim_at()).min()
     }
 
-    /// Lets those try again that stopped for want of memory: first those whose clients have taken answers, and of each the
-    /// newest first, for who has waited long has likely been given up by its client.
+    /// Lets those try again that stopped for want of memory: first those whose clients have taken
+    /// answers, and of each the newest first, for who has waited long has likely been given up by
+    /// its client.
     pub(super) fn retry_starved(&mut self) {
         let now = self.driver.now().mono;
         if self.relief.is_empty() || now < self.relief.retry_at {
@@ -88,8 +92,8 @@ impl Worker {
         }
     }
 
-    /// While connections of any thread wait for memory: takes back what idle ones have, then closes those that hold it and
-    /// move nothing, those first that have done so longest.
+    /// While connections of any thread wait for memory: takes back what idle ones have, then closes
+    /// those that hold it and move nothing, those first that have done so longest.
     pub(super) fn relieve(&mut self) {
         let now = self.driver.now().mono;
         if self.shared.budget.waiting() == 0 || now < self.relief.relieve_at {
@@ -115,7 +119,8 @@ impl Worker {
         self.tell_closed(closed, now);
     }
 
-    /// Connections that hold memory and move nothing: since when, which, and how much. Idle ones give theirs back.
+    /// Connections that hold memory and move nothing: since when, which, and how much. Idle ones
+    /// give theirs back.
     fn offenders(&mut self, now: Mono) -> Vec<(Mono, u32, u64)> {
         let (mut offenders, mut stuck, mut stuck_bytes) = (Vec::new(), Vec::new(), 0);
         for (number, slot) in (0u32..).zip(&mut self.entries) {
@@ -168,8 +173,8 @@ impl Worker {
         limits.into_iter().flatten().min()
     }
 
-    /// Closes connections of which nothing was heard for too long: those that wait for their client, not those that are
-    /// waited for.
+    /// Closes connections of which nothing was heard for too long: those that wait for their
+    /// client, not those that are waited for.
     pub(super) fn sweep(&mut self) {
         let now = self.driver.now().mono;
         let (idle_limit, request_limit) = (self.shared.idle_limit.get(), self.shared.request_limit.get());
@@ -221,7 +226,8 @@ impl Worker {
     }
 }
 
-/// How often idle connections are looked for: they live an eighth longer at most, and each look costs a step for each connection.
+/// How often idle connections are looked for: they live an eighth longer at most, and each look
+/// costs a step for each connection.
 fn sweep_every(limit: Duration) -> Duration {
     (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(30))
 }

@@ -1,4 +1,5 @@
-//! The compatibility table in `docs/memcache.md` is that of the conversations: each registers what it sends and is not refused.
+//! The compatibility table in `docs/memcache.md` is that of the conversations: each registers what
+//! it sends and is not refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The binary protocol. Responses are compared as lines: `#<number of the request> <opcode> <status>[ e:<extras>][ k:<key>][ v:<value>][ cas]`.
+//! The binary protocol. Responses are compared as lines:
+//! `#<number of the request> <opcode> <status>[ e:<extras>][ k:<key>][ v:<value>][ cas]`.
 
 /// Requests of one connection to an empty store, and the responses.
 pub struct BinaryConversation {
@@ -35,7 +36,8 @@ const GAT: u8 = 0x1D;
 const GATQ: u8 = 0x1E;
 const GATK: u8 = 0x23;
 const GATKQ: u8 = 0x24;
-/// What is added to make a command of 0x01 to 0x08 quiet; append and prepend have opcodes of their own.
+/// What is added to make a command of 0x01 to 0x08 quiet; append and prepend have opcodes of their
+/// own.
 const QUIET: u8 = 0x10;
 const APPENDQ: u8 = 0x19;
 const PREPENDQ: u8 = 0x1A;

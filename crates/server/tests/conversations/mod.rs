@@ -1,10 +1,12 @@
-//! What clients send and what they must get back, byte for byte. Run on the connection alone, on a server, and on memcached.
+//! What clients send and what they must get back, byte for byte. Run on the connection alone, on a
+//! server, and on memcached.
 
 mod admin;
 pub mod binary;
 mod meta;
 
-/// One connection's bytes to an empty store, and the answer. In `expected`, `#` stands for a number (a version of a record), `*` for a word.
+/// One connection's bytes to an empty store, and the answer. In `expected`, `#` stands for a number
+/// (a version of a record), `*` for a word.
 pub struct Conversation {
     pub name: &'static str,
     pub sent: &'static str,
@@ -132,7 +134,8 @@ const CONVERSATIONS: &[Conversation] = &[
     ours("sizes are not kept", "stats sizes\r\nstats items\r\n", "STAT sizes_status disabled\r\nEND\r\nEND\r\n"),
 ];
 
-/// Whether `answer` is `expected`, a number in the place of each `#` and a word in the place of each `*`.
+/// Whether `answer` is `expected`, a number in the place of each `#` and a word in the place of
+/// each `*`.
 pub fn matches(answer: &[u8], expected: &str) -> bool {
     let mut rest = answer;
     for wanted in expected.bytes() {

@@ -77,7 +77,8 @@ fn who_was_hung_up_on_is_closed_after_a_while() {
     ask(&mut bench.connect(), "get a\r\n", "END\r\n");
 }
 
-/// An answer reaches a client that goes on sending when it was hung up on: closing at once would take it back.
+/// An answer reaches a client that goes on sending when it was hung up on: closing at once would
+/// take it back.
 #[test]
 fn a_last_answer_is_not_taken_back() {
     let bench = Bench::with(IoBackend::Auto, |_| {});

@@ -1,4 +1,5 @@
-//! The names of `stats` and `stats settings`: those of memcached, but for what `docs/memcache.md` says is left out.
+//! The names of `stats` and `stats settings`: those of memcached, but for what `docs/memcache.md`
+//! says is left out.
 
 use std::collections::BTreeSet;
 

@@ -62,7 +62,8 @@ impl Disk {
         }
     }
 
-    /// The process dies: what was in flight is done or not, page by page. The cache stays, unflushed.
+    /// The process dies: what was in flight is done or not, page by page. The cache stays,
+    /// unflushed.
     pub fn kill(&mut self, random: &mut Random) {
         for other in std::mem::take(&mut self.in_flight) {
             self.coverage.hit(self.phase, other.call, Fault::Killed);
@@ -114,7 +115,8 @@ impl Fate {
     }
 }
 
-/// Keeps all, nothing, or some sectors of a page; `bias` is the percentage kept. Returns sectors kept, of how many.
+/// Keeps all, nothing, or some sectors of a page; `bias` is the percentage kept. Returns sectors
+/// kept, of how many.
 fn keep(stable: &mut Vec<u8>, page: u64, bytes: &[u8], bias: u64, random: &mut Random) -> (u32, u32) {
     let sectors = (PAGE_BYTES / SECTOR_BYTES) as u32;
     let mask: u64 = match (bias, random.below(2)) {

@@ -39,7 +39,8 @@ pub(super) struct Call<'h> {
     pub(super) must: bool,
     pub(super) action: Action<'h>,
     pub(super) answer: Answer,
-    /// Answered writes of a key between two crashes happened in the order of their versions: which chain, and the place in it.
+    /// Answered writes of a key between two crashes happened in the order of their versions: which
+    /// chain, and the place in it.
     pub(super) chain: Option<(u32, u32)>,
     pub(super) level: Level,
     /// When a `Sync` had made it durable.
@@ -66,7 +67,8 @@ impl Call<'_> {
         (self.must && self.level >= survives) || self.synced.is_some_and(|synced| synced < at)
     }
 
-    /// Whether it has changed nothing wherever it has its answer, if it changed nothing in one place. What is told of a batch is told of its last change only.
+    /// Whether it has changed nothing wherever it has its answer, if it changed nothing in one
+    /// place. What is told of a batch is told of its last change only.
     pub(super) fn may_be_idle(&self) -> bool {
         match (&self.action, self.answer) {
             (_, Answer::Record(_) | Answer::Unmet(_)) => true,
@@ -195,7 +197,8 @@ impl<'h> Component<'h, '_> {
         Ok(Calls { calls, values, chains, crashes })
     }
 
-    /// Puts the answered writes of each key between two crashes in the order of their versions; how many chains there are.
+    /// Puts the answered writes of each key between two crashes in the order of their versions; how
+    /// many chains there are.
     fn chain(&self, calls: &mut [Call<'h>]) -> usize {
         let mut chains: HashMap<(usize, usize), Vec<(u64, usize)>> = HashMap::new();
         for (at, call) in calls.iter().enumerate() {

@@ -12,7 +12,8 @@ use super::{Entry, Failure};
 /// Operations printed.
 const SHOWN: usize = 30;
 
-/// The shortest prefix of a component's history without an order. (What has an order has one at every earlier moment: it is found by halving.)
+/// The shortest prefix of a component's history without an order. (What has an order has one at
+/// every earlier moment: it is found by halving.)
 pub(super) fn explain(component: &Component<'_, '_>, steps_max: u64) -> Result<String, Failure> {
     let mut ends: Vec<u64> = component.entries.iter().filter_map(|entry| entry.returned).collect();
     ends.sort_unstable();

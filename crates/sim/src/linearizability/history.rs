@@ -25,7 +25,8 @@ pub struct Entry {
 pub struct History {
     /// The operations.
     pub entries: Vec<Entry>,
-    /// A put without a condition is answered as if its key had not been there, whether it was or not.
+    /// A put without a condition is answered as if its key had not been there, whether it was or
+    /// not.
     pub blind: bool,
     crashes: Vec<(u64, Level)>,
 }

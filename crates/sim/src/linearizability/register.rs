@@ -128,7 +128,8 @@ impl Register {
     }
 }
 
-/// The registers after a call with this answer; `None` if it cannot have had it, or, where no answer is known, would have changed nothing.
+/// The registers after a call with this answer; `None` if it cannot have had it, or, where no
+/// answer is known, would have changed nothing.
 pub(super) fn step(
     action: &Action<'_>,
     answer: Answer,

@@ -32,7 +32,8 @@ enum Moment {
     Crash(usize),
 }
 
-/// Moments in order; lifted ones are left out. (Dancing links: what is lifted last comes back first.)
+/// Moments in order; lifted ones are left out. (Dancing links: what is lifted last comes back
+/// first.)
 struct Moments {
     what: Vec<Moment>,
     next: Vec<usize>,
@@ -88,7 +89,8 @@ pub(super) fn search(component: &Component<'_, '_>, calls: &Calls<'_>, steps_max
     (search.run(), search.steps)
 }
 
-/// The longest order that explains what it holds, as entries of the component, with the registers and values at its end.
+/// The longest order that explains what it holds, as entries of the component, with the registers
+/// and values at its end.
 pub(super) fn longest(
     component: &Component<'_, '_>,
     calls: &Calls<'_>,
@@ -210,7 +212,8 @@ impl<'s, 'h> Search<'s, 'h> {
         Outcome::Ordered
     }
 
-    /// Takes what can be taken without a change: an order with such a call later has one with it now. The first moment left.
+    /// Takes what can be taken without a change: an order with such a call later has one with it
+    /// now. The first moment left.
     fn take_idle(&mut self) -> usize {
         let mut at = self.moments.next[HEAD];
         while let Moment::Call(call) = self.moments.what[at] {

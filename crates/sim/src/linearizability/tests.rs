@@ -1,4 +1,5 @@
-//! Histories known to be right and wrong, the search against a naive one, and histories drawn from a register.
+//! Histories known to be right and wrong, the search against a naive one, and histories drawn from
+//! a register.
 
 mod known;
 mod naive;
@@ -72,7 +73,8 @@ fn absent() -> Option<Reply> {
     Some(Reply::Record(None))
 }
 
-/// Operations with the ticks they ran between, each by a client of its own; one without an answer has none to end at.
+/// Operations with the ticks they ran between, each by a client of its own; one without an answer
+/// has none to end at.
 fn history(entries: Vec<(u64, u64, Operation, Option<Reply>)>) -> History {
     let entry = |(client, (invoked, returned, operation, reply)): (u32, (u64, u64, Operation, Option<Reply>))| {
         let returned = reply.is_some().then_some(returned);

@@ -1,4 +1,5 @@
-//! What a crash may take back: the writes since a component was durable as a whole, newest first, as lists that share their tails.
+//! What a crash may take back: the writes since a component was durable as a whole, newest first,
+//! as lists that share their tails.
 
 use std::collections::HashMap;
 
@@ -82,7 +83,8 @@ impl Undo {
         self.push(Cell { older, deed: Deed::Showed(level), before: [(key, register)].into_iter().collect() })
     }
 
-    /// What a crash may leave, given which deeds it cannot undo, and the rest of the list. Takes at most `forks_max` ways, else `None`.
+    /// What a crash may leave, given which deeds it cannot undo, and the rest of the list. Takes at
+    /// most `forks_max` ways, else `None`.
     pub(super) fn crash(
         &mut self,
         registers: &Registers,

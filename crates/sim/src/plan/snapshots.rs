@@ -1,11 +1,13 @@
-//! Snapshots among the steps of a scenario, drawn apart: what the seed means otherwise stays what it was.
+//! Snapshots among the steps of a scenario, drawn apart: what the seed means otherwise stays what
+//! it was.
 
 use stratakv_base::random::Random;
 
 use super::{Condition, Plan, Request, Step, What};
 
 impl Plan {
-    /// The same with snapshots in half of the seeds: opened, paged through and closed, or forgotten, between any two steps. For engines that have snapshots.
+    /// The same with snapshots in half of the seeds: opened, paged through and closed, or
+    /// forgotten, between any two steps. For engines that have snapshots.
     pub fn with_snapshots(mut self, seed: u64) -> Plan {
         let mut random = Random::new(seed ^ 0x5A95_4075);
         if random.below(2) == 0 {
@@ -34,7 +36,8 @@ fn submit(keys: u16, what: What, random: &mut Random) -> Step {
     Step::Submit(Request { key, what, power_loss })
 }
 
-/// Something with one of the snapshots. They are closed less often than they are opened: many are forgotten when the life ends.
+/// Something with one of the snapshots. They are closed less often than they are opened: many are
+/// forgotten when the life ends.
 fn of_snapshot(keys: u16, random: &mut Random) -> Step {
     let which = random.below(256) as u8;
     let what = match random.below(10) {
@@ -50,7 +53,8 @@ fn of_snapshot(keys: u16, random: &mut Random) -> Step {
     submit(keys, what, random)
 }
 
-/// So many writes over a few keys that memtables become rows and rows tables, while snapshots opened among them are looked at.
+/// So many writes over a few keys that memtables become rows and rows tables, while snapshots
+/// opened among them are looked at.
 fn churn(keys: u16, random: &mut Random, steps: &mut Vec<Step>) {
     let len = [60, 400, 1500, 4000][random.below(4) as usize];
     let turns = 20 + random.below(120);

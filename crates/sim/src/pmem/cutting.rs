@@ -10,7 +10,8 @@ use super::{Pmem, PmemError, Region};
 /// Nothing was ordered.
 const NEVER: u64 = u64::MAX;
 
-/// As [`Region`]; at a call that was ordered before it the power fails. That call and those after it fail, and what the cut left is kept.
+/// As [`Region`]; at a call that was ordered before it the power fails. That call and those after
+/// it fail, and what the cut left is kept.
 #[derive(Debug)]
 pub struct Cutting {
     region: Region,
@@ -40,7 +41,8 @@ impl Cutting {
         lock(&self.left).is_some()
     }
 
-    /// What the next process finds: the power fails now, if it has not yet, or only the process ends.
+    /// What the next process finds: the power fails now, if it has not yet, or only the process
+    /// ends.
     pub fn end(&self, power: bool) -> Vec<u8> {
         let left = lock(&self.left).take();
         left.unwrap_or_else(|| if power { self.region.cut(&mut lock(&self.random)) } else { self.region.image() })

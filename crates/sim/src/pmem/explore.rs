@@ -11,8 +11,9 @@ use super::region::{Counters, Domain, Event, Region, State};
 
 /// What a workload did to a region, and what may be left of it.
 ///
-/// A check gets the region as a cut left it, and how many operations were acknowledged before. It recovers the structure (it may write) and says what is
-/// wrong. It must not depend on anything but its arguments.
+/// A check gets the region as a cut left it, and how many operations were acknowledged before. It
+/// recovers the structure (it may write) and says what is wrong. It must not depend on anything but
+/// its arguments.
 #[derive(Clone, Debug)]
 pub struct Trace {
     start: Vec<u8>,
@@ -41,7 +42,8 @@ impl Default for Exhaustive {
 /// What was explored without finding anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
-    /// Points at which the power may fail: before the first call, and after each one that stores, flushes, fences or acknowledges.
+    /// Points at which the power may fail: before the first call, and after each one that stores,
+    /// flushes, fences or acknowledges.
     pub cuts: u64,
     /// States checked, those inside recoveries included.
     pub states: u64,
@@ -58,11 +60,13 @@ pub struct Caught {
     pub why: String,
     /// States checked, this one included.
     pub states: u64,
-    /// Calls done when the power failed; more than one where recoveries were cut too, the last recovery's last.
+    /// Calls done when the power failed; more than one where recoveries were cut too, the last
+    /// recovery's last.
     pub cuts: Vec<usize>,
     /// Operations acknowledged before the first of these cuts.
     pub acknowledged: u64,
-    /// Lines with pending stores at the last cut: offset, words stored since they were durable, which of the possible outcomes it was, how many are possible.
+    /// Lines with pending stores at the last cut: offset, words stored since they were durable,
+    /// which of the possible outcomes it was, how many are possible.
     pub lines: Vec<(usize, usize, u64, u64)>,
     /// What the cut left, and the recovery then found.
     pub image: Vec<u8>,
@@ -96,9 +100,10 @@ impl Trace {
         self.events.len()
     }
 
-    /// Checks every state that a cut at any point can leave. Costs a check for each, and as many lines copied as are pending; memory for one
-    /// region, and another for each recovery being cut. The states of a cut are the product over its lines: a workload must fence often, or
-    /// use few lines.
+    /// Checks every state that a cut at any point can leave. Costs a check for each, and as many
+    /// lines copied as are pending; memory for one region, and another for each recovery being cut.
+    /// The states of a cut are the product over its lines: a workload must fence often, or use few
+    /// lines.
     ///
     /// # Errors
     /// The first state that does not pass.
@@ -117,8 +122,10 @@ impl Trace {
         }
     }
 
-    /// Checks `cuts` cuts at random points with random survivors; half of the recoveries that write are cut too, to any depth. A seed always
-    /// draws the same ones. Costs as [`Trace::exhaustive`], and a walk through the trace with a copy of the region for every batch of cuts.
+    /// Checks `cuts` cuts at random points with random survivors; half of the recoveries that write
+    /// are cut too, to any depth. A seed always draws the same ones. Costs as
+    /// [`Trace::exhaustive`], and a walk through the trace with a copy of the region for every
+    /// batch of cuts.
     ///
     /// # Errors
     /// The first state that does not pass.
@@ -162,7 +169,8 @@ struct Dice {
 }
 
 impl Dice {
-    /// Checks one thing that a cut may leave, and half of the time one that a cut inside its recovery may leave, and so on.
+    /// Checks one thing that a cut may leave, and half of the time one that a cut inside its
+    /// recovery may leave, and so on.
     fn cut(
         &mut self,
         state: &mut State,
@@ -209,8 +217,9 @@ struct Walk<C> {
 }
 
 impl<C: FnMut(&Region, u64) -> Result<(), String>> Walk<C> {
-    /// Every state of a trace. A cut right before a fence or an acknowledgement can leave whatever a cut since the previous one of these could, as more stores
-    /// only add outcomes: it stands for all of them.
+    /// Every state of a trace. A cut right before a fence or an acknowledgement can leave whatever
+    /// a cut since the previous one of these could, as more stores only add outcomes: it stands for
+    /// all of them.
     fn states(&mut self, start: Vec<u8>, events: &[Event], acknowledged: Option<u64>) -> ControlFlow<Stop> {
         let mut state = State::new(start);
         let mut count = acknowledged.unwrap_or(0);

@@ -15,7 +15,8 @@ pub enum WordOrder {
     /// A prefix of all words stored, each call's in ascending order.
     #[default]
     Program,
-    /// A prefix of the calls, and any of the words of the next one; any of the words of non-temporal stores.
+    /// A prefix of the calls, and any of the words of the next one; any of the words of
+    /// non-temporal stores.
     Any,
 }
 
@@ -59,7 +60,8 @@ impl Lines {
         self.lines.iter().map(|(number, line)| (*number as usize * LINE, line))
     }
 
-    /// Stores into `image`, whose length is a multiple of [`LINE`]; the caller has checked the bounds.
+    /// Stores into `image`, whose length is a multiple of [`LINE`]; the caller has checked the
+    /// bounds.
     pub(super) fn store(&mut self, image: &mut [u8], offset: usize, bytes: &[u8], non_temporal: bool) {
         self.calls = self.calls.wrapping_add(1);
         let (mut at, mut left) = (offset, bytes);
@@ -133,7 +135,8 @@ impl Line {
         for pending in self.pending.drain(..covered) {
             write(&mut self.durable, &pending);
         }
-        // A non-temporal store overtakes other words of its line, never an earlier store of its own word.
+        // A non-temporal store overtakes other words of its line, never an earlier store of its own
+        // word.
         while let Some(at) = self.pending.iter().position(|pending| pending.non_temporal) {
             let done = self.pending.remove(at);
             write(&mut self.durable, &done);
@@ -167,7 +170,8 @@ impl Line {
         ordinary.saturating_mul(past_cache)
     }
 
-    /// What a cut leaves, for a choice below [`Line::choices`]; 0 leaves nothing of what is pending, the last one all.
+    /// What a cut leaves, for a choice below [`Line::choices`]; 0 leaves nothing of what is
+    /// pending, the last one all.
     pub(super) fn survivor(&self, order: WordOrder, choice: u64) -> [u8; LINE] {
         let past_cache = self.choices_nt(order);
         let prefix_of = |choice| (choice, 0);

@@ -16,8 +16,8 @@ pub enum Domain {
     /// Lines: persistent memory, with clwb and sfence.
     #[default]
     Adr,
-    /// Pages of 4096 bytes: a plain file, with `msync`. A line may be written back without its page, as the kernel may do it at any time and
-    /// the disk may tear it.
+    /// Pages of 4096 bytes: a plain file, with `msync`. A line may be written back without its
+    /// page, as the kernel may do it at any time and the disk may tear it.
     File,
 }
 
@@ -45,9 +45,11 @@ pub struct Counters {
     pub fences: u64,
     /// Fences with nothing to wait for.
     pub redundant_fences: u64,
-    /// Lines with stores that are not flushed: at the end of a workload, a durability bug or scratch space.
+    /// Lines with stores that are not flushed: at the end of a workload, a durability bug or
+    /// scratch space.
     pub unflushed_lines: u64,
-    /// Lines flushed, or stored past the cache, with no fence after it: at the end of a workload, a durability bug.
+    /// Lines flushed, or stored past the cache, with no fence after it: at the end of a workload, a
+    /// durability bug.
     pub unfenced_lines: u64,
 }
 
@@ -60,7 +62,8 @@ pub(super) enum Event {
     Acknowledge,
 }
 
-/// A simulated region; see the [module](super). Loads and stores cost a lock and a copy, and some bookkeeping for each word stored.
+/// A simulated region; see the [module](super). Loads and stores cost a lock and a copy, and some
+/// bookkeeping for each word stored.
 #[derive(Debug)]
 pub struct Region {
     domain: Domain,
@@ -112,7 +115,8 @@ impl Region {
         region
     }
 
-    /// Marks an operation of a recorded workload as acknowledged: a check after a later cut is told how many were. Nothing otherwise.
+    /// Marks an operation of a recorded workload as acknowledged: a check after a later cut is told
+    /// how many were. Nothing otherwise.
     pub fn acknowledge(&self) {
         self.state().record(|| Event::Acknowledge);
     }
@@ -124,7 +128,8 @@ impl Region {
         Counters { unflushed_lines, unfenced_lines, ..state.counters }
     }
 
-    /// What a power cut now may leave: of every line with pending stores a third keep nothing, a third all, a third something.
+    /// What a power cut now may leave: of every line with pending stores a third keep nothing, a
+    /// third all, a third something.
     pub fn cut(&self, random: &mut Random) -> Vec<u8> {
         let state = self.state();
         let mut image = state.image.clone();
@@ -149,7 +154,8 @@ impl Region {
         self.store_nt(start, &[0; LINE])
     }
 
-    /// Shrinks the file under the region; the mapping stays as long as it is, and what lies beyond is gone.
+    /// Shrinks the file under the region; the mapping stays as long as it is, and what lies beyond
+    /// is gone.
     pub fn shrink(&self, file_bytes: u64) {
         let mut state = self.state();
         state.file_bytes = state.file_bytes.min(file_bytes);

@@ -107,7 +107,8 @@ fn a_caught_state_can_be_looked_at_again() {
 
 #[test]
 fn a_cut_inside_a_recovery_is_tried() {
-    // A recovery that moves what it finds, and forgets the place before the new one is durable: one cut shows nothing.
+    // A recovery that moves what it finds, and forgets the place before the new one is durable: one
+    // cut shows nothing.
     let workload = |region: &Region| {
         region.store_u64(0, 7)?;
         region.persist(0, 8)?;

@@ -56,7 +56,8 @@ impl<E: Engine> World<'_, E> {
         }
     }
 
-    /// Whether an error is in order, and what follows from it. `damaged`: what was asked for may be; `pages`: needed by what was asked.
+    /// Whether an error is in order, and what follows from it. `damaged`: what was asked for may
+    /// be; `pages`: needed by what was asked.
     pub(super) fn failed(&mut self, error: &Error, damaged: bool, pages: Option<u64>) -> Result<(), String> {
         let excused = match error {
             Error::Full(_) => self.may_be_full(pages, 3),
@@ -76,7 +77,8 @@ impl<E: Engine> World<'_, E> {
 
     /// Whether there may be no space for something of so many pages; `None`: it needs none.
     pub(super) fn may_be_full(&self, pages: Option<u64>, margin: u64) -> bool {
-        // What cannot be read or written anew cannot be cleared away, and the disk may have an end of its own.
+        // What cannot be read or written anew cannot be cleared away, and the disk may have an end
+        // of its own.
         if self.is_excused() {
             return true;
         }
@@ -133,15 +135,16 @@ impl<E: Engine> World<'_, E> {
     fn judge_refusal(&mut self, key: usize, after: usize, reply: &Reply) -> Result<(), String> {
         match reply {
             Reply::Unmet(Unmet::Present { version: 0 } | Unmet::Version { found: 0 }) => Err("no version".into()),
-            // A refusal tells of a state: it must not be lost as long as nobody has said that it holds.
-            // Of a touch that is no record.
+            // A refusal tells of a state: it must not be lost as long as nobody has said that it
+            // holds. Of a touch that is no record.
             Reply::Unmet(_) | Reply::Record(None) if !self.histories[key].is_answered(after) => {
                 Err(format!("refused by a write without an answer: {}", self.histories[key].describe()))
             }
             Reply::Unmet(_) | Reply::Record(None) => Ok(()),
             // It may look for space before it is refused.
             Reply::Failed(error) => self.failed(error, false, Some(2)),
-            // It found another state than it should: with a lying disk nothing is known of the key from here on.
+            // It found another state than it should: with a lying disk nothing is known of the key
+            // from here on.
             _ if self.lies() => {
                 self.histories[key].damaged();
                 self.snapshots.lose(key);
@@ -174,7 +177,8 @@ impl<E: Engine> World<'_, E> {
                 if let Seen::Record(record, _) = seen { Some((record.value_bytes, record.version)) } else { None };
             return Err(format!("found {found:?}, from {from} of {}", history.describe()));
         };
-        // A part may look like that of an earlier value: only whole records tell which write they are of.
+        // A part may look like that of an earlier value: only whole records tell which write they
+        // are of.
         if part != Part::Range(0, u64::MAX) {
             return Ok(());
         }
@@ -202,7 +206,8 @@ impl<E: Engine> World<'_, E> {
         self.rotten && self.machine.shares_blocks()
     }
 
-    /// A page of a scan: in order, no longer than asked for, nothing that is not allowed, nothing missing between its ends.
+    /// A page of a scan: in order, no longer than asked for, nothing that is not allowed, nothing
+    /// missing between its ends.
     pub(super) fn judge_scan(&mut self, scanned: &Scanned, reply: &Reply) -> Result<(), String> {
         let (items, next) = match reply {
             Reply::Page { items, next } => (items, next),

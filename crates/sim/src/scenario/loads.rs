@@ -9,7 +9,8 @@ use crate::machine::Engine;
 use crate::model::{Held, State};
 use crate::plan::Request;
 
-/// A load without an answer: for each key the state that it leaves, and those that later writes leave.
+/// A load without an answer: for each key the state that it leaves, and those that later writes
+/// leave.
 pub(super) type OpenLoad = Vec<(u16, Vec<State>)>;
 
 impl<E: Engine> World<'_, E> {
@@ -94,7 +95,8 @@ impl<E: Engine> World<'_, E> {
         loads.collect()
     }
 
-    /// Compares what a crash left of them: where one key has its record, each of the others has its own, or what was written later.
+    /// Compares what a crash left of them: where one key has its record, each of the others has its
+    /// own, or what was written later.
     pub(super) fn compare_loads(&self, loads: &[OpenLoad]) -> Result<(), String> {
         for load in loads {
             let newest = |key: u16| self.histories[usize::from(key)].newest();

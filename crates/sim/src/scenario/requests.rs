@@ -285,7 +285,8 @@ impl<E: Engine> World<'_, E> {
 
     fn delete_range(&mut self, request: &Request, count: u16) -> Result<(), String> {
         let keys = request.key..(request.key + count).min(self.setup.keys);
-        // It comes behind the writes under way, unless one is refused: then it is not known what there is to remove.
+        // It comes behind the writes under way, unless one is refused: then it is not known what
+        // there is to remove.
         let can_be_judged = |key: u16| {
             let history = &self.histories[usize::from(key)];
             history.is_known() && (history.is_certain() || !self.may_refuse(usize::from(key)))

@@ -1,4 +1,5 @@
-//! Snapshots, opened, paged through and closed among everything else: a page shows what was there when its snapshot was opened, whatever came since.
+//! Snapshots, opened, paged through and closed among everything else: a page shows what was there
+//! when its snapshot was opened, whatever came since.
 
 use std::ops::Bound;
 
@@ -203,7 +204,8 @@ impl<E: Engine> World<'_, E> {
         }
     }
 
-    /// It is gone before anybody closed it: the oldest ones go first, and only if they may keep much; and the engine counts them.
+    /// It is gone before anybody closed it: the oldest ones go first, and only if they may keep
+    /// much; and the engine counts them.
     fn ended_early(&mut self, id: u64) -> Result<(), String> {
         let pages = |(number, history): (u16, &History)| history.pages_of_all(key(number).encoded().len());
         let pages: u64 = (0..).zip(&self.histories).map(pages).sum();

@@ -260,7 +260,8 @@ impl Slab {
         self.admit(effects);
     }
 
-    /// A participant cannot: nobody does. It has no share, so this stands whatever happens to the others.
+    /// A participant cannot: nobody does. It has no share, so this stands whatever happens to the
+    /// others.
     pub(super) fn participant_refused(&mut self, from: u32, id: BatchId, reply: Reply, effects: &mut Effects) {
         if self.batches.coordinator.active.get(&id).is_none_or(|batch| batch.committed) {
             return;
@@ -285,13 +286,15 @@ impl Slab {
             return;
         }
         let Some(batch) = self.batches.coordinator.active.remove(&id) else { return };
-        // A batch on one shard has no mark; of one that is stuck somewhere, the marks are needed at the next opening.
+        // A batch on one shard has no mark; of one that is stuck somewhere, the marks are needed at
+        // the next opening.
         if batch.resolved && batch.participants.len() > 1 {
             batch.participants.iter().for_each(|shard| self.say(*shard, Say::Forget(id), effects));
         }
     }
 
-    /// A batch that an earlier opening had committed is carried out by those who still hold their share.
+    /// A batch that an earlier opening had committed is carried out by those who still hold their
+    /// share.
     pub(super) fn resume_batch(&mut self, id: BatchId, holders: Vec<u32>, present: Vec<u32>, effects: &mut Effects) {
         let coordinated = Coordinated {
             token: None,

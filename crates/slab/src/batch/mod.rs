@@ -1,10 +1,13 @@
-//! Batches: several changes, of one shard or many, as one. docs/batches.md draws the records and argues every crash.
+//! Batches: several changes, of one shard or many, as one. docs/batches.md draws the records and
+//! argues every crash.
 //!
-//! A change that is a check makes its shard a *witness* if it has nothing else to do in the batch: it holds the keys and logs nothing.
+//! A change that is a check makes its shard a *witness* if it has nothing else to do in the batch:
+//! it holds the keys and logs nothing.
 //!
-//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`share`]) in those that change its keys; what a crash left is
-//! settled by [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a turn: answers to the shard's own writes and what other shards say
-//! are queued until then.
+//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`share`]) in
+//! those that change its keys; what a crash left is settled by [`opening`]. Everything happens in
+//! [`Slab::step_batches`], at the end of a turn: answers to the shard's own writes and what other
+//! shards say are queued until then.
 
 mod coordinator;
 mod cut;
@@ -136,7 +139,8 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Whether batches of this shard, or whose shares have come, are yet to change keys of a range. Not those that wait to be let in.
+    /// Whether batches of this shard, or whose shares have come, are yet to change keys of a range.
+    /// Not those that wait to be let in.
     pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
         if canary!("pipelined_range_overtakes_batches") {
             return false;
@@ -301,7 +305,8 @@ impl Slab {
         }
     }
 
-    /// What a committed batch that is not carried out yet makes of a key: `None` if it has nothing to say.
+    /// What a committed batch that is not carried out yet makes of a key: `None` if it has nothing
+    /// to say.
     fn shown_change(&self, key: &Key) -> Option<(&Change, u64)> {
         if self.batches.prepared.is_empty() {
             return None;
@@ -330,7 +335,8 @@ impl Slab {
         }
     }
 
-    /// The record that a committed batch gives a key, or that it is gone; `None` if no batch decides.
+    /// The record that a committed batch gives a key, or that it is gone; `None` if no batch
+    /// decides.
     pub(crate) fn batch_record(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Option<Record>> {
         let (change, version) = self.shown_change(key)?;
         let ChangeKind::Put { value, flags, expiry } = &change.kind else { return Some(None) };
@@ -346,7 +352,8 @@ impl Slab {
         Some(Some(Record { value: Value::Inline(value), value_bytes, flags: *flags, version, expiry: *expiry }))
     }
 
-    /// Keys that committed batches put or delete and the index does not show yet, in order, with whether they are there.
+    /// Keys that committed batches put or delete and the index does not show yet, in order, with
+    /// whether they are there.
     pub(crate) fn batch_keys(
         &self,
         range: (std::ops::Bound<&Key>, std::ops::Bound<&Key>),

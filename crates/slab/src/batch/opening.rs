@@ -105,7 +105,8 @@ impl Slab {
             && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }
 
-    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every participant holds its share or a mark.
+    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every
+    /// participant holds its share or a mark.
     pub(super) fn participant_found(&mut self, from: u32, found: Vec<FoundBatch>, effects: &mut Effects) {
         let shards = self.config.shards as usize;
         let opening = &mut self.batches.opening;
@@ -164,7 +165,8 @@ impl Slab {
     /// A shard is broken before it told what it found.
     pub(super) fn opening_lost(&mut self, peer: u32, effects: &mut Effects) {
         if self.config.shard != 0 {
-            // Before all is read, nobody may be served: what is told then comes back with the word that the shard is broken.
+            // Before all is read, nobody may be served: what is told then comes back with the word
+            // that the shard is broken.
             if peer == 0 && self.batches.opening.undecided && self.batches.opening.told {
                 let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
                 let why = "the shard that decides on batches broke; reopen the store";

@@ -94,7 +94,8 @@ impl Share {
 }
 
 impl Slab {
-    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order everywhere.
+    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order
+    /// everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, checks, last, waits, shown } = prepare;
         let error = match self.poisoned {
@@ -144,8 +145,10 @@ impl Slab {
                 }
             }
             (Step::Hold(_), Event::Answered(reply), State::Holding) if share.recovered => {
-                // The record is durable, and its batch perhaps committed: it is neither refused nor let go, which would let later writes of its keys in, over which the
-                // next opening would carry it out. It waits for that opening; reads are told what it makes of the keys, once it is known to hold.
+                // The record is durable, and its batch perhaps committed: it is neither refused nor
+                // let go, which would let later writes of its keys in, over which the next opening
+                // would carry it out. It waits for that opening; reads are told what it makes of
+                // the keys, once it is known to hold.
                 let in_doubt = Error::Unknown("a batch could not be resumed when the store was opened; open it again");
                 let error = if let Reply::Failed(error) = reply { error } else { in_doubt };
                 self.show_when_committed(id);
@@ -192,7 +195,8 @@ impl Slab {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         if share.recovered {
             share.state = State::Prepared;
-            // What it needs is free: nothing else has been written since. If it is not, it is asked for when it is carried out.
+            // What it needs is free: nothing else has been written since. If it is not, it is asked
+            // for when it is carried out.
             let _ = self.reserve(id, effects);
             return self.show_when_committed(id);
         }
@@ -243,7 +247,8 @@ impl Slab {
         }
     }
 
-    /// Sets aside what carrying the share out may take: room for the records, the runs, and the mark.
+    /// Sets aside what carrying the share out may take: room for the records, the runs, and the
+    /// mark.
     fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
         let Some(share) = self.batches.shares.get(&id).filter(|share| !share.changes.is_empty()) else { return Ok(()) };
         if share.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
@@ -337,8 +342,10 @@ impl Slab {
         }
     }
 
-    /// The share cannot be: it is not durable, so the batch never was. (If its write failed, that is not known: the others erase theirs.) It leaves what is on the
-    /// medium alone: a share found at an opening never comes here, and one that is being logged is not prepared, so no coordinator has committed its batch.
+    /// The share cannot be: it is not durable, so the batch never was. (If its write failed, that
+    /// is not known: the others erase theirs.) It leaves what is on the medium alone: a share found
+    /// at an opening never comes here, and one that is being logged is not prepared, so no
+    /// coordinator has committed its batch.
     fn refuse(&mut self, id: BatchId, reply: Reply, effects: &mut Effects) {
         self.let_go_keys(id, effects);
         let aborted = self.batches.shares.remove(&id).is_none_or(|share| share.aborted);
@@ -366,7 +373,8 @@ impl Slab {
             return self.get_stuck(id, Error::Poisoned(fault), effects);
         }
         if share.state == State::Stuck {
-            // Whoever decides must not wait for it; the marks of the others stay until the next opening.
+            // Whoever decides must not wait for it; the marks of the others stay until the next
+            // opening.
             let decider = share.decider(id);
             return self.say(decider, Say::Settled { id, resolved: false }, effects);
         }
@@ -489,7 +497,8 @@ impl Slab {
         }
     }
 
-    /// The share stays as it is until the store is opened again: reads go on (from memory, if it is committed), writes of its keys are refused.
+    /// The share stays as it is until the store is opened again: reads go on (from memory, if it is
+    /// committed), writes of its keys are refused.
     pub(super) fn get_stuck(&mut self, id: BatchId, error: Error, effects: &mut Effects) {
         let Some(share) = self.batches.shares.get_mut(&id).filter(|share| share.state != State::Stuck) else { return };
         if share.changes.is_empty() {
@@ -520,8 +529,9 @@ impl Slab {
         }
     }
 
-    /// A shard is broken. Of the batches that it decides, those that are shown are committed, whether or not it said so;
-    /// those that are not logged here never were; the others are in doubt.
+    /// A shard is broken. Of the batches that it decides, those that are shown are committed,
+    /// whether or not it said so; those that are not logged here never were; the others are in
+    /// doubt.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
         let decided_there = self.batches.shares.iter().filter(|(id, share)| share.decider(**id) == peer);
         for id in decided_there.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -551,7 +561,8 @@ impl Slab {
     }
 }
 
-/// Pages that changes may take in pages of slots, one for the mark among them; and those of each run.
+/// Pages that changes may take in pages of slots, one for the mark among them; and those of each
+/// run.
 fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
     let mut slots: Vec<(SizeClass, u32)> = Vec::new();
     let mut runs = vec![0; changes.len()];

@@ -12,7 +12,8 @@ use crate::packed::checkpoint::format::{
 use crate::packed::spot::Spot;
 use crate::space::Extent;
 
-/// Forged: a root, or a chunk, behind a checksum that matches. Or a chunk as the engine makes it, then damaged.
+/// Forged: a root, or a chunk, behind a checksum that matches. Or a chunk as the engine makes it,
+/// then damaged.
 ///
 /// What is accepted reads back as it is written and has no more entries than bytes; damage is seen.
 ///

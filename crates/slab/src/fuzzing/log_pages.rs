@@ -17,7 +17,8 @@ const SEGMENT_PAGES: usize = 4;
 /// Where a chunk says how long its body is.
 const CHUNK_BODY_AT: usize = 36;
 
-/// Mends the checksums of what page `number` says it is the beginning of; false if it says nothing of the kind.
+/// Mends the checksums of what page `number` says it is the beginning of; false if it says nothing
+/// of the kind.
 pub(super) fn forge(image: &mut [u8], number: usize) -> bool {
     let generation = generation(image, number);
     let rest = &mut image[number * PAGE_BYTES..];
@@ -77,7 +78,8 @@ fn field(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..).and_then(|rest| Reader::new(rest).u32().ok()).unwrap_or_default() as usize
 }
 
-/// Makes every root say what its chunks are: else one forged chunk would be refused for the sum over all.
+/// Makes every root say what its chunks are: else one forged chunk would be refused for the sum
+/// over all.
 pub(super) fn mend_sums(image: &mut [u8]) {
     for number in (0..image.len() / PAGE_BYTES).step_by(SEGMENT_PAGES) {
         let root = &image[number * PAGE_BYTES..];
@@ -112,7 +114,8 @@ pub(super) fn mend_sums(image: &mut [u8]) {
     }
 }
 
-/// Calls `visit` with the bytes from each record's beginning, its offset from the batch's, and where its checksum's cover ends.
+/// Calls `visit` with the bytes from each record's beginning, its offset from the batch's, and
+/// where its checksum's cover ends.
 fn records(batch: &[u8], mut visit: impl FnMut(&[u8], usize, usize)) {
     let bytes = Reader::new(&batch[60..]).u32().unwrap_or_default() as usize;
     let end = HEADER_BYTES.saturating_add(bytes).min(batch.len());

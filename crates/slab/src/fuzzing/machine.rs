@@ -24,7 +24,8 @@ const TURNS_MAX: usize = 2000;
 /// What a key has: nothing, or bytes.
 pub(super) type Value = Option<Vec<u8>>;
 
-/// How a volume of so many bytes is opened: the bits of `mode` decide. One of `in_place` is not laid out by it.
+/// How a volume of so many bytes is opened: the bits of `mode` decide. One of `in_place` is not
+/// laid out by it.
 pub(super) fn config(placement: Placement, volume_bytes: u64, capacity_bytes: u64, mode: u8) -> SlabConfig {
     SlabConfig {
         uuid: UUID,

@@ -1,4 +1,5 @@
-//! Shares and marks of batches as records hold them: read, and dealt with by a shard that finds them when it is opened.
+//! Shares and marks of batches as records hold them: read, and dealt with by a shard that finds
+//! them when it is opened.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,9 @@ use crate::{Placement, SlabOpener};
 
 const VOLUME_BYTES: u64 = 128 * 4096;
 
-/// Bytes of a share: refused, or the same when written and read again. Then a shard is opened that holds them, whatever they say: it serves, closes, and
-/// what was in its other keys is there, or what the share makes of them.
+/// Bytes of a share: refused, or the same when written and read again. Then a shard is opened that
+/// holds them, whatever they say: it serves, closes, and what was in its other keys is there, or
+/// what the share makes of them.
 ///
 /// # Panics
 /// A property does not hold.
@@ -38,7 +40,8 @@ pub fn share(input: &[u8]) {
     found_at_opening(placement, id, value, kept.as_ref());
 }
 
-/// A share of a few changes, its fields drawn: a key may occur twice, lie in the engine's own collection, belong to another shard.
+/// A share of a few changes, its fields drawn: a key may occur twice, lie in the engine's own
+/// collection, belong to another shard.
 fn built(choices: &mut Choices<'_>) -> Bytes {
     let shards = |choices: &mut Choices<'_>| (0..choices.byte() % 4).map(|_| u32::from(choices.byte() % 4)).collect();
     let participants: Vec<u32> = shards(choices);
@@ -136,7 +139,8 @@ mod tests {
         share(&[&bytes_as_they_are[..], &number, &value].concat());
     }
 
-    /// Found by the fuzzer: it took a key that such a batch would have added for one that was lost. Shard 5 holds no share, so it did not commit.
+    /// Found by the fuzzer: it took a key that such a batch would have added for one that was lost.
+    /// Shard 5 holds no share, so it did not commit.
     #[test]
     fn a_share_that_is_undone_leaves_a_new_key_absent() {
         opened_with(&[0, 0], vec![0, 5], Expiry::NEVER);

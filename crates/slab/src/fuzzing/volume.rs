@@ -31,10 +31,12 @@ struct Sample {
     latest: BTreeMap<Vec<u8>, Value>,
 }
 
-/// Opens a damaged copy of a volume, asks for everything in it, writes to it, closes it and opens it again.
+/// Opens a damaged copy of a volume, asks for everything in it, writes to it, closes it and opens
+/// it again.
 ///
-/// Nothing panics or goes on for ever, the engine's own accounting holds, and no key answers anything it never had, except those in pages
-/// that were forged. Damage of a volume that was closed in order is never silent. What is written after that is there for good.
+/// Nothing panics or goes on for ever, the engine's own accounting holds, and no key answers
+/// anything it never had, except those in pages that were forged. Damage of a volume that was
+/// closed in order is never silent. What is written after that is there for good.
 ///
 /// # Panics
 /// A property does not hold.
@@ -42,7 +44,8 @@ pub fn volume(input: &[u8]) {
     damaged(Placement::InPlace, input);
 }
 
-/// As [`volume`], of a log that has a checkpoint and batches behind it: what is forged there is read by recovery with a checkpoint, and without.
+/// As [`volume`], of a log that has a checkpoint and batches behind it: what is forged there is
+/// read by recovery with a checkpoint, and without.
 ///
 /// # Panics
 /// A property does not hold.
@@ -295,7 +298,8 @@ impl Judge<'_> {
         account(machine);
     }
 
-    /// An answer to a get: something the key once had, the latest if nothing was damaged, what was written since.
+    /// An answer to a get: something the key once had, the latest if nothing was damaged, what was
+    /// written since.
     fn answer(&self, key: &[u8], answer: Result<Value, Error>) {
         let name = key.escape_ascii();
         let is_forged = self.forged.contains(Key::bound(CollectionId(0), key).encoded());
@@ -315,7 +319,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Forwards with values, backwards without: in order, and nothing that was never written, but damaged names.
+    /// Forwards with values, backwards without: in order, and nothing that was never written, but
+    /// damaged names.
     fn scan(&self, machine: &mut Machine) {
         for backwards in [false, true] {
             let Ok(items) = machine.scan(backwards, backwards) else { continue };

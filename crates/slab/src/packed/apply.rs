@@ -1,4 +1,5 @@
-//! What becomes of a batch once it is durable at its level, and of places that nothing names any more.
+//! What becomes of a batch once it is durable at its level, and of places that nothing names any
+//! more.
 
 use std::sync::Arc;
 

@@ -354,8 +354,9 @@ pub(crate) enum Entry<'a> {
     Lost,
 }
 
-/// Visits the records of a batch whose records region is `bytes`, at offset `at` of the volume. True if all check, and they are
-/// those of the header. Damaged ones are mended in `bytes` where one bit explains it.
+/// Visits the records of a batch whose records region is `bytes`, at offset `at` of the volume.
+/// True if all check, and they are those of the header. Damaged ones are mended in `bytes` where
+/// one bit explains it.
 pub(crate) fn records(
     uuid: &[u8; 16],
     at: u64,

@@ -12,8 +12,8 @@ use crate::place::Place;
 use crate::slab::Slab;
 
 impl Slab {
-    /// Compares index, pointers and segments: every place is of one key, lies in a segment in use, and live bytes are their sum.
-    /// The pages in use.
+    /// Compares index, pointers and segments: every place is of one key, lies in a segment in use,
+    /// and live bytes are their sum. The pages in use.
     pub(crate) fn check_packed(&self, packed: &Packed, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
         let mut live: HashMap<u32, u64> = HashMap::default();
         let mut places = HashSet::default();

@@ -1,6 +1,8 @@
-//! The cleaner: reads the emptiest segment once, and lets each group copy some of its live records to the cold stream.
+//! The cleaner: reads the emptiest segment once, and lets each group copy some of its live records
+//! to the cold stream.
 //!
-//! A bounded amount for each group, in proportion to what users wrote: docs/format-packed.md has the arithmetic.
+//! A bounded amount for each group, in proportion to what users wrote: docs/format-packed.md has
+//! the arithmetic.
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, canary};
@@ -51,7 +53,8 @@ struct Victim {
     failed: bool,
     /// Something was moved, or waits.
     fruitful: bool,
-    /// The batch being looked at ends here, and its next record begins there; then follows this page.
+    /// The batch being looked at ends here, and its next record begins there; then follows this
+    /// page.
     at: usize,
     end: usize,
     page: u32,
@@ -229,7 +232,8 @@ impl Slab {
     /// A slice of the victim has been read.
     pub(crate) fn victim_read(&mut self, slice: u32, block: &Block, result: Result<(), IoFault>) {
         let Some(packed) = &mut self.packed else { return };
-        // After a failure the victim is given up with reads in flight: nothing is cleaned any more then.
+        // After a failure the victim is given up with reads in flight: nothing is cleaned any more
+        // then.
         let Some(victim) = &mut packed.cleaner.victim else { return };
         victim.arrived |= 1 << slice;
         let failed = victim.failed || result.is_err();
@@ -350,8 +354,8 @@ impl Slab {
         self.pump_cleaner(effects);
     }
 
-    /// Copies records of the victim to where a batch of users' records would end in zeros: room that costs nothing. With few records in a
-    /// batch that is a fifth of what is written.
+    /// Copies records of the victim to where a batch of users' records would end in zeros: room
+    /// that costs nothing. With few records in a batch that is a fifth of what is written.
     pub(crate) fn fill_up(&mut self, open: &mut super::lay::Open, effects: &mut Effects) {
         let pages = open.layer.pages_with(0);
         let mut looked_at = 0;
@@ -400,7 +404,8 @@ impl Slab {
         }
     }
 
-    /// Copies a record of the victim if it is alive; the bytes laid. `None`: there is no room in the batch.
+    /// Copies a record of the victim if it is alive; the bytes laid. `None`: there is no room in
+    /// the batch.
     fn move_record(
         &mut self,
         open: &mut super::lay::Open,

@@ -1,10 +1,13 @@
-//! Bringing neighbours together: a page of a scan that got fewer than eight records from a read, about, has its small records laid once more,
-//! in key order, into the cold stream. The next scan finds them side by side.
+//! Bringing neighbours together: a page of a scan that got fewer than eight records from a read,
+//! about, has its small records laid once more, in key order, into the cold stream. The next scan
+//! finds them side by side.
 //!
-//! A copy is one of the cleaner's: it is laid only if the index names this very place, in the same life of its segment, and no write of
-//! the key is under way; version and expiry stay; the index changes when the copy is durable, and only if it still names the old place.
-//! So docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a time, paid for in cleaning as users'
-//! records are, and nothing when segments are short; nobody waits for it, and what would have to wait for room is forgotten.
+//! A copy is one of the cleaner's: it is laid only if the index names this very place, in the same
+//! life of its segment, and no write of the key is under way; version and expiry stay; the index
+//! changes when the copy is durable, and only if it still names the old place. So
+//! docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a
+//! time, paid for in cleaning as users' records are, and nothing when segments are short; nobody
+//! waits for it, and what would have to wait for room is forgotten.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -23,12 +26,14 @@ use crate::slab::{Closing, Slab, is_expired};
 
 /// Bytes laid in one group.
 const PORTION: usize = SLICE_BYTES;
-/// Bytes that wait at most, but no more than a 32nd of the shard's memory; what finds no room is left where it is.
+/// Bytes that wait at most, but no more than a 32nd of the shard's memory; what finds no room is
+/// left where it is.
 const QUEUE_BYTES: u64 = 4 * PORTION as u64;
 /// Fewest records of a page worth the trouble.
 const ITEMS_MIN: usize = 4;
-/// A page is well laid if its reads brought so many records each, but for two: it may begin in what one page gathered and end in another's.
-/// With two records instead of eight, uniform scans of 50 stayed at 15 reads each.
+/// A page is well laid if its reads brought so many records each, but for two: it may begin in what
+/// one page gathered and end in another's. With two records instead of eight, uniform scans of 50
+/// stayed at 15 reads each.
 const RECORDS_OF_READ_MIN: usize = 8;
 const READS_MAX: usize = 2;
 /// Where a record was read: its spot, and the generation of its segment.
@@ -91,8 +96,10 @@ impl Gatherer {
 }
 
 impl Slab {
-    /// Down to a quarter of the spare segments that the cleaner keeps: there each byte laid buys half as much room again as it takes, so
-    /// gathering goes on as long as it helps, and users' records find the rest. (At half, it never began after a time of many writes: they leave less.)
+    /// Down to a quarter of the spare segments that the cleaner keeps: there each byte laid buys
+    /// half as much room again as it takes, so gathering goes on as long as it helps, and users'
+    /// records find the rest. (At half, it never began after a time of many writes: they leave
+    /// less.)
     fn may_gather(&self) -> bool {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let keeps_up = self.packed.as_ref().is_some_and(|packed| packed.cleaner.keeps_up());
@@ -102,12 +109,14 @@ impl Slab {
             && (spare >= high || spare > LOW + high.saturating_sub(LOW) / 4 && keeps_up)
     }
 
-    /// A page of a scan has taken `reads` reads for these records, in the order of their keys or the reverse.
+    /// A page of a scan has taken `reads` reads for these records, in the order of their keys or
+    /// the reverse.
     pub(crate) fn gather(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
         let per_write_min = u64::from(self.config.scanned_per_write_min);
         let Some(gatherer) = self.packed.as_mut().map(|packed| &mut packed.gatherer) else { return };
         gatherer.scanned(records.len());
-        // Else what writes undo is laid again with every scan: at 57 % writes and 2 % scans that was a byte for each one written, and its cleaning.
+        // Else what writes undo is laid again with every scan: at 57 % writes and 2 % scans that
+        // was a byte for each one written, and its cleaning.
         if gatherer.scanned < per_write_min * gatherer.written {
             return;
         }
@@ -158,7 +167,8 @@ impl Slab {
         {
             let bytes = next.record().bytes();
             let (spot, generation) = next.origin;
-            // Once, though several scans may have asked for it: of two copies it would be left to chance which one lives.
+            // Once, though several scans may have asked for it: of two copies it would be left to
+            // chance which one lives.
             let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.of(spot));
             let own = taken.get(&segment).copied().unwrap_or_default();
             let live = self.is_still_at(&next, own) && bytes as u32 <= spot.bytes() && !from.contains(&spot.at);
@@ -188,8 +198,9 @@ impl Slab {
         packed.gatherer.group = group;
     }
 
-    /// Whether the record lies where it was read, no write of it is under way, and the cleaner neither moves it now nor is about to: of the moves out of
-    /// its segment that are not shown yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
+    /// Whether the record lies where it was read, no write of it is under way, and the cleaner
+    /// neither moves it now nor is about to: of the moves out of its segment that are not shown
+    /// yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
     fn is_still_at(&self, gathered: &Gathered, own: u32) -> bool {
         let (spot, generation) = gathered.origin;
         let Some(packed) = &self.packed else { return false };

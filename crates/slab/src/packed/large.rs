@@ -1,4 +1,5 @@
-//! Large values: a run is written whole and flushed, then its record is laid. Nothing moves or cleans runs.
+//! Large values: a run is written whole and flushed, then its record is laid. Nothing moves or
+//! cleans runs.
 
 use std::collections::BTreeMap;
 

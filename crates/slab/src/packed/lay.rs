@@ -115,7 +115,8 @@ impl Slab {
             if laying.members.is_empty() {
                 return self.when_nothing_is_laid(effects);
             }
-            // Copies alone wait for nobody, but what comes after them must not wait for a flush on their account.
+            // Copies alone wait for nobody, but what comes after them must not wait for a flush on
+            // their account.
             let keep_up = if self.groups.all_durable_when_applied() { Level::PowerLoss } else { Level::ProcessCrash };
             let level = laying.level.unwrap_or(keep_up);
             self.launch(laying.writes, laying.members, level, false, effects);
@@ -132,7 +133,8 @@ impl Slab {
             if let Some(packed) = &mut self.packed
                 && packed.cleaner.note(begun.is_none() && spare <= RESERVED)
             {
-                // It had its turn before it was known that writes wait for it, and nothing else may bring the next one.
+                // It had its turn before it was known that writes wait for it, and nothing else may
+                // bring the next one.
                 effects.more();
             }
             let Some(mut open) = begun else { return };
@@ -173,7 +175,8 @@ impl Slab {
         open.laid.push(Laid::Change { change: append.change, spot });
     }
 
-    /// A batch in the open segment of a stream that has room for a first record of `bytes`, or in a new segment.
+    /// A batch in the open segment of a stream that has room for a first record of `bytes`, or in a
+    /// new segment.
     pub(crate) fn open_batch(&mut self, stream: Stream, bytes: usize) -> Option<Open> {
         let uuid = self.config.uuid;
         let spare = self.spare_segments();
@@ -250,7 +253,8 @@ impl Slab {
         packed.segments.ready.len() as u32 + packed.segments.preparing + self.space.whole_segments()
     }
 
-    /// Records wait, but there is no segment for them: a flush may release one, or the cleaner. If neither can, they are refused.
+    /// Records wait, but there is no segment for them: a flush may release one, or the cleaner. If
+    /// neither can, they are refused.
     fn when_nothing_is_laid(&mut self, effects: &mut Effects) {
         let Some(packed) = &self.packed else { return };
         if packed.queue.is_empty() {
@@ -290,7 +294,8 @@ impl Slab {
         self.backup_saw_end(&key);
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.outstanding -= 1;
-            // What is in flight of the key is older than this: nothing may build on it before it is shown.
+            // What is in flight of the key is older than this: nothing may build on it before it is
+            // shown.
             (pending.newest, pending.expiry) = (None, 0);
             pending.place = Some(crate::place::Place::Run { first: 0, pages: 0 });
         }
@@ -301,7 +306,8 @@ impl Slab {
         self.wake(&key, effects);
     }
 
-    /// Gives a segment back if nothing in it is alive: it may be opened again once `group` is durable.
+    /// Gives a segment back if nothing in it is alive: it may be opened again once `group` is
+    /// durable.
     pub(crate) fn give_back_if_dead(&mut self, number: u32, group: u64) {
         let Some(packed) = &mut self.packed else { return };
         if !packed.segments.is_dead(number) || packed.cleaner.holds(number) {

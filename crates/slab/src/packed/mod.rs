@@ -1,11 +1,13 @@
 //! Placement `packed`: a log of segments instead of pages that are written again.
 //!
-//! Records are laid back to back in batches, one contiguous write each; live data is never rewritten in place; the space of what
-//! is overwritten or deleted comes back by moving what is alive out of the emptiest segments, a bounded amount inside each group.
-//! docs/format-packed.md draws the volume and argues crash safety and pace.
+//! Records are laid back to back in batches, one contiguous write each; live data is never
+//! rewritten in place; the space of what is overwritten or deleted comes back by moving what is
+//! alive out of the emptiest segments, a bounded amount inside each group. docs/format-packed.md
+//! draws the volume and argues crash safety and pace.
 //!
-//! The seam to the rest of the engine: a [`Place::Record`](crate::place::Place) instead of a slot, and where `Slab` asks
-//! `self.packed`: laying instead of sealing pages, forgetting places instead of clearing older copies.
+//! The seam to the rest of the engine: a [`Place::Record`](crate::place::Place) instead of a slot,
+//! and where `Slab` asks `self.packed`: laying instead of sealing pages, forgetting places instead
+//! of clearing older copies.
 
 pub(crate) mod apply;
 pub(crate) mod batch;

@@ -25,15 +25,18 @@ type Span = (u32, u32);
 
 /// Most pages of one read.
 const READ_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
-/// Pages between two that are wanted which are read along rather than asked for twice: 16 KiB cost about as much as 4.
+/// Pages between two that are wanted which are read along rather than asked for twice: 16 KiB cost
+/// about as much as 4.
 const GAP_PAGES: u32 = 2;
-/// Records that scans got from one read are not cached if there were more: each cost so small a part of a read that the room is better
-/// given to those that lie alone, and a scan over neighbours would else spend more on the cache than on the records.
+/// Records that scans got from one read are not cached if there were more: each cost so small a
+/// part of a read that the room is better given to those that lie alone, and a scan over neighbours
+/// would else spend more on the cache than on the records.
 const CACHED_OF_READ_MAX: usize = 8;
 
 /// Reads queued and in flight.
 ///
-/// Requests of a turn are queued, and submitted at its end: those for neighbouring pages become one read.
+/// Requests of a turn are queued, and submitted at its end: those for neighbouring pages become one
+/// read.
 #[derive(Debug, Default)]
 pub(crate) struct RecordReads {
     wanted: BTreeMap<Span, Wanted>,
@@ -60,8 +63,9 @@ struct Reading {
     number: u64,
     first: u32,
     pages: u32,
-    /// The last page on which a record begins that was wanted when it was submitted: up to here all pages were written by then, as the
-    /// batches of a segment are shown in order. Pages beyond may have been in the middle of being written.
+    /// The last page on which a record begins that was wanted when it was submitted: up to here all
+    /// pages were written by then, as the batches of a segment are shown in order. Pages beyond may
+    /// have been in the middle of being written.
     sure: u32,
 }
 
@@ -97,7 +101,8 @@ impl RecordReads {
         left
     }
 
-    /// Adds a waiter: to the span's own waiters, to a read under way that brings its pages, or to the queue.
+    /// Adds a waiter: to the span's own waiters, to a read under way that brings its pages, or to
+    /// the queue.
     fn want(&mut self, span: Span, spot: Spot, waiter: Waiter) {
         if let Some(wanted) = self.wanted.get_mut(&span) {
             return wanted.waiters.push((spot, waiter));
@@ -114,8 +119,8 @@ impl RecordReads {
         self.wanted.insert(span, Wanted { waiters: vec![(spot, waiter)], number, queued, alone: false });
     }
 
-    /// The read that begins with the span asked for first, and the spans that it brings: those in the queue that lie next to it, in the same
-    /// segment.
+    /// The read that begins with the span asked for first, and the spans that it brings: those in
+    /// the queue that lie next to it, in the same segment.
     fn reach(&self, front: Span, segment: u32) -> (Reading, Vec<Span>) {
         let (mut read, mut spans) = only(front);
         if self.wanted.get(&front).is_none_or(|wanted| wanted.alone) {
@@ -160,8 +165,8 @@ impl RecordReads {
         self.next
     }
 
-    /// A read has come back: its pages, and who waited for it. If it `failed` for several spans, nobody
-    /// is told yet: each is read again on its own.
+    /// A read has come back: its pages, and who waited for it. If it `failed` for several spans,
+    /// nobody is told yet: each is read again on its own.
     fn end(&mut self, number: u64, failed: bool) -> Option<(Span, Vec<(Spot, Waiter)>)> {
         let at = self.in_flight.iter().position(|read| read.number == number)?;
         let Reading { first, pages, .. } = self.in_flight.swap_remove(at);
@@ -331,7 +336,8 @@ impl Slab {
             Some(error) => Err(error.clone()),
             None => self.record_in(found, spot, &key, part).map_err(Error::Corrupt),
         };
-        // It may have died while it was read: nobody would take it out of the cache, and its place may come to hold another.
+        // It may have died while it was read: nobody would take it out of the cache, and its place
+        // may come to hold another.
         let named =
             || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits());
         let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
@@ -382,7 +388,8 @@ impl Slab {
     }
 }
 
-/// The part of a record that was asked for; of a read of one page, a long one is lent with its block.
+/// The part of a record that was asked for; of a read of one page, a long one is lent with its
+/// block.
 fn record_part(found: &Found, (meta, value, start): (Meta, &[u8], usize), part: RecordPart) -> Record {
     let range = part_range(part, value.len());
     let Found(block, at) = found;
@@ -399,7 +406,8 @@ fn record_part(found: &Found, (meta, value, start): (Meta, &[u8], usize), part: 
 fn record_of(hit: Hit<'_>, key: &Key, part: RecordPart) -> Option<Record> {
     let (record, start) = batch::parsed(hit.bytes)?;
     if record.key != key.encoded() || record.kind != RecordKind::Value {
-        // Two keys at one place: recovery was shown something false. What lies there is read and judged.
+        // Two keys at one place: recovery was shown something false. What lies there is read and
+        // judged.
         return None;
     }
     let range = part_range(part, record.value.len());

@@ -331,7 +331,8 @@ impl LogScanner {
         (found, self.repaired)
     }
 
-    /// All pages that a checkpoint does not cover were given. `None`: they, or the checkpoint, make no sense; everything must be read.
+    /// All pages that a checkpoint does not cover were given. `None`: they, or the checkpoint, make
+    /// no sense; everything must be read.
     pub(crate) fn finish_with(mut self, checkpoint: &Loaded, digest: Option<u64>) -> Option<(Found, bool)> {
         self.durable = self.durable.max(checkpoint.root.durable);
         self.last_number = self.last_number.max(checkpoint.root.mark);
@@ -450,8 +451,8 @@ impl LogScanner {
         let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
         let sequence = |candidate: &Candidate| batches[candidate.batch as usize].at.header.sequence;
         if let Some(checkpoint) = checkpoint {
-            // What it knows of: batches up to its start, and later copies of tombstones from there, which may lie behind a newer
-            // record of their key. The tombstones may still be needed.
+            // What it knows of: batches up to its start, and later copies of tombstones from there,
+            // which may lie behind a newer record of their key. The tombstones may still be needed.
             let start = checkpoint.root.start;
             let is_known =
                 |candidate: &Candidate| matches!(candidate.kind, RecordKind::Deleted { laid } if laid <= start);
@@ -477,7 +478,8 @@ impl LogScanner {
             let Some(top) = group.first() else { continue };
             fits &= self.place_entries(&mut entries, Some(key_of(top)), packed, found, &mut builder);
             let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
-            // One that names its run is damaged where no get looks: the run says itself whose it is.
+            // One that names its run is damaged where no get looks: the run says itself whose it
+            // is.
             let first = (top.at / PAGE_BYTES as u64) as u32;
             let is_unread = self.unread.meets(first, top.bytes.div_ceil(PAGE_BYTES as u32) + 1);
             if top.damaged && matches!(top.kind, RecordKind::Value) && !is_unread {
@@ -514,7 +516,8 @@ impl LogScanner {
         fits && entries.is_none_or(|entries| !entries.is_broken && entries.count == entries_max)
     }
 
-    /// The entries of a checkpoint up to a key that has a newer record, or all; false if one of them makes no sense.
+    /// The entries of a checkpoint up to a key that has a newer record, or all; false if one of
+    /// them makes no sense.
     fn place_entries(
         &self,
         entries: &mut Option<Keys<'_>>,
@@ -538,7 +541,8 @@ impl LogScanner {
         fits
     }
 
-    /// What an entry names lies in a batch up to the checkpoint's start. On a disk that loses what it acknowledged, another batch may be there.
+    /// What an entry names lies in a batch up to the checkpoint's start. On a disk that loses what
+    /// it acknowledged, another batch may be there.
     fn names_a_record(&self, spot: Spot, number: u32, packed: &Packed) -> bool {
         let within = spot.at.saturating_sub(u64::from(number) * u64::from(self.segment_pages) * PAGE_BYTES as u64);
         let ends = within.saturating_add(u64::from(spot::BYTES_MIN)).div_ceil(PAGE_BYTES as u64);
@@ -593,7 +597,8 @@ impl LogScanner {
     }
 }
 
-/// Of each segment with a batch above `start`, whether that holds or not, the first page of the first of them.
+/// Of each segment with a batch above `start`, whether that holds or not, the first page of the
+/// first of them.
 fn newer_from(batches: &[FoundBatch], start: u64) -> HashMap<u32, u32> {
     let mut first = HashMap::new();
     for batch in batches.iter().filter(|batch| batch.at.header.sequence > start) {

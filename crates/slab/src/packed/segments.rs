@@ -8,7 +8,8 @@ use super::batch::Stream;
 use super::inline_bytes;
 use super::spot::Spot;
 
-/// First bit of the code of a tombstone's length, where a checkpoint has it: above an offset in a segment of 1 MiB.
+/// First bit of the code of a tombstone's length, where a checkpoint has it: above an offset in a
+/// segment of 1 MiB.
 const TOMBSTONE_CODE: u32 = 17;
 /// So much may the rounded length of a spot reach over its segment's end.
 const SPOT_EXCESS: u64 = 4096;
@@ -69,8 +70,8 @@ pub(crate) struct Segments {
     tombstones: u64,
     /// Records that died in a segment which had not so much alive.
     pub(crate) miscounted: u64,
-    /// Tombstones that count as live, by offset, with the code of their length. One that is moved or dropped, or that recovery was not shown, lies there still
-    /// and is none of these.
+    /// Tombstones that count as live, by offset, with the code of their length. One that is moved
+    /// or dropped, or that recovery was not shown, lies there still and is none of these.
     live_tombstones: BTreeMap<u64, u16>,
     /// By generation, the segments that are logs on the medium, given back or not.
     pub(crate) on_medium: BTreeSet<(u64, u32)>,
@@ -212,7 +213,8 @@ impl Segments {
     pub(crate) fn remove_live(&mut self, spot: Spot, tombstone: bool) -> u32 {
         let number = self.of(spot);
         let Some(segment) = self.all.get_mut(number as usize) else { return number };
-        // Only where a disk lied, at recovery or to the cleaner. `check` tells; in an honest world it is a defect.
+        // Only where a disk lied, at recovery or to the cleaner. `check` tells; in an honest world
+        // it is a defect.
         self.miscounted += u64::from(segment.live < spot.bytes());
         segment.live = segment.live.saturating_sub(spot.bytes());
         self.live = self.live.saturating_sub(u64::from(spot.bytes()));
@@ -224,8 +226,8 @@ impl Segments {
         number
     }
 
-    /// Tombstones of a segment that count, as a checkpoint writes them down: where they begin, in units of 8 bytes, and from bit
-    /// 17 on the code of their length.
+    /// Tombstones of a segment that count, as a checkpoint writes them down: where they begin, in
+    /// units of 8 bytes, and from bit 17 on the code of their length.
     pub(crate) fn tombstones_of(&self, number: u32) -> Vec<u32> {
         let from = u64::from(number) * u64::from(self.bytes());
         let range = self.live_tombstones.range(from..from + u64::from(self.bytes()));
@@ -273,7 +275,8 @@ impl Segments {
         others.map_or(u64::MAX, |(generation, _)| *generation)
     }
 
-    /// The table on the medium says from now on that the segment is a log of this generation, or none.
+    /// The table on the medium says from now on that the segment is a log of this generation, or
+    /// none.
     pub(crate) fn set_on_medium(&mut self, number: u32, before: Option<u64>, now: Option<u64>) {
         if let Some(before) = before {
             self.on_medium.remove(&(before, number));
@@ -291,7 +294,8 @@ impl Segments {
             && segment.failures < FAILURES_MAX
     }
 
-    /// The segment that gives most for what it costs, when group `applied` is shown; a fully live one gives nothing.
+    /// The segment that gives most for what it costs, when group `applied` is shown; a fully live
+    /// one gives nothing.
     pub(crate) fn emptiest(&self, applied: u64) -> Option<u32> {
         let most = self.payload_bytes();
         let gives = |segment: &Segment| Self::can_be_cleaned(segment, applied) && u64::from(segment.live) < most;
@@ -313,8 +317,8 @@ impl Segments {
 mod tests {
     use super::*;
 
-    /// Found by `sim --placement packed --seed 305248`: the bytes of a tombstone that recovery was not shown (a stale read) were
-    /// taken from those of another one in its segment.
+    /// Found by `sim --placement packed --seed 305248`: the bytes of a tombstone that recovery was
+    /// not shown (a stale read) were taken from those of another one in its segment.
     #[test]
     fn a_tombstone_that_was_never_counted_does_not_die_for_another() {
         let mut segments = Segments::new(4);

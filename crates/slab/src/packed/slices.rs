@@ -1,5 +1,6 @@
-//! Slices of large values in the cache of records, by where they lie, once they were checked: a whole one as the block that it was read
-//! into, a shorter one copied. They are forgotten when their run's place is.
+//! Slices of large values in the cache of records, by where they lie, once they were checked: a
+//! whole one as the block that it was read into, a shorter one copied. They are forgotten when
+//! their run's place is.
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ pub(crate) struct CachedSlice {
 }
 
 impl Slab {
-    /// A slice of the run whose first page this is. It begins its block, unless part of a sheet `may_lend`.
+    /// A slice of the run whose first page this is. It begins its block, unless part of a sheet
+    /// `may_lend`.
     pub(crate) fn cached_slice(
         &mut self,
         first: u32,
@@ -54,7 +56,8 @@ impl Slab {
         effects: &Effects,
     ) {
         let Place::Run { first, .. } = run else { return };
-        // It may have died while it was read: nobody would take it out of the cache, and its place may come to hold another.
+        // It may have died while it was read: nobody would take it out of the cache, and its place
+        // may come to hold another.
         let is_named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == run.to_bits());
         let Some(packed) = self.packed.as_mut().filter(|_| is_named) else { return };
         let (at, take) = (slice_at(first, slice), &mut || effects.block(Class::Slice));

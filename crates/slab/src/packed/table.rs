@@ -8,7 +8,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"SPTB");
 /// Segments of a group.
 pub(crate) const GROUP_SEGMENTS: u32 = 400;
 const ENTRIES_AT: usize = 64;
-/// Writes that can never have been: one more than the highest number would be the lowest, and the copy before it would hold for ever.
+/// Writes that can never have been: one more than the highest number would be the lowest, and the
+/// copy before it would hold for ever.
 const COUNTER_MAX: u64 = 1 << 63;
 
 /// What a segment is used for.

@@ -1,7 +1,8 @@
-//! Opening segments: their new generations are written to the table before anything is written to them.
+//! Opening segments: their new generations are written to the table before anything is written to
+//! them.
 //!
-//! Each group's table has two copies. They are written through, one after the other, first the one not known to be good; as soon as one
-//! is written, what it says holds.
+//! Each group's table has two copies. They are written through, one after the other, first the one
+//! not known to be good; as soon as one is written, what it says holds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -22,7 +22,8 @@ impl BatchAt {
     }
 }
 
-/// The next batch of `generation` at or behind page `from` of a segment that begins at page `first` of the volume.
+/// The next batch of `generation` at or behind page `from` of a segment that begins at page `first`
+/// of the volume.
 pub(crate) fn next_batch(uuid: &[u8; 16], first: u32, generation: u64, bytes: &[u8], from: u32) -> Option<BatchAt> {
     let count = (bytes.len() / PAGE_BYTES) as u32;
     (from..count).find_map(|page| {

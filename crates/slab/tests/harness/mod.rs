@@ -1,4 +1,5 @@
-//! A disk that completes requests in any order and loses what was not flushed, and a shard driven on it.
+//! A disk that completes requests in any order and loses what was not flushed, and a shard driven
+//! on it.
 
 use std::collections::HashMap;
 
@@ -119,7 +120,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The power fails: of what was not flushed, any part may have reached the medium, in pieces of 512 bytes.
+    /// The power fails: of what was not flushed, any part may have reached the medium, in pieces of
+    /// 512 bytes.
     pub fn lose_power(&mut self, random: &mut Random) {
         let mut writes = std::mem::take(&mut self.cached);
         writes.extend(self.unfinished());

@@ -1,4 +1,5 @@
-//! `check` of a shard of engine `matrix`: its container, its books, each page of its tables, each value in its value files.
+//! `check` of a shard of engine `matrix`: its container, its books, each page of its tables, each
+//! value in its value files.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -15,7 +15,8 @@ pub struct Element {
     pub position: Position,
 }
 
-/// A running iteration over a list, in memory bounded as a [`Scan`]. An element that cannot be read is an error in its place; the iteration goes on after it.
+/// A running iteration over a list, in memory bounded as a [`Scan`]. An element that cannot be read
+/// is an error in its place; the iteration goes on after it.
 pub struct Elements(Scan);
 
 impl Elements {

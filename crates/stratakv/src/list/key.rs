@@ -1,11 +1,15 @@
 //! Keys of a list's elements: positions whose order as bytes is the order of the list.
 //!
-//! A key is a row of digits, the first of 8 bytes, the others of 4, big-endian. Ends grow by one in the first digit, from the middle: 2⁶³ elements fit at either end with
-//! keys of 8 bytes. Between two keys without room a digit is added. No key ends in a digit of 0, except with its first, so below every longer one there is room.
+//! A key is a row of digits, the first of 8 bytes, the others of 4, big-endian. Ends grow by one in
+//! the first digit, from the middle: 2⁶³ elements fit at either end with keys of 8 bytes. Between
+//! two keys without room a digit is added. No key ends in a digit of 0, except with its first, so
+//! below every longer one there is room.
 //!
-//! Where in a gap a key is put decides how long keys get: at its middle, each insertion at the same place would take a bit. So it goes [`STEP`] away from one
-//! side, the lower one for every other digit, the upper one for the rest: a run of insertions in either direction (each after the one before, or each before the
-//! same element) finds its direction after one digit more, and then has room for 65,536.
+//! Where in a gap a key is put decides how long keys get: at its middle, each insertion at the same
+//! place would take a bit. So it goes [`STEP`] away from one side, the lower one for every other
+//! digit, the upper one for the rest: a run of insertions in either direction (each after the one
+//! before, or each before the same element) finds its direction after one digit more, and then has
+//! room for 65,536.
 
 /// A key: its digits.
 pub(super) type Digits = Vec<u64>;
@@ -17,8 +21,8 @@ const STEP: u64 = 1 << 16;
 /// Digits but the first.
 const BASE: u64 = 1 << 32;
 
-/// The key of an element between two; without one, at that end. `None`: no key lies between them. Those that this function made always have one, but for 2⁶³
-/// elements at one end.
+/// The key of an element between two; without one, at that end. `None`: no key lies between them.
+/// Those that this function made always have one, but for 2⁶³ elements at one end.
 pub(super) fn between(lower: Option<&[u8]>, upper: Option<&[u8]>) -> Option<Vec<u8>> {
     let digits = match (lower.map(digits), upper.map(digits)) {
         (None, None) => vec![MIDDLE],

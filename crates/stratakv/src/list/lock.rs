@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::CollectionId;
 
-/// Lists share them: more lists than this may wait for one another, which costs time and nothing else.
+/// Lists share them: more lists than this may wait for one another, which costs time and nothing
+/// else.
 const STRIPES: usize = 64;
 
 /// The locks of a store's lists.

@@ -21,7 +21,8 @@ pub(super) fn find(name: &str) -> Option<SortKey> {
     }
 }
 
-/// Each byte inverted, 00 written as FF 00, and FF FF at the end, so that the longer of two keys that begin alike comes first.
+/// Each byte inverted, 00 written as FF 00, and FF FF at the end, so that the longer of two keys
+/// that begin alike comes first.
 fn reversed(key: &[u8]) -> Vec<u8> {
     let mut sort_key = Vec::with_capacity(key.len() + 4);
     for byte in key {
@@ -39,8 +40,9 @@ const NULL: u8 = 2;
 const POSITIVE: u8 = 3;
 const NO_NUMBER: u8 = 4;
 
-/// First what sort of key it is. A positive number: how many digits are before its point (one byte, or FF and two), its digits without leading and trailing
-/// zeros. A negative number: the same inverted, and FF at the end. What is no number: its bytes.
+/// First what sort of key it is. A positive number: how many digits are before its point (one byte,
+/// or FF and two), its digits without leading and trailing zeros. A negative number: the same
+/// inverted, and FF at the end. What is no number: its bytes.
 fn numeric(key: &[u8]) -> Vec<u8> {
     let (is_negative, digits) = match key.split_first() {
         Some((b'-', digits)) => (true, digits),
@@ -68,7 +70,8 @@ fn numeric(key: &[u8]) -> Vec<u8> {
     [&[NEGATIVE], &size[..], &[0xFF]].concat()
 }
 
-/// The digits before and after the point of a number without sign, without those that say nothing. `None`: it is none.
+/// The digits before and after the point of a number without sign, without those that say nothing.
+/// `None`: it is none.
 fn number(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let mut parts = text.splitn(2, |byte| *byte == b'.');

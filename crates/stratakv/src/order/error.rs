@@ -6,7 +6,8 @@ use stratakv_engine::Error as EngineError;
 
 use crate::error::Error;
 
-/// What is wrong with the order of a collection, or with what it was asked for. Nothing was changed.
+/// What is wrong with the order of a collection, or with what it was asked for. Nothing was
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {

@@ -1,6 +1,8 @@
-//! The key under which a record of a collection in an order is stored: `escaped sort key, 00 00, key` (drawn in docs/collections.md).
+//! The key under which a record of a collection in an order is stored:
+//! `escaped sort key, 00 00, key` (drawn in docs/collections.md).
 //!
-//! Within the sort key a byte 00 is written as 00 FF, so 00 00 is nowhere but at its end, and sorts before whatever could stand there instead.
+//! Within the sort key a byte 00 is written as 00 FF, so 00 00 is nowhere but at its end, and sorts
+//! before whatever could stand there instead.
 
 const ZERO: [u8; 2] = [0, 0xFF];
 const END: [u8; 2] = [0, 0];

@@ -1,7 +1,9 @@
 //! The files that a region lies in: which part is where, and growth.
 //!
-//! Each part says which one it is, so files are told apart by what is in them, and not by the order in which they are named. A growth is written down in this order: the
-//! manifest names the file, the file is there and as long as it is to be, the superblock names its part. Cut anywhere, the region is as it was or longer.
+//! Each part says which one it is, so files are told apart by what is in them, and not by the order
+//! in which they are named. A growth is written down in this order: the manifest names the file,
+//! the file is there and as long as it is to be, the superblock names its part. Cut anywhere, the
+//! region is as it was or longer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +56,8 @@ impl Files {
         Files { files: vec![Mapped { mapping, parts: parts.clone() }], uuid, parts, in_one: true }
     }
 
-    /// Opens the files of a store: those that were named now, then those that the manifest remembers, as far as they are needed.
+    /// Opens the files of a store: those that were named now, then those that the manifest
+    /// remembers, as far as they are needed.
     pub(super) fn open(
         named: &[PathBuf],
         remembered: &[PathBuf],
@@ -273,8 +276,8 @@ impl Seen {
     }
 }
 
-/// A region that may only be looked at, as long as its superblock says. What was cut off its file reads as zeros, which no segment checks
-/// with: so it is told as damage, and the rest can be read.
+/// A region that may only be looked at, as long as its superblock says. What was cut off its file
+/// reads as zeros, which no segment checks with: so it is told as damage, and the rest can be read.
 fn filled_up(mapping: Mapping, path: &Path, options: &Options) -> Result<Mapping, Seen> {
     let Ok(parts) = Hash::parts_of(&mapping) else { return Ok(mapping) };
     let (has_bytes, wanted_bytes) = (mapping.len_bytes(), parts.iter().map(|part| part.len_bytes).sum::<u64>());

@@ -23,7 +23,8 @@ struct Grant {
 }
 
 impl Files {
-    /// Makes the files as long as was asked for, with those named that have no part yet; the new parts. Nothing says yet that they are.
+    /// Makes the files as long as was asked for, with those named that have no part yet; the new
+    /// parts. Nothing says yet that they are.
     pub(super) fn grow(
         &mut self,
         named: &[PathBuf],
@@ -89,7 +90,8 @@ impl Files {
         }
     }
 
-    /// What each file gets: first what it has already and does not use, then equal shares of the rest.
+    /// What each file gets: first what it has already and does not use, then equal shares of the
+    /// rest.
     fn share(&self, wanted: u64) -> Result<Vec<Grant>, Error> {
         let mut left = wanted;
         let mut grants: Vec<Grant> = Vec::new();

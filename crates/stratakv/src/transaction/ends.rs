@@ -1,4 +1,5 @@
-//! Lists within transactions: what was seen of their ends, and their elements with the transaction's own changes.
+//! Lists within transactions: what was seen of their ends, and their elements with the
+//! transaction's own changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -40,7 +40,8 @@ pub(super) fn samples() -> &'static [Sample; 2] {
     SAMPLES.get_or_init(|| [sample(true), sample(false)])
 }
 
-/// Enough small ones that what makes them stale fills a page of the ring, some longer ones, and a few that have slices.
+/// Enough small ones that what makes them stale fills a page of the ring, some longer ones, and a
+/// few that have slices.
 pub(super) fn key(number: usize) -> Key {
     Key::bound(CollectionId(number as u32 % 3), format!("key {number}").as_bytes())
 }
@@ -115,8 +116,9 @@ pub(super) struct Damage {
     pub(super) image: Vec<u8>,
     /// Pages whose checksums are made to match.
     pub(super) forged: BTreeSet<usize>,
-    /// A superblock or tail of before came back: what a device does that acknowledged a write and did not do it. Its checksum is right and it lies in its place,
-    /// so that only the other one of the two could tell, which may be the older one as well.
+    /// A superblock or tail of before came back: what a device does that acknowledged a write and
+    /// did not do it. Its checksum is right and it lies in its place, so that only the other one of
+    /// the two could tell, which may be the older one as well.
     pub(super) is_lying: bool,
 }
 

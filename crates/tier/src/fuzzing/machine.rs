@@ -15,7 +15,8 @@ use crate::{Tier, TierConfig, TierOpener, Verified};
 pub(super) const UUID: [u8; 16] = *b"a fuzzed cache  ";
 /// 256 pages: four of them are the journal's ring.
 pub(super) const CAPACITY_BYTES: u64 = 1 << 20;
-/// Turns within which everything ends. One in which nothing happens goes on to when the shard wants to be woken.
+/// Turns within which everything ends. One in which nothing happens goes on to when the shard wants
+/// to be woken.
 const TURNS_MAX: usize = 20_000;
 
 /// What a key has: nothing, or bytes.

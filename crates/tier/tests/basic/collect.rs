@@ -12,7 +12,8 @@ impl Driver {
     }
 }
 
-/// Writes of random keys again and again, of which all have room in half of the memory. How many are not there any more, and what was left of DRAM by others' ways.
+/// Writes of random keys again and again, of which all have room in half of the memory. How many
+/// are not there any more, and what was left of DRAM by others' ways.
 fn rewritten(config: TierConfig, keys: usize, len: usize, writes: usize) -> (usize, u64) {
     let mut driver = Driver::new(TierConfig { capacity_bytes: None, ..config });
     let mut random = Random::new(7);

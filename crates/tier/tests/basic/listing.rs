@@ -127,7 +127,8 @@ fn what_cannot_be_read_is_left_out() {
     driver.sound();
 }
 
-/// Several at once have their turns; those whose clients left are answered so, and an end waits for the others.
+/// Several at once have their turns; those whose clients left are answered so, and an end waits for
+/// the others.
 #[test]
 fn lists_at_once_are_each_answered_once() {
     let mut driver = filled(4000, 3000);

@@ -1,4 +1,5 @@
-//! What a cache gives up: nothing while its volume has room, and whatever goes is counted under its reason.
+//! What a cache gives up: nothing while its volume has room, and whatever goes is counted under its
+//! reason.
 
 use super::*;
 
@@ -22,7 +23,8 @@ fn fill(driver: &mut Driver, len: usize) -> usize {
     keys
 }
 
-/// Of 4 KB values 87, 63, 42 and 2 percent were gone, and no counter said so: the segment to be written found no block.
+/// Of 4 KB values 87, 63, 42 and 2 percent were gone, and no counter said so: the segment to be
+/// written found no block.
 #[test]
 fn small_memories_drop_nothing_while_the_volume_has_room() {
     let mut found = Vec::new();
@@ -148,7 +150,8 @@ fn damage(driver: &mut Driver) -> Vec<stratakv_base::Corruption> {
     found.damage
 }
 
-/// A failed segment left a hole in the log, at which a recovery ended: 0 of 18,270 items were there 66 seconds later.
+/// A failed segment left a hole in the log, at which a recovery ended: 0 of 18,270 items were there
+/// 66 seconds later.
 #[test]
 fn a_segment_that_could_not_be_written_costs_itself_alone() {
     for ending in [Ending::Kill, Ending::Orderly] {
@@ -176,7 +179,8 @@ fn a_segment_that_could_not_be_written_costs_itself_alone() {
     }
 }
 
-/// All that was in memory was dropped by an end while writes were paused, and `check` found damage then.
+/// All that was in memory was dropped by an end while writes were paused, and `check` found damage
+/// then.
 #[test]
 fn an_end_in_the_pause_after_a_failed_write_keeps_what_is_in_memory() {
     let mut driver = Driver::new(small(8 * MIB));
@@ -230,7 +234,8 @@ fn an_end_on_a_full_disk_keeps_what_is_on_it() {
     driver.sound();
 }
 
-/// Each write that is not of a segment fails a few times: the journal, the table, the superblock of an orderly end.
+/// Each write that is not of a segment fails a few times: the journal, the table, the superblock of
+/// an orderly end.
 #[test]
 fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
     let journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if (2 << 12..LOG_AT).contains(offset));
@@ -270,7 +275,8 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
     }
 }
 
-/// What one failed write costs where nothing can be journaled: a segment, and not all that comes after it.
+/// What one failed write costs where nothing can be journaled: a segment, and not all that comes
+/// after it.
 #[test]
 fn a_failed_write_costs_what_is_parked_one_segment() {
     let parking = TierConfig { capacity_bytes: None, parks: true, ..small(8 * MIB) };

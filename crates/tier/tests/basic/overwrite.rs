@@ -78,7 +78,8 @@ fn an_overwritten_item_lives_as_long_as_it_was_told() {
     assert_eq!(driver.statistic("items"), 1);
 }
 
-/// A promoted item is sixteen bytes longer, where its copy lies: a value that is sixteen bytes longer has its length.
+/// A promoted item is sixteen bytes longer, where its copy lies: a value that is sixteen bytes
+/// longer has its length.
 #[test]
 fn an_item_with_a_copy_on_the_volume_is_not_overwritten() {
     let mut driver = Driver::new(config());
@@ -99,7 +100,8 @@ fn an_item_with_a_copy_on_the_volume_is_not_overwritten() {
     }
 }
 
-/// A long item gets its checksums when it leaves memory, in its first block, which a reply may have: that must not change under it.
+/// A long item gets its checksums when it leaves memory, in its first block, which a reply may
+/// have: that must not change under it.
 #[test]
 fn items_that_are_being_sent_leave_memory_with_their_checksums() {
     for len in [300_000, 1_000_000, 100_000, 5000] {

@@ -52,7 +52,8 @@ fn returned(driver: &mut Driver) {
     panic!("it does not come back");
 }
 
-/// What a start gave back to the file system was carried out after the next end had parked there: half of the cache was zeros.
+/// What a start gave back to the file system was carried out after the next end had parked there:
+/// half of the cache was zeros.
 #[test]
 fn an_end_parks_when_all_room_was_given_back() {
     let mut driver = filled();

@@ -53,7 +53,8 @@ fn a_lower_cap_is_reached_in_a_bounded_number_of_turns_and_what_is_left_is_the_n
     }
 }
 
-/// A turn makes room for what is put and takes a few segments' step, however far the cap is from what is held.
+/// A turn makes room for what is put and takes a few segments' step, however far the cap is from
+/// what is held.
 #[test]
 fn no_turn_evicts_more_than_a_few_segments() {
     let mut driver = Driver::new(large(None));
@@ -70,7 +71,8 @@ fn no_turn_evicts_more_than_a_few_segments() {
     assert!(driver.held_bytes() <= 8 << 20, "{}", driver.held_bytes());
 }
 
-/// The index has its share of less memory: the volume's oldest segments go, and its tables are shorter.
+/// The index has its share of less memory: the volume's oldest segments go, and its tables are
+/// shorter.
 #[test]
 fn an_index_that_is_too_long_for_the_cap_shrinks_and_nothing_old_comes_back() {
     let mut driver = Driver::new(TierConfig { memory_bytes: 32 << 20, ..config() });
@@ -104,7 +106,8 @@ fn tables_whose_entries_are_gone_are_shorter_again() {
     assert_eq!(driver.hits(95_000..100_000, 30), 5000);
 }
 
-/// Written under a higher cap, it has no room in all of the memory now: that it was looked for must keep nobody waiting.
+/// Written under a higher cap, it has no room in all of the memory now: that it was looked for must
+/// keep nobody waiting.
 #[test]
 fn values_that_are_too_long_for_the_cap_are_misses_and_are_refused() {
     let mut driver = Driver::new(large(Some(64 << 20)));
@@ -125,12 +128,14 @@ fn values_that_are_too_long_for_the_cap_are_misses_and_are_refused() {
     driver.sound();
 }
 
-/// What stays lies in as many chunks as before, each of them nearly empty: it moves together, and the chunks are given back.
+/// What stays lies in as many chunks as before, each of them nearly empty: it moves together, and
+/// the chunks are given back.
 #[test]
 fn memory_goes_back_to_the_system_though_what_stays_is_scattered() {
     let mut driver = Driver::new(large(None));
     let mut random = Random::new(3);
-    // Long ones between short ones, and some that are used again and again: segments have their blocks from everywhere.
+    // Long ones between short ones, and some that are used again and again: segments have their
+    // blocks from everywhere.
     for number in 0..60_000 {
         let len = if number % 40 == 0 { random.below(300_000) } else { random.below(1500) } as usize;
         driver.put(number, len);
@@ -150,10 +155,12 @@ fn memory_goes_back_to_the_system_though_what_stays_is_scattered() {
     assert!(driver.statistic("items") > 1000, "{} items", driver.statistic("items"));
 }
 
-/// Slices were cut by the segments of the day; under another cap they were taken for an ordinary value, and got no checksums: 40 of 40 were lost.
+/// Slices were cut by the segments of the day; under another cap they were taken for an ordinary
+/// value, and got no checksums: 40 of 40 were lost.
 #[test]
 fn long_values_outlive_a_cap_that_grows_and_one_that_falls() {
-    // A sixty-fourth of the memory is a segment; a value of more than a quarter of that lies alone, and has slices if it is longer than two of them.
+    // A sixty-fourth of the memory is a segment; a value of more than a quarter of that lies alone,
+    // and has slices if it is longer than two of them.
     let lengths = [3000, 70_000, 140_000, 200_000, 300_000, 700_000];
     for (from, to) in [(16, 64), (8, 32), (16, 24), (64, 16), (32, 24)] {
         for ending in [None, Some(Ending::Orderly), Some(Ending::Kill)] {
@@ -174,7 +181,8 @@ fn long_values_outlive_a_cap_that_grows_and_one_that_falls() {
                 }
                 driver.set_memory(to << 20);
                 driver.turns_until_under(to.max(from) << 20);
-                // Of the same length: written where the first one lies, if it may be. What is used stays in memory, where a kill finds it.
+                // Of the same length: written where the first one lies, if it may be. What is used
+                // stays in memory, where a kill finds it.
                 let rewritten = if ending == Some(Ending::Kill) { 0 } else { items.len() };
                 for (number, len) in items.iter().take(rewritten).step_by(3) {
                     assert!(matches!(driver.put(*number, *len), Reply::Done { .. }), "{len}");

@@ -165,7 +165,8 @@ fn long_values_are_warm_after_ends_of_either_kind() {
     }
 }
 
-/// Cut under a higher cap its first slice is longer than what is read of a front now: it was read whole, or not at all.
+/// Cut under a higher cap its first slice is longer than what is read of a front now: it was read
+/// whole, or not at all.
 #[test]
 fn slices_of_another_cap_are_read_as_they_were_cut() {
     let long = 5_000_000;
@@ -191,7 +192,8 @@ fn slices_of_another_cap_are_read_as_they_were_cut() {
     driver.sound();
 }
 
-/// Its first bytes were asked for, all of it was read, and then it was read again for the rest: 800 reads for 200 gets, and a promotion after one use.
+/// Its first bytes were asked for, all of it was read, and then it was read again for the rest: 800
+/// reads for 200 gets, and a promotion after one use.
 #[test]
 fn what_is_too_short_for_slices_is_read_once() {
     let len = 50_000;

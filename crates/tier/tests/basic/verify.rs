@@ -24,7 +24,8 @@ pub(super) fn verified(driver: &mut Driver) -> Verified {
     driver.shard.as_ref().expect("it is open").verify(&mut read)
 }
 
-/// Spilled, overwritten, deleted, expired, too long for a segment; and a part of it twice over the volume.
+/// Spilled, overwritten, deleted, expired, too long for a segment; and a part of it twice over the
+/// volume.
 fn filled(items: usize) -> Driver {
     let mut driver = Driver::new(config());
     for number in 0..items {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{cpu_model, read_line};
 
-/// Version of the JSON's shape. Fields are added without a new one; a new one is for fields that change what they mean, or go.
+/// Version of the JSON's shape. Fields are added without a new one; a new one is for fields that
+/// change what they mean, or go.
 pub const SCHEMA: u32 = 1;
 /// What the JSON names itself.
 pub const SUITE: &str = "matrixkv";
@@ -207,7 +208,8 @@ impl FillsReport {
         stores
     }
 
-    /// How many times the container was written; below 5 its tree has not taken its shape, so nothing is settled, however long is waited.
+    /// How many times the container was written; below 5 its tree has not taken its shape, so
+    /// nothing is settled, however long is waited.
     pub fn containers_written(&self) -> f64 {
         self.bytes as f64 / self.region_bytes.max(1) as f64
     }

@@ -1,4 +1,5 @@
-//! Random puts into a store of any make, until it is settled. The comparison with others measures by this too.
+//! Random puts into a store of any make, until it is settled. The comparison with others measures
+//! by this too.
 
 use std::time::{Duration, Instant};
 
@@ -56,9 +57,11 @@ impl Fill {
         }
     }
 
-    /// Puts all there is to put into a store that is empty, then reads, one at a time, until the store writes nothing more. `told_bytes` is what the store itself says it has
-    /// written to its disk, if it says that. The larger of this and the kernel's account of the process counts: the kernel sees nothing on tmpfs, and the store does not see what
-    /// lies below it. Whether the store is at rest it knows best, since others may write in this process.
+    /// Puts all there is to put into a store that is empty, then reads, one at a time, until the
+    /// store writes nothing more. `told_bytes` is what the store itself says it has written to its
+    /// disk, if it says that. The larger of this and the kernel's account of the process counts:
+    /// the kernel sees nothing on tmpfs, and the store does not see what lies below it. Whether the
+    /// store is at rest it knows best, since others may write in this process.
     ///
     /// # Errors
     /// The store's own.
@@ -100,7 +103,8 @@ impl Fill {
         })
     }
 
-    /// Reads until nothing was written for [`Fill::quiet`]; how long that took, and whether it came to that.
+    /// Reads until nothing was written for [`Fill::quiet`]; how long that took, and whether it came
+    /// to that.
     fn settle(&self, way: &dyn Way, written: &dyn Fn() -> u64) -> Result<(Duration, bool), BenchError> {
         let begun = Instant::now();
         let mut reads = RunOptions { clients: 1, duration: self.quiet, ..self.options(Workload::C) };
@@ -180,7 +184,8 @@ mod tests {
     #[test]
     fn what_is_owed_at_the_last_answer_is_counted() {
         let counting: &'static Counting = Box::leak(Box::default());
-        // What the store says it has written: 100 KB from the last put on in each of four slices more, then no more.
+        // What the store says it has written: 100 KB from the last put on in each of four slices
+        // more, then no more.
         let asked = Cell::new(0u64);
         let told = || {
             let (puts, reads) = *counting.0.lock().expect("nobody panics");

@@ -1,4 +1,5 @@
-//! What was measured of MatrixKV: random writes by length of values, second by second, their latency, and what they cost the disk. `docs/matrixkv.md` tells how.
+//! What was measured of MatrixKV: random writes by length of values, second by second, their
+//! latency, and what they cost the disk. `docs/matrixkv.md` tells how.
 
 mod fills;
 mod measure;
@@ -49,8 +50,9 @@ pub struct MatrixkvOptions {
 }
 
 impl MatrixkvOptions {
-    /// At scale 1: 80 GiB of values of each length from 64 B to 64 KiB, a region of a tenth of it, and a sixteenth of it as memory; of other scales, so much of it, but at least
-    /// 1 MiB, and 64 MiB of region and memory.
+    /// At scale 1: 80 GiB of values of each length from 64 B to 64 KiB, a region of a tenth of it,
+    /// and a sixteenth of it as memory; of other scales, so much of it, but at least 1 MiB, and 64
+    /// MiB of region and memory.
     pub fn at_scale(scale: f64, seed: u64) -> MatrixkvOptions {
         let bytes = (BYTES * scale).max(BYTES_MIN) as u64;
         MatrixkvOptions {
@@ -69,8 +71,9 @@ impl MatrixkvOptions {
     }
 }
 
-/// Runs the suite over engine `matrix` in stores made below `directory`, their regions below `fast`, one at a time, and removed again. `watch` is told of each when it is measured.
-/// Writes are acknowledged at `process_crash`, so that any medium will do.
+/// Runs the suite over engine `matrix` in stores made below `directory`, their regions below
+/// `fast`, one at a time, and removed again. `watch` is told of each when it is measured. Writes
+/// are acknowledged at `process_crash`, so that any medium will do.
 ///
 /// # Errors
 /// A store's own.
@@ -196,7 +199,8 @@ mod tests {
         assert_eq!(std::fs::read(place.path().join("suite-region")).expect("still there"), b"of another run");
     }
 
-    /// Four times the container: the store tells what it has written, and at rest it writes no more.
+    /// Four times the container: the store tells what it has written, and at rest it writes no
+    /// more.
     #[test]
     fn a_container_that_overflows_costs_the_disk() {
         let place = tempfile::tempdir().expect("a directory");

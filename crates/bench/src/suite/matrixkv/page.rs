@@ -1,4 +1,5 @@
-//! The report: one HTML file with the four figures of the paper as plots, and every number as a table.
+//! The report: one HTML file with the four figures of the paper as plots, and every number as a
+//! table.
 
 use std::fmt::Write;
 

@@ -4,7 +4,8 @@ use plotters::prelude::*;
 
 use crate::target::BenchError;
 
-/// Colours of stores, in their order (Okabe and Ito: told apart by the colour-blind too). Marks differ as well.
+/// Colours of stores, in their order (Okabe and Ito: told apart by the colour-blind too). Marks
+/// differ as well.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

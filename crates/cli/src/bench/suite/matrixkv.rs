@@ -1,4 +1,5 @@
-//! `bench suite matrixkv`: random writes over engine `matrix`, by themselves or beside what a comparison has measured.
+//! `bench suite matrixkv`: random writes over engine `matrix`, by themselves or beside what a
+//! comparison has measured.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,13 +19,16 @@ const VALUE_BYTES_MAX: u64 = stratakv::limits::VALUE_BYTES_MAX as u64;
 /// Arguments of `bench suite matrixkv`.
 #[derive(Args)]
 pub(in crate::bench) struct Matrixkv {
-    /// How much of it: 1 is 80 GiB of values for each length of them, a region of 8 GiB, and 5 GiB of memory
+    /// How much of it: 1 is 80 GiB of values for each length of them, a region of 8 GiB, and 5 GiB
+    /// of memory
     #[arg(long, default_value_t = 0.025, value_parser = parse_scale)]
     scale: f64,
-    /// Where the stores are made, one at a time, and removed: a directory that is absent or empty, on the disk to be measured
+    /// Where the stores are made, one at a time, and removed: a directory that is absent or empty,
+    /// on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
     data: PathBuf,
-    /// Where their regions are made, and removed: a directory that is absent or empty, in persistent memory (DAX) or on tmpfs
+    /// Where their regions are made, and removed: a directory that is absent or empty, in
+    /// persistent memory (DAX) or on tmpfs
     #[arg(long, value_name = "DIR", default_value = "/dev/shm/stratakv-bench")]
     pmem: PathBuf,
     /// Lengths of values
@@ -39,7 +43,8 @@ pub(in crate::bench) struct Matrixkv {
     /// Length of the region [default: a tenth of what is written, at least 64M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     region: Option<u64>,
-    /// So much more persistent memory for the first levels of tables, which then are not written to the disk [default: none]
+    /// So much more persistent memory for the first levels of tables, which then are not written to
+    /// the disk [default: none]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     layer: Option<u64>,
     /// Cap on the memory of the store [default: a sixteenth of what is written, at least 64M]
@@ -54,7 +59,8 @@ pub(in crate::bench) struct Matrixkv {
     /// Write a report here: one HTML file, with the four figures as plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Show in the report, beside ours, what `cargo xtask compare --matrixkv --out DIR` measured of others (DIR/matrixkv.json), or an earlier --json
+    /// Show in the report, beside ours, what `cargo xtask compare --matrixkv --out DIR` measured of
+    /// others (DIR/matrixkv.json), or an earlier --json
     #[arg(long, value_name = "FILE", requires = "report")]
     beside: Option<PathBuf>,
 }

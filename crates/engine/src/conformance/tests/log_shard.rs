@@ -1,4 +1,5 @@
-//! The smallest durable shard: every change is appended to a log and flushed, one operation at a time; opening replays the log.
+//! The smallest durable shard: every change is appended to a log and flushed, one operation at a
+//! time; opening replays the log.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};

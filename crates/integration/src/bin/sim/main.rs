@@ -1,4 +1,5 @@
-//! `cargo xtask sim`: scenarios from seeds, over the real code of an engine on a disk that fails on command.
+//! `cargo xtask sim`: scenarios from seeds, over the real code of an engine on a disk that fails on
+//! command.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod listed;

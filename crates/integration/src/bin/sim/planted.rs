@@ -13,7 +13,8 @@ use stratakv_integration::world::{self, RunSeed};
 
 use crate::Arguments;
 
-/// Most seeds that are run from one that is known to show a defect. A change of the code moves what a seed meets, but hardly so far.
+/// Most seeds that are run from one that is known to show a defect. A change of the code moves what
+/// a seed meets, but hardly so far.
 const SEEDS_AFTER_KNOWN: u64 = 500;
 
 /// Whose canaries are hunted in which world.
@@ -40,7 +41,8 @@ struct Caught {
     script: Option<String>,
 }
 
-/// Searches for each canary, in several threads, and keeps the seeds that show them if that is asked for.
+/// Searches for each canary, in several threads, and keeps the seeds that show them if that is
+/// asked for.
 pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
     let names = &arguments.canaries;
     let known = arguments.known.as_deref().map(|file| read(file, names)).transpose()?;

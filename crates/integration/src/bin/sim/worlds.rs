@@ -20,7 +20,8 @@ pub struct Found {
     pub next: u64,
 }
 
-/// Runs seeds of a world, each in one thread, until one fails or seeds or time are used up. `told` hears of each seed that passed.
+/// Runs seeds of a world, each in one thread, until one fails or seeds or time are used up. `told`
+/// hears of each seed that passed.
 pub fn search(
     world: RunSeed,
     limits: &Search,

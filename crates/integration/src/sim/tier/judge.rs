@@ -1,7 +1,9 @@
 //! What a cache may answer for a key: the newest, or nothing.
 //!
-//! The writes of a key are numbered in the order in which they were handed over. The *floor* is the newest one that was acknowledged, or seen by a read. A read may
-//! show a write from the floor at its asking on; what it shows raises the floor. After a crash the same holds. Values say which write they are of.
+//! The writes of a key are numbered in the order in which they were handed over. The *floor* is the
+//! newest one that was acknowledged, or seen by a read. A read may show a write from the floor at
+//! its asking on; what it shows raises the floor. After a crash the same holds. Values say which
+//! write they are of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -218,7 +220,8 @@ impl History {
         Ok(write)
     }
 
-    /// Whether the value of a write was the newest when the floor was this: what came between changed no value.
+    /// Whether the value of a write was the newest when the floor was this: what came between
+    /// changed no value.
     fn may_be_under(&self, write: u64, floor: u64) -> bool {
         let is_transparent = |number| matches!(self.what(number), Some(What::Touch { .. }));
         (write + 1..=floor).all(|number| is_transparent(number) || self.may_have_changed_nothing(number))

@@ -4,7 +4,8 @@ use stratakv_engine::Shard;
 
 use super::World;
 
-/// Segments that a kill may take though they are in the log: those on their way, and the one that makes room.
+/// Segments that a kill may take though they are in the log: those on their way, and the one that
+/// makes room.
 const SEGMENTS_SLACK: u64 = 5;
 
 impl World<'_> {

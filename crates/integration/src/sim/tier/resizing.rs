@@ -2,9 +2,11 @@
 
 use super::World;
 
-/// Turns after which a lower cap has been reached, once nothing else is under way: a sixteenth of the memory goes in each, then chunks one by one.
+/// Turns after which a lower cap has been reached, once nothing else is under way: a sixteenth of
+/// the memory goes in each, then chunks one by one.
 const TURNS_MAX: u32 = 3000;
-/// The pool keeps two chunks, of 1 MiB each, whatever its limit: below this a cap cannot count them.
+/// The pool keeps two chunks, of 1 MiB each, whatever its limit: below this a cap cannot count
+/// them.
 const POOLED_MIN: u64 = 4 << 20;
 
 impl World<'_> {

@@ -1,5 +1,6 @@
-//! The process under the library: shards of an engine on simulated disks, or `hash` in a simulated region. One thread is everybody:
-//! who waits for a reply turns the machine meanwhile, and the power may fail at any of its steps.
+//! The process under the library: shards of an engine on simulated disks, or `hash` in a simulated
+//! region. One thread is everybody: who waits for a reply turns the machine meanwhile, and the
+//! power may fail at any of its steps.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -415,7 +415,8 @@ impl Model {
         Told::Number(number + by)
     }
 
-    /// What is wrong with a store that holds this, if it may be in any of these states; records of `each` may be in either of the last two.
+    /// What is wrong with a store that holds this, if it may be in any of these states; records of
+    /// `each` may be in either of the last two.
     pub(super) fn judge(&self, candidates: &[Model], each: bool) -> Result<(), String> {
         if candidates.contains(self) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What a server's life is like, drawn swarm style: each seed has its own sizes, clients, engine, and troubles with its disks.
+//! What a server's life is like, drawn swarm style: each seed has its own sizes, clients, engine,
+//! and troubles with its disks.
 
 use stratakv::Engine;
 use stratakv_base::random::Random;
@@ -87,14 +88,16 @@ impl Circumstances {
 }
 
 impl Circumstances {
-    /// Several shards, which break, and a wall clock that is stepped, under records that expire in two hours.
+    /// Several shards, which break, and a wall clock that is stepped, under records that expire in
+    /// two hours.
     pub(super) fn with_breaking_shards(&mut self) {
         self.setup.shards = self.setup.shards.max(2);
         (self.breaks_shards, self.shares, self.lifetime) = (true, true, 7_200);
     }
 }
 
-/// How often requests of the disks fail. A write that fails ends the writes of a durable shard for this life: so that is rare.
+/// How often requests of the disks fail. A write that fails ends the writes of a durable shard for
+/// this life: so that is rare.
 fn troubles(random: &mut Random) -> Chances {
     let calm = Chances::default();
     match random.below(8) {

@@ -1,8 +1,10 @@
-//! A memcache client with keys of its own: what it has asked, what it may be answered, and how it behaves.
+//! A memcache client with keys of its own: what it has asked, what it may be answered, and how it
+//! behaves.
 //!
-//! Of each key it knows the states that it may be in, one after an answer that tells. A cache may have forgotten any key, so there `absent` is always one of
-//! them; once it is seen to be absent it stays so until it is written. Where an answer is an error the key is as it was; where the outcome is not known,
-//! the write shows at once, or after the next opening, or never.
+//! Of each key it knows the states that it may be in, one after an answer that tells. A cache may
+//! have forgotten any key, so there `absent` is always one of them; once it is seen to be absent it
+//! stays so until it is written. Where an answer is an error the key is as it was; where the
+//! outcome is not known, the write shows at once, or after the next opening, or never.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -32,7 +34,8 @@ pub(super) enum Mood {
     Deaf,
     /// Has gone without a word.
     Gone,
-    /// Has closed or reset the connection in the middle of something; connects again when the server has let go.
+    /// Has closed or reset the connection in the middle of something; connects again when the
+    /// server has let go.
     Left,
     /// Has said all it will, and waits for the end.
     Finished,
@@ -84,8 +87,9 @@ pub(super) struct Client {
     keys: Vec<Vec<State>>,
     /// What writes of unknown outcome may have made of each key, to be seen after the next opening.
     later: Vec<Vec<State>>,
-    /// Of a cache: what a key was before a get missed it, for so many commands, itself included, that were asked already. A get of these may have been carried out before the miss:
-    /// a long value is asked for twice, and may be gone the second time.
+    /// Of a cache: what a key was before a get missed it, for so many commands, itself included,
+    /// that were asked already. A get of these may have been carried out before the miss: a long
+    /// value is asked for twice, and may be gone the second time.
     missed: Vec<(Vec<State>, usize)>,
     /// Commands written, in order, that are not answered.
     pending: VecDeque<Command>,
@@ -141,7 +145,8 @@ impl Client {
         self.tally = Some(Rc::clone(tally));
     }
 
-    /// A shard has broken: what it is asked may fail for the rest of this life. Says which keys it has.
+    /// A shard has broken: what it is asked may fail for the rest of this life. Says which keys it
+    /// has.
     pub(super) fn shard_broke(&mut self, has: impl Fn(&str) -> bool) {
         for key in 0..self.keys.len() {
             self.broken[key] |= has(&self.name(key));
@@ -235,7 +240,8 @@ impl Client {
         format!("client-{}-key-{key}", self.number)
     }
 
-    /// Writes some of what it has to say, reads some of what has come. Says whether it heard anything.
+    /// Writes some of what it has to say, reads some of what has come. Says whether it heard
+    /// anything.
     ///
     /// # Errors
     /// An answer is wrong, or the server closed without reason.
@@ -293,14 +299,16 @@ impl Client {
                 self.lost();
                 Ok(())
             }
-            // It talked on and did not take what it was answered for as long as a server that has hung up waits.
+            // It talked on and did not take what it was answered for as long as a server that has
+            // hung up waits.
             Found::Reset if self.chatters.is_some_and(|since| since.0 + LINGER_NS <= net.now.0) => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
             }
-            // A long value whose shard broke while it was sent; one of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
-            // it is, so there is no other way.
+            // A long value whose shard broke while it was sent; one of a cache that could not be
+            // read to its end, or of which too little was taken for two seconds while its segment
+            // was to make room: its client was told how long it is, so there is no other way.
             Found::End | Found::Reset if !self.pending.is_empty() && self.may_be_cut_off() => {
                 net.close(peer);
                 self.mood = Mood::Left;
@@ -314,7 +322,8 @@ impl Client {
         }
     }
 
-    /// Says nothing more after what it has asked, and waits until the server has answered and closed.
+    /// Says nothing more after what it has asked, and waits until the server has answered and
+    /// closed.
     pub(super) fn finish(&mut self, net: &mut Net, quit: bool, statistics: &mut Statistics) {
         let Some(peer) = self.peer.filter(|_| self.mood == Mood::Good && self.to_write.is_empty()) else { return };
         if quit {
@@ -386,7 +395,8 @@ impl Client {
         Ok(())
     }
 
-    /// The connection is gone and nothing of it is under way any more: of what was not answered, some first commands on each key were done.
+    /// The connection is gone and nothing of it is under way any more: of what was not answered,
+    /// some first commands on each key were done.
     fn lost(&mut self) {
         let mut newest = self.keys.clone();
         newest.iter_mut().zip(&self.later).for_each(|(states, later)| add(states, later.clone()));
@@ -409,7 +419,8 @@ impl Client {
         broke() || self.forgets && (self.excused || (0..self.keys.len()).any(|key| has_sliced(&key)))
     }
 
-    /// What a key may be after a command whose answer is not heard: one that failed leaves it as it was, whatever came after it.
+    /// What a key may be after a command whose answer is not heard: one that failed leaves it as it
+    /// was, whatever came after it.
     fn unheard(&self, key: usize, command: &Command, states: &[State]) -> Vec<State> {
         let after: Vec<State> = states.iter().map(|state| command.carry_out(state).0).collect();
         let is_long = |held: &Held| held.value.len() as u64 > self.long_bytes;
@@ -663,7 +674,8 @@ mod tests {
         client.keys.swap_remove(0)
     }
 
-    /// A set failed as its disk did and said so to nobody; the append after it was done on what was there before.
+    /// A set failed as its disk did and said so to nobody; the append after it was done on what was
+    /// there before.
     #[test]
     fn an_unread_failure_before_a_done_append_was_called_a_lost_write() {
         let asked: [(Verb, &[u8]); 3] = [(Verb::Set, b"old"), (Verb::Set, b"failed"), (Verb::Append, b"+more")];
@@ -674,7 +686,8 @@ mod tests {
         assert!(states.iter().flatten().all(|held| all.contains(&&held.value[..])), "{states:?}");
     }
 
-    /// Without a disk's reason nothing fails: it is some first commands, and none between is left out.
+    /// Without a disk's reason nothing fails: it is some first commands, and none between is left
+    /// out.
     #[test]
     fn without_a_reason_no_command_may_be_left_out() {
         let states = left_with(false, &[(Verb::Set, b"old"), (Verb::Set, b"new"), (Verb::Append, b"+more")]);

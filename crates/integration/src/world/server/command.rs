@@ -1,4 +1,5 @@
-//! Memcache commands: drawn, written, carried out on what a key may hold, and what answer each of these would give.
+//! Memcache commands: drawn, written, carried out on what a key may hold, and what answer each of
+//! these would give.
 
 use stratakv_base::decimal;
 use stratakv_base::random::Random;
@@ -82,7 +83,8 @@ const FIXED: &[(&[u8], &[u8])] = &[
 ];
 
 impl Command {
-    /// Draws one. `counter` makes its value unlike any other; `uniques` are the versions known of each key.
+    /// Draws one. `counter` makes its value unlike any other; `uniques` are the versions known of
+    /// each key.
     pub(super) fn draw(random: &mut Random, counter: u64, value_bytes_max: u64, uniques: &[Option<u64>]) -> Command {
         let mut command = Command::draw_classic(random, counter, value_bytes_max, uniques);
         let is_of_one_key = match &command {
@@ -128,7 +130,8 @@ impl Command {
         }
     }
 
-    /// As a client writes it. `name` gives the keys; what is stored expires after so many seconds (0: never).
+    /// As a client writes it. `name` gives the keys; what is stored expires after so many seconds
+    /// (0: never).
     pub(super) fn write(&self, name: impl Fn(usize) -> String, lifetime: u32, out: &mut Vec<u8>) {
         let tail = |noreply: bool| if noreply { " noreply" } else { "" };
         match self {
@@ -360,7 +363,8 @@ pub(super) fn meta_hit(bytes: &[u8]) -> Result<Option<Hits>, String> {
     Ok(Some(Hits { hits, error: None, len: at + len + 2 }))
 }
 
-/// The number in the answer to a tally at the front of `bytes`, and the answer's length; `None` if it has not arrived whole.
+/// The number in the answer to a tally at the front of `bytes`, and the answer's length; `None` if
+/// it has not arrived whole.
 ///
 /// # Errors
 /// It is not an answer to one.

@@ -1,6 +1,7 @@
-//! A client that speaks no protocol as it should: half a value, a value longer than announced, lengths that nobody can mean, lines without an end, thousands of
-//! commands at once, one protocol in the middle of another, noise. What it is answered is its own affair; the others must be served meanwhile, the memory
-//! it takes is bounded, and when it has gone nothing of it is left.
+//! A client that speaks no protocol as it should: half a value, a value longer than announced,
+//! lengths that nobody can mean, lines without an end, thousands of commands at once, one protocol
+//! in the middle of another, noise. What it is answered is its own affair; the others must be
+//! served meanwhile, the memory it takes is bounded, and when it has gone nothing of it is left.
 
 use std::collections::VecDeque;
 

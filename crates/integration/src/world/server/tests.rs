@@ -45,7 +45,8 @@ fn a_disk_that_loses_writes_is_noticed() {
     }
 }
 
-/// Two workers; one connection held by the first. Both hear that the server stops, but only the second one acts on it.
+/// Two workers; one connection held by the first. Both hear that the server stops, but only the
+/// second one acts on it.
 #[test]
 fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() {
     let mut random = Random::new(1);
@@ -74,7 +75,8 @@ fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() 
     assert_eq!(server.connections(), 0);
 }
 
-/// Answers that clients do not take held the blocks they were read into, up to 8 MiB: all that a small shard had.
+/// Answers that clients do not take held the blocks they were read into, up to 8 MiB: all that a
+/// small shard had.
 #[test]
 fn clients_that_do_not_read_left_a_small_store_without_blocks() {
     let mut random = Random::new(7);

@@ -1,4 +1,5 @@
-//! Backups: every key in one must be as a read would have found it while the backup was made. (That each shard's part is a cut, tests on real threads see.)
+//! Backups: every key in one must be as a read would have found it while the backup was made. (That
+//! each shard's part is a cut, tests on real threads see.)
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,8 @@ impl Backing {
 }
 
 impl Run {
-    /// What to ask for next. At the end every key becomes a read that was made meanwhile: writes that were under way at the cut are in it, and shown a
-    /// little later.
+    /// What to ask for next. At the end every key becomes a read that was made meanwhile: writes
+    /// that were under way at the cut are in it, and shown a little later.
     pub(super) fn backup_answered(&mut self, reply: Reply) -> Result<Option<Operation>, String> {
         self.statistics.answered += 1;
         self.in_doubt -= 1;

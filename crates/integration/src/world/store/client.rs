@@ -21,7 +21,8 @@ fn own(record: EngineRecord) -> EngineRecord {
     EngineRecord { value: Value::Inline(record.value.to_bytes()), ..record }
 }
 
-/// A page of a scan as reads: of the keys it returned, and of those in the range it covered that it did not.
+/// A page of a scan as reads: of the keys it returned, and of those in the range it covered that it
+/// did not.
 ///
 /// # Errors
 /// It is not in order, or returns keys out of its bounds.

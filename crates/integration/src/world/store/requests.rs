@@ -19,7 +19,8 @@ pub(super) struct Requests {
     /// Percentage of writes at `process_crash` only.
     casual: u64,
     value_bytes_max: u64,
-    /// Percentage of batches. They tie their keys together, which makes an order hard to find: then there are few keys.
+    /// Percentage of batches. They tie their keys together, which makes an order hard to find: then
+    /// there are few keys.
     batches: u64,
     /// Batches have checks too.
     checks: bool,
@@ -74,7 +75,8 @@ impl Requests {
                 };
                 let (from, to) = (bound(random, &self.keys), bound(random, &self.keys));
                 let items = 1 + random.below(20) as u32;
-                // Pages that end before they have all items: what other shards have beyond must wait.
+                // Pages that end before they have all items: what other shards have beyond must
+                // wait.
                 let bytes_max = [1 << 20, 1 << 20, 60, 10][random.below(4) as usize];
                 page(from, to, random.below(2) == 0, items, bytes_max, random.below(4) == 0)
             }
@@ -97,7 +99,8 @@ impl Requests {
                 _ => self.put(random),
             };
             if matches!((&kind, expect), (ChangeKind::Check, Expect::Any)) {
-                // One without a condition would say nothing, and most batches of which one rarely holds would be refused.
+                // One without a condition would say nothing, and most batches of which one rarely
+                // holds would be refused.
                 expect =
                     [Expect::Present, Expect::Present, Expect::Absent, self.last_heard(&key)][random.below(4) as usize];
             }

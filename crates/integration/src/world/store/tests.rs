@@ -43,8 +43,10 @@ fn a_disk_that_loses_writes_is_noticed() {
     assert!((0..20).any(|seed| run_with(seed, lossy, |_| {}).is_err()));
 }
 
-/// Writes waited for ever, and were not refused: for room that was there, or that nobody would make. At 709 a backup's snapshot ended, since what was kept for it took the last room. At 10422
-/// a share that was committed before a crash found no room after it, since the reserve had grown meanwhile.
+/// Writes waited for ever, and were not refused: for room that was there, or that nobody would
+/// make. At 709 a backup's snapshot ended, since what was kept for it took the last room. At 10422
+/// a share that was committed before a crash found no room after it, since the reserve had grown
+/// meanwhile.
 #[test]
 fn seeds_of_matrix_that_failed_once_pass() {
     for seed in [103, 143, 709, 10_422] {
@@ -54,8 +56,8 @@ fn seeds_of_matrix_that_failed_once_pass() {
     }
 }
 
-/// After a shard broke, batches, snapshots and backups begun later were never answered, took plain puts of their keys on
-/// healthy shards with them, and the end never came.
+/// After a shard broke, batches, snapshots and backups begun later were never answered, took plain
+/// puts of their keys on healthy shards with them, and the end never came.
 #[test]
 fn with_broken_shards_everything_is_answered_and_the_end_comes() {
     let mut sum = Statistics::default();

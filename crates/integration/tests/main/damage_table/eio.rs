@@ -95,7 +95,8 @@ fn is_of_the_device(what: &str, said: &Said) {
     assert!(!advises, "{what}: nothing is known to be damaged: {}", said.all());
 }
 
-/// Superblocks can be read, and what comes behind them cannot: `check` is not content, whatever it met.
+/// Superblocks can be read, and what comes behind them cannot: `check` is not content, whatever it
+/// met.
 fn later_reads(strace: &Path, made: &Made) {
     let volume = made.data().join("shard-000.vol");
     if !volume.exists() {

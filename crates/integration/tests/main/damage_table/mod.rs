@@ -1,5 +1,6 @@
-//! docs/damage.md: what each tool says of each damage, made by running them, and the rules that they
-//! follow. `STRATAKV_WRITE_DAMAGE=1` writes the page; else a page that says something else fails.
+//! docs/damage.md: what each tool says of each damage, made by running them, and the rules that
+//! they follow. `STRATAKV_WRITE_DAMAGE=1` writes the page; else a page that says something else
+//! fails.
 
 mod eio;
 mod stores;

@@ -145,7 +145,8 @@ impl Made {
         options.further_directories(&self.directories[1..]).open(self.data())
     }
 
-    /// Keys that a get refuses or does not find; `None`: the store does not open. No value is ever wrong.
+    /// Keys that a get refuses or does not find; `None`: the store does not open. No value is ever
+    /// wrong.
     pub(crate) fn refused(&self, what: &str) -> Option<Vec<Vec<u8>>> {
         let store = self.open().ok()?;
         let mut refused = Vec::new();

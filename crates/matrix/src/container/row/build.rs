@@ -264,7 +264,8 @@ impl Row {
             return 0;
         }
         let capacity = layout.capacity();
-        // A unit is left when the next record does not fit; two units in a row hold more than one unit can.
+        // A unit is left when the next record does not fit; two units in a row hold more than one
+        // unit can.
         let by_waste = bytes / (capacity + 8 - longest.min(capacity)) + 1;
         let data = by_waste.min(2 * bytes / capacity + 1);
         data + (HEADER_BYTES + 8 + 4 * data + 20 * records).div_ceil(capacity - 4)

@@ -57,7 +57,8 @@ impl<'a, P: Pmem> RowCursor<'a, P> {
 }
 
 impl<P: Pmem> RowCursor<'_, P> {
-    /// Goes to where [`Cursor::seek`] does, for a key of which the row's first element that is not before it was found.
+    /// Goes to where [`Cursor::seek`] does, for a key of which the row's first element that is not
+    /// before it was found.
     pub(in super::super) fn seek_from(&mut self, found: u32) -> Result<(), Stop> {
         self.stand(self.forward(found.max(self.from).into()))
     }

@@ -21,7 +21,8 @@ const HEADER_BYTES: u64 = 48;
 const PLACE_MASK: u64 = (1 << 44) - 1;
 const DELETE_BIT: u64 = 1 << 63;
 
-/// Elements that are down: `[from, to)`, or `[from, end)` and `[0, to)` if columns have gone around the end since the row came to the compactor.
+/// Elements that are down: `[from, to)`, or `[from, end)` and `[0, to)` if columns have gone around
+/// the end since the row came to the compactor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Down {
     pub(super) from: u32,
@@ -36,7 +37,8 @@ pub(super) struct Row {
     pub(super) elements: u32,
     /// Elements that say their key is not there.
     pub(super) deletes: u32,
-    /// Bytes of records that are there only for snapshots; not known of a row that was there when the region was opened.
+    /// Bytes of records that are there only for snapshots; not known of a row that was there when
+    /// the region was opened.
     pub(super) kept_bytes: u64,
     /// Units, metadata first.
     pub(super) units: Vec<u32>,
@@ -53,7 +55,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Where bytes `at` of the metadata are: behind the header, going on after the headers of further units.
+    /// Where bytes `at` of the metadata are: behind the header, going on after the headers of
+    /// further units.
     pub(super) fn metadata_at<P: Pmem>(&self, medium: &Medium<P>, at: u64) -> u64 {
         let (at, capacity) = (at + HEADER_BYTES, medium.layout.capacity());
         let unit = self.units.get((at / capacity) as usize).copied().unwrap_or(u32::MAX);

@@ -15,7 +15,8 @@ use super::{DELETE_BIT, Down, HEADER_BYTES, PLACE_MASK, Row};
 const PIECE_BYTES: u64 = 4096;
 
 impl Row {
-    /// Reads a row: header and metadata are compared with their checksums, the units that are not down with what they should be.
+    /// Reads a row: header and metadata are compared with their checksums, the units that are not
+    /// down with what they should be.
     pub(in super::super) fn open<P: Pmem>(medium: &Medium<P>, entry: &RowEntry) -> Result<Row, Corruption> {
         let mut header = [0; HEADER_BYTES as usize];
         let at = medium.layout.unit_start(entry.first_unit.min(medium.layout.units()));

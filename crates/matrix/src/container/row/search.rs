@@ -83,7 +83,8 @@ impl<'a, P: Pmem> View<'a, P> {
         Ok(self.row.head(self.medium, element)?.key().cmp(target.key))
     }
 
-    /// The first element in `[from, to)` that is not before the target, or `to`; and whether its key is the target's, as far as it was seen.
+    /// The first element in `[from, to)` that is not before the target, or `to`; and whether its
+    /// key is the target's, as far as it was seen.
     fn search(&self, target: &Target<'_>, mut from: u32, mut to: u32) -> Result<(u32, bool), Corruption> {
         let mut found = false;
         while from < to {
@@ -96,7 +97,8 @@ impl<'a, P: Pmem> View<'a, P> {
         Ok((to, found))
     }
 
-    /// As [`View::search`] in what hints say, if that holds: the element found is not before the target, the one before it is.
+    /// As [`View::search`] in what hints say, if that holds: the element found is not before the
+    /// target, the one before it is.
     fn search_window(&self, target: &Target<'_>, window: Window) -> Result<Option<(u32, bool)>, Corruption> {
         let Window { from, to } = window;
         let elements = self.row.elements;
@@ -120,7 +122,8 @@ impl<'a, P: Pmem> View<'a, P> {
         Ok(Some((at, found)))
     }
 
-    /// The first element that is not before a key, and whether it has that key. A key outside of the row costs nothing.
+    /// The first element that is not before a key, and whether it has that key. A key outside of
+    /// the row costs nothing.
     pub(in super::super) fn find(&self, key: &[u8], window: Option<Window>) -> Result<(u32, bool), Corruption> {
         let Some((first, last)) = self.row.live_ends() else { return Ok((0, false)) };
         if key < &self.row.first_key[..] {
@@ -148,7 +151,8 @@ impl<'a, P: Pmem> View<'a, P> {
         Ok(self.find(key, None)?.0)
     }
 
-    /// What the hints say of the next older row, for a key whose first element not before it is `at`.
+    /// What the hints say of the next older row, for a key whose first element not before it is
+    /// `at`.
     pub(in super::super) fn window(&self, at: u32, older: &Row) -> Result<Window, Corruption> {
         let hint = |element: u32| {
             if let Some(tally) = self.tally {
@@ -176,7 +180,8 @@ impl<'a, P: Pmem> View<'a, P> {
         Ok(None)
     }
 
-    /// The first element that is not before a key, walked to from one that is not behind it: for keys in ascending order.
+    /// The first element that is not before a key, walked to from one that is not behind it: for
+    /// keys in ascending order.
     pub(in super::super) fn gallop(&self, key: &[u8], from: u32) -> Result<u32, Corruption> {
         let Some((first, last)) = self.row.live_ends() else { return Ok(from) };
         // Only keys between its ends begin as all of a row's do.

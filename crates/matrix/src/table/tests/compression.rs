@@ -47,7 +47,8 @@ fn what_does_not_compress_is_as_it_was() {
     assert!(parts.iter().zip(&plain_parts).all(|(part, plain)| part.bytes() == plain.bytes()));
 }
 
-/// What was foreseen of a dull block did not fit once it was followed by others: entries are taken out again.
+/// What was foreseen of a dull block did not fit once it was followed by others: entries are taken
+/// out again.
 #[test]
 fn entries_that_do_not_fit_go_into_the_next_page() {
     for every in [37, 300, 1_000] {
@@ -74,7 +75,8 @@ fn entries_that_do_not_fit_go_into_the_next_page() {
     }
 }
 
-/// Keys nearly as long as a page, with nearly all of it in common: what is taken out of a block has whole keys again, and is longer than it was.
+/// Keys nearly as long as a page, with nearly all of it in common: what is taken out of a block has
+/// whole keys again, and is longer than it was.
 #[test]
 fn long_keys_are_taken_out_and_put_back() {
     let mut random = Random::new(3);
@@ -117,7 +119,8 @@ fn a_compressed_block_is_as_drawn() {
     assert_eq!(raw[..5], [0, 12, 9, 1, 100]);
 }
 
-/// What a compressor makes of bytes may change, and old pages are read nevertheless: what is forever is that this page is read.
+/// What a compressor makes of bytes may change, and old pages are read nevertheless: what is
+/// forever is that this page is read.
 #[test]
 fn a_compressed_page_is_read_for_ever() {
     let raw = [&[0, 2, 7, 1, 20][..], &value_checksum(7, &[b'x'; 20]).to_le_bytes(), b"kk", &[b'x'; 20], &[0, 0, 1, 0]];
@@ -136,7 +139,8 @@ fn a_compressed_page_is_read_for_ever() {
     assert_eq!(found, [(b"kk".to_vec(), put(b"kk", 7, &[b'x'; 20]).meta)]);
 }
 
-/// Every byte of a page is turned, as if the checksum had been computed of that: there is an answer, or damage.
+/// Every byte of a page is turned, as if the checksum had been computed of that: there is an
+/// answer, or damage.
 #[test]
 fn turned_bytes_of_a_compressed_page_are_damage_or_do_no_harm() {
     let versions = versions(70, |_| 10);

@@ -1,4 +1,5 @@
-//! The bytes of a table are part of the store's format: a change of these makes every existing store unreadable.
+//! The bytes of a table are part of the store's format: a change of these makes every existing
+//! store unreadable.
 
 use stratakv_base::checksum::crc32c;
 

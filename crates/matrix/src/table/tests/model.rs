@@ -7,7 +7,8 @@ use super::*;
 use crate::cursor::Cursor;
 use crate::table::{TableCursor, bytes_between, entries_of_block, find, get, key_hash, may_contain, verify};
 
-/// Keys of many kinds: numbers, few letters, long ones with much in common, a page and more, the longest.
+/// Keys of many kinds: numbers, few letters, long ones with much in common, a page and more, the
+/// longest.
 fn key(random: &mut Random, kind: u64) -> Vec<u8> {
     let number = random.below(3_000);
     match kind {

@@ -61,7 +61,8 @@ fn a_gap_is_left_where_it_saves_a_page_and_is_small() {
     let mut random = Random::new(1);
     let (values, _) = file(&mut random, &[4000, 1000, 900, 700, 4096, 600]);
     let offsets: Vec<u64> = values.iter().map(|(_, pointer)| pointer.offset).collect();
-    // 96 bytes before 1000 are a small gap; of the second page 1496 are left before 4096: too many. 600 fit where they are.
+    // 96 bytes before 1000 are a small gap; of the second page 1496 are left before 4096: too many.
+    // 600 fit where they are.
     assert_eq!(offsets, [0, 4096, 5096, 5996, 6696, 10_792]);
 }
 

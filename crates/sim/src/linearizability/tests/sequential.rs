@@ -125,7 +125,8 @@ impl Draw {
         }
     }
 
-    /// A history of so many operations by so many clients; now and then one is never answered, now and then the power fails.
+    /// A history of so many operations by so many clients; now and then one is never answered, now
+    /// and then the power fails.
     fn history(&mut self, operations: usize, clients: usize, unanswered: bool, cuts: bool) -> History {
         let mut history = History::default();
         let mut running: Vec<Option<(u64, Operation, Option<Reply>)>> = (0..clients).map(|_| None).collect();

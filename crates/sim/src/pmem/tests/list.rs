@@ -1,4 +1,5 @@
-//! A doubly linked list, a line for each node. The forward pointer is the truth; recovery mends the backward ones.
+//! A doubly linked list, a line for each node. The forward pointer is the truth; recovery mends the
+//! backward ones.
 
 use super::super::{LINE_BYTES, Pmem, PmemError, Region};
 use super::Subject;

@@ -1,5 +1,6 @@
-//! A naive model of the same hardware: a set of machines, and at every moment any cache line may be evicted, any word leave a
-//! write-combining buffer. What they can leave must be what the explorer tries, no more and no less.
+//! A naive model of the same hardware: a set of machines, and at every moment any cache line may be
+//! evicted, any word leave a write-combining buffer. What they can leave must be what the explorer
+//! tries, no more and no less.
 
 use std::collections::BTreeSet;
 
@@ -169,7 +170,8 @@ fn the_explorer_tries_what_hardware_can_leave_and_nothing_else() {
                     past_cache.insert((line, word));
                     Step::Store(line, word, value, true)
                 }
-                // What a store through the cache does to a word in a write-combining buffer, the naive model does not say.
+                // What a store through the cache does to a word in a write-combining buffer, the
+                // naive model does not say.
                 2..6 if past_cache.contains(&(line, word)) || past_cache.contains(&(line, word + 1)) => {
                     Step::Flush(line)
                 }

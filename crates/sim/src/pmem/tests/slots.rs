@@ -1,4 +1,5 @@
-//! Slots of a line each, {mark, a, b}: the mark is the last store to the line, so one flush and one fence do.
+//! Slots of a line each, {mark, a, b}: the mark is the last store to the line, so one flush and one
+//! fence do.
 
 use super::super::{LINE_BYTES, Pmem, PmemError, Region};
 use super::Subject;

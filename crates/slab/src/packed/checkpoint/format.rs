@@ -1,4 +1,5 @@
-//! Roots and chunks of checkpoints as bytes. Pure functions; the layout is drawn in docs/format-packed.md.
+//! Roots and chunks of checkpoints as bytes. Pure functions; the layout is drawn in
+//! docs/format-packed.md.
 
 use stratakv_base::Key;
 use stratakv_base::checksum::{crc32c, seed};
@@ -159,7 +160,8 @@ pub(crate) struct Covered {
     pub(crate) number: u32,
     /// Pages in use.
     pub(crate) end: u32,
-    /// Its tombstones that count: offset in units of 8 bytes, and from bit 17 on the code of the length.
+    /// Its tombstones that count: offset in units of 8 bytes, and from bit 17 on the code of the
+    /// length.
     pub(crate) tombstones: Vec<u32>,
 }
 

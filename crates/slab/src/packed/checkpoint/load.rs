@@ -1,4 +1,5 @@
-//! Opening a log: by its newest checkpoint that checks, else by reading all of it. What is to be read is asked for in stages. No I/O.
+//! Opening a log: by its newest checkpoint that checks, else by reading all of it. What is to be
+//! read is asked for in stages. No I/O.
 
 use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
@@ -33,7 +34,8 @@ impl Loaded {
         keys
     }
 
-    /// Takes the chunks of one of its segments, the bytes of which begin at page `first`; false if they do not check.
+    /// Takes the chunks of one of its segments, the bytes of which begin at page `first`; false if
+    /// they do not check.
     fn take_segment(
         &mut self,
         uuid: &[u8; 16],
@@ -242,7 +244,8 @@ impl LogOpening {
         let Some(generation) = self.generation(number) else { return };
         let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else {
             if looks_like_a_root(&bytes) {
-                // Or one of an earlier life of the segment, in front of a checkpoint that was never completed.
+                // Or one of an earlier life of the segment, in front of a checkpoint that was never
+                // completed.
                 self.why_not = self.why_not.or(Some("the root of a checkpoint does not check"));
             }
             return;
@@ -399,9 +402,10 @@ impl LogOpening {
         found.report.checkpoints_refused = self.refused;
         found.report.read_in_full = self.why_not.filter(|_| !found.report.by_checkpoint);
         found.report.corrupt.append(&mut self.corrupt);
-        // A segment they cover may be continued now. Roots only: a cut in the middle of this must not leave a root without its chunks, which
-        // would look like damage (simulator, `packed`, seed 3589).
-        // A large value may lie where a root was: segments that a checkpoint has given back serve runs before a table says so.
+        // A segment they cover may be continued now. Roots only: a cut in the middle of this must
+        // not leave a root without its chunks, which would look like damage (simulator, `packed`,
+        // seed 3589). A large value may lie where a root was: segments that a checkpoint has given
+        // back serve runs before a table says so.
         let space = &found.space;
         let roots =
             self.rooted.iter().filter(|number| !used.contains(number)).map(|number| number * self.segment_pages);
@@ -433,7 +437,8 @@ fn looks_like_a_root(bytes: &[u8]) -> bool {
     bytes.starts_with(&ROOT_MAGIC.to_le_bytes())
 }
 
-/// Whether the table lets the log use what a checkpoint says of a segment: it has not been opened since.
+/// Whether the table lets the log use what a checkpoint says of a segment: it has not been opened
+/// since.
 pub(crate) fn is_valid(kind: SegmentKind, generation: u64, mark: u64) -> bool {
     kind == SegmentKind::Log && (generation <= mark || canary!("checkpoint_keeps_entries_of_reused_segments"))
 }

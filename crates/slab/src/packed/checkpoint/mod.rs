@@ -1,4 +1,5 @@
-//! Checkpoints: the index written down in segments of its own, so that opening need not read the log.
+//! Checkpoints: the index written down in segments of its own, so that opening need not read the
+//! log.
 //!
 //! docs/format-packed.md draws them and argues why what they find is what a scan finds.
 
@@ -45,7 +46,8 @@ impl Checkpoints {
 }
 
 impl Segments {
-    /// Segments in which every batch is shown and to which none will be added in their present life.
+    /// Segments in which every batch is shown and to which none will be added in their present
+    /// life.
     fn settled(&self) -> Vec<u32> {
         let settled = self.iter().filter(|(_, segment)| {
             let sealed = matches!(segment.state, State::Sealed | State::Free)
@@ -74,8 +76,9 @@ impl Slab {
         wanted <= self.live_limit_bytes(super::write::Claim::New, taken)
     }
 
-    /// If the checkpoint that holds spares opening less than half of the log by now, what it takes is better given to the next one, for which
-    /// there is no room beside it. True if it is given back at the next turn.
+    /// If the checkpoint that holds spares opening less than half of the log by now, what it takes
+    /// is better given to the next one, for which there is no room beside it. True if it is given
+    /// back at the next turn.
     fn give_outdated_checkpoint_back(&mut self) -> bool {
         let Some(packed) = &mut self.packed else { return false };
         let log = u64::from(packed.segments.used()) * u64::from(packed.segments.bytes());
@@ -84,7 +87,8 @@ impl Slab {
         outdated
     }
 
-    /// Something needs the segments of checkpoints: they are given back at the next turn. False if there are none.
+    /// Something needs the segments of checkpoints: they are given back at the next turn. False if
+    /// there are none.
     pub(crate) fn checkpoints_give_way(&mut self) -> bool {
         let Some(packed) = &mut self.packed else { return false };
         packed.checkpoints.wanted_back |= packed.checkpoints.held() > 0;
@@ -111,7 +115,8 @@ impl Slab {
         }
     }
 
-    /// Segments of a checkpoint are free: what lies there is void as soon as the table opens them anew.
+    /// Segments of a checkpoint are free: what lies there is void as soon as the table opens them
+    /// anew.
     fn release_checkpoint(&mut self, numbers: &[u32]) {
         let Some(packed) = &mut self.packed else { return };
         for number in numbers {

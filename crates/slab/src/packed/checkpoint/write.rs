@@ -192,7 +192,8 @@ impl Slab {
         writing.in_flight < IN_FLIGHT && (in_turn || self.groups.in_flight() == 0 || self.closing != Closing::Open)
     }
 
-    /// Pages left in the segment that is being filled, having opened it. `None`: there is none yet, or will not be.
+    /// Pages left in the segment that is being filled, having opened it. `None`: there is none yet,
+    /// or will not be.
     fn checkpoint_pages_left(&mut self) -> Option<u32> {
         let spare = self.spare_segments();
         let packed = self.packed.as_mut()?;
@@ -250,7 +251,8 @@ impl Slab {
         let Some(writing) = &mut packed.checkpoints.writing else { return };
         let fresh = writing.root.segments.last().is_some_and(|(_, pages)| *pages == 0);
         if pages > left {
-            // One key that is longer than what is left: into the next segment. No key is longer than a segment.
+            // One key that is longer than what is left: into the next segment. No key is longer
+            // than a segment.
             writing.is_full = true;
             if fresh {
                 self.abandon_checkpoint();
@@ -294,7 +296,8 @@ impl Slab {
         }
     }
 
-    /// The body of the next chunk, of `most` bytes unless a single key is longer. `None`: the index makes no sense.
+    /// The body of the next chunk, of `most` bytes unless a single key is longer. `None`: the index
+    /// makes no sense.
     fn fill_chunk(&self, most: usize) -> Option<Filled> {
         let packed = self.packed.as_ref()?;
         let writing = packed.checkpoints.writing.as_ref()?;

@@ -91,7 +91,8 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
                 isAtEnd = next == null;
             } catch (StrataKvException error) {
                 if (!isOfOneRecord(error)) {
-                    // Asked again, it would be refused again: who catches what is thrown and goes on would go on for ever.
+                    // Asked again, it would be refused again: a caller that catches the error and
+                    // goes on would never end.
                     isAtEnd = true;
                     throw error;
                 }
