@@ -100,3 +100,8 @@ pub use transaction::{Commit, Transaction};
 
 /// One thread's ring and its way to every shard: what a server is built on.
 pub type Driver = stratakv_runtime::Driver<AnyShard>;
+
+/// The README's Rust compiles as it is shown.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
