@@ -42,7 +42,8 @@ pub fn sentences(markdown: &str) -> Vec<Sentence> {
                 at = range.start;
             }
             Event::Text(part) => text.push_str(&part),
-            Event::Code(_) => text.push_str("code"),
+            // As the first word of a sentence it looks like one.
+            Event::Code(_) => text.push_str("Code"),
             Event::SoftBreak | Event::HardBreak => text.push(' '),
             _ => {}
         }
