@@ -97,10 +97,10 @@ const BLOCK_BYTES: u64 = 64;
 const REGION_FILL: f64 = 0.85;
 /// A region is not made shorter, and has whole pages.
 const REGION_BYTES_MIN: u64 = 1 << 20;
-/// Of the hash table, for each key (docs/measurements.md: 17.5).
+/// Of the hash table, for each key (docs/measurements/2026-11-hash.md: 17.3).
 const TABLE_BYTES: f64 = 17.5;
 /// Records of a region that a core verifies and enters into the table in a second
-/// (docs/measurements.md).
+/// (docs/measurements/2026-11-hash.md).
 const ENTERED_PER_S: f64 = 770_000.0;
 
 /// With the engine `matrix`, of an entry of a table, beside the rest of its key and a short value:

@@ -22,8 +22,8 @@ const PACKED_UPDATE_BYTES: f64 = 1080.0 * 2.5;
 /// So many times cheaper must an update of `packed` be to the device before its cleaning is worth
 /// its processor time.
 const PACKED_GAIN_MIN: f64 = 3.0;
-/// Processor time of an operation of `in_place`, half of them updates (docs/measurements.md: 9 to
-/// 27).
+/// Processor time of an operation of `in_place`, half of them updates
+/// (docs/measurements/2026-11-placements.md: 9 to 22).
 const IN_PLACE_OPERATION_US: f64 = 15.0;
 
 /// Which placement suits the device, and why: `in_place` writes a page at random for an update,
