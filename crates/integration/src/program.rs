@@ -2,8 +2,8 @@
 //! in it, and what plays a client.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -234,6 +234,30 @@ pub fn free_address() -> io::Result<SocketAddr> {
         }
     }
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
+}
+
+/// What a server answers to GET of a path at its admin address, without the head. Asks again while
+/// it says `opening`: clients may be served a moment before that ends.
+///
+/// # Errors
+/// It does not answer, or opens for too long.
+pub fn admin(address: SocketAddr, path: &str) -> io::Result<String> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.trim().to_owned());
+        body.ok_or_else(|| io::Error::other(format!("no head: {answer:?}")))
+    };
+    while get("/readyz")? == "opening" {
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(POLL);
+    }
+    get(path)
 }
 
 /// A running server. Killed when dropped.

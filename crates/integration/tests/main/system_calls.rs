@@ -1,9 +1,9 @@
 //! What a server asks of the kernel under load, as the kernel counts it.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Read;
+use std::net::SocketAddr;
 
-use stratakv_integration::program::{Serve, free_address};
+use stratakv_integration::program::{self, Serve, free_address};
 use stratakv_integration::ukv::system_calls::Counter;
 use stratakv_integration::{place, requirement};
 
@@ -18,12 +18,8 @@ struct Counted {
 }
 
 fn counted(admin: SocketAddr) -> Counted {
-    let mut stream = TcpStream::connect(admin).expect("the admin address");
-    stream.write_all(format!("GET /stats.json HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    let told: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let body = program::admin(admin, "/stats.json").expect("the admin address");
+    let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     let number = |name: &str| told["cores"][0][name].as_u64().expect("a number");
     Counted { turns: number("turns"), calls: number("system_calls") }
 }

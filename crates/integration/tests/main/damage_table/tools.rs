@@ -1,8 +1,7 @@
 //! The tools, what they say, and what they may not say.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+
 use std::path::Path;
 
 use stratakv_integration::program::{self, Serve, free_address};
@@ -113,17 +112,9 @@ fn serve(made: &Made, trial: &Path) -> Served {
             Ok(None) | Err(_) => refused.push(key.clone()),
         }
     }
-    let readyz = http(admin, "/readyz");
+    let readyz = program::admin(admin, "/readyz").expect("the admin address");
     served.stop();
     Served { refusal: None, refused, readyz }
-}
-
-fn http(admin: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(admin).expect("the admin address");
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer.split_once("\r\n\r\n").map(|(_, body)| body.trim().to_owned()).expect("a body")
 }
 
 impl Row {
@@ -240,7 +231,8 @@ impl Row {
             Served { readyz, .. } if readyz == "ready" => "ready",
             // A cache drops what it meets: whether it has met it already is a matter of time.
             _ if self.kind.is_cache() => "ready",
-            _ => "tells damage",
+            Served { readyz, .. } if readyz.starts_with("ready, but damage was met") => "tells damage",
+            Served { readyz, .. } => readyz,
         };
         vec![check, repair, stats, get, dump, backup, serve, readyz.to_owned()]
     }
