@@ -116,7 +116,7 @@ fn count(tree: &Tree) -> Counted {
         }
         for (_, line, is_test) in file.code_lines().filter(|(_, _, is_test)| !is_test) {
             debug_assert!(!is_test);
-            counted.fault_points += line.matches("canary!(").count() + line.matches("fault_point!(").count();
+            counted.fault_points += line.matches("fault_point!(").count();
             if let Some(name) = declared(line) {
                 *counted.types.entry(name.to_owned()).or_default() += 1;
             }
@@ -147,7 +147,7 @@ mod tests {
     fn types_long_comments_fault_points_and_tests_are_counted() {
         let long = format!("// {}\n", "word ".repeat(30));
         let product = format!(
-            "{long}pub(crate) struct Found<'a> {{}}\nfn f() {{ if canary!(\"x\") {{}} }}\n#[cfg(test)]\nmod tests {{\n    struct Found;\n}}\n"
+            "{long}pub(crate) struct Found<'a> {{}}\nfn f() {{ if fault_point!(\"x\") {{}} }}\n#[cfg(test)]\nmod tests {{\n    struct Found;\n}}\n"
         );
         let files = vec![
             File::new("crates/slab/src/a.rs", &product),

@@ -17,19 +17,19 @@ usage: cargo xtask mixed [--minutes 10] [--seed N] [--canary NAME]
 struct Request {
     minutes: Option<u64>,
     seed: Option<u64>,
-    canary: Option<String>,
+    fault_point: Option<String>,
 }
 
 /// Runs the command.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let request = parse(arguments)?;
     let mut test = test(root, &request);
-    let Some(canary) = request.canary else { return succeed("mixed", &mut test) };
+    let Some(fault_point) = request.fault_point else { return succeed("mixed", &mut test) };
     let status = test.status().map_err(|error| format!("cannot start cargo: {error}"))?;
     if status.success() {
-        return Err(format!("{canary} was not seen"));
+        return Err(format!("{fault_point} was not seen"));
     }
-    println!("mixed: failed, as it should with {canary}: see above");
+    println!("mixed: failed, as it should with {fault_point}: see above");
     Ok(())
 }
 
@@ -41,7 +41,7 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
         match option.as_str() {
             "--minutes" => request.minutes = Some(number()?),
             "--seed" => request.seed = Some(number()?),
-            "--canary" => request.canary = Some(value.clone()),
+            "--canary" => request.fault_point = Some(value.clone()),
             _ => return Err(format!("unknown option `{option}`\n\n{USAGE}")),
         }
     }
@@ -51,8 +51,8 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
 fn test(root: &Path, request: &Request) -> Command {
     let mut test = cargo(root);
     test.args(["test", "--profile", "sim", "--package", "stratakv-hash", "--test", "mixed"]);
-    if let Some(canary) = &request.canary {
-        test.args(["--features", "canaries"]).env("STRATAKV_MIXED_CANARY", canary);
+    if let Some(fault_point) = &request.fault_point {
+        test.args(["--features", "canaries"]).env("STRATAKV_MIXED_CANARY", fault_point);
     }
     let seconds = request.minutes.unwrap_or(10) * 60;
     let seed =
@@ -70,7 +70,7 @@ mod tests {
     fn a_length_a_seed_and_a_defect_are_read_or_refused() {
         let asked = |words: &[&str]| parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(asked(&[]), Ok(Request::default()));
-        let all = Request { minutes: Some(2), seed: Some(7), canary: Some("x".into()) };
+        let all = Request { minutes: Some(2), seed: Some(7), fault_point: Some("x".into()) };
         assert_eq!(asked(&["--seed", "7", "--minutes", "2", "--canary", "x"]), Ok(all));
         assert!(asked(&["--minutes"]).is_err() && asked(&["--minutes", "long"]).is_err());
         assert!(asked(&["--short", "1"]).is_err());

@@ -9,12 +9,12 @@ use std::process::Command;
 use crate::cargo::{build, built, cargo, succeed};
 use crate::tidy::Tree;
 
-/// Where the macro is explained, with an example that is no canary.
-const EXPLAINED: &str = "crates/base/src/canary.rs";
+/// Where the macro is explained, with an example that is no fault point.
+const EXPLAINED: &str = "crates/base/src/fault_point.rs";
 
-/// Packages with canaries that tests of their own look for, those that have none, the targets that
-/// the tests are in, and what is in their names. What is left of the workspace is built as for the
-/// simulator, so nothing is built twice.
+/// Packages with fault points that tests of their own look for, those that have none, the targets
+/// that the tests are in, and what is in their names. What is left of the workspace is built as for
+/// the simulator, so nothing is built twice.
 const TESTED: [&str; 4] = ["stratakv-hash", "stratakv-matrix", "stratakv-tier", "stratakv-integration"];
 const WITHOUT: [&str; 10] = [
     "stratakv-base",
@@ -72,7 +72,7 @@ fn profile(arguments: &mut Vec<String>) -> Result<Option<String>, String> {
     }
 }
 
-/// Names in `canary!("…")` in the product's sources; those of placement `packed` say so.
+/// Names in `fault_point!("…")` in the product's sources; those of placement `packed` say so.
 fn canaries(tree: &Tree) -> BTreeSet<String> {
     let product = |path: &str| {
         let has_tests_of_its_own = path.starts_with("crates/hash/") || path.starts_with("crates/matrix/src/container/");
@@ -85,7 +85,7 @@ fn canaries(tree: &Tree) -> BTreeSet<String> {
             path if path.starts_with("crates/matrix/") => "matrix:",
             _ => "",
         };
-        file.text.split("canary!(\"").skip(1).map(move |rest| (placement, rest))
+        file.text.split("fault_point!(\"").skip(1).map(move |rest| (placement, rest))
     });
     let names = names.filter_map(|(placement, rest)| Some((placement, rest.split('"').next()?)));
     // Those of trials have tests of their own.
@@ -99,11 +99,11 @@ mod tests {
     use crate::tidy::File;
 
     #[test]
-    fn a_canary_is_known_by_being_written_down() {
-        let source = "fn f() -> bool { canary!(\"one\") || x && !canary!(\"two\") }";
-        let packed = File::new("crates/slab/src/packed/b.rs", "canary!(\"three\")");
+    fn a_fault_point_is_known_by_being_written_down() {
+        let source = "fn f() -> bool { fault_point!(\"one\") || x && !fault_point!(\"two\") }";
+        let packed = File::new("crates/slab/src/packed/b.rs", "fault_point!(\"three\")");
         let files =
-            vec![File::new("crates/slab/src/a.rs", source), packed, File::new(EXPLAINED, "canary!(\"example\")")];
+            vec![File::new("crates/slab/src/a.rs", source), packed, File::new(EXPLAINED, "fault_point!(\"example\")")];
         let names: Vec<String> = canaries(&Tree { files }).into_iter().collect();
         assert_eq!(names, ["one", "packed:three", "two"]);
     }

@@ -2,11 +2,11 @@
 //! what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
-pub mod canary;
 pub mod checksum;
 pub mod codec;
 pub mod corruption;
 pub mod decimal;
+pub mod fault_point;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod key;

@@ -76,6 +76,12 @@ struct Server {
     memcache: SocketAddr,
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        strace::end(&mut self.child);
+    }
+}
+
 impl Server {
     fn start(data: &Path, log: &Path, options: &[&str]) -> Server {
         let mut command = traced(log);

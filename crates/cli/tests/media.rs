@@ -159,6 +159,13 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    /// A test that fails leaves no server behind.
+    fn drop(&mut self) {
+        strace::end(&mut self.child);
+    }
+}
+
 impl End {
     fn is_orderly(&self) -> bool {
         self.status.success() && self.log.lines().any(|line| line == "stratakv: closed in order")

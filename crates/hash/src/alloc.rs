@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::epoch::Epochs;
@@ -126,7 +126,7 @@ pub(crate) struct Allocator {
     /// By node.
     pools: Box<[Mutex<Pool>]>,
     /// What readers may still look at, by home, with the epoch in which it was freed.
-    limbo: Box<[Mutex<Limbo>]>,
+    deferred: Box<[Mutex<Deferred>]>,
     retired: AtomicU64,
     /// Blocks that are not allocated from.
     lost: AtomicU64,
@@ -160,7 +160,7 @@ impl Hopeless {
     }
 }
 
-type Limbo = VecDeque<(u64, Extent)>;
+type Deferred = VecDeque<(u64, Extent)>;
 
 /// Whose each segment is. Changed under the lock of the arena that has it.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Allocator {
             aside: Mutex::new(Arena::new()),
             clearing: Mutex::default(),
             pools: pools.into_iter().map(Mutex::new).collect(),
-            limbo: (0..arenas).map(|_| Mutex::default()).collect(),
+            deferred: (0..arenas).map(|_| Mutex::default()).collect(),
             owners: Owners { words: (0..ground.end()).map(|_| AtomicU64::new(0)).collect(), ground },
             retired: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -475,14 +475,14 @@ impl Allocator {
 
     /// Gives back an extent that readers may be looking at, and that is free on the medium.
     pub(crate) fn retire(&self, epochs: &Epochs, home: usize, extent: Extent) {
-        if canary!("hash_reused_under_readers") {
+        if fault_point!("hash_reused_under_readers") {
             return self.free(extent);
         }
-        let mut limbo = lock(&self.limbo[home % self.limbo.len()]);
-        limbo.push_back((epochs.of_unlinked(), extent));
+        let mut deferred = lock(&self.deferred[home % self.deferred.len()]);
+        deferred.push_back((epochs.of_unlinked(), extent));
         self.retired.fetch_add(u64::from(extent.blocks), Ordering::AcqRel);
-        let many = limbo.len().is_multiple_of(RETIRED);
-        drop(limbo);
+        let many = deferred.len().is_multiple_of(RETIRED);
+        drop(deferred);
         if many {
             // Reclaiming begins an epoch too: with two, and no reader in the way, all that was
             // retired is free at once and written again while the cache has it. Without this one it
@@ -495,12 +495,12 @@ impl Allocator {
     /// Frees what no reader can be looking at any more.
     fn reclaim(&self, epochs: &Epochs, home: usize) {
         let now = epochs.advance();
-        let mut limbo = lock(&self.limbo[home % self.limbo.len()]);
+        let mut deferred = lock(&self.deferred[home % self.deferred.len()]);
         let mut free = Vec::new();
-        while let Some((_, extent)) = limbo.pop_front_if(|(epoch, _)| *epoch + 2 <= now) {
+        while let Some((_, extent)) = deferred.pop_front_if(|(epoch, _)| *epoch + 2 <= now) {
             free.push(extent);
         }
-        drop(limbo);
+        drop(deferred);
         for extent in free {
             self.retired.fetch_sub(u64::from(extent.blocks), Ordering::AcqRel);
             self.free(extent);
@@ -531,7 +531,7 @@ impl Allocator {
                 std::thread::yield_now();
             }
         }
-        (0..self.limbo.len()).for_each(|home| self.reclaim(epochs, home));
+        (0..self.deferred.len()).for_each(|home| self.reclaim(epochs, home));
     }
 
     /// A new span on this node, all of it.
@@ -627,8 +627,8 @@ impl Allocator {
             footprint_bytes: pools_bytes + size_of_val(&*self.owners.words) as u64,
             ..Usage::default()
         };
-        for limbo in &self.limbo {
-            usage.footprint_bytes += (lock(limbo).capacity() * size_of::<(u64, Extent)>()) as u64;
+        for deferred in &self.deferred {
+            usage.footprint_bytes += (lock(deferred).capacity() * size_of::<(u64, Extent)>()) as u64;
         }
         for arena in self.arenas.iter().chain([&self.aside]) {
             let arena = lock(arena);
@@ -685,7 +685,7 @@ fn store_joins<P: Pmem>(region: &Region<P>, joins: &[Join]) -> Result<bool, Pmem
     for Join { first, blocks } in joins {
         region.set_first(region.offset(first.place), First::free(*blocks))?;
     }
-    if !joins.is_empty() && !canary!("hash_merged_without_a_fence") {
+    if !joins.is_empty() && !fault_point!("hash_merged_without_a_fence") {
         region.pmem.fence()?;
     }
     Ok(true)

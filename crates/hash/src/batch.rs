@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use stratakv_base::{Expiry, Wall, canary};
+use stratakv_base::{Expiry, Wall, fault_point};
 use stratakv_engine::{Change, ChangeKind, Error, Unmet};
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -326,18 +326,18 @@ impl<P: Pmem> Hash<P> {
                 }
             }
         }
-        if !canary!("hash_members_not_fenced") {
+        if !fault_point!("hash_members_not_fenced") {
             self.region.pmem.fence()?;
         }
         self.region.set_commit(number, commit_value(version))?;
-        if canary!("hash_commit_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
+        if fault_point!("hash_commit_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
     }
 
     /// Lets readers see all of it: nobody who has seen one change sees what another one replaces.
     fn show(&self, targets: &[Target<'_>], changes: &[&Change], members: &[Laid]) {
         for (target, member) in targets.iter().zip(members) {
             if let Some(found) = target.found
-                && !canary!("hash_batch_shown_by_halves")
+                && !fault_point!("hash_batch_shown_by_halves")
             {
                 target.slot.announce(found, target.current.as_ref().map_or(member.place, |_| found.place));
             }
@@ -373,7 +373,7 @@ impl<P: Pmem> Hash<P> {
                 self.region.set_first(self.region.offset(member.place), member.header.first())?;
             }
         }
-        if !canary!("hash_word_taken_back_early") {
+        if !fault_point!("hash_word_taken_back_early") {
             self.region.pmem.fence()?;
         }
         self.region.set_commit(number, 0)?;

@@ -304,19 +304,19 @@ fn every_deliberate_defect_is_caught() {
     ];
     // That of the order is seen by a test of its own, without luck (`order.rs`).
     let sources = [include_str!("epoch.rs"), include_str!("table.rs")].concat();
-    let names: Vec<&str> = sources.split("canary!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let names: Vec<&str> = sources.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(names.len() >= 6, "{names:?}");
     for name in names {
         let catches = |preemptions: usize, run: fn()| {
             catch_unwind(AssertUnwindSafe(|| {
-                stratakv_base::canary::release(Some(name));
+                stratakv_base::fault_point::release(Some(name));
                 try_up_to(preemptions, run);
             }))
             .is_err()
         };
         let tries = (2..=4).flat_map(|preemptions| runs.iter().map(move |run| (preemptions, *run)));
         let is_caught = tries.into_iter().any(|(preemptions, run)| catches(preemptions, run));
-        stratakv_base::canary::release(None);
+        stratakv_base::fault_point::release(None);
         assert!(is_caught, "{name} is not caught");
     }
 }

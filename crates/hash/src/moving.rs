@@ -16,7 +16,7 @@
 //! What a write pays is bounded: it walks up to 64 spans, and clears up to eight parts of as much
 //! as it wants and half a segment more. KVDK does not move records.
 
-use stratakv_base::{Expiry, canary};
+use stratakv_base::{Expiry, fault_point};
 use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -257,7 +257,7 @@ impl<P: Pmem> Hash<P> {
         let mut targets: Vec<(&Slot<'_>, Found<'_>, &mut Moved)> = Vec::with_capacity(moved.len());
         for (slot, moved) in slots.iter().zip(moved) {
             let current = self.current(slot, moved.old.key()).ok().flatten();
-            let is_it = |found: u64| found == moved.old.place || canary!("hash_moved_over_a_newer_one");
+            let is_it = |found: u64| found == moved.old.place || fault_point!("hash_moved_over_a_newer_one");
             if let Some(current) = current.filter(|current| is_it(current.found.place)) {
                 targets.push((slot, current.found, moved));
             }
@@ -277,7 +277,7 @@ impl<P: Pmem> Hash<P> {
             let version = moved.old.header.version;
             self.store_header(&mut moved.copy, version, Kind::Record)?;
         }
-        if !canary!("hash_moved_not_fenced") {
+        if !fault_point!("hash_moved_not_fenced") {
             self.region.pmem.fence()?;
         }
         for (slot, found, moved) in targets {

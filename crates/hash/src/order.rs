@@ -20,7 +20,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use stratakv_base::{CollectionId, Key, canary};
+use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_engine::range::encoded;
 use stratakv_index::{Entry, Tree};
 
@@ -196,7 +196,7 @@ impl Stripe {
     /// Whoever finds nothing waiting reads what that one stored, with the tree locked and with
     /// release: so the lock is asked for after that, and had when it is made.
     fn read(&self) -> RwLockReadGuard<'_, Made> {
-        if self.waiting_bytes.load(Ordering::Acquire) > 0 && !canary!("hash_order_read_without_what_waits") {
+        if self.waiting_bytes.load(Ordering::Acquire) > 0 && !fault_point!("hash_order_read_without_what_waits") {
             self.drain(self.made.write().unwrap_or_else(PoisonError::into_inner));
         }
         self.made.read().unwrap_or_else(PoisonError::into_inner)
@@ -340,9 +340,9 @@ mod tests {
     #[cfg(feature = "canaries")]
     #[test]
     fn a_read_without_what_waits_is_caught() {
-        stratakv_base::canary::release(Some("hash_order_read_without_what_waits"));
+        stratakv_base::fault_point::release(Some("hash_order_read_without_what_waits"));
         let seen = changes_beside_a_reader(&Orders::new());
-        stratakv_base::canary::release(None);
+        stratakv_base::fault_point::release(None);
         assert_eq!(seen[0], [""; 0]);
     }
 

@@ -1,6 +1,6 @@
 //! Parts of a region: which there are, and one more. Drawn and argued for in docs/format-hash.md.
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -112,12 +112,12 @@ impl<P: Pmem> Hash<P> {
                 "a region of {wanted} bytes does not fit into {there}: make its file longer first"
             )));
         }
-        if !canary!("hash_growth_from_one_superblock") {
+        if !fault_point!("hash_growth_from_one_superblock") {
             store_superblocks(pmem, &before)?;
         }
         let (offset, uuid) = (before.region_bytes(), after.uuid);
         let region = Region::new(pmem, after);
-        if canary!("hash_part_named_before_it_is_there") {
+        if fault_point!("hash_part_named_before_it_is_there") {
             store_superblocks(pmem, &region.superblock)?;
         }
         let segments = region.parts.last().map_or(0..0, |part| part.segments.clone());
@@ -129,7 +129,7 @@ impl<P: Pmem> Hash<P> {
             pmem.store(at, &head)?;
             pmem.flush(at, HEAD_LEN as u64)?;
         }
-        if !canary!("hash_part_not_fenced") {
+        if !fault_point!("hash_part_not_fenced") {
             pmem.fence()?;
         }
         Ok(store_superblocks(pmem, &region.superblock)?)

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -193,11 +193,11 @@ impl<P: Pmem> Hash<P> {
             return Err(Error::TooManySnapshots { max: OPEN_MAX });
         }
         snapshots.latest.store(u64::MAX, Ordering::SeqCst);
-        if !canary!("hash_snapshot_without_grace") {
+        if !fault_point!("hash_snapshot_without_grace") {
             snapshots.writers.wait();
         }
         let version = self.last_version();
-        if !canary!("hash_snapshot_without_grace") {
+        if !fault_point!("hash_snapshot_without_grace") {
             snapshots.writers.wait();
         }
         open.last_id += 1;
@@ -276,7 +276,7 @@ impl<P: Pmem> Hash<P> {
     /// does. With the key's slot locked, before others see the new one, by a writer who is inside.
     pub(crate) fn keep(&self, key: &[u8], current: &Current<'_>, version: u64) -> bool {
         let (snapshots, header) = (&self.snapshots, &current.header);
-        if snapshots.latest.load(Ordering::SeqCst) < header.version || canary!("hash_old_record_not_kept") {
+        if snapshots.latest.load(Ordering::SeqCst) < header.version || fault_point!("hash_old_record_not_kept") {
             return false;
         }
         let extent = Extent { place: current.found.place, blocks: header.blocks };

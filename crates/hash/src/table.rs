@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
 
 use smallvec::SmallVec;
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_pmem::prefetch;
 
 use crate::sync::{AtomicU64, IS_TRIED, Mutex, spin_loop, yield_now};
@@ -234,7 +234,7 @@ impl Table {
             let first = self.bucket(bucket_of(hash, buckets))?;
             // From the end: what moves forward meanwhile is met behind, or else in front.
             let mut chain: SmallVec<[&Bucket; 4]> = self.chain(first).collect();
-            if canary!("hash_order_looked_from_the_front") {
+            if fault_point!("hash_order_looked_from_the_front") {
                 chain.reverse();
             }
             for entry in chain.iter().rev().flat_map(|bucket| bucket.entries.iter().rev()) {
@@ -251,7 +251,9 @@ impl Table {
             }
             // It may have gone to a bucket that there was not yet.
             let now = self.buckets.load(Ordering::Acquire);
-            if bucket_of(hash, now) == bucket_of(hash, buckets) || canary!("hash_order_found_without_looking_again") {
+            if bucket_of(hash, now) == bucket_of(hash, buckets)
+                || fault_point!("hash_order_found_without_looking_again")
+            {
                 return None;
             }
             buckets = now;
@@ -302,7 +304,9 @@ impl Table {
             lock(bucket);
             let slot = Slot { table: self, bucket, hash, unlocks: true };
             let now = self.buckets.load(Ordering::Acquire);
-            if bucket_of(hash, now) == bucket_of(hash, buckets) || canary!("hash_order_locked_without_looking_again") {
+            if bucket_of(hash, now) == bucket_of(hash, buckets)
+                || fault_point!("hash_order_locked_without_looking_again")
+            {
                 return Some(slot);
             }
         }

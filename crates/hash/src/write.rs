@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{Expiry, Key, Wall, canary};
+use stratakv_base::{Expiry, Key, Wall, fault_point};
 use stratakv_engine::{Error, Expect};
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -78,7 +78,7 @@ impl<P: Pmem> Hash<P> {
         let blocks = self.region.superblock.blocks_of(draft.bytes()) as u32;
         let extent = self.room(blocks, 0)?;
         let laid = self.lay(extent, &draft).and_then(|laid| {
-            if !canary!("hash_body_not_fenced") {
+            if !fault_point!("hash_body_not_fenced") {
                 self.region.pmem.fence()?;
             }
             Ok(laid)
@@ -137,11 +137,11 @@ impl<P: Pmem> Hash<P> {
         prefix.extend_from_slice(draft.key);
         pmem.store(at, &prefix)?;
         pmem.store(at + prefix.len() as u64, value)?;
-        if !canary!("hash_body_not_flushed") {
+        if !fault_point!("hash_body_not_flushed") {
             pmem.flush(at, (prefix.len() + value.len()) as u64)?;
         }
         let rest = behind(extent, blocks as u32);
-        if rest.blocks > 0 && !canary!("hash_rest_forgotten") {
+        if rest.blocks > 0 && !fault_point!("hash_rest_forgotten") {
             self.region.set_first(self.region.offset(rest.place), First::free(rest.blocks))?;
         }
         let header = Header {
@@ -180,12 +180,12 @@ impl<P: Pmem> Hash<P> {
             Some(current) => current.found,
             None => slot.reserve().ok_or(TABLE_FULL)?,
         };
-        if canary!("hash_entry_before_record") {
+        if fault_point!("hash_entry_before_record") {
             slot.replace(found, place);
         }
         let stored = self
             .store_header(&mut laid, version, Kind::Record)
-            .and_then(|()| if canary!("hash_header_not_fenced") { Ok(()) } else { self.region.pmem.fence() });
+            .and_then(|()| if fault_point!("hash_header_not_fenced") { Ok(()) } else { self.region.pmem.fence() });
         if let Err(error) = stored {
             if current.is_none() {
                 slot.remove(found);
@@ -282,7 +282,7 @@ impl<P: Pmem> Hash<P> {
     /// Makes a record a free extent, durably.
     fn free_record(&self, place: u64, header: &Header) -> Result<(), PmemError> {
         self.region.set_first(self.region.offset(place), header.first().with(Kind::Free))?;
-        if canary!("hash_delete_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
+        if fault_point!("hash_delete_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
     }
 
     /// The memory failed where the medium may have one state or the other: no more is written to

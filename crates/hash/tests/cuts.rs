@@ -344,7 +344,7 @@ mod canaries {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use stratakv_base::canary;
+    use stratakv_base::fault_point;
 
     /// Those that only threads beside others see: in tests/threads.rs and tests/snapshots.rs.
     const BESIDE_OTHERS: [&str; 6] = [
@@ -377,7 +377,7 @@ mod canaries {
     fn names() -> Vec<String> {
         let all = sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")));
         let mut names: Vec<String> =
-            all.split("canary!(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect();
+            all.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect();
         names.sort();
         names.dedup();
         names
@@ -386,22 +386,22 @@ mod canaries {
     /// What of the checks finds a defect, if any does.
     fn caught_by(name: &str) -> Option<String> {
         for (kind, before, steps) in kinds() {
-            canary::release(None);
+            fault_point::release(None);
             let start = created();
-            canary::release(Some(name));
+            fault_point::release(Some(name));
             let caught = catch_unwind(AssertUnwindSafe(|| {
                 let Some(trace) = trace_from(start, &before, &steps, Domain::Adr) else { return false };
                 trace.random(3, 2_000, |region, done| check(region, &before, &steps, done)).is_err()
             }));
-            canary::release(None);
+            fault_point::release(None);
             if caught.unwrap_or(true) {
                 return Some(kind.to_owned());
             }
         }
         for seed in 0..60 {
-            canary::release(Some(name));
+            fault_point::release(Some(name));
             let caught = catch_unwind(AssertUnwindSafe(|| mix(seed, Domain::Adr, 300).is_err()));
-            canary::release(None);
+            fault_point::release(None);
             if caught.unwrap_or(true) {
                 return Some(format!("mix {seed}"));
             }

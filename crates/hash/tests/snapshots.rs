@@ -268,7 +268,7 @@ fn balance(value: &[u8]) -> u64 {
 
 /// Batches that move amounts between accounts, or write one number to all of them, beside readers;
 /// what a reader saw that cannot be.
-fn run(canary: Option<&'static str>, rounds: u64) -> Result<(), String> {
+fn run(fault_point: Option<&'static str>, rounds: u64) -> Result<(), String> {
     let (hash, stop) = (&created(8 << 20), &AtomicBool::new(false));
     for number in 0..ACCOUNTS {
         write(hash, vec![put(key(4, number), WORTH.to_le_bytes().to_vec())]);
@@ -277,13 +277,13 @@ fn run(canary: Option<&'static str>, rounds: u64) -> Result<(), String> {
     thread::scope(|scope| {
         let writers = [0, 1].map(|writer| {
             scope.spawn(move || {
-                release(canary);
+                release(fault_point);
                 if writer == 0 { write_all(hash, rounds) } else { move_amounts(hash, rounds) }
             })
         });
         let readers = [0, 1].map(|reader| {
             scope.spawn(move || {
-                release(canary.filter(|_| reader == 1));
+                release(fault_point.filter(|_| reader == 1));
                 let seen = if reader == 0 { read_in_turn(hash, stop) } else { read_snapshots(hash, stop) };
                 stop.store(true, Ordering::Relaxed);
                 seen
@@ -296,8 +296,8 @@ fn run(canary: Option<&'static str>, rounds: u64) -> Result<(), String> {
 }
 
 #[cfg(feature = "canaries")]
-fn release(canary: Option<&'static str>) {
-    stratakv_base::canary::release(canary);
+fn release(fault_point: Option<&'static str>) {
+    stratakv_base::fault_point::release(fault_point);
 }
 
 #[cfg(not(feature = "canaries"))]
@@ -372,7 +372,7 @@ fn batches_are_seen_whole_beside_writers() {
 
 /// Opens a snapshot while an update of a key hangs in the fence that makes it durable, and reads it
 /// before and after; what cannot be, if it is seen.
-fn open_beside_an_update(canary: Option<&'static str>) -> Result<(), String> {
+fn open_beside_an_update(fault_point: Option<&'static str>) -> Result<(), String> {
     // Fences that the next update may pass; of any number while nobody counts.
     let (may_pass, is_held) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
     let at_fence = || {
@@ -395,7 +395,7 @@ fn open_beside_an_update(canary: Option<&'static str>) -> Result<(), String> {
             thread::yield_now();
         }
         let opener = scope.spawn(|| {
-            release(canary);
+            release(fault_point);
             snapshot(hash)
         });
         for _ in 0..100 {

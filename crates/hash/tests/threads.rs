@@ -36,7 +36,7 @@ fn round_of(number: u64, value: &[u8]) -> Result<u64, String> {
 
 /// Rounds of puts and deletes, each key by one writer; what readers saw that cannot be, if
 /// anything.
-fn run(canary: Option<&'static str>, rounds: u64) -> (Result<(), String>, Report) {
+fn run(fault_point: Option<&'static str>, rounds: u64) -> (Result<(), String>, Report) {
     let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).expect("memory");
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).expect("created");
     let (hash, stop) = (&hash, &AtomicBool::new(false));
@@ -44,7 +44,7 @@ fn run(canary: Option<&'static str>, rounds: u64) -> (Result<(), String>, Report
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 scope.spawn(move || {
-                    release(canary);
+                    release(fault_point);
                     write(hash, writer, rounds)
                 })
             })
@@ -72,8 +72,8 @@ fn run(canary: Option<&'static str>, rounds: u64) -> (Result<(), String>, Report
 }
 
 #[cfg(feature = "canaries")]
-fn release(canary: Option<&'static str>) {
-    stratakv_base::canary::release(canary);
+fn release(fault_point: Option<&'static str>) {
+    stratakv_base::fault_point::release(fault_point);
 }
 
 #[cfg(not(feature = "canaries"))]
@@ -183,7 +183,7 @@ fn held(begun: &AtomicU64, let_go: &AtomicU64) {
 }
 
 /// What a reader finds during each fence of an update: false for the old value.
-fn seen_during_fences(canary: Option<&'static str>, is_batch: bool) -> Vec<bool> {
+fn seen_during_fences(fault_point: Option<&'static str>, is_batch: bool) -> Vec<bool> {
     let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let at_fence = || held(&begun, &let_go);
     let pmem = Hooked { region: Region::new(7 * 4096), at_load: &|| {}, at_store: &|_| {}, at_fence: &at_fence };
@@ -194,7 +194,7 @@ fn seen_during_fences(canary: Option<&'static str>, is_batch: bool) -> Vec<bool>
     let_go.store(0, Ordering::SeqCst);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            release(canary);
+            release(fault_point);
             let kind = || ChangeKind::Put { value: "new".into(), flags: 0, expiry: Expiry::NEVER };
             let change = |number| Change { key: key(number), expect: Expect::Any, kind: kind() };
             let written = if is_batch { hash.write(&[change(1), change(2)], NOW) } else { put(1, b"new") };
@@ -259,7 +259,7 @@ fn the_end_waits_for_writes_under_way() {
 /// Updates a key at one fence of a put that moves some records; the keys with other values than
 /// they should have, and whether there was room for it. The update is given so many milliseconds:
 /// for ever would be too long, as it may have to wait for the mover.
-fn wrong_beside_a_move(canary: Option<&'static str>, at: u64, updated: u64, patience_ms: u64) -> (Vec<u64>, bool) {
+fn wrong_beside_a_move(fault_point: Option<&'static str>, at: u64, updated: u64, patience_ms: u64) -> (Vec<u64>, bool) {
     let (mover, begun, let_go) = (OnceLock::new(), AtomicU64::new(0), AtomicU64::new(0));
     let at_fence = || {
         if mover.get() == Some(&thread::current().id()) {
@@ -279,7 +279,7 @@ fn wrong_beside_a_move(canary: Option<&'static str>, at: u64, updated: u64, pati
     }
     let (is_put, had_room) = thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            release(canary);
+            release(fault_point);
             mover.set(thread::current().id()).expect("once");
             // The update may take the room that there would be.
             put(30, &value(30, 2000)).is_ok()

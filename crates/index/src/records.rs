@@ -2,11 +2,11 @@
 //!
 //! In a log, records that were written at the same time lie together, the hot beside the cold: a
 //! cache of pages would hold mostly what nobody asks for. Records are copied, back to back, into
-//! *sheets* of 64 KiB (one of that length becomes a sheet as it is), and sheets are evicted whole
-//! by S3-FIFO (Yang et al., SOSP 2023): a new record goes into a small queue, a tenth of the
-//! memory, and leaves it for the main queue only if it was used meanwhile, or was evicted from
-//! there a short while ago; the main queue gives used records another round. So neither a scan nor
-//! a stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
+//! *slab pages* of 64 KiB (one of that length becomes a slab page as it is), and slab pages are
+//! evicted whole by S3-FIFO (Yang et al., SOSP 2023): a new record goes into a small queue, a tenth
+//! of the memory, and leaves it for the main queue only if it was used meanwhile, or was evicted
+//! from there a short while ago; the main queue gives used records another round. So neither a scan
+//! nor a stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use stratakv_device::{Block, Class};
 
 use crate::linear::{Linear, hash};
 
-/// Records and their places in a sheet are multiples of this.
+/// Records and their places in a slab page are multiples of this.
 const UNIT: usize = 8;
 /// Uses that are counted.
 const USES_MAX: u8 = 3;
-/// The small queue's share of the sheets is one in so many.
+/// The small queue's share of the slab pages is one in so many.
 const SMALL_SHARE: usize = 10;
-/// Sheets evicted for one new sheet, at most.
+/// Slab pages evicted for one new slab page, at most.
 const EVICTIONS_MAX: usize = 4;
-/// Remembered evictions for each sheet of the limit.
+/// Remembered evictions for each slab page of the limit.
 const GHOSTS: usize = 64;
-/// Bits of a place in a sheet, in units.
+/// Bits of a place in a slab page, in units.
 const START_BITS: u32 = 13;
 
 /// Records by their offset on the volume, a multiple of 8.
@@ -34,28 +34,28 @@ const START_BITS: u32 = 13;
 /// One shard's own: not shared, no locks.
 pub struct RecordCache {
     table: Linear<Entry>,
-    sheets: Vec<Option<Sheet>>,
+    sheets: Vec<Option<SlabPage>>,
     free: Vec<u32>,
-    /// Closed sheets, oldest first: small, main.
+    /// Closed slab pages, oldest first: small, main.
     queues: [VecDeque<u32>; 2],
     open: [Option<u32>; 2],
     /// Fingerprints of records evicted from the small queue, each where its hash says.
     ghosts: Vec<u32>,
     limit_sheets: usize,
-    /// Sheets of which only the number is left, in a queue.
+    /// Slab pages of which only the number is left, in a queue.
     hollow: usize,
-    /// Records in the lists of all sheets, those still there or not.
+    /// Records in the lists of all slab pages, those still there or not.
     listed: usize,
 }
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;
-/// Length of a record that has a sheet for itself, in units.
+/// Length of a record that has a slab page for itself, in units.
 const WHOLE: u16 = (Class::Slice.bytes() / UNIT) as u16;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    sheet: u32,
+    slab_page: u32,
     /// In units.
     start: u16,
     len: u16,
@@ -68,7 +68,7 @@ impl Entry {
     }
 }
 
-struct Sheet {
+struct SlabPage {
     memory: Memory,
     /// What was laid in it, in order: offset on the volume and start, in units. The table knows
     /// which of them are still there.
@@ -99,7 +99,7 @@ pub struct Hit<'a> {
 
 impl std::fmt::Debug for RecordCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RecordCache({} records in {} sheets)", self.len(), self.sheet_count())
+        write!(f, "RecordCache({} records in {} sheets)", self.len(), self.slab_page_count())
     }
 }
 
@@ -135,32 +135,32 @@ impl RecordCache {
         self.len() == 0
     }
 
-    /// Bytes of sheets.
-    pub fn sheet_bytes(&self) -> usize {
-        self.sheet_count() * Class::Slice.bytes()
+    /// Bytes of slab pages.
+    pub fn slab_page_bytes(&self) -> usize {
+        self.slab_page_count() * Class::Slice.bytes()
     }
 
-    /// Bytes besides the sheets. O(1).
+    /// Bytes besides the slab pages. O(1).
     pub fn footprint_bytes(&self) -> usize {
         self.table.footprint_bytes()
             + self.listed * 8
             + self.ghosts.capacity() * 4
-            + self.sheets.capacity() * size_of::<Sheet>()
+            + self.sheets.capacity() * size_of::<SlabPage>()
     }
 
-    fn sheet_count(&self) -> usize {
+    fn slab_page_count(&self) -> usize {
         self.sheets.len() - self.free.len() - self.hollow
     }
 
-    /// Lets it take `bytes` of sheets from now on; a few sheets above that are evicted at once,
-    /// more at later calls.
+    /// Lets it take `bytes` of slab pages from now on; a few slab pages above that are evicted at
+    /// once, more at later calls.
     pub fn set_limit_bytes(&mut self, bytes: usize) {
         self.limit_sheets = bytes / Class::Slice.bytes();
         if self.ghosts.is_empty() && self.limit_sheets > 0 {
             self.ghosts = vec![0; (self.limit_sheets * GHOSTS).next_power_of_two()];
         }
         for _ in 0..EVICTIONS_MAX {
-            if self.sheet_count() <= self.limit_sheets || !self.evict(&mut || None) {
+            if self.slab_page_count() <= self.limit_sheets || !self.evict(&mut || None) {
                 return;
             }
         }
@@ -186,9 +186,9 @@ impl RecordCache {
         let entry = self.table.value_mut(slot);
         entry.uses = (entry.uses + 1).min(USES_MAX);
         let entry = *entry;
-        let sheet = self.sheets.get(entry.sheet as usize)?.as_ref()?;
+        let slab_page = self.sheets.get(entry.slab_page as usize)?.as_ref()?;
         let (start, len) = (usize::from(entry.start) * UNIT, usize::from(entry.len) * UNIT);
-        let (block, shared) = match &sheet.memory {
+        let (block, shared) = match &slab_page.memory {
             Memory::Open(block) => (block, None),
             Memory::Closed(block) => (&**block, Some((block, start))),
         };
@@ -202,7 +202,7 @@ impl RecordCache {
 
     /// Caches a record of `parts`, one after the other; `take` gives blocks of 64 KiB as long as
     /// there are any. A record that is there already stays as it is. O(1), but for what is evicted:
-    /// four sheets at most.
+    /// four slab pages at most.
     pub fn insert(&mut self, at: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
         if self.table.find(at).is_none() {
             self.insert_new(at, parts, take);
@@ -223,10 +223,10 @@ impl RecordCache {
         }
         let Some(slot) = self.table.find(old) else { return self.insert_new(new, parts, take) };
         let entry = *self.table.value(slot);
-        let Some(sheet) = self.sheets.get_mut(entry.sheet as usize).and_then(Option::as_mut) else { return };
-        let queue = sheet.queue;
+        let Some(slab_page) = self.sheets.get_mut(entry.slab_page as usize).and_then(Option::as_mut) else { return };
+        let queue = slab_page.queue;
         if units(parts) == usize::from(entry.len)
-            && let Some(bytes) = sheet.memory.writable()
+            && let Some(bytes) = slab_page.memory.writable()
         {
             copy(parts, bytes.get_mut(usize::from(entry.start) * UNIT..).unwrap_or_default());
             return self.rekey(old, new);
@@ -244,31 +244,31 @@ impl RecordCache {
         let Some(slot) = self.table.find(old) else { return };
         let (_, entry) = self.table.take(slot);
         self.table.insert(new, entry);
-        if let Some(Some(sheet)) = self.sheets.get_mut(entry.sheet as usize) {
+        if let Some(Some(slab_page)) = self.sheets.get_mut(entry.slab_page as usize) {
             let start = u64::from(entry.start);
-            let place = sheet.records.binary_search_by_key(&start, |record| start_of(*record));
+            let place = slab_page.records.binary_search_by_key(&start, |record| start_of(*record));
             if let Ok(index) = place
-                && let Some(record) = sheet.records.get_mut(index)
+                && let Some(record) = slab_page.records.get_mut(index)
             {
                 *record = pack(new, entry.start);
             }
         }
     }
 
-    /// Forgets a record. Its room comes back with its sheet's, at once if that holds nothing else.
-    /// O(1), amortised.
+    /// Forgets a record. Its room comes back with its slab page's, at once if that holds nothing
+    /// else. O(1), amortised.
     pub fn remove(&mut self, at: u64) {
         let Some(slot) = self.table.find(at) else { return };
         let (_, entry) = self.table.take(slot);
-        let sheet = self.sheets.get(entry.sheet as usize).and_then(Option::as_ref);
-        if entry.is_whole() && sheet.is_some_and(|sheet| matches!(sheet.memory, Memory::Closed(_))) {
-            self.take_sheet(entry.sheet);
+        let slab_page = self.sheets.get(entry.slab_page as usize).and_then(Option::as_ref);
+        if entry.is_whole() && slab_page.is_some_and(|slab_page| matches!(slab_page.memory, Memory::Closed(_))) {
+            self.take_slab_page(entry.slab_page);
             self.hollow += 1;
             self.forget_hollow();
         }
     }
 
-    /// Numbers of hollow sheets leave their queues once they are half of all: each such walk is
+    /// Numbers of hollow slab pages leave their queues once they are half of all: each such walk is
     /// paid for by what it removes.
     fn forget_hollow(&mut self) {
         if self.hollow * 2 <= self.sheets.len() {
@@ -287,8 +287,8 @@ impl RecordCache {
         *hollow = 0;
     }
 
-    /// Caches a record that fills a block, which becomes a sheet as it is: nothing is copied. A
-    /// record that is there already stays. O(1), but for what is evicted: four sheets at most.
+    /// Caches a record that fills a block, which becomes a slab page as it is: nothing is copied. A
+    /// record that is there already stays. O(1), but for what is evicted: four slab pages at most.
     pub fn adopt(&mut self, at: u64, block: &Arc<Block>, take: &mut dyn FnMut() -> Option<Block>) {
         if block.class() != Class::Slice || self.table.find(at).is_some() || !self.make_room(take) {
             return;
@@ -296,15 +296,15 @@ impl RecordCache {
         let queue = if self.was_evicted(at) { MAIN } else { SMALL };
         let used = Class::Slice.bytes();
         let memory = Memory::Closed(Arc::clone(block));
-        let number = self.add_sheet(Sheet { memory, records: vec![pack(at, 0)], used, queue });
+        let number = self.add_slab_page(SlabPage { memory, records: vec![pack(at, 0)], used, queue });
         self.queues[queue].push_back(number);
         self.listed += 1;
-        self.table.insert(at, Entry { sheet: number, start: 0, len: WHOLE, uses: 0 });
+        self.table.insert(at, Entry { slab_page: number, start: 0, len: WHOLE, uses: 0 });
     }
 
-    /// Forgets all records whose sheet lies in `chunk`. O(sheets).
+    /// Forgets all records whose slab page lies in `chunk`. O(slab pages).
     pub fn drop_chunk(&mut self, chunk: ChunkId) {
-        let lies_there = |sheet: &Sheet| match &sheet.memory {
+        let lies_there = |slab_page: &SlabPage| match &slab_page.memory {
             Memory::Open(block) => block.chunk() == chunk,
             Memory::Closed(block) => block.chunk() == chunk,
         };
@@ -314,9 +314,9 @@ impl RecordCache {
             }
             self.queues.iter_mut().for_each(|queue| queue.retain(|other| *other != number));
             self.open.iter_mut().filter(|open| **open == Some(number)).for_each(|open| *open = None);
-            if let Some(sheet) = self.take_sheet(number) {
+            if let Some(slab_page) = self.take_slab_page(number) {
                 self.free.push(number);
-                for record in sheet.records {
+                for record in slab_page.records {
                     if let Some(slot) = self.slot_in(number, record) {
                         self.table.take(slot);
                     }
@@ -326,12 +326,12 @@ impl RecordCache {
     }
 
     fn insert_in(&mut self, queue: usize, at: u64, parts: &[&[u8]], uses: u8, take: &mut dyn FnMut() -> Option<Block>) {
-        if let Some((sheet, start)) = self.lay(queue, at, parts, true, take) {
-            self.table.insert(at, Entry { sheet, start, len: units(parts) as u16, uses });
+        if let Some((slab_page, start)) = self.lay(queue, at, parts, true, take) {
+            self.table.insert(at, Entry { slab_page, start, len: units(parts) as u16, uses });
         }
     }
 
-    /// Copies a record into the open sheet of a queue; where.
+    /// Copies a record into the open slab page of a queue; where.
     fn lay(
         &mut self,
         queue: usize,
@@ -346,32 +346,32 @@ impl RecordCache {
         }
         let number = match self.open_with_room(queue, bytes) {
             Some(number) => number,
-            None => self.open_sheet(queue, bytes, may_evict, take)?,
+            None => self.open_slab_page(queue, bytes, may_evict, take)?,
         };
-        let sheet = self.sheets.get_mut(number as usize)?.as_mut()?;
-        let start = (sheet.used / UNIT) as u16;
-        copy(parts, sheet.memory.writable()?.get_mut(sheet.used..)?);
-        sheet.used += bytes;
-        sheet.records.push(pack(at, start));
+        let slab_page = self.sheets.get_mut(number as usize)?.as_mut()?;
+        let start = (slab_page.used / UNIT) as u16;
+        copy(parts, slab_page.memory.writable()?.get_mut(slab_page.used..)?);
+        slab_page.used += bytes;
+        slab_page.records.push(pack(at, start));
         self.listed += 1;
         Some((number, start))
     }
 
-    /// The open sheet of a queue, if so many bytes more fit.
+    /// The open slab page of a queue, if so many bytes more fit.
     fn open_with_room(&self, queue: usize, bytes: usize) -> Option<u32> {
-        let has_room = |sheet: &Sheet| sheet.used + bytes <= Class::Slice.bytes();
+        let has_room = |slab_page: &SlabPage| slab_page.used + bytes <= Class::Slice.bytes();
         self.open[queue].filter(|number| self.sheets[*number as usize].as_ref().is_some_and(has_room))
     }
 
-    /// Closes the open sheet of a queue and opens another, for a record of so many bytes.
-    fn open_sheet(
+    /// Closes the open slab page of a queue and opens another, for a record of so many bytes.
+    fn open_slab_page(
         &mut self,
         queue: usize,
         bytes: usize,
         may_evict: bool,
         take: &mut dyn FnMut() -> Option<Block>,
     ) -> Option<u32> {
-        self.close_sheet(queue);
+        self.close_slab_page(queue);
         if may_evict {
             if !self.make_room(take) {
                 return None;
@@ -380,65 +380,65 @@ impl RecordCache {
             if let Some(number) = self.open_with_room(queue, bytes) {
                 return Some(number);
             }
-            self.close_sheet(queue);
+            self.close_slab_page(queue);
         }
         let block = take()?;
-        let number = self.add_sheet(Sheet { memory: Memory::Open(block), records: Vec::new(), used: 0, queue });
+        let number = self.add_slab_page(SlabPage { memory: Memory::Open(block), records: Vec::new(), used: 0, queue });
         self.open[queue] = Some(number);
         Some(number)
     }
 
-    /// The open sheet of a queue, if it has one, is the queue's newest.
-    fn close_sheet(&mut self, queue: usize) {
+    /// The open slab page of a queue, if it has one, is the queue's newest.
+    fn close_slab_page(&mut self, queue: usize) {
         let Some(number) = self.open[queue].take() else { return };
-        let Some(mut sheet) = self.sheets[number as usize].take() else { return };
-        if let Memory::Open(block) = sheet.memory {
-            sheet.memory = Memory::Closed(Arc::new(block));
+        let Some(mut slab_page) = self.sheets[number as usize].take() else { return };
+        if let Memory::Open(block) = slab_page.memory {
+            slab_page.memory = Memory::Closed(Arc::new(block));
         }
-        sheet.records.shrink_to_fit();
-        self.sheets[number as usize] = Some(sheet);
+        slab_page.records.shrink_to_fit();
+        self.sheets[number as usize] = Some(slab_page);
         self.queues[queue].push_back(number);
     }
 
-    /// Evicts until there is room for another sheet. False: there is none after a few.
+    /// Evicts until there is room for another slab page. False: there is none after a few.
     fn make_room(&mut self, take: &mut dyn FnMut() -> Option<Block>) -> bool {
         for _ in 0..EVICTIONS_MAX {
-            if self.sheet_count() < self.limit_sheets || !self.evict(take) {
+            if self.slab_page_count() < self.limit_sheets || !self.evict(take) {
                 break;
             }
         }
-        self.sheet_count() < self.limit_sheets
+        self.slab_page_count() < self.limit_sheets
     }
 
-    fn add_sheet(&mut self, sheet: Sheet) -> u32 {
+    fn add_slab_page(&mut self, slab_page: SlabPage) -> u32 {
         match self.free.pop() {
             Some(number) => {
-                self.sheets[number as usize] = Some(sheet);
+                self.sheets[number as usize] = Some(slab_page);
                 number
             }
             None => {
-                self.sheets.push(Some(sheet));
+                self.sheets.push(Some(slab_page));
                 self.sheets.len() as u32 - 1
             }
         }
     }
 
-    /// Evicts the oldest sheet of the queue that is over its share; what was used goes to the main
-    /// queue. False: there is none.
+    /// Evicts the oldest slab page of the queue that is over its share; what was used goes to the
+    /// main queue. False: there is none.
     fn evict(&mut self, take: &mut dyn FnMut() -> Option<Block>) -> bool {
-        let small_over = self.queues[SMALL].len() * SMALL_SHARE >= self.sheet_count();
+        let small_over = self.queues[SMALL].len() * SMALL_SHARE >= self.slab_page_count();
         let order = if small_over { [SMALL, MAIN] } else { [MAIN, SMALL] };
         let Some(number) = order.into_iter().find_map(|queue| self.queues[queue].pop_front()) else { return false };
-        // Its number is given to no other sheet before the end: until then it tells which records
-        // are this one's.
-        let Some(sheet) = self.take_sheet(number) else {
+        // Its number is given to no other slab page before the end: until then it tells which
+        // records are this one's.
+        let Some(slab_page) = self.take_slab_page(number) else {
             self.hollow -= 1;
             self.free.push(number);
             return true;
         };
-        let Some(sheet) = self.another_round(number, sheet) else { return true };
-        let Memory::Closed(block) = &sheet.memory else { return false };
-        for record in &sheet.records {
+        let Some(slab_page) = self.another_round(number, slab_page) else { return true };
+        let Memory::Closed(block) = &slab_page.memory else { return false };
+        for record in &slab_page.records {
             let Some(slot) = self.slot_in(number, *record) else { continue };
             let entry = *self.table.value(slot);
             let at = at_of(*record);
@@ -447,12 +447,12 @@ impl RecordCache {
             let place = if entry.uses > 0 { self.lay(MAIN, at, &[bytes], false, take) } else { None };
             match place {
                 Some((to, start)) => {
-                    let uses = if sheet.queue == MAIN { entry.uses - 1 } else { 0 };
-                    *self.table.value_mut(slot) = Entry { sheet: to, start, uses, ..entry };
+                    let uses = if slab_page.queue == MAIN { entry.uses - 1 } else { 0 };
+                    *self.table.value_mut(slot) = Entry { slab_page: to, start, uses, ..entry };
                 }
                 None => {
                     self.table.take(slot);
-                    if sheet.queue == SMALL {
+                    if slab_page.queue == SMALL {
                         self.remember(at);
                     }
                 }
@@ -462,36 +462,36 @@ impl RecordCache {
         true
     }
 
-    /// A sheet of one record that was used goes to the end of the main queue as it is. Any other
-    /// comes back.
-    fn another_round(&mut self, number: u32, mut sheet: Sheet) -> Option<Sheet> {
-        let Some(slot) = sheet.records.first().and_then(|record| self.slot_in(number, *record)) else {
-            return Some(sheet);
+    /// A slab page of one record that was used goes to the end of the main queue as it is. Any
+    /// other comes back.
+    fn another_round(&mut self, number: u32, mut slab_page: SlabPage) -> Option<SlabPage> {
+        let Some(slot) = slab_page.records.first().and_then(|record| self.slot_in(number, *record)) else {
+            return Some(slab_page);
         };
         let entry = self.table.value_mut(slot);
         if !entry.is_whole() || entry.uses == 0 {
-            return Some(sheet);
+            return Some(slab_page);
         }
-        entry.uses = if sheet.queue == MAIN { entry.uses - 1 } else { 0 };
-        sheet.queue = MAIN;
-        self.listed += sheet.records.len();
-        self.sheets[number as usize] = Some(sheet);
+        entry.uses = if slab_page.queue == MAIN { entry.uses - 1 } else { 0 };
+        slab_page.queue = MAIN;
+        self.listed += slab_page.records.len();
+        self.sheets[number as usize] = Some(slab_page);
         self.queues[MAIN].push_back(number);
         None
     }
 
-    /// The slot of a record, if it is this sheet's.
+    /// The slot of a record, if it is this slab page's.
     fn slot_in(&self, number: u32, record: u64) -> Option<usize> {
         let slot = self.table.find(at_of(record))?;
         let entry = self.table.value(slot);
-        (entry.sheet == number && u64::from(entry.start) == start_of(record)).then_some(slot)
+        (entry.slab_page == number && u64::from(entry.start) == start_of(record)).then_some(slot)
     }
 
-    /// Takes a sheet out. Its number is not free yet.
-    fn take_sheet(&mut self, number: u32) -> Option<Sheet> {
-        let sheet = self.sheets.get_mut(number as usize)?.take()?;
-        self.listed -= sheet.records.len();
-        Some(sheet)
+    /// Takes a slab page out. Its number is not free yet.
+    fn take_slab_page(&mut self, number: u32) -> Option<SlabPage> {
+        let slab_page = self.sheets.get_mut(number as usize)?.take()?;
+        self.listed -= slab_page.records.len();
+        Some(slab_page)
     }
 
     fn ghost(&self, at: u64) -> (usize, u32) {
@@ -555,7 +555,7 @@ mod tests {
 
     use super::*;
 
-    /// Every sheet is in a queue or open, and can so be evicted some day; every other number is
+    /// Every slab page is in a queue or open, and can so be evicted some day; every other number is
     /// free or hollow.
     fn check(cache: &RecordCache) {
         let mut seen = vec![0; cache.sheets.len()];
@@ -569,10 +569,10 @@ mod tests {
         assert!(cache.free.iter().all(|number| cache.sheets[*number as usize].is_none()));
     }
 
-    /// A sheet that an eviction opened was forgotten when another one was opened at once: it stayed
-    /// for ever.
+    /// A slab page that an eviction opened was forgotten when another one was opened at once: it
+    /// stayed for ever.
     #[test]
-    fn no_sheet_is_forgotten() {
+    fn no_slab_page_is_forgotten() {
         let pool = Pool::new(4 << 20);
         let mut cache = RecordCache::new();
         cache.set_limit_bytes(16 * Class::Slice.bytes());

@@ -82,7 +82,7 @@ fn a_hit_is_what_was_put_there_last() {
                     }
                 }
             }
-            assert!(cache.sheet_bytes() <= limit + 2 * Class::Slice.bytes());
+            assert!(cache.slab_page_bytes() <= limit + 2 * Class::Slice.bytes());
         }
         // What was lent did not change under its reader.
         for (block, start, expected) in lent {
@@ -110,14 +110,14 @@ fn a_chunk_that_is_given_back_takes_its_records_with_it() {
     }
 }
 
-/// A record of a sheet's length is not copied, and its room is there again as soon as it is
+/// A record of a slab page's length is not copied, and its room is there again as soon as it is
 /// forgotten.
 #[test]
 fn a_whole_block_is_taken_as_it_is() {
     let pool = Pool::new(4 << 20);
     let mut cache = RecordCache::new();
-    let sheet = Class::Slice.bytes();
-    cache.set_limit_bytes(8 * sheet);
+    let slab_page = Class::Slice.bytes();
+    cache.set_limit_bytes(8 * slab_page);
     let adopt = |cache: &mut RecordCache, at: u64| {
         let block = Arc::new(pool.take(Class::Slice).expect("a block"));
         cache.adopt(at * 8, &block, &mut || pool.take(Class::Slice));
@@ -128,13 +128,13 @@ fn a_whole_block_is_taken_as_it_is() {
     for at in 0..1000 {
         adopt(&mut cache, at);
         cache.remove(at * 8);
-        assert_eq!((cache.sheet_bytes(), pool.used_bytes()), (0, 0));
+        assert_eq!((cache.slab_page_bytes(), pool.used_bytes()), (0, 0));
         footprints.push(cache.footprint_bytes());
     }
     assert_eq!(footprints.first(), footprints.last(), "bytes beside the sheets");
     (0..8).for_each(|at| adopt(&mut cache, at));
     assert_eq!(cache.len(), 8);
-    assert_eq!((cache.sheet_bytes(), pool.used_bytes()), (8 * sheet, 8 * sheet));
+    assert_eq!((cache.slab_page_bytes(), pool.used_bytes()), (8 * slab_page, 8 * slab_page));
 }
 
 /// The aim of the policy: what is read again stays, though everything else passes through once.

@@ -115,7 +115,7 @@ pub fn turn_bits<E: Engine + Sync>(engine: &E, step: usize) -> Result<Flips, Str
     Ok(sum)
 }
 
-/// What it took to notice a canary.
+/// What it took to notice a fault point.
 #[cfg(feature = "canaries")]
 #[derive(Clone, Debug)]
 pub struct Caught {
@@ -127,7 +127,7 @@ pub struct Caught {
     pub failure: Failure,
 }
 
-/// Where a search for a canary begins, and when it gives up.
+/// Where a search for a fault point begins, and when it gives up.
 #[cfg(feature = "canaries")]
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
@@ -139,25 +139,25 @@ pub struct Limit {
     pub cpu_seconds: f64,
 }
 
-/// Lets a canary sing and runs seed after seed until one fails or the limit is reached.
+/// Lets a fault point sing and runs seed after seed until one fails or the limit is reached.
 ///
 /// # Panics
-/// The seed fails without the canary too: that is a defect.
+/// The seed fails without the fault point too: that is a defect.
 #[cfg(feature = "canaries")]
 pub fn listen<E: Engine>(engine: &E, name: &str, limit: Limit, cut_down: bool) -> Option<Caught> {
     let run = |seed| run_seed(engine, seed).err();
     let (seeds, cpu_seconds, failure) = hunt(&run, name, limit)?;
     let mut caught = Caught { seeds, cpu_seconds, failure: *failure };
     if cut_down {
-        stratakv_base::canary::release(Some(name));
+        stratakv_base::fault_point::release(Some(name));
         caught.failure = shrink(engine, &caught.failure, 3000);
-        stratakv_base::canary::release(None);
+        stratakv_base::fault_point::release(None);
     }
     Some(caught)
 }
 
-/// As [`listen`], over whole worlds: for canaries of what one shard alone cannot do wrong. How many
-/// seeds it took, the processor time, and what was noticed.
+/// As [`listen`], over whole worlds: for fault points of what one shard alone cannot do wrong. How
+/// many seeds it took, the processor time, and what was noticed.
 #[cfg(feature = "canaries")]
 pub fn listen_in_world(world: crate::world::RunSeed, name: &str, limit: Limit) -> Option<(u64, f64, String)> {
     // A panic is a way to show, too.
@@ -166,7 +166,7 @@ pub fn listen_in_world(world: crate::world::RunSeed, name: &str, limit: Limit) -
 
 #[cfg(feature = "canaries")]
 fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(u64, f64, F)> {
-    stratakv_base::canary::release(Some(name));
+    stratakv_base::fault_point::release(Some(name));
     let begin = cpu_seconds();
     let mut seeds = 0;
     let caught = loop {
@@ -178,7 +178,7 @@ fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(
             break Some((seeds, cpu_seconds() - begin, failure));
         }
     };
-    stratakv_base::canary::release(None);
+    stratakv_base::fault_point::release(None);
     if caught.is_some() {
         let seed = limit.from + seeds - 1;
         assert!(run(seed).is_none(), "seed {seed} fails without the canary too");
@@ -186,15 +186,15 @@ fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(
     caught
 }
 
-/// Whether the scenarios kept of this canary's defect still fail while it sings; `None` if there
-/// are none.
+/// Whether the scenarios kept of this fault point's defect still fail while it sings; `None` if
+/// there are none.
 #[cfg(feature = "canaries")]
 pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
-    stratakv_base::canary::release(Some(name));
-    let mut kept = ledger::ledger().into_iter().filter(|found| found.canary == Some(name)).peekable();
+    stratakv_base::fault_point::release(Some(name));
+    let mut kept = ledger::ledger().into_iter().filter(|found| found.fault_point == Some(name)).peekable();
     let any = kept.peek().is_some();
     let fail = kept.all(|found| stratakv_sim::search::run_plan(engine, &found.plan).is_err());
-    stratakv_base::canary::release(None);
+    stratakv_base::fault_point::release(None);
     any.then_some(fail)
 }
 

@@ -7,7 +7,7 @@
 //! over numbers of connections and batches. `small`: more short records than memory holds; how many
 //! are there. `hits`: a cache as one is used, what was missed is set; how many gets hit.
 
-mod rival;
+mod baseline;
 pub mod system_calls;
 pub mod table;
 
@@ -17,8 +17,8 @@ use std::time::Duration;
 use stratakv_bench::Distribution;
 use stratakv_bench::wire::{self, WireOptions, WireReport, Work};
 
-pub use rival::Rival;
-use rival::{Room, Running};
+pub use baseline::Baseline;
+use baseline::{Room, Running};
 use system_calls::Counter;
 
 /// Connections and requests in a batch while records are loaded.
@@ -72,13 +72,13 @@ impl Case {
     }
 
     /// Whether a server is of it.
-    fn is_for(self, rival: Rival) -> bool {
+    fn is_for(self, baseline: Baseline) -> bool {
         match self {
             Case::Ram | Case::Depth => true,
-            Case::Ssd => rival.has_ssd(),
+            Case::Ssd => baseline.has_ssd(),
             // Whoever never forgets is no cache.
-            Case::Small => !matches!(rival, Rival::Slab | Rival::Extstore),
-            Case::Hits => matches!(rival, Rival::Tier | Rival::Extstore),
+            Case::Small => !matches!(baseline, Baseline::Slab | Baseline::Extstore),
+            Case::Hits => matches!(baseline, Baseline::Tier | Baseline::Extstore),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Mix {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Servers.
-    pub rivals: Vec<Rival>,
+    pub rivals: Vec<Baseline>,
     /// Cases.
     pub cases: Vec<Case>,
     /// Mixes.
@@ -158,7 +158,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
-            rivals: Rival::ALL.to_vec(),
+            rivals: Baseline::ALL.to_vec(),
             cases: Case::ALL.to_vec(),
             mixes: Mix::ALL.to_vec(),
             value_bytes: [1, 4, 16, 64, 256, 1024].map(|kib| kib << 10).to_vec(),
@@ -273,7 +273,7 @@ pub struct Setting {
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// Which server.
-    pub rival: Rival,
+    pub baseline: Baseline,
     /// What was run.
     pub setting: Setting,
     /// Which round, from 1 on.
@@ -298,19 +298,19 @@ pub struct Measured {
 /// The plan cannot be run here.
 pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result<Vec<Measured>, String> {
     plan.check()?;
-    rival::pin_this_process(plan.load_core)?;
+    baseline::pin_this_process(plan.load_core)?;
     let mut all = Vec::new();
     for round in 1..=plan.rounds {
         for case in plan.cases.iter().copied() {
             for value_bytes in plan.lengths(case) {
-                for rival in plan.rivals.iter().copied().filter(|rival| case.is_for(*rival)) {
-                    let subject = Subject { plan, rival, case, value_bytes: *value_bytes, round };
+                for baseline in plan.rivals.iter().copied().filter(|baseline| case.is_for(*baseline)) {
+                    let subject = Subject { plan, baseline, case, value_bytes: *value_bytes, round };
                     let mut keep = |measured: Measured| {
                         note(Ok(&measured));
                         all.push(measured);
                     };
                     if let Err(why) = subject.measure(&mut keep) {
-                        note(Err(&format!("{}, {}, {value_bytes} bytes: {why}", rival.name(), case.name())));
+                        note(Err(&format!("{}, {}, {value_bytes} bytes: {why}", baseline.name(), case.name())));
                     }
                 }
             }
@@ -322,7 +322,7 @@ pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result
 /// One server with records of one length.
 struct Subject<'a> {
     plan: &'a Plan,
-    rival: Rival,
+    baseline: Baseline,
     case: Case,
     value_bytes: usize,
     round: u32,
@@ -330,7 +330,7 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     fn measure(&self, keep: &mut dyn FnMut(Measured)) -> Result<(), String> {
-        let place = self.plan.place.join(format!("{}-{}", self.rival.name(), std::process::id()));
+        let place = self.plan.place.join(format!("{}-{}", self.baseline.name(), std::process::id()));
         let outcome = self.measure_in(&place, keep);
         let removed = std::fs::remove_dir_all(&place);
         outcome?;
@@ -338,7 +338,7 @@ impl Subject<'_> {
     }
 
     fn measure_in(&self, place: &Path, keep: &mut dyn FnMut(Measured)) -> Result<(), String> {
-        let running = self.rival.start(place, self.plan.room(self.case))?;
+        let running = self.baseline.start(place, self.plan.room(self.case))?;
         let batch_bytes = LOAD_CONNECTIONS * LOAD_PIPELINE * self.value_bytes;
         let load = match batch_bytes {
             ..LOAD_BYTES_MAX => (LOAD_CONNECTIONS, LOAD_PIPELINE),
@@ -384,7 +384,7 @@ impl Subject<'_> {
         let is_counted = self.round == rounds && matches!(self.case, Case::Ram | Case::Ssd);
         let system_calls = is_counted.then(|| self.system_calls(running, depth, work)).transpose()?.flatten();
         Ok(Measured {
-            rival: self.rival,
+            baseline: self.baseline,
             setting,
             round: self.round,
             records,
@@ -418,7 +418,7 @@ impl Subject<'_> {
     ) -> Result<(WireReport, Duration), String> {
         let options = WireOptions {
             address: running.address(),
-            protocol: self.rival.protocol(),
+            protocol: self.baseline.protocol(),
             connections,
             pipeline,
             records: self.plan.records(self.case, self.value_bytes),
@@ -426,7 +426,7 @@ impl Subject<'_> {
             work,
             load_bytes_per_s: match self.case {
                 Case::Hits => Some(HITS_BYTES_PER_S),
-                Case::Ssd => self.rival.load_bytes_per_s(),
+                Case::Ssd => self.baseline.load_bytes_per_s(),
                 _ => None,
             },
             seed: self.plan.seed.wrapping_add(u64::from(self.round)),

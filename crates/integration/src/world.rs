@@ -60,9 +60,9 @@ pub struct Served {
     /// Connections of clients whose answers are judged.
     pub connections: u64,
     /// Connections of clients that speak no protocol as they should.
-    pub rude: u64,
+    pub adversary: u64,
     /// Bytes that they sent.
-    pub rude_bytes: u64,
+    pub adversary_bytes: u64,
     /// Connections that clients closed, reset, or left without a word.
     pub left: [u64; 3],
     /// Of them, in the middle of a command.
@@ -93,8 +93,8 @@ impl Served {
     fn add(&mut self, other: &Served) {
         let sums = [
             (&mut self.connections, other.connections),
-            (&mut self.rude, other.rude),
-            (&mut self.rude_bytes, other.rude_bytes),
+            (&mut self.adversary, other.adversary),
+            (&mut self.adversary_bytes, other.adversary_bytes),
             (&mut self.left_inside, other.left_inside),
             (&mut self.deaf, other.deaf),
             (&mut self.accepts_failed, other.accepts_failed),

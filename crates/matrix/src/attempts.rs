@@ -1,11 +1,11 @@
 //! Attempts at operations: who has a turn, what an attempt came to, and who is attempted again.
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_engine::{Effects, Error, Reply, Token};
 use stratakv_pmem::Pmem;
 
 use crate::batch::INTERNAL;
-use crate::changes::Attempt;
+use crate::changes::OperationStep;
 use crate::cursor::Stop;
 use crate::matrix::Matrix;
 use crate::operations::{Parked, Work};
@@ -27,7 +27,7 @@ impl<P: Pmem> Matrix<P> {
         parked.begun = true;
         let before = parked.work.progress();
         let outcome = match self.missing_snapshot(&parked.work) {
-            Some(id) => Ok(Attempt::Reply(Reply::Failed(Error::NoSnapshot { id }))),
+            Some(id) => Ok(OperationStep::Reply(Reply::Failed(Error::NoSnapshot { id }))),
             None => self.step(&mut parked.work),
         };
         if parked.work.progress() != before && self.pins.len() > PINS_MAX {
@@ -37,40 +37,40 @@ impl<P: Pmem> Matrix<P> {
         std::mem::swap(&mut self.pins, &mut parked.pins);
         let outcome = self.outcome_of_share(&mut parked.work, outcome);
         match outcome {
-            Ok(Attempt::Ended) => {}
-            Ok(Attempt::Rests) => {
+            Ok(OperationStep::Ended) => {}
+            Ok(OperationStep::Rests) => {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
                 return;
             }
-            Ok(Attempt::Reply(reply)) => {
+            Ok(OperationStep::Reply(reply)) => {
                 self.orphan(&mut parked.work);
                 self.promises.push((parked.token, reply, self.container.version()));
             }
-            Ok(Attempt::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
-            Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
-            Ok(Attempt::Synced) => self.syncs.push(parked.token),
-            Ok(Attempt::NoRoom) => {
+            Ok(OperationStep::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
+            Ok(OperationStep::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
+            Ok(OperationStep::Synced) => self.syncs.push(parked.token),
+            Ok(OperationStep::NoRoom) => {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
-                self.stalled.push_back(id);
+                self.space_waiters.push_back(id);
                 return;
             }
-            Ok(Attempt::Loads) => {
+            Ok(OperationStep::Loads) => {
                 self.wait_for_turn(id, &parked, queued);
                 self.queue_load(id, &parked.work);
                 self.parked.insert(id, parked);
                 effects.more();
                 return;
             }
-            Ok(Attempt::Grows) => {
+            Ok(OperationStep::Grows) => {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
                 self.after_install.push(id);
                 effects.more();
                 return;
             }
-            Ok(Attempt::Spill(values)) => {
+            Ok(OperationStep::BlobWrite(values)) => {
                 self.wait_for_turn(id, &parked, queued);
                 parked.spills = true;
                 self.parked.insert(id, parked);
@@ -78,12 +78,12 @@ impl<P: Pmem> Matrix<P> {
                 effects.more();
                 return;
             }
-            Ok(Attempt::Yields) => return self.suspend(id, parked, queued, effects),
+            Ok(OperationStep::Yields) => return self.suspend(id, parked, queued, effects),
             Err(Stop::Missing) => {
                 self.wait_for_turn(id, &parked, queued);
                 parked.missing = self.ask(Waiter::Operation(id)).len();
                 if parked.missing == 0 {
-                    self.crowd.push_back(id);
+                    self.memory_waiters.push_back(id);
                 }
                 self.parked.insert(id, parked);
                 return;
@@ -115,27 +115,27 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
+    fn step(&mut self, work: &mut Work) -> Result<OperationStep, Stop> {
         match work {
             Work::Get { key, part, long } => self.get(key, *part, long),
             Work::Write { changes, placed, looked, damage } => self.write(changes, placed, looked, damage.as_ref()),
             Work::Update { key, update, placed, long } => self.update(key.encoded(), update, placed, long),
             Work::Page(page) => {
-                let Some(reply) = self.page(page)? else { return Ok(Attempt::Yields) };
+                let Some(reply) = self.page(page)? else { return Ok(OperationStep::Yields) };
                 if let Some(cursor) = page.backup {
                     self.backup_went_on(cursor, &reply);
                 }
-                Ok(Attempt::Reply(reply))
+                Ok(OperationStep::Reply(reply))
             }
-            Work::Sync => Ok(Attempt::Synced),
+            Work::Sync => Ok(OperationStep::Synced),
             Work::Load(load) => self.begin_load(load),
             Work::AfterLoad(operation) => match self.cut(operation.clone()) {
-                Ok(Work::AfterLoad(_)) => Ok(Attempt::Grows),
+                Ok(Work::AfterLoad(_)) => Ok(OperationStep::Grows),
                 Ok(page) => {
                     *work = page;
                     self.step(work)
                 }
-                Err(reply) => Ok(Attempt::Reply(reply)),
+                Err(reply) => Ok(OperationStep::Reply(reply)),
             },
             Work::DeleteRange { from, to } => {
                 // All writes before it are done, those after it within the range wait for it.
@@ -143,13 +143,13 @@ impl<P: Pmem> Matrix<P> {
                 self.step(work)
             }
             Work::Deleting(range) => self.delete_range(range),
-            Work::Share(share) => self.share_step(share),
+            Work::PrepareRecord(share) => self.share_step(share),
         }
     }
 
     /// Attempts everything that has got what it waited for.
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
-        self.wake_crowd();
+        self.wake_memory_waiters();
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { break };
             if let Some(parked) = self.parked.remove(&id) {
@@ -157,13 +157,13 @@ impl<P: Pmem> Matrix<P> {
                 self.attempt(id, parked, queued, effects);
             }
         }
-        self.retry_stalled(effects);
+        self.retry_space_waiters(effects);
         self.give_turns(effects);
     }
 
-    fn retry_stalled(&mut self, effects: &mut Effects) {
-        for _ in 0..self.stalled.len() {
-            let Some(id) = self.stalled.pop_front() else { break };
+    fn retry_space_waiters(&mut self, effects: &mut Effects) {
+        for _ in 0..self.space_waiters.len() {
+            let Some(id) = self.space_waiters.pop_front() else { break };
             let Some(parked) = self.parked.remove(&id) else { continue };
             if let Some(error) = self.why_stuck().filter(|_| !parked.work.is_decided()) {
                 self.counters.full_refusals += u64::from(matches!(error, Error::Full(_)));
@@ -172,9 +172,9 @@ impl<P: Pmem> Matrix<P> {
             }
             let queued = parked.work.is_write();
             self.attempt(id, parked, queued, effects);
-            if self.stalled.back() == Some(&id) {
+            if self.space_waiters.back() == Some(&id) {
                 // No room for the first one: the others wait behind it.
-                self.stalled.rotate_right(1);
+                self.space_waiters.rotate_right(1);
                 self.counters.stalled_turns += 1;
                 break;
             }
@@ -193,7 +193,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes that waited for others.
     pub(crate) fn give_turns(&mut self, effects: &mut Effects) {
-        while self.stalled.is_empty()
+        while self.space_waiters.is_empty()
             && let Some(id) = self.turns.next_candidate()
         {
             let has_turn = |parked: &Parked| !parked.begun && self.turns.has(id, &parked.work);
@@ -206,27 +206,31 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A share is refused by word to shard 0.
-    fn outcome_of_share(&mut self, work: &mut Work, outcome: Result<Attempt, Stop>) -> Result<Attempt, Stop> {
+    fn outcome_of_share(
+        &mut self,
+        work: &mut Work,
+        outcome: Result<OperationStep, Stop>,
+    ) -> Result<OperationStep, Stop> {
         let reply = match (&*work, outcome) {
-            (Work::Share(_), Ok(Attempt::Reply(reply))) => reply,
-            (Work::Share(_), Err(Stop::Damaged(corruption))) => {
+            (Work::PrepareRecord(_), Ok(OperationStep::Reply(reply))) => reply,
+            (Work::PrepareRecord(_), Err(Stop::Damaged(corruption))) => {
                 self.counters.corrupt_records += 1;
                 Reply::Failed(Error::Corrupt(corruption))
             }
             (_, outcome) => return outcome,
         };
         self.orphan(work);
-        if let Work::Share(share) = work {
+        if let Work::PrepareRecord(share) = work {
             self.fail_share(share, reply);
         }
-        Ok(Attempt::Ended)
+        Ok(OperationStep::Ended)
     }
 
     /// An operation ends without being attempted again.
     pub(crate) fn end_failed(&mut self, id: u64, mut parked: Parked, error: Error, effects: &mut Effects) {
         self.orphan(&mut parked.work);
         let was_load = self.load.take_if(|turn| turn.id == id).is_some();
-        if was_load && !canary!("trial_failed_load_is_waited_for") {
+        if was_load && !fault_point!("trial_failed_load_is_waited_for") {
             self.ready.extend(self.after_install.drain(..));
             effects.more();
         }
@@ -234,7 +238,7 @@ impl<P: Pmem> Matrix<P> {
             self.turns.done(id, &parked.work);
         }
         match &parked.work {
-            Work::Share(share) => self.fail_share(share, Reply::Failed(error)),
+            Work::PrepareRecord(share) => self.fail_share(share, Reply::Failed(error)),
             _ => self.answer(parked.token, Reply::Failed(error), effects),
         }
     }
@@ -256,8 +260,8 @@ impl<P: Pmem> Matrix<P> {
         if given_up.is_empty() {
             return;
         }
-        self.limbo.extend(self.reads.give_up(&given_up));
-        self.crowd.retain(|id| !given_up.contains(id));
+        self.deferred.extend(self.reads.give_up(&given_up));
+        self.memory_waiters.retain(|id| !given_up.contains(id));
         for id in given_up {
             self.fail_operation(id, Error::Cancelled, effects);
         }

@@ -52,8 +52,8 @@ impl<P: Pmem> Matrix<P> {
             bytes_max: PIECE_BYTES,
             at: Some(backup.cursor),
         };
-        let sight = self.sight_of(request.at)?;
-        Ok(PageWork::new(request, sight).of_backup(cursor))
+        let read_view = self.read_view_of(request.at)?;
+        Ok(PageWork::new(request, read_view).of_backup(cursor))
     }
 
     /// Lets go of a snapshot, a backup's too. Whether there was one.

@@ -3,20 +3,20 @@
 
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{Corruption, Expiry, Wall, canary};
+use stratakv_base::{Corruption, Expiry, Wall, fault_point};
 use stratakv_engine::update::{Refusal, apply};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Record, Reply, Unmet, Update, Value};
 use stratakv_pmem::Pmem;
 
+use crate::blob_write::Placed;
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
 use crate::entry::{Body, Meta};
 use crate::lookup::{Located, LongRead};
 use crate::matrix::Matrix;
-use crate::spill::Placed;
 
 /// What came of an attempt at a write.
-pub(crate) enum Attempt {
+pub(crate) enum OperationStep {
     /// It is done, or refused for good.
     Reply(Reply),
     /// What a reader saw, and the version that this rests on.
@@ -38,7 +38,7 @@ pub(crate) enum Attempt {
     /// It is a load that is logged: the shard's job is to make its tables.
     Loads,
     /// It has values that are too long for the log: they are to be written to the volume first.
-    Spill(Vec<Bytes>),
+    BlobWrite(Vec<Bytes>),
 }
 
 /// What the last change of a write that is no check comes to.
@@ -83,17 +83,17 @@ impl<P: Pmem> Matrix<P> {
         placed: &[Placed],
         looked: &mut Vec<Option<Before>>,
         damage: Option<&Corruption>,
-    ) -> Result<Attempt, Stop> {
+    ) -> Result<OperationStep, Stop> {
         self.look_at(changes, looked, damage)?;
         if let Some(unmet) = self.unmet(changes, looked) {
-            return Ok(Attempt::Reply(Reply::Unmet(unmet)));
+            return Ok(OperationStep::Reply(Reply::Unmet(unmet)));
         }
         if let Some(long) = self.long_values(changes, placed) {
-            return Ok(Attempt::Spill(long));
+            return Ok(OperationStep::BlobWrite(long));
         }
         let (appends, done) = self.appends(changes, looked, placed);
         if appends.is_empty() {
-            return Ok(Attempt::Reply(Reply::Done { version: 0, existed: false }));
+            return Ok(OperationStep::Reply(Reply::Done { version: 0, existed: false }));
         }
         let grows = appends.iter().any(|append| !matches!(append.what, What::Delete));
         if let Some(waits) =
@@ -106,7 +106,7 @@ impl<P: Pmem> Matrix<P> {
             Err(refused) => return Ok(refused),
         };
         let version = if done.deletes_nothing { 0 } else { version };
-        Ok(Attempt::Logged(Reply::Done { version, existed: done.existed }))
+        Ok(OperationStep::Logged(Reply::Done { version, existed: done.existed }))
     }
 
     /// The first condition that does not hold.
@@ -183,7 +183,7 @@ impl<P: Pmem> Matrix<P> {
         // To the end, so that everything that is missing is read at once.
         for (change, before) in changes.iter().zip(looked).filter(|(change, before)| looks(change) && before.is_none())
         {
-            let found = self.visible(change.key.encoded(), self.sight(), &memory);
+            let found = self.visible(change.key.encoded(), self.read_view(), &memory);
             let found = match (found, damage) {
                 (Err(Stop::Missing), Some(damage)) => Err(Stop::Damaged(damage.clone())),
                 (found, _) => found,
@@ -215,22 +215,22 @@ impl<P: Pmem> Matrix<P> {
         update: &Update,
         placed: &[Placed],
         long: &mut Option<LongRead>,
-    ) -> Result<Attempt, Stop> {
+    ) -> Result<OperationStep, Stop> {
         let Some((meta, value)) = self.record_in_memory(key, long)? else {
-            return Ok(Attempt::Reply(stratakv_engine::update::absent(update)));
+            return Ok(OperationStep::Reply(stratakv_engine::update::absent(update)));
         };
         let outcome = match apply(update, &value, meta.expiry.0) {
             Ok(outcome) => outcome,
-            Err(Refusal::NotANumber) => return Ok(Attempt::Reply(Reply::Unmet(Unmet::NotANumber))),
-            Err(Refusal::TooLarge(error)) => return Ok(Attempt::Reply(Reply::Failed(error))),
+            Err(Refusal::NotANumber) => return Ok(OperationStep::Reply(Reply::Unmet(Unmet::NotANumber))),
+            Err(Refusal::TooLarge(error)) => return Ok(OperationStep::Reply(Reply::Failed(error))),
         };
         if let Some(error) = Self::value_error(outcome.value.len()) {
-            return Ok(Attempt::Reply(Reply::Failed(error)));
+            return Ok(OperationStep::Reply(Reply::Failed(error)));
         }
         let expiry = Expiry(outcome.expiry);
         let is_long = self.is_long(key, &outcome.value);
         let what = match placed.first() {
-            None if is_long => return Ok(Attempt::Spill(vec![outcome.value])),
+            None if is_long => return Ok(OperationStep::BlobWrite(vec![outcome.value])),
             Some(placed) if is_long => What::Apart(placed.pointer(self.container.version() + 1, &outcome.value)),
             _ => What::Put(&outcome.value),
         };
@@ -242,7 +242,7 @@ impl<P: Pmem> Matrix<P> {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };
-        Ok(Attempt::Logged(match (update, outcome.number) {
+        Ok(OperationStep::Logged(match (update, outcome.number) {
             (_, Some(number)) => Reply::Number { number, version },
             (Update::Touch(_), None) => Reply::Record(Some(Record {
                 value_bytes: outcome.value.len() as u64,
@@ -257,7 +257,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn record_in_memory(&self, key: &[u8], long: &mut Option<LongRead>) -> Result<Option<(Meta, Bytes)>, Stop> {
         let memory = self.in_memory(1);
-        let Some(located) = self.visible(key, self.sight(), &memory)? else { return Ok(None) };
+        let Some(located) = self.visible(key, self.read_view(), &memory)? else { return Ok(None) };
         let value = match located.meta.body {
             Body::Apart(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
             _ => self.value(&located, &memory)?,
@@ -267,23 +267,23 @@ impl<P: Pmem> Matrix<P> {
 
     /// What becomes of a write that grows where the volume has hardly room. Long values that found
     /// room have it already.
-    pub(crate) fn waits_for_room(&mut self, grows: bool) -> Option<Attempt> {
+    pub(crate) fn waits_for_room(&mut self, grows: bool) -> Option<OperationStep> {
         // To ask may end a snapshot.
         if !grows {
             return None;
         }
         match self.must_wait_for_room() {
             Ok(false)
-                if !canary!("trial_growth_leaves_no_reserve")
+                if !fault_point!("trial_growth_leaves_no_reserve")
                     && self.waits_for_growth(self.reserve_pages() + self.wanted_pages) =>
             {
-                Some(Attempt::Grows)
+                Some(OperationStep::Grows)
             }
             Ok(false) => None,
-            Ok(true) => Some(Attempt::NoRoom),
+            Ok(true) => Some(OperationStep::NoRoom),
             Err(error) => {
                 self.counters.full_refusals += 1;
-                Some(Attempt::Reply(Reply::Failed(error)))
+                Some(OperationStep::Reply(Reply::Failed(error)))
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::entry::{Body, Meta, Pointer, value_checksum_head};
 use crate::job::Job;
 use crate::level_cursor::LevelCursor;
 use crate::matrix::Matrix;
-use crate::merge::{Merge, Sight, Visible};
+use crate::merge::{Merge, ReadView, Visible};
 use crate::output::Output;
 use crate::table;
 use crate::volume::{Extent, FIRST_PAGE, Table};
@@ -46,7 +46,7 @@ impl<P: Pmem> Matrix<P> {
         merge.seek(&[])?;
         let container = self.container.cursors_at(None, false)?.into_iter();
         merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + '_>));
-        let mut visible = Visible::new(&mut merge, Sight { at: u64::MAX, now: Wall(0) }, &self.ranges);
+        let mut visible = Visible::new(&mut merge, ReadView { at: u64::MAX, now: Wall(0) }, &self.ranges);
         let mut records = 0;
         while visible.forward(false)?.is_some() && visible.key() < to.encoded() {
             records += 1;
@@ -62,18 +62,21 @@ impl<P: Pmem> Matrix<P> {
         };
         let tables = sum(&mut self.tables().flat_map(|table| &table.extents));
         let values = sum(&mut self.levels.value_files().flat_map(|values| &values.extents));
-        let condemned = self.condemned.iter().flat_map(|condemned| &condemned.extents);
-        let limbo = sum(&mut self.limbo.iter().chain(self.reads.held()).chain(condemned));
+        let aborted_install = self.aborted_install.iter().flat_map(|aborted_install| &aborted_install.extents);
+        let deferred = sum(&mut self.deferred.iter().chain(self.reads.held()).chain(aborted_install));
         let manifest = sum(&mut [self.manifest_extent].iter().chain(&self.spare_extent));
-        let outputs =
-            self.job.iter().flat_map(Job::all_outputs).chain(self.spill.iter().flat_map(|spill| &spill.outputs));
+        let outputs = self
+            .job
+            .iter()
+            .flat_map(Job::all_outputs)
+            .chain(self.blob_write.iter().flat_map(|blob_write| &blob_write.outputs));
         let under_way = sum(&mut outputs.chain(&self.dropped).flat_map(Output::taken));
         let new = self.install.as_ref().map_or_else(Vec::new, |install| install.new_extents(&self.levels));
         let installing = sum(&mut new.iter());
-        let known = first + tables + values + limbo + manifest + under_way + installing + free;
+        let known = first + tables + values + deferred + manifest + under_way + installing + free;
         (known != all).then(|| {
             format!(
-                "of {all} pages of {medium} {known} are accounted for: {tables} of tables, {values} of values, {limbo} in limbo, {manifest} of the \
+                "of {all} pages of {medium} {known} are accounted for: {tables} of tables, {values} of values, {deferred} in limbo, {manifest} of the \
                  manifest, {under_way} being written, {installing} being installed, {free} free"
             )
         })
@@ -220,7 +223,7 @@ impl<P: Pmem> Matrix<P> {
     /// the bytes that they point to, by file. Of files that a record of the container points to
     /// nothing is said.
     pub fn check_values(&self, pointed: &HashMap<u64, u64>) -> Vec<String> {
-        let settled = self.levels.value_files().filter(|values| !values.loose);
+        let settled = self.levels.value_files().filter(|values| !values.unreferenced);
         let wrong = settled.filter_map(|values| {
             let (file, said, found) =
                 (values.file, values.live_bytes, pointed.get(&values.file).copied().unwrap_or_default());

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use stratakv_base::{Wall, canary};
+use stratakv_base::{Wall, fault_point};
 
-use crate::merge::Sight;
+use crate::merge::ReadView;
 
 /// Fewest records of a span that is worth remembering.
 pub(crate) const RECORDS_MIN: u64 = 16;
@@ -57,7 +57,7 @@ impl DeadSpans {
     /// Remembers that a reader who sees everything up to `version`, at `now`, finds nothing here.
     /// Spans that it touches become one with it. O(spans).
     pub(crate) fn learn(&mut self, run: DeadRun, version: u64, now: Wall) {
-        if run.from >= run.to || canary!("trial_nothing_is_known_dead") {
+        if run.from >= run.to || fault_point!("trial_nothing_is_known_dead") {
             return;
         }
         let now = if run.has_expired { now } else { Wall(0) };
@@ -105,22 +105,22 @@ impl DeadSpans {
 
     /// Where a walk upwards goes on that has come to a key, if it is in a span: behind that. O(log
     /// spans).
-    pub(crate) fn behind(&self, key: &[u8], sight: Sight) -> Option<&[u8]> {
-        let (_, span) = self.before(key).filter(|(_, span)| key < &span.to[..] && span.holds(sight))?;
+    pub(crate) fn behind(&self, key: &[u8], read_view: ReadView) -> Option<&[u8]> {
+        let (_, span) = self.before(key).filter(|(_, span)| key < &span.to[..] && span.holds(read_view))?;
         Some(&span.to)
     }
 
     /// Where a walk downwards goes on that has seen all from a key on, if what comes next is in a
     /// span: before the key that is given. O(log spans).
-    pub(crate) fn below(&self, key: &[u8], sight: Sight) -> Option<&[u8]> {
+    pub(crate) fn below(&self, key: &[u8], read_view: ReadView) -> Option<&[u8]> {
         let below = self.spans.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back();
-        let (from, _) = below.filter(|(_, span)| key <= &span.to[..] && span.holds(sight))?;
+        let (from, _) = below.filter(|(_, span)| key <= &span.to[..] && span.holds(read_view))?;
         Some(from)
     }
 
     /// Something is put at a key: it is in no span any more. O(log spans).
     pub(crate) fn split(&mut self, key: &[u8]) {
-        if self.spans.is_empty() || canary!("trial_dead_spans_outlive_puts") {
+        if self.spans.is_empty() || fault_point!("trial_dead_spans_outlive_puts") {
             return;
         }
         let Some((from, _)) = self.before(key).filter(|(_, span)| key < &span.to[..]) else { return };
@@ -140,8 +140,8 @@ impl DeadSpans {
 }
 
 impl Span {
-    fn holds(&self, sight: Sight) -> bool {
-        self.version <= sight.at && self.now <= sight.now
+    fn holds(&self, read_view: ReadView) -> bool {
+        self.version <= read_view.at && self.now <= read_view.now
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    const ALL: Sight = Sight { at: u64::MAX, now: Wall(u64::MAX) };
+    const ALL: ReadView = ReadView { at: u64::MAX, now: Wall(u64::MAX) };
 
     fn run(from: &[u8], to: &[u8]) -> DeadRun {
         DeadRun { from: from.to_vec(), to: to.to_vec(), records: 20, has_expired: true }
@@ -177,8 +177,8 @@ mod tests {
             (spans.len(), spans.behind(b"a", ALL), spans.below(b"g", ALL)),
             (1, Some(&b"g"[..]), Some(&b"a"[..]))
         );
-        assert_eq!(spans.behind(b"b", Sight { at: 8, ..ALL }), None, "a snapshot may see what was deleted later");
-        assert_eq!(spans.behind(b"b", Sight { now: Wall(6), ..ALL }), None, "a clock that was put back");
+        assert_eq!(spans.behind(b"b", ReadView { at: 8, ..ALL }), None, "a snapshot may see what was deleted later");
+        assert_eq!(spans.behind(b"b", ReadView { now: Wall(6), ..ALL }), None, "a clock that was put back");
         spans.split(b"d");
         assert_eq!((spans.behind(b"b", ALL), spans.behind(b"d", ALL)), (Some(&b"d"[..]), None));
         assert_eq!((spans.behind(b"d\0", ALL), spans.below(b"d\0", ALL)), (Some(&b"g"[..]), None));

@@ -234,9 +234,9 @@ mod tests {
     fn deliberate_defects_are_seen() {
         let input = [0x30, 0];
         matrix(&input);
-        stratakv_base::canary::release(Some("trial_range_hides_nothing"));
+        stratakv_base::fault_point::release(Some("trial_range_hides_nothing"));
         let seen = std::panic::catch_unwind(|| matrix(&input));
-        stratakv_base::canary::release(None);
+        stratakv_base::fault_point::release(None);
         assert!(seen.is_err());
     }
 

@@ -7,7 +7,7 @@
 //! What was set aside is the volume's capacity for now: what must stay free for deletes
 //! ([`Matrix::reserve_pages`]) is free there, whatever others put on the device.
 
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
@@ -98,7 +98,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let growth = &self.growth;
         let step = growth.step.max(if growth.step < growth.step_pages { 0 } else { self.extents.capacity() / 16 });
-        let reserve_pages = if canary!("trial_growth_leaves_no_reserve") { 0 } else { self.reserve_pages() };
+        let reserve_pages = if fault_point!("trial_growth_leaves_no_reserve") { 0 } else { self.reserve_pages() };
         let needed = reserve_pages.max(self.growth.wanted) + step;
         if self.extents.free_pages() >= needed {
             return;
@@ -106,7 +106,7 @@ impl<P: Pmem> Matrix<P> {
         if let Some(since) = self.growth.full_since {
             let again = Mono(since.0 + RETRY_NS);
             if self.now.mono < again {
-                if !canary!("trial_full_devices_are_not_asked_again") {
+                if !fault_point!("trial_full_devices_are_not_asked_again") {
                     effects.wake_at(again);
                 }
                 return;
@@ -141,7 +141,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         // Whoever waits asks again: what they wanted is forgotten.
-        if self.growth.step == self.growth.step_pages || !canary!("trial_growth_forgets_who_waits") {
+        if self.growth.step == self.growth.step_pages || !fault_point!("trial_growth_forgets_who_waits") {
             self.ready.extend(self.after_install.drain(..));
         }
         effects.more();

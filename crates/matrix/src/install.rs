@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
-use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::{Effects, Reply};
 use stratakv_pmem::Pmem;
 
+use crate::blob_write::BlobWrite;
 use crate::job::{Job, Moves, Source};
 use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
 use crate::matrix::{Closing, Matrix, Purpose};
-use crate::spill::Spill;
 use crate::volume::{Extent, Manifest, Superblock};
 
 /// How far an installation is.
@@ -52,7 +52,7 @@ pub(crate) struct Install {
 
 /// What an installation that failed has of the volume: free once its writes have ended.
 #[derive(Debug)]
-pub(crate) struct Condemned {
+pub(crate) struct AbortedInstall {
     /// Of its manifest.
     number: u64,
     in_flight: u32,
@@ -65,7 +65,7 @@ pub(crate) enum Made {
     /// Tables and values.
     Compaction(Box<Job>),
     /// Long values, ahead of the records that point to them.
-    Spill(Spill),
+    BlobWrite(BlobWrite),
     /// Tables that deletes of ranges hide go.
     Hidden(Change),
     /// Nothing new: a copy of the manifest or a superblock is damaged.
@@ -79,12 +79,12 @@ impl Install {
     }
 
     /// What was to be installed, and the extents that only it has. One of its writes is done.
-    fn condemn(self, levels: &Levels) -> (Made, Condemned) {
+    fn condemn(self, levels: &Levels) -> (Made, AbortedInstall) {
         let mut extents = self.levels.extents_not_in(levels);
         extents.push(self.extent);
         let in_flight =
             if let Stage::Manifest { in_flight, .. } = self.stage { in_flight.saturating_sub(1) } else { 0 };
-        (self.made, Condemned { number: self.superblock.number, in_flight, extents })
+        (self.made, AbortedInstall { number: self.superblock.number, in_flight, extents })
     }
 
     /// Pages that only it has.
@@ -109,7 +109,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<Install, Box<Made>> {
         let (mut change, mut outputs) = match &mut made {
             Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
-            Made::Spill(spill) => (spill.change(), std::mem::take(&mut spill.outputs)),
+            Made::BlobWrite(blob_write) => (blob_write.change(), std::mem::take(&mut blob_write.outputs)),
             Made::Hidden(change) => (std::mem::take(change), Vec::new()),
             Made::Repair => Default::default(),
         };
@@ -117,7 +117,7 @@ impl<P: Pmem> Matrix<P> {
         for (file, bytes) in &self.orphans {
             *change.dropped.entry(*file).or_default() += bytes;
         }
-        if canary!("trial_orphans_lost_with_a_failed_install") {
+        if fault_point!("trial_orphans_lost_with_a_failed_install") {
             self.orphans.clear();
         }
         for output in &mut outputs {
@@ -161,15 +161,15 @@ impl<P: Pmem> Matrix<P> {
             has_ranges: !manifest.ranges.is_empty(),
             compressed: levels.have_compressed(),
         };
-        if canary!("matrix_freed_before_the_superblock") {
-            self.limbo.append(&mut free);
+        if fault_point!("matrix_freed_before_the_superblock") {
+            self.deferred.append(&mut free);
         }
-        if canary!("trial_layer_freed_before_the_superblock") {
-            self.limbo.extend(free.extract_if(.., |extent| extent.in_layer()));
+        if fault_point!("trial_layer_freed_before_the_superblock") {
+            self.deferred.extend(free.extract_if(.., |extent| extent.in_layer()));
         }
         if let Made::Compaction(job) = &made
             && let Source::Column(column) = &job.source
-            && canary!("matrix_column_released_early")
+            && fault_point!("matrix_column_released_early")
         {
             // A planted defect.
             let _ = self.container.release(column, manifest.number);
@@ -186,7 +186,7 @@ impl<P: Pmem> Matrix<P> {
             if spare.pages >= pages {
                 return Some(spare);
             }
-            self.limbo.push(spare);
+            self.deferred.push(spare);
         }
         let more = pages.next_power_of_two();
         self.extents.take_contiguous(more).or_else(|| self.extents.take_contiguous(pages))
@@ -248,8 +248,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// A write of the manifest is done; after the last one everything is flushed.
     pub(crate) fn manifest_written(&mut self, number: u64, effects: &mut Effects) {
-        let of_it = |install: &&mut Install| install.number() == number || canary!("trial_manifests_without_numbers");
-        let Some(install) = self.install.as_mut().filter(of_it) else { return self.condemned_written(number) };
+        let of_it =
+            |install: &&mut Install| install.number() == number || fault_point!("trial_manifests_without_numbers");
+        let Some(install) = self.install.as_mut().filter(of_it) else { return self.aborted_install_written(number) };
         let Stage::Manifest { begun, in_flight } = &mut install.stage else { return };
         *in_flight -= 1;
         if *in_flight == 0 && *begun == install.bytes.len() {
@@ -258,7 +259,7 @@ impl<P: Pmem> Matrix<P> {
             if layered && let Err(error) = self.settle_layer() {
                 return self.fail_region(error);
             }
-            if canary!("matrix_superblock_before_the_flush") {
+            if fault_point!("matrix_superblock_before_the_flush") {
                 return self.flushed(number, effects);
             }
             let io = self.io.start(Purpose::Flush(number));
@@ -268,12 +269,14 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A write of a manifest that failed is done.
-    fn condemned_written(&mut self, number: u64) {
-        let Some(at) = self.condemned.iter().position(|condemned| condemned.number == number) else { return };
-        let condemned = &mut self.condemned[at];
-        condemned.in_flight = condemned.in_flight.saturating_sub(1);
-        if condemned.in_flight == 0 && (self.io.is_empty() || !canary!("trial_condemned_under_load")) {
-            self.limbo.append(&mut self.condemned.swap_remove(at).extents);
+    fn aborted_install_written(&mut self, number: u64) {
+        let Some(at) = self.aborted_install.iter().position(|aborted_install| aborted_install.number == number) else {
+            return;
+        };
+        let aborted_install = &mut self.aborted_install[at];
+        aborted_install.in_flight = aborted_install.in_flight.saturating_sub(1);
+        if aborted_install.in_flight == 0 && (self.io.is_empty() || !fault_point!("trial_condemned_under_load")) {
+            self.deferred.append(&mut self.aborted_install.swap_remove(at).extents);
         }
     }
 
@@ -281,17 +284,17 @@ impl<P: Pmem> Matrix<P> {
     /// install.
     pub(crate) fn fail_install(&mut self, number: u64, fault: IoFault, effects: &mut Effects) {
         let Some(install) = self.install.take_if(|install| install.number() == number) else {
-            return self.condemned_written(number);
+            return self.aborted_install_written(number);
         };
-        let (made, mut condemned) = install.condemn(&self.levels);
-        if condemned.in_flight == 0 {
-            self.limbo.append(&mut condemned.extents);
+        let (made, mut aborted_install) = install.condemn(&self.levels);
+        if aborted_install.in_flight == 0 {
+            self.deferred.append(&mut aborted_install.extents);
         } else {
-            self.condemned.push(condemned);
+            self.aborted_install.push(aborted_install);
         }
         let error = write_failed(fault);
         match made {
-            Made::Spill(spill) => self.refuse(&spill, &error, effects),
+            Made::BlobWrite(blob_write) => self.refuse(&blob_write, &error, effects),
             Made::Repair => self.repairs = true,
             Made::Compaction(job) if job.is_load() => self.end_load(Reply::Failed(error.clone())),
             Made::Compaction(job) if job.for_load => self.refuse_load(),
@@ -318,7 +321,7 @@ impl<P: Pmem> Matrix<P> {
         superblock.encode(&self.config.uuid, &mut block);
         let io = self.io.start(Purpose::Superblock(superblock.number));
         effects.background(io);
-        let durable = !canary!("matrix_superblock_in_the_cache");
+        let durable = !fault_point!("matrix_superblock_in_the_cache");
         effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 
@@ -344,9 +347,9 @@ impl<P: Pmem> Matrix<P> {
         let Some(install) = self.install.take() else { return };
         self.superblock = install.superblock;
         let old = std::mem::replace(&mut self.manifest_extent, install.extent);
-        self.limbo.extend(self.spare_extent.replace(old));
+        self.deferred.extend(self.spare_extent.replace(old));
         self.levels = install.levels;
-        self.limbo.extend(install.free);
+        self.deferred.extend(install.free);
         self.counters.installs += 1;
         install.orphans.iter().for_each(|file| _ = self.orphans.remove(file));
         if matches!(install.made, Made::Compaction(_)) {
@@ -360,7 +363,7 @@ impl<P: Pmem> Matrix<P> {
         }
         match install.made {
             Made::Compaction(job) => self.compacted(*job),
-            Made::Spill(spill) => self.spilled(spill),
+            Made::BlobWrite(blob_write) => self.spilled(blob_write),
             Made::Hidden(_) | Made::Repair => {}
         }
         self.forget_ranges();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_device::{Block, Part};
 use stratakv_pmem::Pmem;
 
@@ -288,7 +288,7 @@ impl Job {
             let Some((names, block)) = self.read.pop_front() else { break };
             // A page that was read twice goes with the later read.
             let is_of_it = |part: &Part| block.as_ref().is_some_and(|block| Arc::ptr_eq(block, &part.block));
-            let goes = |part: &Part| is_of_it(part) || canary!("trial_pages_go_with_the_first_read");
+            let goes = |part: &Part| is_of_it(part) || fault_point!("trial_pages_go_with_the_first_read");
             for name in names {
                 if self.pins.get(&name).is_some_and(goes) {
                     self.pins.remove(&name);
@@ -345,7 +345,7 @@ impl Job {
         let facts = writer.finish(&mut |page| output.push(page));
         output.end();
         let (file, bytes) = (output.file(), facts.value_bytes);
-        self.change.values.push(ValueFile { file, extents: Vec::new(), bytes, live_bytes: bytes, loose: false });
+        self.change.values.push(ValueFile { file, extents: Vec::new(), bytes, live_bytes: bytes, unreferenced: false });
         self.finished.push(output);
     }
 }
@@ -485,7 +485,7 @@ impl<P: Pmem> Matrix<P> {
             let stays = kept_at(at) == Some(meta.body) && !moved.iter().any(|(moved, _)| *moved == pointer);
             if !stays {
                 *job.change.dropped.entry(pointer.file).or_default() += u64::from(pointer.value_bytes);
-            } else if self.levels.values(pointer.file).is_some_and(|values| values.loose) {
+            } else if self.levels.values(pointer.file).is_some_and(|values| values.unreferenced) {
                 job.change.settled.push(pointer.file);
             }
         }

@@ -4,7 +4,7 @@
 //! `docs/decisions/0026` says which levels lie there, and why.
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, canary};
+use stratakv_base::{Corruption, fault_point};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{Effects, Error};
 use stratakv_pmem::{Pmem, PmemError};
@@ -136,7 +136,7 @@ impl<P: Pmem> Matrix<P> {
         while let Some((extent, bytes)) = output.next_in_layer(&mut self.extents) {
             let Some(offset) = offset_in_region(&self.container, extent.page) else { break };
             let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
-            if canary!("trial_layer_not_flushed") {
+            if fault_point!("trial_layer_not_flushed") {
                 pmem.store(offset, bytes)?;
             } else {
                 pmem.store_nt(offset, bytes)?;

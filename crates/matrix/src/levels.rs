@@ -171,7 +171,7 @@ impl Levels {
         self.values.extend(change.values.into_iter().map(|values| (values.file, values)));
         for file in change.settled {
             if let Some(values) = self.values.get_mut(&file) {
-                values.loose = false;
+                values.unreferenced = false;
             }
         }
         for (file, bytes) in change.dropped {
@@ -280,7 +280,7 @@ mod tests {
             extents: vec![Extent { page: 500, pages: 8 }],
             bytes: 100,
             live_bytes: 100,
-            loose: false,
+            unreferenced: false,
         }];
         levels.apply(Change { values, ..Change::default() });
         let drop = |levels: &mut Levels, bytes| {

@@ -11,6 +11,7 @@
 mod attempts;
 mod backup;
 mod batch;
+mod blob_write;
 mod changes;
 mod check;
 mod config;
@@ -44,7 +45,6 @@ pub mod retention;
 mod scan;
 mod snapshots;
 mod space;
-mod spill;
 mod statistics;
 pub mod table;
 #[cfg(test)]

@@ -18,11 +18,11 @@
 
 use std::sync::Arc;
 
-use stratakv_base::{CollectionId, Key, canary};
+use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_engine::{Error, LoadRecord, Operation, Reply, SnapshotOp, Unmet};
 use stratakv_pmem::Pmem;
 
-use crate::changes::Attempt;
+use crate::changes::OperationStep;
 use crate::container::Change as Append;
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, value_checksum};
@@ -204,25 +204,25 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`]: nothing was changed.
-    pub(crate) fn begin_load(&mut self, load: &mut Load) -> Result<Attempt, Stop> {
+    pub(crate) fn begin_load(&mut self, load: &mut Load) -> Result<OperationStep, Stop> {
         load.begun = true;
-        let is_free = self.is_vacant(load)? || canary!("matrix_loads_under_what_is_there");
+        let is_free = self.is_vacant(load)? || fault_point!("matrix_loads_under_what_is_there");
         if !is_free || !self.has_room_to_load(load) {
-            return Ok(Attempt::Reply(refused()));
+            return Ok(OperationStep::Reply(refused()));
         }
         let key = marker();
-        if canary!("matrix_loads_without_a_marker") {
+        if fault_point!("matrix_loads_without_a_marker") {
             load.version = self.container.version() + 1;
-            return Ok(Attempt::Loads);
+            return Ok(OperationStep::Loads);
         }
         load.version = match self.append(&[Append::delete(key.encoded())]) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };
-        if !canary!("matrix_loads_name_files_again") {
+        if !fault_point!("matrix_loads_name_files_again") {
             self.next_file = self.next_file.max(load.version << FILES_BITS);
         }
-        Ok(Attempt::Loads)
+        Ok(OperationStep::Loads)
     }
 
     /// It is logged, and waits to be the job.
@@ -285,7 +285,7 @@ impl<P: Pmem> Matrix<P> {
         // could not have both, and the one above would reach over any number of tables.
         let around = |level| Some((level, self.tables_in_the_way(level, &load).first()?.clone()));
         let around = (level.saturating_sub(1)..=level).find_map(around);
-        let job = match around.filter(|_| !canary!("trial_loads_into_tables")) {
+        let job = match around.filter(|_| !fault_point!("trial_loads_into_tables")) {
             None => Job::of_load(load, level),
             Some((at, table)) => {
                 let (first, _) = load.range()?;
@@ -329,6 +329,6 @@ impl<P: Pmem> Matrix<P> {
     /// is, and the load's version is given already.
     pub(crate) fn waits_for_load(&self, operation: &Operation) -> bool {
         let is_cut = matches!(operation, Operation::Snapshot(SnapshotOp::Open) | Operation::Backup { .. });
-        is_cut && self.load.is_some() && !canary!("trial_snapshots_see_loads_appear")
+        is_cut && self.load.is_some() && !fault_point!("trial_snapshots_see_loads_appear")
     }
 }

@@ -1,17 +1,17 @@
 //! Where the newest version of a key is that a reader may see, and gets.
 
 use bytes::Bytes;
-use stratakv_base::{Corruption, Key, Place, canary};
+use stratakv_base::{Corruption, Key, Place, fault_point};
 use stratakv_engine::{Record, RecordPart, Reply, Value};
 use stratakv_pmem::Pmem;
 
-use crate::changes::Attempt;
+use crate::changes::OperationStep;
 use crate::container::Found;
 use crate::cursor::{Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::matrix::Matrix;
 use crate::memory::Lease;
-use crate::merge::Sight;
+use crate::merge::ReadView;
 use crate::reading::InMemory;
 use crate::table::{self, Hit};
 
@@ -54,10 +54,15 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub(crate) fn visible(&self, key: &[u8], sight: Sight, memory: &InMemory<'_>) -> Result<Option<Located>, Stop> {
-        let is_hidden = |meta: Meta| self.ranges.hiding(key, meta.version, sight.at).is_some();
-        let located = self.locate(key, sight.at, memory)?;
-        Ok(located.filter(|located| sight.shows(located.meta) && !is_hidden(located.meta)))
+    pub(crate) fn visible(
+        &self,
+        key: &[u8],
+        read_view: ReadView,
+        memory: &InMemory<'_>,
+    ) -> Result<Option<Located>, Stop> {
+        let is_hidden = |meta: Meta| self.ranges.hiding(key, meta.version, read_view.at).is_some();
+        let located = self.locate(key, read_view.at, memory)?;
+        Ok(located.filter(|located| read_view.shows(located.meta) && !is_hidden(located.meta)))
     }
 
     /// The value of what was found, its checksum compared.
@@ -103,24 +108,24 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub(crate) fn get(&self, key: &Key, part: RecordPart, long: &mut Option<LongRead>) -> Result<Attempt, Stop> {
-        let (memory, sight) = (self.in_memory(1), self.sight());
-        let Some(located) = self.locate(key.encoded(), sight.at, &memory)? else {
-            return Ok(Attempt::Seen(Reply::Record(None), 0));
+    pub(crate) fn get(&self, key: &Key, part: RecordPart, long: &mut Option<LongRead>) -> Result<OperationStep, Stop> {
+        let (memory, read_view) = (self.in_memory(1), self.read_view());
+        let Some(located) = self.locate(key.encoded(), read_view.at, &memory)? else {
+            return Ok(OperationStep::Seen(Reply::Record(None), 0));
         };
         let version = located.meta.version;
-        if let Some(deleted) = self.ranges.hiding(key.encoded(), version, sight.at) {
-            return Ok(Attempt::Seen(Reply::Record(None), deleted));
+        if let Some(deleted) = self.ranges.hiding(key.encoded(), version, read_view.at) {
+            return Ok(OperationStep::Seen(Reply::Record(None), deleted));
         }
-        if !sight.shows(located.meta) {
-            return Ok(Attempt::Seen(Reply::Record(None), version));
+        if !read_view.shows(located.meta) {
+            return Ok(OperationStep::Seen(Reply::Record(None), version));
         }
         let value = match located.meta.body {
             _ if part == RecordPart::Meta => Bytes::new(),
             Body::Apart(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
             _ => self.value(&located, &memory)?,
         };
-        Ok(Attempt::Seen(Reply::Record(Some(record(located.meta, value, part))), version))
+        Ok(OperationStep::Seen(Reply::Record(Some(record(located.meta, value, part))), version))
     }
 
     /// A value from a value file, its checksum compared. A long one is read piece by piece, so that
@@ -172,7 +177,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// Whether a value is read in pieces.
 pub(crate) fn is_long(pointer: Pointer) -> bool {
-    u64::from(pointer.value_bytes) > PIECE_BYTES && !canary!("trial_long_values_in_one_piece")
+    u64::from(pointer.value_bytes) > PIECE_BYTES && !fault_point!("trial_long_values_in_one_piece")
 }
 
 /// A long value that is being read.

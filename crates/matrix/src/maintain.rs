@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::{Class, IoFault};
 use stratakv_engine::{Effects, Error, Reply};
 use stratakv_pmem::Pmem;
@@ -54,7 +54,7 @@ impl<P: Pmem> Matrix<P> {
             return self.fail_region(error);
         }
         let is_closing = self.closing != Closing::Open;
-        if !is_closing || (self.somebody_waits() && !canary!("trial_closing_clears_nothing")) {
+        if !is_closing || (self.somebody_waits() && !fault_point!("trial_closing_clears_nothing")) {
             self.plan_job(free);
         }
         if self.job.is_some() {
@@ -87,7 +87,7 @@ impl<P: Pmem> Matrix<P> {
             self.install = Some(install);
             effects.more();
         }
-        if (self.is_stuck() && !self.stalled.is_empty()) || !self.promises.is_empty() {
+        if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.promises.is_empty() {
             // They are told in the next turn.
             effects.more();
         }
@@ -98,18 +98,19 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether writes wait for room, so that what makes it goes on by itself.
     fn somebody_waits(&self) -> bool {
-        !self.stalled.is_empty() || !self.after_install.is_empty() || self.load.is_some()
+        !self.space_waiters.is_empty() || !self.after_install.is_empty() || self.load.is_some()
     }
 
     /// Whether writes wait for room and nothing is under way that would wake them, though there may
     /// be enough by now: a memtable that became a row has a shorter reserve. What can be cleared
     /// away is, or they are told that nothing can, so none asks for ever.
     fn waits_for_nothing(&self) -> bool {
-        let is_under_way = self.spill.is_some() || self.load.is_some() || self.is_growing() || !self.limbo.is_empty();
+        let is_under_way =
+            self.blob_write.is_some() || self.load.is_some() || self.is_growing() || !self.deferred.is_empty();
         !self.after_install.is_empty()
             && !is_under_way
             && self.reads.held().next().is_none()
-            && !canary!("trial_values_wait_for_nothing")
+            && !fault_point!("trial_values_wait_for_nothing")
     }
 
     pub(crate) fn free_percent(&self) -> u64 {
@@ -119,10 +120,10 @@ impl<P: Pmem> Matrix<P> {
 
     /// Memtables become rows: as many bytes as came in, and half as many again.
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
-        let seen = if canary!("matrix_flush_forgets_snapshots") { &[] } else { self.snapshots.versions() };
+        let seen = if fault_point!("matrix_flush_forgets_snapshots") { &[] } else { self.snapshots.versions() };
         let seals_dead = std::mem::take(&mut self.walks.seals_dead) && self.container.is_memtable_dense();
         let clears = self.is_clearing() || seals_dead;
-        if (self.container.is_full() || !self.stalled.is_empty() || clears)
+        if (self.container.is_full() || !self.space_waiters.is_empty() || clears)
             && !matches!(self.container.seal(seen), Ok(_) | Err(Error::Full(_)))
         {
             self.counters.stalled_turns += 1;
@@ -130,7 +131,7 @@ impl<P: Pmem> Matrix<P> {
         if !self.container.has_sealed() {
             return Ok(());
         }
-        let budget = if written == 0 || !self.stalled.is_empty() { share * 4 } else { written + written / 2 };
+        let budget = if written == 0 || !self.space_waiters.is_empty() { share * 4 } else { written + written / 2 };
         let step = self.container.flush_step(budget);
         self.flush_waits = matches!(step, Err(Error::Full(_)));
         self.ranges_wait = None;
@@ -138,14 +139,14 @@ impl<P: Pmem> Matrix<P> {
             Ok(Flush::Row { .. }) => self.counters.rows += 1,
             Ok(Flush::More) => {}
             Ok(Flush::Waits(version)) => {
-                if canary!("trial_range_forgotten_with_its_log") {
+                if fault_point!("trial_range_forgotten_with_its_log") {
                     self.container.ranges_are_kept(version);
                 } else {
                     self.ranges_wait = Some(version);
                 }
                 self.flush_waits = self.now.mono < self.job_not_before;
                 // Else it is woken then.
-                if !self.flush_waits || canary!("trial_ranges_spin_for_a_failing_device") {
+                if !self.flush_waits || fault_point!("trial_ranges_spin_for_a_failing_device") {
                     effects.more();
                 }
                 return Ok(());
@@ -168,7 +169,7 @@ impl<P: Pmem> Matrix<P> {
         if waits {
             return;
         }
-        let is_urgent = self.rest == Rest::No && (free_percent <= FREE_PERCENT_MIN || !self.stalled.is_empty());
+        let is_urgent = self.rest == Rest::No && (free_percent <= FREE_PERCENT_MIN || !self.space_waiters.is_empty());
         if let Some(job) = self.load_job(is_urgent) {
             return self.begin_job(job);
         }
@@ -179,7 +180,7 @@ impl<P: Pmem> Matrix<P> {
         let (receiver, compactor) = self.container.rows();
         let clears_dead = self.walks.clears_dead && self.container.are_rows_dense();
         let is_due =
-            free_percent <= self.column_free_percent() || !self.stalled.is_empty() || is_clearing || clears_dead;
+            free_percent <= self.column_free_percent() || !self.space_waiters.is_empty() || is_clearing || clears_dead;
         if (compactor == 0 || self.container.joins())
             && receiver > 0
             && is_due
@@ -219,7 +220,7 @@ impl<P: Pmem> Matrix<P> {
     /// Whether a row is on its way, of which more may be cleared away. One that finds no room in
     /// the container is not.
     fn awaits_row(&self) -> bool {
-        let is_blocked = self.flush_waits && !canary!("trial_blocked_rows_are_awaited");
+        let is_blocked = self.flush_waits && !fault_point!("trial_blocked_rows_are_awaited");
         self.container.has_sealed() && !is_blocked
     }
 
@@ -441,18 +442,19 @@ impl<P: Pmem> Matrix<P> {
     /// up, whose errors are nobody's.
     pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>, effects: &mut Effects) {
         let is_it = |output: &&mut Output| output.file() == file;
-        let of_spill = self.spill.iter_mut().flat_map(|spill| &mut spill.outputs).find(is_it).map(Output::written);
+        let of_blob_write =
+            self.blob_write.iter_mut().flat_map(|blob_write| &mut blob_write.outputs).find(is_it).map(Output::written);
         let of_job = self.job.iter_mut().flat_map(Job::outputs).find(is_it).map(Output::written);
         self.dropped.iter_mut().filter(|output| output.file() == file).for_each(Output::written);
         match result {
-            Err(fault) if of_spill.is_some() => self.fail_spill(&write_failed(fault), effects),
+            Err(fault) if of_blob_write.is_some() => self.fail_blob_write(&write_failed(fault), effects),
             Err(IoFault::Full) if of_job.is_some() => self.volume_is_full(),
-            Err(fault) if of_job.is_some() || canary!("trial_errors_of_dropped_files_count") => {
+            Err(fault) if of_job.is_some() || fault_point!("trial_errors_of_dropped_files_count") => {
                 self.put_off(&write_failed(fault));
             }
             _ => {}
         }
-        self.bury();
+        self.defer_reclaim();
     }
 
     /// A compaction failed, and is tried again later.
@@ -498,11 +500,11 @@ impl<P: Pmem> Matrix<P> {
             self.refuse_load();
         }
         self.dropped.extend(self.job.take().into_iter().flat_map(Job::into_outputs));
-        self.bury();
+        self.defer_reclaim();
     }
 
     /// Gives back what was made in vain, once it is not being written any more.
-    pub(crate) fn bury(&mut self) {
+    pub(crate) fn defer_reclaim(&mut self) {
         let idle: Vec<Output> = self.dropped.extract_if(.., |output| output.in_flight() == 0).collect();
         idle.into_iter().flat_map(Output::discard).for_each(|extent| self.give_back(extent));
     }
@@ -530,7 +532,7 @@ impl<P: Pmem> Matrix<P> {
         self.rest != Rest::No
             && self.job.is_none()
             && self.install.is_none()
-            && self.spill.is_none()
+            && self.blob_write.is_none()
             && (self.flush_waits || !self.container.has_sealed())
     }
 }
@@ -551,7 +553,9 @@ impl Failures {
     /// Why writes that wait for a compaction are refused, if so many failed. It is tried again all
     /// the same.
     pub(crate) fn verdict(&self) -> Option<&Error> {
-        self.last.as_ref().filter(|_| self.count >= FAILURES_MAX && !canary!("trial_failing_devices_are_waited_for"))
+        self.last
+            .as_ref()
+            .filter(|_| self.count >= FAILURES_MAX && !fault_point!("trial_failing_devices_are_waited_for"))
     }
 }
 

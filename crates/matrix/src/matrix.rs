@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use foldhash::HashMap;
-use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
+use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, fault_point};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
@@ -19,19 +19,20 @@ use stratakv_pmem::Pmem;
 use crate::backup::Backups;
 use crate::batch::Batches;
 use crate::batch::showing::Shown;
-use crate::changes::Attempt;
+use crate::blob_write::BlobWrite;
+use crate::changes::OperationStep;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
 use crate::growth::Growth;
-use crate::install::{Condemned, Install};
+use crate::install::{AbortedInstall, Install};
 use crate::job::Job;
 use crate::layer::Plan;
 use crate::levels::Levels;
 use crate::load::{Load, LoadTurn};
 use crate::maintain::Failures;
 use crate::memory::Lease;
-use crate::merge::Sight;
-use crate::operations::{Parked, Turns, Work};
+use crate::merge::ReadView;
+use crate::operations::{KeyLockQueue, Parked, Work};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::range_delete::Looked;
@@ -40,7 +41,6 @@ use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
 use crate::scan::PageWork;
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
-use crate::spill::Spill;
 use crate::statistics::Counters;
 use crate::table;
 use crate::volume::{Extent, Places, Superblock};
@@ -90,7 +90,7 @@ pub struct Matrix<P> {
     /// Where tables are to go.
     pub(crate) plan: Plan,
     /// Free as soon as nobody reads it. What somebody reads waits in [`Reads::hold`].
-    pub(crate) limbo: Vec<Extent>,
+    pub(crate) deferred: Vec<Extent>,
     pub(crate) cache: RefCell<PageCache>,
     pub(crate) reads: Reads,
     /// Pages that the operation holds that is being attempted, and those that it lacks.
@@ -101,14 +101,14 @@ pub struct Matrix<P> {
     pub(crate) parked: HashMap<u64, Parked>,
     pub(crate) ready: VecDeque<u64>,
     /// Operations for which the container had no room, in order.
-    pub(crate) stalled: VecDeque<u64>,
-    pub(crate) turns: Turns,
+    pub(crate) space_waiters: VecDeque<u64>,
+    pub(crate) turns: KeyLockQueue,
     /// Bytes of values that wait to be written, and of long values that are being read, all outside
     /// the pool.
     pub(crate) waiting_bytes: Arc<AtomicU64>,
     pub(crate) long_bytes: Arc<AtomicU64>,
     /// Operations that wait for room to read a long value in.
-    pub(crate) crowd: VecDeque<u64>,
+    pub(crate) memory_waiters: VecDeque<u64>,
     pub(crate) walks: Walks,
     pub(crate) next_operation: u64,
     /// Replies for when the log is durable, each with the version up to which: of writes, and of
@@ -148,13 +148,13 @@ pub struct Matrix<P> {
     pub(crate) dropped: Vec<Output>,
     /// Writes whose long values are to be written to the volume, and the values.
     pub(crate) spills: VecDeque<(u64, Vec<Bytes>)>,
-    pub(crate) spill: Option<Spill>,
+    pub(crate) blob_write: Option<BlobWrite>,
     /// Bytes of values that were written ahead of a record that never came, by file.
     pub(crate) orphans: HashMap<u64, u64>,
     /// Operations that are attempted again once a manifest is installed, or the volume has grown.
     pub(crate) after_install: Vec<u64>,
     /// Installations that failed with writes in flight.
-    pub(crate) condemned: Vec<Condemned>,
+    pub(crate) aborted_install: Vec<AbortedInstall>,
     /// No compaction begins before.
     pub(crate) job_not_before: Mono,
     pub(crate) failures: Failures,
@@ -188,8 +188,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// What a reader without a snapshot sees.
-    pub(crate) fn sight(&self) -> Sight {
-        Sight { at: u64::MAX, now: self.now.wall }
+    pub(crate) fn read_view(&self) -> ReadView {
+        ReadView { at: u64::MAX, now: self.now.wall }
     }
 
     /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is
@@ -213,13 +213,13 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// What the write comes to instead.
-    pub(crate) fn append(&mut self, changes: &[Append<'_>]) -> Result<u64, Attempt> {
+    pub(crate) fn append(&mut self, changes: &[Append<'_>]) -> Result<u64, OperationStep> {
         if self.batches.is_paused() {
-            return Err(Attempt::NoRoom);
+            return Err(OperationStep::NoRoom);
         }
         let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Apart(_)));
         puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
-        let forgets = canary!("matrix_overwrite_forgets_snapshots");
+        let forgets = fault_point!("matrix_overwrite_forgets_snapshots");
         match self.container.append(changes, if forgets { &[] } else { self.snapshots.versions() }) {
             Ok(versions) => {
                 let bytes = changes.iter().map(Append::user_bytes).sum::<u64>();
@@ -232,21 +232,21 @@ impl<P: Pmem> Matrix<P> {
                 Ok(*versions.end())
             }
             Err(Error::Full(_)) => {
-                match self.container.batch_error(changes).filter(|_| !canary!("trial_large_batches_wait")) {
+                match self.container.batch_error(changes).filter(|_| !fault_point!("trial_large_batches_wait")) {
                     // It would not find room in an empty container either.
-                    Some(error) => Err(Attempt::Reply(Reply::Failed(error))),
-                    None => Err(Attempt::NoRoom),
+                    Some(error) => Err(OperationStep::Reply(Reply::Failed(error))),
+                    None => Err(OperationStep::NoRoom),
                 }
             }
-            Err(error) if self.container.has_failed() && !canary!("trial_half_written_is_refused") => {
+            Err(error) if self.container.has_failed() && !fault_point!("trial_half_written_is_refused") => {
                 self.fail_region(error);
                 // A part of it may be durable, and found at the next opening: what its records
                 // point to stays.
-                Err(Attempt::Logged(Reply::Failed(Error::Unknown(
+                Err(OperationStep::Logged(Reply::Failed(Error::Unknown(
                     "the persistent memory failed while the write was stored; open the store again to see what is there",
                 ))))
             }
-            Err(error) => Err(Attempt::Reply(Reply::Failed(error))),
+            Err(error) => Err(OperationStep::Reply(Reply::Failed(error))),
         }
     }
 
@@ -334,8 +334,8 @@ impl<P: Pmem> Matrix<P> {
             Operation::Write { changes, .. } => {
                 Work::Write { changes, placed: Vec::new(), looked: Vec::new(), damage: None }
             }
-            Operation::Page(request) => match self.sight_of(request.at) {
-                Ok(sight) => Work::Page(PageWork::new(*request, sight)),
+            Operation::Page(request) => match self.read_view_of(request.at) {
+                Ok(read_view) => Work::Page(PageWork::new(*request, read_view)),
                 Err(error) => return effects.reply(token, Reply::Failed(error)),
             },
             Operation::DeleteRange { range, .. } => {
@@ -356,7 +356,7 @@ impl<P: Pmem> Matrix<P> {
         let lease = Lease::new(&self.waiting_bytes, work.value_bytes());
         let parked = Parked::new(token, work, lease);
         let is_free = self.turns.is_free(&parked.work);
-        if !parked.work.is_write() || (is_free && self.stalled.is_empty()) {
+        if !parked.work.is_write() || (is_free && self.space_waiters.is_empty()) {
             return self.attempt(id, parked, false, effects);
         }
         self.turns.queue(id, &parked.work);
@@ -368,7 +368,7 @@ impl<P: Pmem> Matrix<P> {
         let Some(flight) = self.reads.finish(page) else { return };
         let wanted = flight.wanted;
         // Others may read a part of it, too.
-        self.limbo.extend(flight.frees.iter());
+        self.deferred.extend(flight.frees.iter());
         let checked = match result {
             Ok(()) => self.check_pages(wanted, &block),
             // Whatever was there was written, so it is lost.
@@ -441,8 +441,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
-    fn empty_limbo(&mut self) {
-        for extent in std::mem::take(&mut self.limbo).into_iter().rev() {
+    fn empty_deferred(&mut self) {
+        for extent in std::mem::take(&mut self.deferred).into_iter().rev() {
             if self.reads.hold(extent) {
                 continue;
             }
@@ -454,7 +454,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// These pages can be taken again: what the cache has of them is of nobody.
     pub(crate) fn give_back(&mut self, extent: Extent) {
-        if !canary!("trial_cached_pages_outlive_their_file") {
+        if !fault_point!("trial_cached_pages_outlive_their_file") {
             let cache = self.cache.get_mut();
             (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
         }
@@ -466,7 +466,7 @@ impl<P: Pmem> Matrix<P> {
     fn commit(&mut self, effects: &mut Effects) {
         let is_durable = self.container.durable_version() == self.container.version();
         if !is_durable
-            && !canary!("matrix_acknowledged_before_the_fence")
+            && !fault_point!("matrix_acknowledged_before_the_fence")
             && let Err(error) = self.container.commit()
         {
             self.fail_region(error);
@@ -474,7 +474,7 @@ impl<P: Pmem> Matrix<P> {
             for (_, reply, _) in self
                 .promises
                 .iter_mut()
-                .filter(|(_, _, version)| *version > durable || canary!("trial_all_rests_on_the_log"))
+                .filter(|(_, _, version)| *version > durable || fault_point!("trial_all_rests_on_the_log"))
             {
                 let why = "the persistent memory failed while the write was made durable";
                 *reply = Reply::Failed(Error::Unknown(why));
@@ -495,7 +495,7 @@ impl<P: Pmem> Matrix<P> {
         let is_left = !self.container.pmem().survives_power_loss();
         if is_left
             && self.region_failed.is_none()
-            && !canary!("trial_sync_writes_nothing_back")
+            && !fault_point!("trial_sync_writes_nothing_back")
             && let Err(error) = self.container.pmem().sync()
         {
             self.fail_region(error.into());
@@ -563,7 +563,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes that wait wait in vain.
     fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
-        self.stalled.clear();
+        self.space_waiters.clear();
         let waiting = self.parked.iter().filter(|(_, parked)| parked.work.is_write());
         let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, parked)| (*id, parked.work.is_begun())).collect();
         waiting.sort_unstable();
@@ -637,7 +637,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
 
     fn turn_end(&mut self, effects: &mut Effects) {
         self.now = effects.now();
-        self.empty_limbo();
+        self.empty_deferred();
         self.run_ready(effects);
         for _ in 0..LAYER_ROUNDS_MAX {
             if !self.load_from_layer(effects) {
@@ -654,7 +654,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         if let Some(error) = self
             .region_failed
             .clone()
-            .filter(|_| !self.turns.is_idle() && !canary!("trial_failed_region_is_waited_for"))
+            .filter(|_| !self.turns.is_idle() && !fault_point!("trial_failed_region_is_waited_for"))
         {
             self.refuse_waiting(&error, effects);
         }
@@ -670,9 +670,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
         self.pump_close(effects);
         self.find_blocks(effects);
-        let is_crowd_next =
-            !self.crowd.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
-        if !self.ready.is_empty() || self.walks.any_suspended() || (is_crowd_next && self.io.is_empty()) {
+        let is_memory_waiters_next =
+            !self.memory_waiters.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
+        if !self.ready.is_empty() || self.walks.any_suspended() || (is_memory_waiters_next && self.io.is_empty()) {
             effects.more();
         }
         self.walks.begin_turn();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
@@ -50,14 +50,14 @@ impl<P: Pmem> Matrix<P> {
     /// room, and so has whoever does not wait.
     pub(crate) fn lease_for_reading(&self, bytes: u64, at_once: bool) -> Option<Lease> {
         let held = self.long_bytes.load(Ordering::Relaxed);
-        let is_crowded = held > 0 && held + bytes > self.outside_bytes_max() && !canary!("trial_long_reads_crowd");
+        let is_crowded = held > 0 && held + bytes > self.outside_bytes_max() && !fault_point!("trial_long_reads_crowd");
         (at_once || !is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
     }
 
     /// Those that waited for room to read a long value in, one at a time.
-    pub(crate) fn wake_crowd(&mut self) {
+    pub(crate) fn wake_memory_waiters(&mut self) {
         if self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max() {
-            self.ready.extend(self.crowd.pop_front());
+            self.ready.extend(self.memory_waiters.pop_front());
         }
     }
 
@@ -110,7 +110,7 @@ impl<P: Pmem> Matrix<P> {
     /// ever, since a pool that gives nothing then is held by somebody else, who is asked again at
     /// intervals.
     pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
-        if !std::mem::take(&mut self.lacks_block) || canary!("trial_lacks_blocks_silently") {
+        if !std::mem::take(&mut self.lacks_block) || fault_point!("trial_lacks_blocks_silently") {
             self.starved_turns = 0;
             return;
         }

@@ -140,14 +140,14 @@ fn all(steps: impl Iterator<Item = Result<(), Stop>>) -> Result<(), Stop> {
 
 /// Which versions a reader sees.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight {
+pub struct ReadView {
     /// None above this one.
     pub at: u64,
     /// None that is expired then.
     pub now: Wall,
 }
 
-impl Sight {
+impl ReadView {
     pub(crate) fn shows(self, meta: Meta) -> bool {
         meta.body != Body::Delete && !meta.expiry.is_past(self.now)
     }
@@ -157,7 +157,7 @@ impl Sight {
 /// [`Visible::forward`] or [`Visible::backward`] again and again.
 pub struct Visible<'c, C> {
     cursor: &'c mut C,
-    sight: Sight,
+    read_view: ReadView,
     ranges: &'c RangeDeletes,
     key: Vec<u8>,
     meta: Option<Meta>,
@@ -174,10 +174,10 @@ pub struct Visible<'c, C> {
 
 impl<'c, C: Cursor> Visible<'c, C> {
     /// Over a cursor that was sought, without what these ranges hide.
-    pub fn new(cursor: &'c mut C, sight: Sight, ranges: &'c RangeDeletes) -> Visible<'c, C> {
+    pub fn new(cursor: &'c mut C, read_view: ReadView, ranges: &'c RangeDeletes) -> Visible<'c, C> {
         let (key, value, too_new) = Default::default();
         let (is_shown, owes, walk) = (false, false, None);
-        Visible { cursor, sight, ranges, key, meta: None, value, too_new, is_shown, owes, walk }
+        Visible { cursor, read_view, ranges, key, meta: None, value, too_new, is_shown, owes, walk }
     }
 
     /// No further than that. Where nothing is found then, [`Visible::pause`] tells whether there is
@@ -242,8 +242,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
                 }
                 walk.visit();
             }
-            if meta.version > self.sight.at || is_same {
-                if meta.version > self.sight.at && key != self.too_new {
+            if meta.version > self.read_view.at || is_same {
+                if meta.version > self.read_view.at && key != self.too_new {
                     self.too_new.clear();
                     self.too_new.extend_from_slice(key);
                 }
@@ -287,7 +287,7 @@ impl<'c, C: Cursor> Visible<'c, C> {
                 }
                 walk.visit();
             }
-            if meta.version <= self.sight.at {
+            if meta.version <= self.read_view.at {
                 self.take(meta, with_value)?;
                 found = Some(meta);
             } else if found.is_none() && key != self.too_new {
@@ -317,8 +317,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
         self.key.extend_from_slice(self.cursor.key().unwrap_or_default());
         self.meta = Some(meta);
         self.value.clear();
-        let is_hidden = self.ranges.hiding(&self.key, meta.version, self.sight.at).is_some();
-        self.is_shown = self.sight.shows(meta) && !is_hidden;
+        let is_hidden = self.ranges.hiding(&self.key, meta.version, self.read_view.at).is_some();
+        self.is_shown = self.read_view.shows(meta) && !is_hidden;
         if with_value && self.is_shown {
             self.cursor.value(&mut self.value)?;
         }
@@ -420,14 +420,15 @@ mod tests {
         RangeDeletes::new((0..random.below(4)).map(|_| range(random)).collect())
     }
 
-    fn expected(history: &History, ranges: &RangeDeletes, sight: Sight) -> Vec<(Vec<u8>, u64)> {
-        let newest = |versions: &BTreeMap<u64, Meta>| versions.range(..=sight.at).next_back().map(|(_, meta)| *meta);
+    fn expected(history: &History, ranges: &RangeDeletes, read_view: ReadView) -> Vec<(Vec<u8>, u64)> {
+        let newest =
+            |versions: &BTreeMap<u64, Meta>| versions.range(..=read_view.at).next_back().map(|(_, meta)| *meta);
         let seen = history.iter().filter_map(|(key, versions)| Some((key, newest(versions)?)));
         let is_shown = |key: &[u8], meta: Meta| {
             let hides = |range: &RangeDelete| {
-                range.version <= sight.at && meta.version < range.version && range.meets(key, key)
+                range.version <= read_view.at && meta.version < range.version && range.meets(key, key)
             };
-            sight.shows(meta) && !ranges.all().iter().any(hides)
+            read_view.shows(meta) && !ranges.all().iter().any(hides)
         };
         seen.filter(|(key, meta)| is_shown(key, *meta)).map(|(key, meta)| (key.clone(), meta.version)).collect()
     }
@@ -437,14 +438,14 @@ mod tests {
         fn readers_see_the_newest_version_of_each_key(seed in any::<u64>()) {
             let mut random = Random::new(seed);
             let (history, lists) = draw(&mut random);
-            let sight = Sight { at: random.below(100), now: Wall(if random.below(2) == 0 { 40 } else { 60 }) };
+            let read_view = ReadView { at: random.below(100), now: Wall(if random.below(2) == 0 { 40 } else { 60 }) };
             let mut merge = Merge::new(lists.into_iter().map(|list| Box::new(list) as Box<dyn Cursor>).collect());
             let ranges = draw_ranges(&mut random);
-            let all = expected(&history, &ranges, sight);
+            let all = expected(&history, &ranges, read_view);
             let from = vec![b'a' + random.below(12) as u8];
 
             merge.seek(&from).unwrap();
-            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight, &ranges));
+            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, read_view, &ranges));
             while let Some(meta) = visible.forward(true).unwrap() {
                 prop_assert_eq!(visible.value(), meta.version.to_le_bytes());
                 found.push((visible.key().to_vec(), meta.version));
@@ -454,7 +455,7 @@ mod tests {
 
             drop(visible);
             merge.seek_before(Some(&from)).unwrap();
-            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight, &ranges));
+            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, read_view, &ranges));
             while let Some(meta) = visible.backward(true).unwrap() {
                 prop_assert_eq!(visible.value(), meta.version.to_le_bytes());
                 found.push((visible.key().to_vec(), meta.version));

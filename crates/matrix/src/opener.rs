@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, canary};
+use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, fault_point};
 use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 use stratakv_index::PageCache;
@@ -25,7 +25,7 @@ use crate::install::manifest_checksum;
 use crate::layer::{self, Plan};
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
-use crate::operations::Turns;
+use crate::operations::KeyLockQueue;
 use crate::pace::Pace;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::ranges::{RangeDelete, RangeDeletes};
@@ -275,7 +275,7 @@ impl<P: Pmem> MatrixOpener<P> {
                 // A slot that could not be read may have an epoch that the volume took up and the
                 // region will have forgotten, once it begins the one after the next.
                 match (0..2).find(|slot| !counts(*slot)) {
-                    Some(slot) if !canary!("trial_epoch_over_slots_that_differ") => {
+                    Some(slot) if !fault_point!("trial_epoch_over_slots_that_differ") => {
                         let mut page = [0; PAGE_BYTES];
                         self.counted.encode(&self.config.uuid, &mut page);
                         self.write(slot as u64, &page, Purpose::Level, effects);
@@ -350,7 +350,7 @@ impl<P: Pmem> MatrixOpener<P> {
     /// other one names is free, and will be written over. The slot that has another one goes first,
     /// so one of them is whole all the while. Then the end is not in order any more.
     fn prepare_mend(&mut self, known: Known) {
-        if canary!("trial_superblocks_differ") {
+        if fault_point!("trial_superblocks_differ") {
             return;
         }
         let has_it = self.found.first() == Some(&Some(Ok(self.counted)));
@@ -599,7 +599,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             pace: Pace::default(),
             plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),
             report: recovery,
-            limbo: Vec::new(),
+            deferred: Vec::new(),
             cache: RefCell::new(PageCache::new()),
             reads: Reads::default(),
             pins: Pins::new(),
@@ -608,11 +608,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             io: IoTable::new(),
             parked: HashMap::new(),
             ready: VecDeque::new(),
-            stalled: VecDeque::new(),
-            turns: Turns::default(),
+            space_waiters: VecDeque::new(),
+            turns: KeyLockQueue::default(),
             waiting_bytes: Arc::default(),
             long_bytes: Arc::default(),
-            crowd: VecDeque::new(),
+            memory_waiters: VecDeque::new(),
             walks: Default::default(),
             next_operation: 0,
             promises: Vec::new(),
@@ -636,9 +636,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             job_credit_bytes: 0,
             dropped: Vec::new(),
             spills: VecDeque::new(),
-            spill: None,
+            blob_write: None,
             orphans: HashMap::new(),
-            condemned: Vec::new(),
+            aborted_install: Vec::new(),
             after_install: Vec::new(),
             job_not_before: Mono(0),
             failures: Default::default(),

@@ -7,10 +7,11 @@ use std::ops::Bound::{self, Included};
 use std::ops::RangeBounds;
 
 use foldhash::HashMap;
-use stratakv_base::{Corruption, Key, canary};
+use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_engine::{Change, ChangeKind, Error, Operation, RecordPart, Token, Update};
 
-use crate::batch::share::Share;
+use crate::batch::share::PrepareRecord;
+use crate::blob_write::Placed;
 use crate::changes::Before;
 use crate::load::Load;
 use crate::lookup::LongRead;
@@ -18,7 +19,6 @@ use crate::memory::Lease;
 use crate::range_delete::RangeWork;
 use crate::reading::Pins;
 use crate::scan::PageWork;
-use crate::spill::Placed;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(crate) enum Work {
     AfterLoad(Operation),
     Sync,
     /// Of a batch of several shards.
-    Share(Box<Share>),
+    PrepareRecord(Box<PrepareRecord>),
 }
 
 /// An operation that could not be ended at once.
@@ -85,7 +85,7 @@ impl Parked {
     /// Itself, if it goes on though a page that it wanted is damaged.
     pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Parked> {
         let Error::Corrupt(corruption) = error else { return None };
-        if canary!("trial_damage_cannot_be_deleted") {
+        if fault_point!("trial_damage_cannot_be_deleted") {
             return None;
         }
         self.work.bears(corruption).then_some(self)
@@ -95,7 +95,7 @@ impl Parked {
 /// Who may write which keys: first come, first served. What a write costs here does not grow with
 /// those that wait, but for deletes of ranges.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct KeyLockQueue {
     /// Writes that hold or want a key, in order; the first one holds it.
     keys: HashMap<Key, VecDeque<u64>>,
     /// Writes under way, in order. Range deletes and syncs wait until they are the first.
@@ -106,7 +106,7 @@ pub(crate) struct Turns {
     candidates: BTreeSet<u64>,
 }
 
-impl Turns {
+impl KeyLockQueue {
     /// Whether nobody has a turn or waits for one.
     pub(crate) fn is_idle(&self) -> bool {
         self.writes.is_empty()
@@ -114,7 +114,7 @@ impl Turns {
 
     /// Whether this operation can be attempted now, without being queued.
     pub(crate) fn is_free(&self, work: &Work) -> bool {
-        if self.is_idle() || canary!("matrix_writes_out_of_turn") {
+        if self.is_idle() || fault_point!("matrix_writes_out_of_turn") {
             return true;
         }
         !work.is_barrier() && work.keys().all(|key| !self.keys.contains_key(key) && !self.is_in_range(u64::MAX, key))
@@ -188,7 +188,7 @@ impl Work {
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         let (changes, one) = match self {
             Work::Write { changes, .. } => (&changes[..], None),
-            Work::Share(share) => (&share.changes[..], None),
+            Work::PrepareRecord(share) => (&share.changes[..], None),
             Work::Update { key, .. } => (&[][..], Some(key)),
             _ => (&[][..], None),
         };
@@ -201,7 +201,7 @@ impl Work {
             |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() as u64 } else { 0 };
         match self {
             Work::Write { changes, .. } => changes.iter().map(bytes).sum(),
-            Work::Share(share) => share.changes.iter().map(bytes).sum(),
+            Work::PrepareRecord(share) => share.changes.iter().map(bytes).sum(),
             Work::Update { update: Update::Append(more) | Update::Prepend(more), .. } => more.len() as u64,
             Work::Load(load) => load.held_bytes(),
             _ => 0,
@@ -213,7 +213,7 @@ impl Work {
         match self {
             Work::Get { long, .. } | Work::Update { long, .. } => long.as_ref().map_or(0, LongRead::progress),
             Work::Write { looked, .. } => looked.iter().flatten().count(),
-            Work::Share(share) => share.looked.iter().flatten().count(),
+            Work::PrepareRecord(share) => share.looked.iter().flatten().count(),
             Work::Page(page) => page.progress(),
             Work::Deleting(range) => range.progress(),
             _ => 0,
@@ -247,7 +247,7 @@ impl Work {
     pub(crate) fn placed(&mut self) -> Option<&mut Vec<Placed>> {
         match self {
             Work::Write { placed, .. } | Work::Update { placed, .. } => Some(placed),
-            Work::Share(share) => Some(share.placed()),
+            Work::PrepareRecord(share) => Some(share.placed()),
             _ => None,
         }
     }
@@ -256,7 +256,7 @@ impl Work {
     pub(crate) fn all_placed(&self) -> impl Iterator<Item = &Placed> {
         let (placed, more) = match self {
             Work::Write { placed, .. } | Work::Update { placed, .. } => (&placed[..], &[][..]),
-            Work::Share(share) => share.all_placed(),
+            Work::PrepareRecord(share) => share.all_placed(),
             _ => (&[][..], &[][..]),
         };
         placed.iter().chain(more)
@@ -264,13 +264,15 @@ impl Work {
 
     /// Whether it must not be refused any more.
     pub(crate) fn is_decided(&self) -> bool {
-        matches!(self, Work::Share(share) if share.is_decided())
+        matches!(self, Work::PrepareRecord(share) if share.is_decided())
     }
 
     /// Whether it waits for its turn among writes.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_) | Work::Share(_))
-            || self.is_barrier()
+        matches!(
+            self,
+            Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_) | Work::PrepareRecord(_)
+        ) || self.is_barrier()
     }
 
     /// Whether it waits for all writes before it.

@@ -2,7 +2,7 @@
 //! it. Each waits microseconds early, so that none has to wait for a whole column, or for a flush
 //! that takes seconds, when there is nothing free any more.
 
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_engine::Operation;
 use stratakv_pmem::Pmem;
 
@@ -55,7 +55,7 @@ impl Pace {
 
     /// A column gave so many bytes back.
     fn expect_after(&mut self, bytes: u64) {
-        let at_least = if canary!("trial_rests_of_columns_are_expected") { 0 } else { self.column_bytes / 2 };
+        let at_least = if fault_point!("trial_rests_of_columns_are_expected") { 0 } else { self.column_bytes / 2 };
         self.column_bytes = bytes.max(at_least);
     }
 
@@ -93,7 +93,7 @@ impl<P: Pmem> Matrix<P> {
         if self.pace.is_paced && !was_paced {
             (self.pace.since, self.pace.is_idle) = (self.now.mono, self.job.is_none());
         }
-        if !self.pace.is_paced || self.pace.rate == 0 || canary!("trial_nobody_is_paced") {
+        if !self.pace.is_paced || self.pace.rate == 0 || fault_point!("trial_nobody_is_paced") {
             return;
         }
         let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);

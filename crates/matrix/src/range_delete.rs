@@ -3,12 +3,12 @@
 
 use std::ops::Bound;
 
-use stratakv_base::{Corruption, Expiry, Key, canary};
+use stratakv_base::{Corruption, Expiry, Key, fault_point};
 use stratakv_engine::Reply;
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_pmem::Pmem;
 
-use crate::changes::Attempt;
+use crate::changes::OperationStep;
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
 use crate::install::Made;
@@ -79,8 +79,8 @@ impl RangeWork {
         self.one_by_one == Some(true) && self.deleted > 0
     }
 
-    fn reply(&self) -> Attempt {
-        Attempt::Logged(Reply::Number { number: self.deleted, version: self.version })
+    fn reply(&self) -> OperationStep {
+        OperationStep::Logged(Reply::Number { number: self.deleted, version: self.version })
     }
 
     /// These are dealt with.
@@ -112,7 +112,7 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`]: it goes on from here once the pages are there.
-    pub(crate) fn delete_range(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+    pub(crate) fn delete_range(&mut self, work: &mut RangeWork) -> Result<OperationStep, Stop> {
         if is_empty_range(&work.from, &work.to) {
             return Ok(work.reply());
         }
@@ -135,7 +135,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if !work.is_counted {
-            return Ok(Attempt::Yields);
+            return Ok(OperationStep::Yields);
         }
         self.delete_counted(work)
     }
@@ -153,7 +153,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// All keys are counted: few are deleted one by one, together, others with one record.
-    fn delete_counted(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+    fn delete_counted(&mut self, work: &mut RangeWork) -> Result<OperationStep, Stop> {
         let few_bytes = work.few.iter().map(|key| key.encoded().len() as u64).sum::<u64>();
         // Together they must find room in an empty container.
         let knows_all = work.damage.is_none() && work.deleted == work.few.len() as u64;
@@ -169,7 +169,7 @@ impl<P: Pmem> Matrix<P> {
         let Some((from, to)) = self.range_record(&work.from, &work.to) else {
             // Another one was faster.
             (work.one_by_one, work.next, work.deleted) = (Some(true), work.from.clone(), 0);
-            return Ok(Attempt::Yields);
+            return Ok(OperationStep::Yields);
         };
         let change = Append { key: &from, flags: 0, expiry: Expiry::NEVER, what: What::Range(&to) };
         let version = match self.append(&[change]) {
@@ -187,7 +187,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Goes on, each key with a record of its own.
-    fn delete_some(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+    fn delete_some(&mut self, work: &mut RangeWork) -> Result<OperationStep, Stop> {
         // A step of it must find room in the container.
         let found = match (self.next_keys(work, DELETED_MAX, self.container.record_bytes_max()), &work.damage) {
             (Err(Stop::Missing), Some(damage)) => return Err(Stop::Damaged(damage.clone())),
@@ -200,11 +200,11 @@ impl<P: Pmem> Matrix<P> {
         }
         let is_last = found.is_last;
         work.pass(found);
-        Ok(if is_last { work.reply() } else { Attempt::Yields })
+        Ok(if is_last { work.reply() } else { OperationStep::Yields })
     }
 
     /// Deletes these, as one batch. Its version; 0: there are none.
-    fn delete_keys(&mut self, keys: &[Key]) -> Result<u64, Attempt> {
+    fn delete_keys(&mut self, keys: &[Key]) -> Result<u64, OperationStep> {
         let appends: Vec<_> = keys.iter().map(|key| Append::delete(key.encoded())).collect();
         if appends.is_empty() { Ok(0) } else { self.append(&appends) }
     }
@@ -212,17 +212,17 @@ impl<P: Pmem> Matrix<P> {
     /// The next keys of the range that are there, as far as a walk goes at once.
     fn next_keys(&self, work: &mut RangeWork, keys_max: usize, bytes_max: u64) -> Result<Keys, Stop> {
         let memory = self.memory_of_levels(ITEMS_MAX, false);
-        let (to, sight) = (upper(&work.to), self.sight());
+        let (to, read_view) = (upper(&work.to), self.read_view());
         let from = lower(&work.next);
-        let from = self.short_cut(Some(&from), sight, false).unwrap_or(from);
+        let from = self.short_cut(Some(&from), read_view, false).unwrap_or(from);
         let (mut keys, mut bytes, mut next) = (Vec::new(), 0, None);
         if to.as_ref().is_some_and(|to| from >= *to) {
             return Ok(Keys { keys, is_last: true, next });
         }
         let mut cursor = self.cursor_at(&memory, Some(&from), false)?;
         let way = Way { from: Some(&from), end: to.as_deref(), reverse: false };
-        let walk = Walk::new(&self.walks, sight, way, self.container.version());
-        let mut visible = Visible::new(&mut cursor, sight, &self.ranges).on(walk);
+        let walk = Walk::new(&self.walks, read_view, way, self.container.version());
+        let mut visible = Visible::new(&mut cursor, read_view, &self.ranges).on(walk);
         while keys.len() < keys_max && bytes < bytes_max {
             let found = match visible.forward(false) {
                 // What was found so far is dealt with before the rest is read.
@@ -261,7 +261,7 @@ impl<P: Pmem> Matrix<P> {
         let durable = self.container.durable_version();
         let needed = self.ranges.needed(self.snapshots.versions(), durable, |range| {
             let in_table = || self.tables().any(|table| may_hide(range, table));
-            self.container.has_older_than(range) || (in_table() && !canary!("trial_range_forgotten_above_tables"))
+            self.container.has_older_than(range) || (in_table() && !fault_point!("trial_range_forgotten_above_tables"))
         });
         if let Some(needed) = needed {
             self.ranges = needed.into();

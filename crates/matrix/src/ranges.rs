@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 
 /// All keys of a range were deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl RangeDeletes {
         let over = self.over(key);
         let behind = over.partition_point(|delete| *delete <= at);
         let newest = over.get(behind.checked_sub(1)?).copied()?;
-        (newest > version && !canary!("trial_range_hides_nothing")).then_some(newest)
+        (newest > version && !fault_point!("trial_range_hides_nothing")).then_some(newest)
     }
 
     /// Those that hide something still, of which `is_needed` tells, without those that a later one

@@ -571,7 +571,7 @@ mod tests {
     fn a_run_is_not_aligned_over_a_gap() {
         let extents =
             vec![Extent { page: 100, pages: 6 }, Extent { page: 500, pages: 5 }, Extent { page: 111, pages: 4 }];
-        let file = ValueFile { file: 9, extents, bytes: 15 * 4096, live_bytes: 15 * 4096, loose: false };
+        let file = ValueFile { file: 9, extents, bytes: 15 * 4096, live_bytes: 15 * 4096, unreferenced: false };
         let mut levels = Levels::default();
         levels.apply(Change { values: vec![file], ..Change::default() });
         let pointer = Pointer { file: 9, offset: 11 * 4096, value_bytes: 3 * 4096, checksum: 0 };

@@ -1,7 +1,7 @@
 //! Which versions of a key a compaction keeps.
 
 use smallvec::SmallVec;
-use stratakv_base::{Expiry, Wall, canary};
+use stratakv_base::{Expiry, Wall, fault_point};
 
 use crate::entry::{Body, Meta};
 
@@ -37,7 +37,7 @@ impl Readers<'_> {
             }
             newer = Some(meta.version);
         }
-        let drops = self.bottom || canary!("matrix_delete_dropped_above_the_bottom");
+        let drops = self.bottom || fault_point!("matrix_delete_dropped_above_the_bottom");
         while drops && kept.last().is_some_and(|(_, meta)| meta.body == Body::Delete) {
             kept.pop();
         }
@@ -58,7 +58,7 @@ impl Readers<'_> {
 
     /// Whether a snapshot was taken at or after `version`, and before `newer`.
     fn sees_between(&self, version: u64, newer: u64) -> bool {
-        if canary!("matrix_snapshot_version_dropped") {
+        if fault_point!("matrix_snapshot_version_dropped") {
             return false;
         }
         let first = self.snapshots.partition_point(|snapshot| *snapshot < version);

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Key, Place, canary};
+use stratakv_base::{Corruption, Key, Place, fault_point};
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_engine::{Item, PageRequest, RecordPart, Reply};
 use stratakv_pmem::Pmem;
@@ -15,7 +15,7 @@ use crate::entry::{Body, Meta, Pointer};
 use crate::level_cursor::LevelCursor;
 use crate::lookup::{LongRead, is_long, record, value_bytes};
 use crate::matrix::Matrix;
-use crate::merge::{Merge, Sight, Visible};
+use crate::merge::{Merge, ReadView, Visible};
 use crate::reading::{InMemory, RUN_PAGES};
 use crate::walk::{Walk, Way};
 
@@ -35,7 +35,7 @@ pub(crate) struct PageWork {
     keys_only: bool,
     items_max: usize,
     bytes_max: u64,
-    sight: Sight,
+    read_view: ReadView,
     items: Vec<(Key, Meta, Option<Bytes>)>,
     bytes: u64,
     /// What there is of the long value that is being read.
@@ -53,7 +53,7 @@ pub(crate) struct PageWork {
 }
 
 impl PageWork {
-    pub(crate) fn new(request: PageRequest, sight: Sight) -> PageWork {
+    pub(crate) fn new(request: PageRequest, read_view: ReadView) -> PageWork {
         let (from, to) = (request.from, before_engine_keys(request.to));
         PageWork {
             gathered: is_empty_range(&from, &to),
@@ -63,7 +63,7 @@ impl PageWork {
             keys_only: request.keys_only,
             items_max: (request.items_max.max(1) as usize).min(ITEMS_MAX),
             bytes_max: u64::from(request.bytes_max),
-            sight,
+            read_view,
             items: Vec::new(),
             bytes: 0,
             long: None,
@@ -75,9 +75,9 @@ impl PageWork {
     }
 
     /// Of the engine's own keys, which others leave out.
-    pub(crate) fn of_engine_keys(request: PageRequest, sight: Sight) -> PageWork {
+    pub(crate) fn of_engine_keys(request: PageRequest, read_view: ReadView) -> PageWork {
         let from = request.from.clone();
-        PageWork { from, to: Bound::Unbounded, gathered: false, ..PageWork::new(request, sight) }
+        PageWork { from, to: Bound::Unbounded, gathered: false, ..PageWork::new(request, read_view) }
     }
 
     pub(crate) fn of_backup(self, cursor: u64) -> PageWork {
@@ -113,7 +113,7 @@ impl PageWork {
 
     /// What was passed over is not looked at again.
     fn pass(&mut self, passed: Option<Bound<Key>>) {
-        let Some(passed) = passed.filter(|_| !canary!("trial_scan_begins_anew")) else { return };
+        let Some(passed) = passed.filter(|_| !fault_point!("trial_scan_begins_anew")) else { return };
         let end = if self.reverse { &mut self.to } else { &mut self.from };
         if is_further(end, &passed, self.reverse) {
             self.skips += 1;
@@ -259,8 +259,8 @@ impl<P: Pmem> Matrix<P> {
         };
         let mut cursor = self.cursor_at(&memory, at.as_deref(), work.reverse)?;
         let way = Way { from: at.as_deref(), end: end.as_deref(), reverse: work.reverse };
-        let walk = Walk::new(&self.walks, work.sight, way, self.container.version());
-        let mut visible = Visible::new(&mut cursor, work.sight, &self.ranges).on(walk);
+        let walk = Walk::new(&self.walks, work.read_view, way, self.container.version());
+        let mut visible = Visible::new(&mut cursor, work.read_view, &self.ranges).on(walk);
         for _ in 0..WINDOW {
             let found = if work.reverse { visible.backward(!work.keys_only) } else { visible.forward(!work.keys_only) };
             let found = match found {
@@ -294,7 +294,7 @@ impl<P: Pmem> Matrix<P> {
     fn ends_of(&self, work: &PageWork) -> Option<(OneEnd, OneEnd)> {
         let (from, to) = (lower(&work.from), upper(&work.to));
         let (at, end) = if work.reverse { (to, Some(from)) } else { (Some(from), to) };
-        let at = self.short_cut(at.as_deref(), work.sight, work.reverse).or(at);
+        let at = self.short_cut(at.as_deref(), work.read_view, work.reverse).or(at);
         let (from, to) = if work.reverse { (&end, &at) } else { (&at, &end) };
         let is_empty = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from >= to);
         (!is_empty).then_some((at, end))
@@ -324,7 +324,7 @@ impl<P: Pmem> Matrix<P> {
     fn fetch(&self, work: &mut PageWork) -> Result<(), Stop> {
         let memory = &self.in_memory(1);
         let (mut stop, mut asked, mut gone) = (None, 0, Vec::new());
-        let PageWork { items, long, sight, .. } = work;
+        let PageWork { items, long, read_view, .. } = work;
         for (at, (key, meta, value)) in items.iter_mut().enumerate() {
             let (None, Body::Apart(mut pointer)) = (&value, meta.body) else { continue };
             if asked >= self.config.memory_bytes / FETCHED_SHARE {
@@ -333,7 +333,7 @@ impl<P: Pmem> Matrix<P> {
             // Since the key was met its value may have been moved, or overwritten, and its file
             // have gone.
             if self.levels.values(pointer.file).is_none() {
-                match self.locate_again(key, *sight, memory)? {
+                match self.locate_again(key, *read_view, memory)? {
                     Again::Gone => {
                         gone.push(at);
                         continue;
@@ -363,8 +363,8 @@ impl<P: Pmem> Matrix<P> {
         stop.map_or(Ok(()), Err)
     }
 
-    fn locate_again(&self, key: &Key, sight: Sight, memory: &InMemory<'_>) -> Result<Again, Stop> {
-        let Some(located) = self.visible(key.encoded(), sight, memory)? else { return Ok(Again::Gone) };
+    fn locate_again(&self, key: &Key, read_view: ReadView, memory: &InMemory<'_>) -> Result<Again, Stop> {
+        let Some(located) = self.visible(key.encoded(), read_view, memory)? else { return Ok(Again::Gone) };
         match located.meta.body {
             Body::Apart(pointer) => Ok(Again::Apart(located.meta, pointer)),
             _ => Ok(Again::Here(located.meta, self.value(&located, memory)?)),

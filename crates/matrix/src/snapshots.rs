@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use foldhash::HashMap;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_engine::{Error, Operation, Reply, SnapshotOp};
 use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
-use crate::merge::Sight;
+use crate::merge::ReadView;
 use crate::operations::Work;
 
 /// Most snapshots open at a time.
@@ -187,14 +187,14 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Error::NoSnapshot`].
-    pub(crate) fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
+    pub(crate) fn read_view_of(&self, snapshot: Option<u64>) -> Result<ReadView, Error> {
         let at = match snapshot {
             // A page may take several attempts, and nothing keeps for it what is overwritten
             // meanwhile: it shows the newest of each key.
             None => u64::MAX,
             Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
         };
-        Ok(Sight { at, now: self.now.wall })
+        Ok(ReadView { at, now: self.now.wall })
     }
 
     /// The snapshot of a page that was closed while the page was gathered: what it showed may be
@@ -202,7 +202,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn missing_snapshot(&self, work: &Work) -> Option<u64> {
         let Work::Page(page) = work else { return None };
         page.snapshot
-            .filter(|id| self.snapshots.version_of(*id).is_none() && !canary!("trial_page_outlives_its_snapshot"))
+            .filter(|id| self.snapshots.version_of(*id).is_none() && !fault_point!("trial_page_outlives_its_snapshot"))
     }
 
     /// What a snapshot or a backup asks for.

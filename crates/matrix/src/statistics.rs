@@ -1,7 +1,7 @@
 //! What a shard counts, and tells.
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_engine::Statistic;
 use stratakv_pmem::Pmem;
 
@@ -133,7 +133,7 @@ impl<P: Pmem> Matrix<P> {
         let facts = || self.tables().map(|table| &table.facts);
         let entries = container.elements + container.keys + facts().map(|facts| facts.entries).sum::<u64>();
         let deletes = container.deletes + facts().map(|facts| facts.deletes).sum::<u64>();
-        if canary!("trial_deletes_count_as_records") { entries } else { entries.saturating_sub(2 * deletes) }
+        if fault_point!("trial_deletes_count_as_records") { entries } else { entries.saturating_sub(2 * deletes) }
     }
 
     /// Pages of the volume, those of them that are free, and those that are free as soon as nobody
@@ -143,8 +143,8 @@ impl<P: Pmem> Matrix<P> {
             Some(_) => (self.limit_pages(), self.room_pages()),
             None => self.volume_pages(),
         };
-        let limbo = self.limbo.iter().chain(self.reads.held()).filter(|extent| !extent.in_layer());
-        (pages, free, limbo.map(|extent| u64::from(extent.pages)).sum())
+        let deferred = self.deferred.iter().chain(self.reads.held()).filter(|extent| !extent.in_layer());
+        (pages, free, deferred.map(|extent| u64::from(extent.pages)).sum())
     }
 
     /// Appends counters and gauges. O(tables).
@@ -169,10 +169,10 @@ impl<P: Pmem> Matrix<P> {
         add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
         add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
         add("cached_pages", self.cache.borrow().len() as u64);
-        let (pages, free, limbo) = self.volume_pages_now();
+        let (pages, free, deferred) = self.volume_pages_now();
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
-        add("pages_limbo", limbo);
+        add("pages_limbo", deferred);
         add("reads", counters.reads);
         add("page_reads", counters.page_reads);
         add("read_bytes", counters.read_bytes);

@@ -8,14 +8,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use stratakv_base::{Key, Wall, canary};
+use stratakv_base::{Key, Wall, fault_point};
 use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
 use crate::dead_spans::{DeadRun, DeadSpans, RECORDS_MIN};
 use crate::entry::Meta;
 use crate::matrix::Matrix;
-use crate::merge::Sight;
+use crate::merge::ReadView;
 use crate::operations::Work;
 
 /// Records that the walks of a turn visit together, those that go on and once more those that begin
@@ -74,7 +74,7 @@ impl Walks {
     /// A walk is to be attempted. Whether the turn has visits for it.
     pub(crate) fn begin(&self) -> bool {
         let left = self.left[self.pool].get();
-        self.allowance.set(if canary!("trial_walks_never_pause") { u64::MAX } else { left.min(WALK_VISITS) });
+        self.allowance.set(if fault_point!("trial_walks_never_pause") { u64::MAX } else { left.min(WALK_VISITS) });
         self.may_go_on()
     }
 
@@ -106,7 +106,7 @@ impl Walks {
 
     /// If walks have passed many dead records, compaction sees to them.
     pub(crate) fn note_dead(&mut self) {
-        if self.passed_dead.get() >= DENSE_VISITS && !canary!("trial_dead_records_stay") {
+        if self.passed_dead.get() >= DENSE_VISITS && !fault_point!("trial_dead_records_stay") {
             self.passed_dead.set(0);
             (self.clears_dead, self.seals_dead) = (true, true);
         }
@@ -125,7 +125,7 @@ pub(crate) struct Way<'a> {
 pub(crate) struct Walk<'a> {
     walks: &'a Walks,
     way: Way<'a>,
-    sight: Sight,
+    read_view: ReadView,
     /// The container's version: what is learned now holds for whoever sees so much.
     version: u64,
     visits_max: u64,
@@ -148,17 +148,17 @@ struct Run {
 
 impl<'a> Walk<'a> {
     /// Of a reader.
-    pub(crate) fn new(walks: &'a Walks, sight: Sight, way: Way<'a>, version: u64) -> Walk<'a> {
+    pub(crate) fn new(walks: &'a Walks, read_view: ReadView, way: Way<'a>, version: u64) -> Walk<'a> {
         let from = way.from.unwrap_or_default().to_vec();
         let run = Run { from, is_from_known: way.from.is_some() || !way.reverse, ..Run::default() };
         let visits_max = walks.allowance.get();
-        Walk { walks, way, sight, version, visits_max, visits: 0, run, passed_dead: 0, paused_at: None }
+        Walk { walks, way, read_view, version, visits_max, visits: 0, run, passed_dead: 0, paused_at: None }
     }
 
     /// Whether a key is none of its range any more.
     pub(crate) fn is_beyond(&self, key: &[u8]) -> bool {
         let is_beyond = |end: &[u8]| if self.way.reverse { key < end } else { key >= end };
-        self.way.end.is_some_and(is_beyond) && !canary!("trial_walks_pass_their_end")
+        self.way.end.is_some_and(is_beyond) && !fault_point!("trial_walks_pass_their_end")
     }
 
     /// Whether it ends before a key that it has not visited: it has gone far enough, or there is a
@@ -178,8 +178,11 @@ impl<'a> Walk<'a> {
             return false;
         }
         let spans = self.walks.spans.borrow();
-        let behind =
-            if self.way.reverse { spans.below(&behind_key(key), self.sight) } else { spans.behind(key, self.sight) };
+        let behind = if self.way.reverse {
+            spans.below(&behind_key(key), self.read_view)
+        } else {
+            spans.behind(key, self.read_view)
+        };
         behind.is_some()
     }
 
@@ -190,7 +193,7 @@ impl<'a> Walk<'a> {
     /// The newest version of a key that its reader sees is a delete, hidden, or has expired.
     pub(crate) fn pass_dead(&mut self, meta: Meta) {
         self.run.records += 1;
-        self.run.has_expired |= meta.expiry.is_past(self.sight.now);
+        self.run.has_expired |= meta.expiry.is_past(self.read_view.now);
     }
 
     /// A key is there.
@@ -212,10 +215,10 @@ impl<'a> Walk<'a> {
     fn learn_to(&mut self, to: &[u8]) {
         let Run { from, is_from_known, records, has_expired } = std::mem::take(&mut self.run);
         self.passed_dead += records;
-        if records >= RECORDS_MIN && is_from_known && self.sight.at == u64::MAX {
+        if records >= RECORDS_MIN && is_from_known && self.read_view.at == u64::MAX {
             let (from, to) = if self.way.reverse { (to.to_vec(), from) } else { (from, to.to_vec()) };
             let run = DeadRun { from, to, records, has_expired };
-            self.walks.spans.borrow_mut().learn(run, self.version, self.sight.now);
+            self.walks.spans.borrow_mut().learn(run, self.version, self.read_view.now);
         } else {
             // Its memory is of use.
             self.run.from = from;
@@ -266,9 +269,9 @@ fn behind_key(key: &[u8]) -> Vec<u8> {
 
 impl<P: Pmem> Matrix<P> {
     /// The span that begins where a walk stands is known to be dead: where that ends.
-    pub(crate) fn short_cut(&self, at: Option<&[u8]>, sight: Sight, reverse: bool) -> Option<Vec<u8>> {
+    pub(crate) fn short_cut(&self, at: Option<&[u8]>, read_view: ReadView, reverse: bool) -> Option<Vec<u8>> {
         let spans = self.walks.spans.borrow();
-        let found = if reverse { spans.below(at?, sight) } else { spans.behind(at.unwrap_or_default(), sight) };
+        let found = if reverse { spans.below(at?, read_view) } else { spans.behind(at.unwrap_or_default(), read_view) };
         found.map(<[u8]>::to_vec)
     }
 
@@ -286,7 +289,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         self.walks.pool = FRESH;
-        if !canary!("trial_walks_end_unnoticed") {
+        if !fault_point!("trial_walks_end_unnoticed") {
             // Writes may have waited for one that is over.
             self.give_turns(effects);
         }

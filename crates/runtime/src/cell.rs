@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use stratakv_base::{Mono, Now, canary, probe};
+use stratakv_base::{Mono, Now, fault_point, probe};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
 
@@ -436,7 +436,7 @@ impl<S: Shard> Cell<S> {
     /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
     /// False: this shard is broken and takes none.
     pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) -> bool {
-        if self.is_broken.load(Ordering::SeqCst) && !canary!("messages_to_broken_shards_are_dropped") {
+        if self.is_broken.load(Ordering::SeqCst) && !fault_point!("messages_to_broken_shards_are_dropped") {
             return false;
         }
         lock(&self.messages).push((from, message));

@@ -140,12 +140,12 @@ impl Answer {
 
 /// Puts replies into words. One for each connection: the values of a get are one answer.
 #[derive(Debug, Default)]
-pub(crate) struct Wording {
+pub(crate) struct ResponseEncoder {
     /// A key of the current get failed; its error ended the answer.
     get_failed: bool,
 }
 
-impl Wording {
+impl ResponseEncoder {
     /// Begins the answer of a get whose value follows slice by slice. False: there is none, since
     /// one before it failed.
     pub(crate) fn begin_value(&mut self, answer: &Answer, record: Record, out: &mut Output, here: &Here<'_>) -> bool {
@@ -348,14 +348,15 @@ mod tests {
     use super::*;
 
     fn written(replies: Vec<(Answer, Option<Reply>)>) -> String {
-        let (mut wording, mut out, counters) = (Wording::default(), Output::default(), Counters::default());
+        let (mut response_encoder, mut out, counters) =
+            (ResponseEncoder::default(), Output::default(), Counters::default());
         let (marks, recency) = (Marks::default(), Recency::default());
         let watches = watch::Watches::default();
         let details = crate::details::Details::default();
         let log = Log { watches: &watches, details: &details, wall: Wall(1), cfd: 7 };
         let here = Here { counters: &counters, marks: &marks, recency: &recency, log, wall: Wall(1) };
         for (answer, reply) in replies {
-            wording.write(answer, reply, false, &mut out, &here);
+            response_encoder.write(answer, reply, false, &mut out, &here);
         }
         let mut text = Vec::new();
         for chunk in out.take().0 {

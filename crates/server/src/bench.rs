@@ -10,7 +10,7 @@ use stratakv_base::{Level, Wall};
 use stratakv_device::ring::Chunk;
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
-use crate::connection::{Connection, Context, Surroundings};
+use crate::connection::{Connection, Context, ServerContext};
 use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::details::Details;
@@ -27,7 +27,7 @@ pub(crate) const WALL: Wall = Wall(1_800_000_000_000);
 /// A server that has nothing to say.
 pub(crate) struct NoServer;
 
-impl Surroundings for NoServer {
+impl ServerContext for NoServer {
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
         assert_eq!(wall, WALL);
         match which {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key, Level, Wall, canary};
+use stratakv_base::{CollectionId, Key, Level, Wall, fault_point};
 use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
@@ -20,7 +20,7 @@ use stratakv_protocol::memcache::{
     BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched, reply,
 };
 
-use crate::answer::{Answer, Dialect, Here, Planned, Wording};
+use crate::answer::{Answer, Dialect, Here, Planned, ResponseEncoder};
 use crate::binary::{self, Begun};
 use crate::counters::Counters;
 use crate::credentials::Accounts;
@@ -93,7 +93,7 @@ pub(crate) struct Context<'a> {
     pub(crate) log: Log<'a>,
     /// Who may use the server, if not everybody may.
     pub(crate) accounts: Option<&'a Accounts>,
-    pub(crate) server: &'a dyn Surroundings,
+    pub(crate) server: &'a dyn ServerContext,
     /// Whether the store may drop records.
     pub(crate) is_cache: bool,
     /// Operations that came out.
@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
 }
 
 /// The server's side of commands that are not about keys.
-pub(crate) trait Surroundings {
+pub(crate) trait ServerContext {
     /// The text of a `stats`.
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8>;
     /// Remembers a `flush_all` for so much later; replaces the one remembered before. `None`
@@ -148,7 +148,7 @@ struct Rest {
 
 /// Which protocol the client speaks: its first byte tells.
 #[derive(Debug)]
-enum Speech {
+enum ClientProtocol {
     Undecided,
     Text(Parser),
     Binary(BinaryParser),
@@ -157,7 +157,7 @@ enum Speech {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    speech: Speech,
+    client_protocol: ClientProtocol,
     /// The client has said who it is.
     admitted: bool,
     /// It has begun to say so, in the binary protocol.
@@ -181,7 +181,7 @@ pub(crate) struct Connection {
     pending: VecDeque<Pending>,
     /// Number of the first of `pending`.
     first: u32,
-    wording: Wording,
+    response_encoder: ResponseEncoder,
     output: Output,
     sending_bytes: u64,
     /// Of what is being sent.
@@ -228,7 +228,7 @@ impl Connection {
     /// blocks from `lending`; what it holds beyond a constant is what `permit` allows.
     pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>, permit: MemoryPermit) -> Connection {
         Connection {
-            speech: Speech::Undecided,
+            client_protocol: ClientProtocol::Undecided,
             admitted: false,
             is_asked: false,
             item_bytes_max: item_bytes_max as u64,
@@ -245,7 +245,7 @@ impl Connection {
             doubtful: Vec::new(),
             pending: VecDeque::new(),
             first: 0,
-            wording: Wording::default(),
+            response_encoder: ResponseEncoder::default(),
             output: Output::default(),
             sending_bytes: 0,
             sending_leases: Vec::new(),
@@ -358,7 +358,7 @@ impl Connection {
 
     /// Gives up: nothing more is parsed or sent.
     pub(crate) fn abort(&mut self) {
-        if canary!("server_blocks_kept_of_a_broken_connection") {
+        if fault_point!("server_blocks_kept_of_a_broken_connection") {
             Box::leak(Box::new(std::mem::take(&mut self.output)));
         }
         self.broken = true;
@@ -448,9 +448,9 @@ impl Connection {
             self.first = self.first.wrapping_add(1);
             self.reading_bytes -= reading_bytes;
             if !self.broken {
-                self.wording.write(answer, reply, noreply, &mut self.output, here);
+                self.response_encoder.write(answer, reply, noreply, &mut self.output, here);
                 if ends {
-                    self.wording.write(Answer::ValuesEnd, None, false, &mut self.output, here);
+                    self.response_encoder.write(Answer::ValuesEnd, None, false, &mut self.output, here);
                 }
                 self.output.hold(lease);
             }
@@ -514,16 +514,16 @@ impl Connection {
         // The buffer is lent out of `self` while commands borrow from it.
         let received = std::mem::take(&mut self.received);
         let fresh = received.fresh();
-        if let (Speech::Undecided, Some(first)) = (&self.speech, fresh.first()) {
+        if let (ClientProtocol::Undecided, Some(first)) = (&self.client_protocol, fresh.first()) {
             let item_bytes_max = self.item_bytes_max as usize;
-            self.speech = match *first {
-                REQUEST_MAGIC => Speech::Binary(BinaryParser::new(item_bytes_max)),
-                _ => Speech::Text(Parser::new(item_bytes_max)),
+            self.client_protocol = match *first {
+                REQUEST_MAGIC => ClientProtocol::Binary(BinaryParser::new(item_bytes_max)),
+                _ => ClientProtocol::Text(Parser::new(item_bytes_max)),
             };
         }
-        let consumed = match &mut self.speech {
-            Speech::Undecided => None,
-            Speech::Text(parser) => {
+        let consumed = match &mut self.client_protocol {
+            ClientProtocol::Undecided => None,
+            ClientProtocol::Text(parser) => {
                 let parsed = parser.parse(fresh);
                 // The keys of a long get are kept for those who may have them.
                 match line_bytes(&parsed, fresh) > LINE_BYTES_MAX && self.is_stranger(context) {
@@ -531,7 +531,7 @@ impl Connection {
                     false => self.text(&parsed, context),
                 }
             }
-            Speech::Binary(parser) => {
+            ClientProtocol::Binary(parser) => {
                 let parsed = parser.parse(fresh);
                 self.binary(parsed, context)
             }

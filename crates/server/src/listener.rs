@@ -60,7 +60,7 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// Descriptors kept back: to refuse a connection takes one, and so may the store when it grows.
 const RESERVED: u64 = 32;
-/// And for each thread: its ring takes one or two, its bell two, and connections linger.
+/// And for each thread: its ring takes one or two, its wakeup two, and connections linger.
 const RESERVED_EACH: usize = 4 + LINGERING_MAX;
 
 /// Descriptors that are kept back beside those of connections.

@@ -223,7 +223,7 @@ pub(crate) struct Shared {
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     pub(crate) details: Details,
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<WorkerSlot>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) acceptor: Acceptor,
@@ -300,7 +300,7 @@ fn local_address(socket: &Socket) -> Option<String> {
 }
 
 /// How one thread is reached by the others.
-pub(crate) struct Seat {
+pub(crate) struct WorkerSlot {
     /// Accepted connections on their way to the thread; `None` once it has ended.
     pub(crate) handover: Mutex<Option<Vec<Arrival>>>,
     /// Connections of the thread, those on their way included.
@@ -308,15 +308,15 @@ pub(crate) struct Seat {
     /// What `stats conns` tells of them, by their number.
     pub(crate) open: Mutex<BTreeMap<u32, Arc<Peer>>>,
     /// A byte written here is received by the thread's ring.
-    bell: UnixStream,
+    wakeup: UnixStream,
 }
 
-impl Seat {
+impl WorkerSlot {
     /// Makes the thread look at what it was left.
     pub(crate) fn ring(&self) {
         use std::io::Write;
         // If the socket is full the thread has been rung already.
-        let _ = (&self.bell).write(&[1]);
+        let _ = (&self.wakeup).write(&[1]);
     }
 }
 
@@ -337,13 +337,13 @@ impl Shared {
 
     /// Connections of all threads.
     pub(crate) fn connections(&self) -> usize {
-        self.seats.iter().map(|seat| seat.connections.load(Ordering::Relaxed)).sum()
+        self.seats.iter().map(|worker_slot| worker_slot.connections.load(Ordering::Relaxed)).sum()
     }
 
     /// Tells all threads to finish.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.seats.iter().for_each(Seat::ring);
+        self.seats.iter().for_each(WorkerSlot::ring);
     }
 }
 
@@ -436,10 +436,10 @@ impl Server {
         let (report, reports) = mpsc::channel();
         let count = bells.len();
         let mut listeners = Some(listeners);
-        for (index, bell) in bells.into_iter().enumerate() {
+        for (index, wakeup) in bells.into_iter().enumerate() {
             let (shared, report) = (Arc::clone(&self.shared), report.clone());
             let listeners = listeners.take().unwrap_or_default();
-            let body = move || serve(shared, index, bell, listeners, &report);
+            let body = move || serve(shared, index, wakeup, listeners, &report);
             let thread = std::thread::Builder::new().name(format!("server-{index}")).spawn(body);
             lock(&self.threads).push(thread.map_err(|error| Error::System { what: "start a thread", error })?);
         }
@@ -465,13 +465,13 @@ impl Server {
     pub fn set_idle_limit(&self, limit: Option<Duration>) {
         self.shared.idle_limit.set(limit);
         // Threads that sleep look at their clocks anew.
-        self.shared.seats.iter().for_each(Seat::ring);
+        self.shared.seats.iter().for_each(WorkerSlot::ring);
     }
 
     /// From now on requests may stand still for so long; `None`: for ever.
     pub fn set_request_limit(&self, limit: Option<Duration>) {
         self.shared.request_limit.set(limit);
-        self.shared.seats.iter().for_each(Seat::ring);
+        self.shared.seats.iter().for_each(WorkerSlot::ring);
     }
 
     /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the
@@ -498,7 +498,7 @@ impl Server {
         let alive = !stuck || self.shared.stopping.load(Ordering::Acquire);
         if alive {
             *seen = now;
-            self.shared.seats.iter().for_each(Seat::ring);
+            self.shared.seats.iter().for_each(WorkerSlot::ring);
         }
         alive
     }
@@ -573,7 +573,7 @@ pub(crate) fn share(
     accounts: Option<Accounts>,
     addresses: Vec<SocketAddr>,
     listens_at: Vec<(i32, String)>,
-    seats: Vec<Seat>,
+    seats: Vec<WorkerSlot>,
 ) -> Arc<Shared> {
     let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, lent_bytes_max);
     let watches = Watches::of(store.clone());
@@ -615,12 +615,17 @@ pub(crate) fn share(
     })
 }
 
-pub(crate) fn seats(threads: usize) -> Result<(Vec<Seat>, Vec<Socket>), Error> {
+pub(crate) fn seats(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socket>), Error> {
     let pair = || {
-        let (bell, heard) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        let seat = Seat { handover: Mutex::new(Some(Vec::new())), connections: 0.into(), open: Mutex::default(), bell };
-        Ok((seat, Arc::new(OwnedFd::from(heard))))
+        let (wakeup, heard) = UnixStream::pair()?;
+        wakeup.set_nonblocking(true)?;
+        let worker_slot = WorkerSlot {
+            handover: Mutex::new(Some(Vec::new())),
+            connections: 0.into(),
+            open: Mutex::default(),
+            wakeup,
+        };
+        Ok((worker_slot, Arc::new(OwnedFd::from(heard))))
     };
     let pairs = (0..threads).map(|_| pair()).collect::<io::Result<Vec<_>>>();
     Ok(pairs.map_err(|error| Error::System { what: "make a socket pair", error })?.into_iter().unzip())
@@ -630,7 +635,7 @@ pub(crate) fn seats(threads: usize) -> Result<(Vec<Seat>, Vec<Socket>), Error> {
 fn serve(
     shared: Arc<Shared>,
     index: usize,
-    bell: Socket,
+    wakeup: Socket,
     listeners: Vec<Listening>,
     report: &mpsc::Sender<Result<(), Error>>,
 ) -> Result<(), Error> {
@@ -653,7 +658,7 @@ fn serve(
         }
     };
     let _ = report.send(Ok(()));
-    let result = Worker::new(shared, index, driver, bell, listeners).run();
+    let result = Worker::new(shared, index, driver, wakeup, listeners).run();
     result.map_err(|error| Error::System { what: "do I/O through the ring", error })
 }
 

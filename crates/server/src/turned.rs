@@ -33,9 +33,9 @@ impl TurnedServer {
         let shared = share(store, &options, None, Vec::new(), Vec::new(), seats);
         let listening = |socket| Listening { socket, tls: false, inherited: false };
         let mut listeners = Some(listeners.into_iter().map(listening).collect());
-        let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, bell))| {
+        let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, wakeup))| {
             let listeners = listeners.take().unwrap_or_default();
-            let mut worker = Worker::new(Arc::clone(&shared), index, driver, bell, listeners);
+            let mut worker = Worker::new(Arc::clone(&shared), index, driver, wakeup, listeners);
             worker.begin();
             Some(worker)
         });

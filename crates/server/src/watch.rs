@@ -49,7 +49,7 @@ struct Watcher {
     id: u64,
     kinds: Watched,
     /// Its thread, and its connection there.
-    seat: usize,
+    worker_slot: usize,
     connection: u32,
     lines: Vec<u8>,
     /// Lines that found no room since the last one that did.
@@ -85,7 +85,7 @@ impl Watches {
     }
 
     /// A connection watches, until what comes back is dropped. `None`: as many do as may.
-    pub(crate) fn begin(self: &Arc<Self>, kinds: Watched, seat: usize, connection: u32) -> Option<Watching> {
+    pub(crate) fn begin(self: &Arc<Self>, kinds: Watched, worker_slot: usize, connection: u32) -> Option<Watching> {
         let mut state = lock(&self.state);
         if state.watchers.len() >= WATCHERS_MAX {
             return None;
@@ -93,7 +93,7 @@ impl Watches {
         state.last_id += 1;
         let id = state.last_id;
         let (lines, skipped) = (Vec::new(), 0);
-        state.watchers.push(Watcher { id, kinds, seat, connection, lines, skipped, due: false, called: false });
+        state.watchers.push(Watcher { id, kinds, worker_slot, connection, lines, skipped, due: false, called: false });
         self.count_wanted(&state);
         Some(Watching { watches: Arc::clone(self), id })
     }
@@ -151,15 +151,15 @@ impl Watches {
     }
 
     /// Whose lines wait. Each is named once to its thread, and each thread once to the others.
-    pub(crate) fn due(&self, seat: usize) -> Due {
+    pub(crate) fn due(&self, worker_slot: usize) -> Due {
         let mut due = Due::default();
         for watcher in lock(&self.state).watchers.iter_mut().filter(|watcher| watcher.due) {
-            if watcher.seat == seat {
+            if watcher.worker_slot == worker_slot {
                 (watcher.due, watcher.called) = (false, false);
                 due.here.push(watcher.connection);
             } else if !watcher.called {
                 watcher.called = true;
-                due.elsewhere.push(watcher.seat);
+                due.elsewhere.push(watcher.worker_slot);
             }
         }
         due.elsewhere.sort_unstable();

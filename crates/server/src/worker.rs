@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stratakv::{Driver, Event};
-use stratakv_base::{Mono, Wall, canary};
+use stratakv_base::{Mono, Wall, fault_point};
 use stratakv_device::ring::Chunk;
 use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
 use stratakv_engine::{Operation, Reply};
@@ -21,8 +21,8 @@ use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
 use crate::memory_budget::MemoryPermit;
 use crate::schedule::{HANDSHAKE_UNITS, Schedule};
-use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
-use crate::surroundings::Here;
+use crate::server::{Arrival, Listening, Peer, Shared, WorkerSlot, lock};
+use crate::server_context::Here;
 use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
 use entry::Entry;
@@ -51,7 +51,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const CALLED_OFF: i32 = 125;
 
 /// Tags of socket requests: connections count from 0, these from the top.
-const TAG_BELL: u64 = u64::MAX;
+const TAG_WAKEUP: u64 = u64::MAX;
 const TAG_LISTENER: u64 = 1 << 63;
 /// Tag of operations nobody waits for.
 const TAG_BACKGROUND: u64 = u64::MAX;
@@ -61,7 +61,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     index: usize,
     driver: Driver,
-    bell: Socket,
+    wakeup: Socket,
     /// What the first thread accepts from; empty for others.
     listeners: Vec<Listener>,
     entries: Vec<Option<Entry>>,
@@ -102,7 +102,7 @@ impl Worker {
         shared: Arc<Shared>,
         index: usize,
         driver: Driver,
-        bell: Socket,
+        wakeup: Socket,
         listeners: Vec<Listening>,
     ) -> Worker {
         let listener =
@@ -111,7 +111,7 @@ impl Worker {
             shared,
             index,
             driver,
-            bell,
+            wakeup,
             listeners: listeners.into_iter().map(listener).collect(),
             entries: Vec::new(),
             free: Vec::new(),
@@ -142,7 +142,7 @@ impl Worker {
     pub(crate) fn begin(&mut self) {
         self.began = self.driver.now().wall;
         self.shared.recency.begin(self.began);
-        self.listen_to_bell(Vec::with_capacity(64));
+        self.listen_to_wakeup(Vec::with_capacity(64));
     }
 
     /// One turn; false when all is over.
@@ -159,7 +159,7 @@ impl Worker {
         let over =
             self.drain_until.is_some_and(|until| self.is_idle() || (self.forced && until <= self.driver.now().mono));
         if over {
-            self.driver.shutdown(&self.bell);
+            self.driver.shutdown(&self.wakeup);
         }
         Ok(!over)
     }
@@ -188,7 +188,7 @@ impl Worker {
     /// Whether connections of this thread have lines to send; the other threads are told of theirs.
     fn touch_watchers(&mut self) -> bool {
         let Due { here, elsewhere } = self.shared.watches.due(self.index);
-        elsewhere.iter().filter_map(|seat| self.shared.seats.get(*seat)).for_each(Seat::ring);
+        elsewhere.iter().filter_map(|worker_slot| self.shared.seats.get(*worker_slot)).for_each(WorkerSlot::ring);
         here.iter().for_each(|number| _ = self.touch(*number));
         !here.is_empty()
     }
@@ -214,7 +214,7 @@ impl Worker {
                 }
             }
             Event::Reply { tag, reply } => self.replied((tag >> 32) as u32, tag as u32, reply),
-            Event::Net { tag: TAG_BELL, outcome } => self.rung(outcome),
+            Event::Net { tag: TAG_WAKEUP, outcome } => self.rung(outcome),
             Event::Net { tag, outcome: NetOutcome::Accept(accepted) } => self.accepted(tag, accepted),
             Event::Net { tag, outcome: NetOutcome::Recv(buffer, result) } => self.received(tag as u32, buffer, result),
             Event::Net { tag, outcome: NetOutcome::Send(result) } => self.sent(tag as u32, result),
@@ -324,7 +324,7 @@ impl Worker {
 
     fn drive(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        let (seat, connection) = (self.index, number);
+        let (worker_slot, connection) = (self.index, number);
         let (shared, flush_at) = (&*self.shared, &self.flush_at);
         let here = Here {
             shared,
@@ -332,7 +332,7 @@ impl Worker {
             mono: self.driver.now().mono,
             socket: &entry.socket,
             peer: &entry.peer,
-            seat,
+            worker_slot,
             connection,
         };
         let mut context = Context {
@@ -456,7 +456,7 @@ impl Worker {
             let first = u64::from(number) << 32;
             self.driver.give_up(first..=first | u64::from(u32::MAX));
         }
-        let is_answered = entry.operations == 0 || canary!("server_number_given_away_too_early");
+        let is_answered = entry.operations == 0 || fault_point!("server_number_given_away_too_early");
         if !entry.receiving && !entry.sending && is_answered {
             let unshaken = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
             self.shared.counters[self.index].ssl_handshake_errors.add(u64::from(unshaken));
@@ -496,7 +496,7 @@ impl Worker {
             Ok((socket, peer)) => {
                 tracing::debug!(?peer, "accepted");
                 let tls = listener.tls;
-                self.seat(socket, tls);
+                self.worker_slot(socket, tls);
             }
             Err(_) if stopping => {}
             Err(error) => {
@@ -509,7 +509,7 @@ impl Worker {
     }
 
     /// Gives a new connection to the thread with the fewest.
-    fn seat(&mut self, socket: Socket, tls: bool) {
+    fn worker_slot(&mut self, socket: Socket, tls: bool) {
         if self.shared.connections() >= self.shared.connections_max {
             self.counters().rejected_connections.add(1);
             self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
@@ -521,20 +521,22 @@ impl Worker {
         }
         self.counters().total_connections.add(1);
         let seats = self.shared.seats.iter().enumerate();
-        let Some((index, seat)) = seats.min_by_key(|(_, seat)| seat.connections.load(Ordering::Relaxed)) else {
+        let Some((index, worker_slot)) =
+            seats.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed))
+        else {
             return;
         };
-        seat.connections.fetch_add(1, Ordering::Relaxed);
+        worker_slot.connections.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
             self.adopt(Arrival { socket, tls });
         } else {
-            match &mut *lock(&seat.handover) {
+            match &mut *lock(&worker_slot.handover) {
                 Some(arriving) => arriving.push(Arrival { socket, tls }),
                 // The thread has ended, so the server is stopping: nobody would serve this
                 // connection, nor close it.
-                None => _ = seat.connections.fetch_sub(1, Ordering::Relaxed),
+                None => _ = worker_slot.connections.fetch_sub(1, Ordering::Relaxed),
             }
-            seat.ring();
+            worker_slot.ring();
         }
     }
 
@@ -579,13 +581,13 @@ impl Worker {
         }
         if let NetOutcome::Recv(mut buffer, Ok(1..)) = outcome {
             buffer.clear();
-            self.listen_to_bell(buffer);
+            self.listen_to_wakeup(buffer);
         }
     }
 
-    fn listen_to_bell(&mut self, buffer: Vec<u8>) {
+    fn listen_to_wakeup(&mut self, buffer: Vec<u8>) {
         self.net_in_flight += 1;
-        self.driver.net(TAG_BELL, NetRequest::Recv { socket: self.bell.clone(), buffer });
+        self.driver.net(TAG_WAKEUP, NetRequest::Recv { socket: self.wakeup.clone(), buffer });
     }
 
     /// Accepts and receives no more; what was received is answered.
@@ -695,9 +697,9 @@ impl Refusals {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.end_relief();
-        let seat = &self.shared.seats[self.index];
-        let unserved = lock(&seat.handover).take().map_or(0, |arriving| arriving.len());
-        seat.connections.fetch_sub(unserved, Ordering::Relaxed);
+        let worker_slot = &self.shared.seats[self.index];
+        let unserved = lock(&worker_slot.handover).take().map_or(0, |arriving| arriving.len());
+        worker_slot.connections.fetch_sub(unserved, Ordering::Relaxed);
     }
 }
 

@@ -11,7 +11,7 @@
 use std::ops::Bound;
 
 use foldhash::{HashMap, HashSet, HashSetExt};
-use stratakv_base::{CollectionId, Key, canary};
+use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_engine::{Capability, Effects, Error, Item, PageRequest, Record, Reply, Token};
 
 use crate::slab::Slab;
@@ -174,7 +174,7 @@ impl Slab {
             return false;
         }
         let passed = matches!(&backup.from, Bound::Excluded(last) if key <= last);
-        backup.failed.is_none() && !passed && !backup.ahead.contains(key) && !canary!("backup_without_copies")
+        backup.failed.is_none() && !passed && !backup.ahead.contains(key) && !fault_point!("backup_without_copies")
     }
 
     /// The record of a key that is about to be changed; or, if it cannot be read, nothing.

@@ -73,8 +73,8 @@ impl Slab {
             batches,
             backup: None,
             growth: Default::default(),
-            stale: found.stale,
-            stale_queue: found.stale_queue,
+            obsolete: found.obsolete,
+            obsolete_queue: found.obsolete_queue,
             space_waiters: Vec::new(),
             block_waiters: VecDeque::new(),
             promised_pages: 0,
@@ -128,16 +128,16 @@ impl Slab {
     }
 
     /// Compares index, page table and space maps with each other: every physical page must be a
-    /// superblock, an image, part of a run, free, or in limbo, and every index entry must name a
+    /// superblock, an image, part of a run, free, or deferred, and every index entry must name a
     /// place of its own. Exact when nothing is in flight. O(records).
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport {
             records: self.index.0.len() as u64,
             free_pages: u64::from(self.space.free_pages()),
-            limbo_pages: u64::from(self.space.limbo_pages()),
+            deferred_pages: u64::from(self.space.deferred_pages()),
             total_pages: u64::from(self.space.total()),
             run_pages: self.run_pages,
-            stale: self.stale.values().map(|copies| copies.len() as u64).sum(),
+            obsolete: self.obsolete.values().map(|copies| copies.len() as u64).sum(),
             corrupt: self.corruptions.clone(),
             ..CheckReport::default()
         };
@@ -158,12 +158,12 @@ impl Slab {
                 used
             }
         };
-        let sum = u64::from(FIRST_PAGE) + used + report.free_pages + report.limbo_pages;
+        let sum = u64::from(FIRST_PAGE) + used + report.free_pages + report.deferred_pages;
         let in_flight = self.images.values().filter(|image| image.writing.is_some()).count();
         if self.is_quiet() && sum != report.total_pages {
             mistakes.push(format!(
                 "{used} pages in use, {} free, {} in limbo, {FIRST_PAGE} superblocks do not make {} ({in_flight} being written)",
-                report.free_pages, report.limbo_pages, report.total_pages
+                report.free_pages, report.deferred_pages, report.total_pages
             ));
         }
         let promised = self.table.iter().filter(|(logical, page)| {
@@ -233,7 +233,7 @@ impl Slab {
             visit(Place::from_bits(entry.place), key);
             ControlFlow::Continue(())
         });
-        for (key, copies) in &self.stale {
+        for (key, copies) in &self.obsolete {
             copies.iter().for_each(|copy| visit(copy.place, key.encoded()));
         }
         let slots: u64 = self.taken_slots();

@@ -1,6 +1,6 @@
 //! Size classes: how many slots a small page is cut into.
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 
 use crate::page::{PAYLOAD_BYTES, RECORD_BYTES};
 
@@ -25,7 +25,7 @@ impl SizeClass {
     pub(crate) fn for_record(bytes: usize) -> Option<SizeClass> {
         let fits = SLOTS
             .iter()
-            .rposition(|slots| slot_bytes(*slots) + usize::from(canary!("off_by_one_in_a_size_class")) >= bytes)?;
+            .rposition(|slots| slot_bytes(*slots) + usize::from(fault_point!("off_by_one_in_a_size_class")) >= bytes)?;
         Some(SizeClass(fits as u8))
     }
 

@@ -108,7 +108,7 @@ pub struct RecoveryReport {
     /// Items stored as runs of pages.
     pub runs: u64,
     /// Older copies of records still on the medium, to be cleared.
-    pub stale: u64,
+    pub obsolete: u64,
     /// One superblock was damaged and has been written again from the other.
     pub superblock_repaired: bool,
     /// Bytes read.
@@ -145,11 +145,11 @@ pub struct CheckReport {
     /// Free physical pages.
     pub free_pages: u64,
     /// Physical pages waiting for a flush or a read before they are reused.
-    pub limbo_pages: u64,
+    pub deferred_pages: u64,
     /// Physical pages in all (`usable` / 4096).
     pub total_pages: u64,
     /// Older copies not yet cleared.
-    pub stale: u64,
+    pub obsolete: u64,
     /// Damage found on the medium since the volume was opened.
     pub corrupt: Vec<Corruption>,
     /// Sums that do not add up: defects of this program, not of the medium.

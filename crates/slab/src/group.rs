@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::{Block, IoFault, Part};
 use stratakv_engine::{Effects, Error, Reply};
 use stratakv_index::Entry;
@@ -15,7 +15,7 @@ use crate::packed::lay::LaidBatch;
 use crate::page::{self, PageHeader};
 use crate::place::Place;
 use crate::run_write::ReadyRun;
-use crate::slab::{Clearing, Purpose, Slab, StaleCopy};
+use crate::slab::{Clearing, ObsoleteCopy, Purpose, Slab};
 use crate::space::Extent;
 use crate::table::NOWHERE;
 use crate::write::{Change, Changed};
@@ -29,8 +29,8 @@ pub(crate) const PACKED_GROUPS_MAX: usize = 8;
 const PAGES_MAX: usize = 256;
 /// Most pages in one write.
 const WRITE_PAGES_MAX: usize = 64;
-/// Pages in limbo at which a flush is made for their sake.
-const LIMBO_PAGES: u32 = 256;
+/// Pages deferred at which a flush is made for their sake.
+const DEFERRED_PAGES: u32 = 256;
 
 /// A run whose first page says from now on that it is cleared.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Groups {
     /// Whether every group so far is durable, or will be before it is applied.
     pub(crate) fn all_durable_when_applied(&self) -> bool {
         self.durable == self.applied && self.in_flight.iter().all(|group| group.needs_flush || group.writes_through)
-            || canary!("write_through_covers_everything")
+            || fault_point!("write_through_covers_everything")
     }
     /// The last group such that it and all before it are written.
     fn written(&self) -> (u64, u64) {
@@ -190,8 +190,8 @@ impl Slab {
             self.seal_pages(&mut batch, &mut members, &mut level);
             self.seal_runs(&mut batch, &mut members, &mut level);
             if members.is_empty() {
-                // No free page to write to: wait for limbo to be released.
-                self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
+                // No free page to write to: wait for the deferred free list to be released.
+                self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
                 return;
             }
             self.launch(batch.writes, members, level, batch.has_body, effects);
@@ -212,7 +212,7 @@ impl Slab {
         self.counters.groups += 1;
         let number = self.groups.sealed;
         let volatile = self.config.geometry.volatile_cache;
-        let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
+        let needs_flush = volatile && level == Level::PowerLoss && !fault_point!("no_flush");
         // Write-through covers its own writes only: not the slices of a run that were written
         // before, nor groups that were acknowledged without a flush, on which this one may rely. It
         // saves a turn; many writes are cheaper with one flush. (`packed`: users' records and
@@ -248,14 +248,15 @@ impl Slab {
             let sequence = self.next_number();
             let mut block = dirty.block;
             let class = page::class_of(&block);
-            let durable = if canary!("durable_mark_too_high") { sequence } else { self.groups.durable_sequence };
+            let durable = if fault_point!("durable_mark_too_high") { sequence } else { self.groups.durable_sequence };
             let header = PageHeader { class, logical, sequence, durable };
             page::seal(&mut block, &self.config.uuid, place, &header);
             let block = Arc::new(block);
             if let Some(image) = self.images.get_mut(&logical) {
                 image.writing = Some(Arc::clone(&block));
             }
-            if self.table.get(logical).is_some_and(|page| page.place == NOWHERE) && !canary!("promised_pages_stay") {
+            if self.table.get(logical).is_some_and(|page| page.place == NOWHERE) && !fault_point!("promised_pages_stay")
+            {
                 self.promised_pages -= 1;
             }
             *level = (*level).max(dirty.level);
@@ -272,7 +273,7 @@ impl Slab {
             *level = (*level).max(run.level);
             let sequence = self.next_number();
             let first = run.first;
-            batch.has_body |= run.has_body() && !canary!("head_written_through_before_its_body");
+            batch.has_body |= run.has_body() && !fault_point!("head_written_through_before_its_body");
             let (parts, change) = run.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
             batch.alone(first, parts);
             members.push(Member::Run { change });
@@ -315,21 +316,22 @@ impl Slab {
         true
     }
 
-    /// Submits a flush if a written group, limbo, a Sync or a clearing waits for one.
+    /// Submits a flush if a written group, the deferred free list, a Sync or a clearing waits for
+    /// one.
     pub(crate) fn pump_flush(&mut self, effects: &mut Effects) {
         if self.groups.flushing.is_some() || self.poisoned.is_some() {
             return;
         }
-        if let Some(target) = self.promises.back().map(|promise| promise.group) {
+        if let Some(target) = self.promises.back().map(|pending_ack| pending_ack.group) {
             self.groups.want(target);
         }
-        let short = self.packed.is_some() && self.space.limbo_pages() > 0 && self.spare_segments() <= LOW;
-        let waited_for = self.space.limbo_pages() > 0 && self.waits_for_space();
-        if short || waited_for || self.space.limbo_pages() >= LIMBO_PAGES {
-            self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
+        let short = self.packed.is_some() && self.space.deferred_pages() > 0 && self.spare_segments() <= LOW;
+        let waited_for = self.space.deferred_pages() > 0 && self.waits_for_space();
+        if short || waited_for || self.space.deferred_pages() >= DEFERRED_PAGES {
+            self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
         }
         let (mut covers, sequence) = self.groups.written();
-        if canary!("flush_covers_writes_in_flight") {
+        if fault_point!("flush_covers_writes_in_flight") {
             covers = self.groups.sealed;
         }
         let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
@@ -358,7 +360,7 @@ impl Slab {
             self.groups.durable = covers;
             self.groups.durable_sequence = sequence;
         }
-        self.release_limbo(effects);
+        self.release_deferred(effects);
     }
 
     /// Shows the groups that are durable at their level, in order.
@@ -367,11 +369,11 @@ impl Slab {
         while let Some(group) = self.groups.in_flight.front() {
             let written = match group.writes_left {
                 0 => true,
-                1 => canary!("group_half_applied"),
+                1 => fault_point!("group_half_applied"),
                 _ => false,
             };
             let ready = written && (!group.needs_flush || group.number <= self.groups.flushed)
-                || canary!("acknowledge_before_completion");
+                || fault_point!("acknowledge_before_completion");
             if !ready {
                 break;
             }
@@ -379,7 +381,7 @@ impl Slab {
             self.apply(group, effects);
         }
         if self.groups.durable != durable {
-            self.release_limbo(effects);
+            self.release_deferred(effects);
         }
     }
 
@@ -391,7 +393,7 @@ impl Slab {
             self.groups.durable_sequence = group.last_sequence;
         }
         let mut drained: Vec<Key> = Vec::new();
-        let copies = self.stale.len();
+        let copies = self.obsolete.len();
         for member in group.members {
             match member {
                 Member::Batch(batch) => self.apply_batch(batch, group.number, &mut drained, effects),
@@ -409,14 +411,14 @@ impl Slab {
         for key in drained {
             self.wake(&key, effects);
         }
-        if self.stale.len() < copies {
+        if self.obsolete.len() < copies {
             self.wake_space_waiters(effects);
         }
     }
 
     fn page_durable(&mut self, logical: u32, place: u32, sequence: u64, group: u64) {
         let old = self.table.place(logical, place, sequence);
-        if old != NOWHERE && canary!("free_before_the_new_copy_is_durable") {
+        if old != NOWHERE && fault_point!("free_before_the_new_copy_is_durable") {
             self.space.release(Extent::page(old));
         } else if old != NOWHERE {
             self.space.release_after(group, Extent::page(old));
@@ -438,7 +440,7 @@ impl Slab {
                 if let Some(old) = self.show(&change) {
                     match self.packed {
                         Some(_) => self.forget_place(old, group),
-                        None => self.add_stale(&change.key, old, group),
+                        None => self.add_obsolete(&change.key, old, group),
                     }
                 }
                 self.let_go(&change.key, group);
@@ -454,7 +456,7 @@ impl Slab {
             }
             Changed::Clear => {
                 self.run_cleared(change.place, group);
-                return self.stale_cleared(&change.key, change.place, drained);
+                return self.obsolete_cleared(&change.key, change.place, drained);
             }
         }
         self.settle(change, drained, effects);
@@ -473,7 +475,7 @@ impl Slab {
         if old.place == entry.place {
             return None;
         }
-        if canary!("stale_index_after_class_change") {
+        if fault_point!("stale_index_after_class_change") {
             self.index.0.insert(change.key.encoded(), old);
         }
         Some(Place::from_bits(old.place))
@@ -495,28 +497,28 @@ impl Slab {
     }
 
     /// Notes an older copy of `key`, to be cleared once `group` is durable.
-    fn add_stale(&mut self, key: &Key, place: Place, group: u64) {
-        let copy = StaleCopy { place, clearing: Clearing::Queued, after: group };
-        self.stale.entry(key.clone()).or_default().push(copy);
-        self.stale_queue.push_back((key.clone(), place));
+    fn add_obsolete(&mut self, key: &Key, place: Place, group: u64) {
+        let copy = ObsoleteCopy { place, clearing: Clearing::Queued, after: group };
+        self.obsolete.entry(key.clone()).or_default().push(copy);
+        self.obsolete_queue.push_back((key.clone(), place));
     }
 
     fn run_cleared(&mut self, place: Place, group: u64) {
         if let Place::Run { first, pages } = place {
             self.run_pages -= u64::from(pages);
             self.run_tags.remove(&first);
-            let group = if canary!("run_freed_before_it_is_cleared") { 0 } else { group };
+            let group = if fault_point!("run_freed_before_it_is_cleared") { 0 } else { group };
             self.space.release_after(group, Extent { first, pages });
         }
     }
 
     /// Frees what waited for durability; whoever waits for space tries again.
-    pub(crate) fn release_limbo(&mut self, effects: &mut Effects) {
+    pub(crate) fn release_deferred(&mut self, effects: &mut Effects) {
         let (reads, runs, log) = (&self.reads, &self.run_reads, self.packed.as_ref().map(|packed| &packed.reads));
         let before = self.space.free_pages();
         self.space.release_durable(self.groups.durable, |extent| {
             (reads.pins(extent) || runs.pins(extent) || log.is_some_and(|log| log.pins(extent)))
-                && !canary!("reuse_a_page_with_a_read_in_flight")
+                && !fault_point!("reuse_a_page_with_a_read_in_flight")
         });
         if self.space.free_pages() != before {
             self.wake_space_waiters(effects);
@@ -564,7 +566,7 @@ impl Slab {
         }
         self.space_waiters.clear();
         self.block_waiters.clear();
-        self.stale_queue.clear();
+        self.obsolete_queue.clear();
         self.fail_ranges(&Error::Poisoned(fault), effects);
         self.keep_promises(effects);
     }

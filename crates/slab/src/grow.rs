@@ -8,7 +8,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, Level, Mono, canary};
+use stratakv_base::{Key, Level, Mono, fault_point};
 use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Expect, ShardEvent};
 
@@ -77,13 +77,13 @@ impl Slab {
 
     /// Whether `pages` more can be used for new items.
     pub(crate) fn has_room(&self, pages: u32) -> bool {
-        self.space.free_pages() + self.space.limbo_pages()
+        self.space.free_pages() + self.space.deferred_pages()
             >= pages + self.promised_pages + self.batches.reserved_pages() + self.reserve_pages()
     }
 
     /// Whether `pages` more can be used for what space was set aside for.
     pub(crate) fn has_reserved_room(&self, pages: u32) -> bool {
-        self.space.free_pages() + self.space.limbo_pages() >= pages + self.promised_pages
+        self.space.free_pages() + self.space.deferred_pages() >= pages + self.promised_pages
     }
 
     /// Whether a write or a batch waits for space.
@@ -91,7 +91,7 @@ impl Slab {
         !self.space_waiters.is_empty() || self.batches.wait_for_space()
     }
 
-    /// There is no room: wait for growth or for limbo, or refuse.
+    /// There is no room: wait for growth or for the deferred free list, or refuse.
     pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop {
         let growing = self.growth.step != Step::Idle;
         let failed = self.growth.failed_until.is_some_and(|until| effects.now().mono < until);
@@ -99,7 +99,7 @@ impl Slab {
             self.growth.wanted = self.growth.wanted.max(pages);
             return Wait::Space.into();
         }
-        if self.space.limbo_pages() > 0 || self.clears_give_space() {
+        if self.space.deferred_pages() > 0 || self.clears_give_space() {
             return Wait::Space.into();
         }
         if self.checkpoints_give_way() {
@@ -205,7 +205,7 @@ impl Slab {
                     Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
                     Some(_) => {}
                     None if in_flight == 0 && next == self.growth.to => {
-                        if canary!("growth_used_before_it_is_recorded") {
+                        if fault_point!("growth_used_before_it_is_recorded") {
                             self.space.extend(self.growth.to);
                         }
                         self.growth.step = Step::Zeroed;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, Place, Unreadable, canary};
+use stratakv_base::{Corruption, Place, Unreadable, fault_point};
 use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
 
@@ -159,7 +159,9 @@ impl LastWrites {
             effects.write(io.start(purpose), Slab::offset(page), vec![Part::whole(Arc::new(block))], false);
             return Ok(());
         }
-        if self.step == 0 && canary!("recovery_without_a_flush") || self.step == 2 && canary!("one_superblock_copy") {
+        if self.step == 0 && fault_point!("recovery_without_a_flush")
+            || self.step == 2 && fault_point!("one_superblock_copy")
+        {
             self.step += 1;
         }
         match self.step {
@@ -571,7 +573,7 @@ impl Recovery {
         found.report.read_bytes = self.read_bytes;
         self.tell_unreadable(&mut found.report);
         superblock.incarnation = superblock.incarnation.max(found.last_number >> 40);
-        superblock.incarnation += u64::from(!canary!("versions_are_reused"));
+        superblock.incarnation += u64::from(!fault_point!("versions_are_reused"));
         if superblock.incarnation >= INCARNATIONS_MAX && !self.config.read_only {
             // New versions and sequences would begin again below those on the volume.
             self.error = Some(Error::Corrupt(Corruption {

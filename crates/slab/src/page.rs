@@ -5,9 +5,9 @@
 //! which logical page and which moment it is. Every slot has a checksum of its own, seeded with the
 //! page's place and sequence.
 
-use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed, turned_bit};
 use stratakv_base::codec::{Reader, Writer};
+use stratakv_base::fault_point;
 use stratakv_base::limits::PAGE_BYTES;
 
 use crate::class::SizeClass;
@@ -115,7 +115,7 @@ pub(crate) fn put(page: &mut [u8], slot: u8, meta: &Meta, key: &[u8], value: &[u
 /// Frees a slot.
 pub(crate) fn free(page: &mut [u8], slot: u8) {
     let range = slot_range(class_of(page), slot);
-    if let Some(bytes) = page.get_mut(range).filter(|_| !canary!("lost_tombstone")) {
+    if let Some(bytes) = page.get_mut(range).filter(|_| !fault_point!("lost_tombstone")) {
         bytes.fill(0);
     }
 }
@@ -245,8 +245,8 @@ pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
     for number in 0..header.class.slots() {
         let Some(slot) = page.get_mut(slot_range(header.class, number)) else { continue };
         let stored = Reader::new(slot).u32().unwrap_or_default();
-        let checks = stored == slot_crc(page_seed, number, slot) || canary!("skip_the_checksum_of_records");
-        if !checks && !canary!("damaged_keys_are_forgotten") {
+        let checks = stored == slot_crc(page_seed, number, slot) || fault_point!("skip_the_checksum_of_records");
+        if !checks && !fault_point!("damaged_keys_are_forgotten") {
             mend_key(slot, page_seed ^ u32::from(number));
         }
         if !checks || slot[4] > DAMAGED {

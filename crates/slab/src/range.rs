@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
 
@@ -88,10 +88,10 @@ impl Slab {
             .map(|(key, _)| key.clone())
             .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
             .filter(|key| match self.index.0.get(key.encoded()) {
-                None => !canary!("range_misses_a_first_write"),
+                None => !fault_point!("range_misses_a_first_write"),
                 // It may be gone from the index, and not be there again yet, when the walk comes
                 // by.
-                Some(_) => !canary!("pipelined_range_misses_what_is_written_again"),
+                Some(_) => !fault_point!("pipelined_range_misses_what_is_written_again"),
             })
             .collect();
         pending.sort_unstable();
@@ -100,7 +100,7 @@ impl Slab {
         let waiting = self.pending.iter().filter(|(key, pending)| {
             !pending.queue.is_empty()
                 && std::ops::RangeBounds::contains(&range, *key)
-                && !canary!("range_overtakes_writes")
+                && !fault_point!("range_overtakes_writes")
         });
         let mut waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
         waiting.sort_unstable();

@@ -108,7 +108,7 @@ impl Slab {
             return effects.reply(token, Reply::Record(None));
         };
         match Place::from_bits(entry.place) {
-            Place::Record(spot) => match self.cached_record(spot, &key, part) {
+            Place::Record(addr) => match self.cached_record(addr, &key, part) {
                 Some(record) => {
                     self.counters.cache_hits += u64::from(first);
                     let reply = alive(record, effects);
@@ -116,7 +116,7 @@ impl Slab {
                 }
                 None => {
                     self.counters.cache_misses += u64::from(first);
-                    self.request_record(spot, Waiter::Get { token, key, part });
+                    self.request_record(addr, Waiter::Get { token, key, part });
                 }
             },
             Place::Run { first, pages } => {
@@ -217,7 +217,7 @@ impl Slab {
             drop(block);
         }
         if self.space.has_pinned() {
-            self.release_limbo(effects);
+            self.release_deferred(effects);
         }
         if error.is_some() {
             self.lost_slots += u64::from(self.table.shun(logical));

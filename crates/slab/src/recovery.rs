@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Key, canary};
+use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_index::{Builder, Entry, Tree};
 
 use crate::check::Digest;
@@ -16,7 +16,7 @@ use crate::config::RecoveryReport;
 use crate::page::{self, PageHeader, Slot, Verdict};
 use crate::place::Place;
 use crate::run::{self, RunHeader};
-use crate::slab::{Clearing, Copies, DebugTree, StaleCopy};
+use crate::slab::{Clearing, Copies, DebugTree, ObsoleteCopy};
 use crate::space::{Extent, Space};
 use crate::table::{self, NOWHERE, PageEntry, PageTable};
 
@@ -32,8 +32,8 @@ pub(crate) struct Found {
     pub(crate) table: PageTable,
     pub(crate) packed: Option<Box<crate::packed::Packed>>,
     pub(crate) space: Space,
-    pub(crate) stale: HashMap<Key, Copies>,
-    pub(crate) stale_queue: VecDeque<(Key, Place)>,
+    pub(crate) obsolete: HashMap<Key, Copies>,
+    pub(crate) obsolete_queue: VecDeque<(Key, Place)>,
     pub(crate) run_pages: u64,
     pub(crate) run_tags: HashMap<u32, u32>,
     pub(crate) expiring: u64,
@@ -56,8 +56,8 @@ impl Found {
             table: PageTable::default(),
             packed: None,
             space,
-            stale: crate::slab::new_map(),
-            stale_queue: VecDeque::new(),
+            obsolete: crate::slab::new_map(),
+            obsolete_queue: VecDeque::new(),
             run_pages: 0,
             run_tags: crate::slab::new_map(),
             expiring: 0,
@@ -192,7 +192,7 @@ impl Scanner {
             // image's trailer.
             Verdict::Image { header, .. }
                 if head.is_some_and(|head| head.sequence > header.sequence)
-                    && !canary!("run_head_before_an_old_trailer") =>
+                    && !fault_point!("run_head_before_an_old_trailer") =>
             {
                 self.note(header.sequence, header.durable);
                 self.maybe_run(number, page, head, true);
@@ -243,7 +243,7 @@ impl Scanner {
                 }
                 Slot::Live(record) => (Some(record.key), record.meta, false),
                 // What its version was is not known, but it was below this: it may be the newest.
-                Slot::Damaged { key, .. } if canary!("damage_becomes_newer") => {
+                Slot::Damaged { key, .. } if fault_point!("damage_becomes_newer") => {
                     (key, page::Meta { version: header.sequence, ..page::Meta::default() }, true)
                 }
                 Slot::Damaged { key, below } => (key, page::Meta { version: below, ..page::Meta::default() }, true),
@@ -258,7 +258,7 @@ impl Scanner {
                 key_at,
                 key_len,
                 expiry: meta.expiry,
-                version: if damaged && canary!("damage_is_rolled_back") { 0 } else { meta.version },
+                version: if damaged && fault_point!("damage_is_rolled_back") { 0 } else { meta.version },
                 place: Place::Slot { logical, slot },
                 image: header.sequence,
                 damaged,
@@ -348,12 +348,13 @@ impl Scanner {
     pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
         let mut torn_places = Vec::new();
         // Zeroed as well: one half alone, left by the next cut, would look like damage.
-        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable && !canary!("mixed_pages_stay"));
+        let mixed =
+            self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable && !fault_point!("mixed_pages_stay"));
         torn_places.extend(mixed.map(|(_, place)| *place));
         let mut torn = torn_places.len() as u64;
         torn += self.judge_images(&mut torn_places);
         torn += self.judge_runs(&mut torn_places);
-        if canary!("torn_places_stay") {
+        if fault_point!("torn_places_stay") {
             torn_places.clear();
         }
         let mut found = Found::empty(self.pages);
@@ -374,7 +375,7 @@ impl Scanner {
         }
         found.report.corrupt = self.corrupt;
         found.report.records = found.index.0.len() as u64;
-        found.report.stale = found.stale.values().map(|copies| copies.len() as u64).sum();
+        found.report.obsolete = found.obsolete.values().map(|copies| copies.len() as u64).sum();
         found
     }
 
@@ -473,7 +474,7 @@ impl Scanner {
             }
         });
         candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(b.version.cmp(&a.version)));
-        if canary!("oldest_version_wins") {
+        if fault_point!("oldest_version_wins") {
             candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
         }
         let mut builder = Builder::new();
@@ -494,11 +495,11 @@ impl Scanner {
             if last == Some(key) {
                 let Some(key) = Key::from_encoded(key) else { continue };
                 let clearing = if last_damaged { Clearing::Kept } else { Clearing::Queued };
-                let copy = StaleCopy { place: candidate.place, clearing, after: 0 };
+                let copy = ObsoleteCopy { place: candidate.place, clearing, after: 0 };
                 if clearing == Clearing::Queued {
-                    found.stale_queue.push_back((key.clone(), candidate.place));
+                    found.obsolete_queue.push_back((key.clone(), candidate.place));
                 }
-                found.stale.entry(key).or_default().push(copy);
+                found.obsolete.entry(key).or_default().push(copy);
                 continue;
             }
             (last, last_damaged) = (Some(key), candidate.damaged);
@@ -510,7 +511,7 @@ impl Scanner {
                 digest.run(first);
             }
             found.expiring += u64::from(candidate.expiry != 0);
-            let expiry = if canary!("expired_record_resurrected") { 0 } else { candidate.expiry };
+            let expiry = if fault_point!("expired_record_resurrected") { 0 } else { candidate.expiry };
             builder.push(key, Entry { place: candidate.place.to_bits(), expiry });
         }
         found.index = DebugTree(builder.finish());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Expiry, Key, canary};
+use stratakv_base::{Corruption, Expiry, Key, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
@@ -91,8 +91,8 @@ struct RunRead {
     copied: Option<Vec<u8>>,
     /// Part of it came from the device.
     is_read: bool,
-    /// A slice of it lies in a sheet of the cache, or is one.
-    lends_sheet: bool,
+    /// A slice of it lies in a slab page of the cache, or is one.
+    lends_slab_page: bool,
     error: Option<Box<Error>>,
     /// It is in the queue of those that wait.
     is_queued: bool,
@@ -203,7 +203,7 @@ impl RunRead {
 
     fn record(&mut self, header: &RunHeader) -> Record {
         let range = self.range(header);
-        let lends = range.len() > COPIED_BYTES || self.lends_sheet && range.len() >= PAGE_BYTES;
+        let lends = range.len() > COPIED_BYTES || self.lends_slab_page && range.len() >= PAGE_BYTES;
         let value = if !lends || self.copied.is_some() {
             self.copy_out();
             Value::Inline(self.copied.take().unwrap_or_default().into())
@@ -249,7 +249,7 @@ impl Slab {
             start: 0,
             copied: None,
             is_read: false,
-            lends_sheet: false,
+            lends_slab_page: false,
             error: None,
             is_queued: false,
         };
@@ -263,8 +263,8 @@ impl Slab {
     /// The first write of `key` needs its record, which lies in a run.
     pub(crate) fn load_run(&mut self, key: Key, whole: bool, effects: &mut Effects) {
         let place = self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place));
-        if let Some(Place::Record(spot)) = place {
-            return self.request_record(spot, crate::read::Waiter::Write(key));
+        if let Some(Place::Record(addr)) = place {
+            return self.request_record(addr, crate::read::Waiter::Write(key));
         }
         let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push_back(key) };
         let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
@@ -373,9 +373,9 @@ impl Slab {
             return None;
         }
         // Blocks of a value follow one another: only one that has no other can begin within a
-        // sheet.
+        // slab page.
         let CachedSlice { block, at, is_lent } = self.cached_slice(read.first, slice, read.slices() == 1, effects)?;
-        read.lends_sheet |= is_lent;
+        read.lends_slab_page |= is_lent;
         Some(Piece { block, at, is_cached: true })
     }
 
@@ -436,7 +436,7 @@ impl Slab {
             if *readers == 0 {
                 self.run_reads.pinned.remove(&read.first);
                 if self.space.has_pinned() {
-                    self.release_limbo(effects);
+                    self.release_deferred(effects);
                 }
             }
         }
@@ -485,7 +485,7 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (
         let header = run::decode_header(uuid, read.first, bytes);
         let header = header.filter(|header| header.shape.pages() == read.pages);
         let header = header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?;
-        if read.tag != Some(table::tag(header.meta.version)) && !canary!("stale_run_passes") {
+        if read.tag != Some(table::tag(header.meta.version)) && !fault_point!("stale_run_passes") {
             return Err((
                 format!("the value of {:?} written last", read.key),
                 "an older one: a write was lost or went astray",
@@ -518,7 +518,7 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (
     let checks = || {
         run::slice_crc(uuid, read.first, header.meta.version, slice, value) == run::head_slice_crc(&read.head, slice)
     };
-    if !piece.is_cached && !checks() && !canary!("skip_the_checksum_of_slices") {
+    if !piece.is_cached && !checks() && !fault_point!("skip_the_checksum_of_slices") {
         return Err((format!("slice {slice} of {:?}", read.key), "a checksum that does not match"));
     }
     let start = piece.at + wanted.start.saturating_sub(from);

@@ -10,7 +10,7 @@ use std::ops::{Bound, ControlFlow};
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, Key, canary};
+use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 use stratakv_index::CachedAt;
@@ -124,7 +124,7 @@ impl Scan {
             if self.bytes >= self.request.bytes_max as usize && self.done < self.items.len() {
                 self.items.truncate(self.done);
                 self.passed = None;
-                self.more = !canary!("scan_ends_at_its_bytes");
+                self.more = !fault_point!("scan_ends_at_its_bytes");
             }
         }
         self.done > before
@@ -187,7 +187,7 @@ impl Slab {
         // No record lies there.
         const NOWHERE: u64 = u64::MAX;
         let places = || places.iter().take(WINDOW).map(|bits| bits.map(Place::from_bits));
-        let at = |place| if let Some(Place::Record(spot)) = place { spot.at } else { NOWHERE };
+        let at = |place| if let Some(Place::Record(addr)) = place { addr.at } else { NOWHERE };
         let find = |packed: &Packed| packed.cache.find_all(&places().map(at).collect::<Vec<u64>>());
         let mut cached = self.packed.as_deref().map(find).unwrap_or_default().into_iter();
         let known = places().map(|place| {
@@ -347,21 +347,21 @@ impl Slab {
             return Ok(());
         };
         *state = State::Reading(PAGE_BYTES);
-        let cached = |slab: &mut Slab, spot| match known {
+        let cached = |slab: &mut Slab, addr| match known {
             Some(known) => slab.found_record(known.cached?, key),
-            None => slab.cached_record(spot, key, RecordPart::Whole),
+            None => slab.cached_record(addr, key, RecordPart::Whole),
         };
         match place {
-            Place::Record(spot) => match cached(self, spot) {
+            Place::Record(addr) => match cached(self, addr) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
-                    let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
+                    let origin = self.packed.as_ref().map(|packed| (addr, packed.segments.generation(addr)));
                     *state = State::Read(owned(record), origin);
                 }
                 None => {
-                    *state = State::Reading(spot.bytes() as usize);
+                    *state = State::Reading(addr.bytes() as usize);
                     self.counters.cache_misses += 1;
-                    self.request_record(spot, Waiter::Scan { scan, item });
+                    self.request_record(addr, Waiter::Scan { scan, item });
                 }
             },
             Place::Run { first, pages } => {
@@ -440,7 +440,7 @@ impl Slab {
         }
         for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
             if let State::Read(record, _) = state
-                && !canary!("scans_keep_their_blocks")
+                && !fault_point!("scans_keep_their_blocks")
             {
                 record.value = owned_value(std::mem::replace(&mut record.value, Value::Inline(Bytes::new())));
             }

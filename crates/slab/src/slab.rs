@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
-use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, canary};
+use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, fault_point};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -62,11 +62,11 @@ pub(crate) enum Purpose {
 }
 
 /// Older copies of a key's record that are still on the medium.
-pub(crate) type Copies = SmallVec<[StaleCopy; 1]>;
+pub(crate) type Copies = SmallVec<[ObsoleteCopy; 1]>;
 
 /// An older copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StaleCopy {
+pub(crate) struct ObsoleteCopy {
     pub(crate) place: Place,
     pub(crate) clearing: Clearing,
     /// The group that made it stale; it may be cleared once that is durable.
@@ -88,7 +88,7 @@ pub(crate) enum Clearing {
 
 /// An answer to be given once a group is durable.
 #[derive(Debug)]
-pub(crate) struct Promise {
+pub(crate) struct PendingAck {
     origin: Origin,
     reply: Reply,
     pub(crate) group: u64,
@@ -152,8 +152,8 @@ pub struct Slab {
     pub(crate) batches: Batches,
     pub(crate) backup: Option<Backup>,
     pub(crate) growth: Growth,
-    pub(crate) stale: HashMap<Key, Copies>,
-    pub(crate) stale_queue: VecDeque<(Key, Place)>,
+    pub(crate) obsolete: HashMap<Key, Copies>,
+    pub(crate) obsolete_queue: VecDeque<(Key, Place)>,
     /// Keys whose write waits for space, or for a block.
     pub(crate) space_waiters: Vec<Key>,
     pub(crate) block_waiters: VecDeque<Key>,
@@ -170,7 +170,7 @@ pub struct Slab {
     pub(crate) sweep_from: Option<Key>,
     pub(crate) sweep_at: Mono,
     /// In the order of their groups: of those that are shown the number only grows.
-    pub(crate) promises: VecDeque<Promise>,
+    pub(crate) promises: VecDeque<PendingAck>,
     /// A flush is in flight, of a group, growth or a checkpoint.
     pub(crate) is_flushing: bool,
     pub(crate) poisoned: Option<IoFault>,
@@ -409,18 +409,18 @@ impl Slab {
     /// once all of that is durable.
     pub(crate) fn answer_when_durable(&mut self, origin: Origin, level: Level, reply: Reply, effects: &mut Effects) {
         let group = self.groups.applied();
-        if level < Level::PowerLoss || group <= self.groups.durable() || canary!("delete_of_nothing_at_once") {
+        if level < Level::PowerLoss || group <= self.groups.durable() || fault_point!("delete_of_nothing_at_once") {
             return self.answer(origin, reply, effects);
         }
-        self.promises.push_back(Promise { origin, reply, group });
+        self.promises.push_back(PendingAck { origin, reply, group });
     }
 
     /// Keeps the promises whose group is durable.
     pub(crate) fn keep_promises(&mut self, effects: &mut Effects) {
         let (durable, poisoned) = (self.groups.durable(), self.poisoned);
-        while let Some(promise) = self.promises.pop_front_if(|next| poisoned.is_some() || next.group <= durable) {
-            let reply = poisoned.map_or(promise.reply, |fault| Reply::Failed(Error::Poisoned(fault)));
-            self.answer(promise.origin, reply, effects);
+        while let Some(pending_ack) = self.promises.pop_front_if(|next| poisoned.is_some() || next.group <= durable) {
+            let reply = poisoned.map_or(pending_ack.reply, |fault| Reply::Failed(Error::Poisoned(fault)));
+            self.answer(pending_ack.origin, reply, effects);
         }
     }
 
@@ -532,7 +532,7 @@ impl Shard for Slab {
         if !self.config.read_only && self.poisoned.is_none() {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
-            self.pump_stale(effects);
+            self.pump_obsolete(effects);
             self.pump_run_writes(effects);
             self.grow(effects);
             self.pump_cleaner(effects);
@@ -563,8 +563,8 @@ impl Shard for Slab {
             || self.io.is_empty()
                 && (!self.run_reads.is_idle()
                     || !self.run_writes.is_idle()
-                    || !self.stale.is_empty()
-                        && self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Stale)));
+                    || !self.obsolete.is_empty()
+                        && self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Obsolete)));
         if starved && effects.requests.is_empty() {
             self.give_back_blocks();
             // Every block is lent out, to replies on their way: ask again soon.
@@ -601,7 +601,7 @@ impl Shard for Slab {
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
         let total = u64::from(self.space.total());
-        let sheets = self.packed.as_ref().map_or(0, |packed| packed.cache.sheet_bytes());
+        let sheets = self.packed.as_ref().map_or(0, |packed| packed.cache.slab_page_bytes());
         let cache_bytes = (self.cache.0.len() * PAGE_BYTES + sheets) as u64;
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", self.index.0.len() as u64);
@@ -614,7 +614,7 @@ impl Shard for Slab {
         add("full", u64::from(self.is_full));
         add("pages_used", self.table.len() as u64);
         add("pages_free", u64::from(self.space.free_pages()));
-        add("pages_limbo", u64::from(self.space.limbo_pages()));
+        add("pages_limbo", u64::from(self.space.deferred_pages()));
         add("run_pages", self.run_pages);
         add("usable_bytes", total * PAGE_BYTES as u64);
         add("large_read_steps", self.run_reads.steps());

@@ -43,11 +43,11 @@ pub(crate) struct Space {
     /// Where the next single page is looked for.
     cursor: u32,
     /// Freed pages and the durability group they wait for.
-    limbo: BTreeMap<u64, Vec<Extent>>,
-    limbo_pages: u32,
-    /// Segments that lie in one extent of limbo.
-    limbo_segments: u32,
-    /// Of what waits for nothing else, the extents that a read in flight kept in limbo at the last
+    deferred: BTreeMap<u64, Vec<Extent>>,
+    deferred_pages: u32,
+    /// Segments that lie in one extent of the deferred free list.
+    deferred_segments: u32,
+    /// Of what waits for nothing else, the extents that a read in flight kept deferred at the last
     /// look.
     pinned: Vec<Extent>,
 }
@@ -81,9 +81,9 @@ impl Space {
             free_pages: 0,
             segments: Vec::new(),
             cursor: 0,
-            limbo: BTreeMap::new(),
-            limbo_pages: 0,
-            limbo_segments: 0,
+            deferred: BTreeMap::new(),
+            deferred_pages: 0,
+            deferred_segments: 0,
             pinned: Vec::new(),
         }
     }
@@ -121,14 +121,14 @@ impl Space {
     }
 
     /// Pages waiting for a flush.
-    pub(crate) fn limbo_pages(&self) -> u32 {
-        self.limbo_pages
+    pub(crate) fn deferred_pages(&self) -> u32 {
+        self.deferred_pages
     }
 
-    /// Segments that will be free as a whole when limbo is; there may be more, with neighbours that
-    /// are free already.
-    pub(crate) fn limbo_segments(&self) -> u32 {
-        self.limbo_segments
+    /// Segments that will be free as a whole when the deferred free list is; there may be more,
+    /// with neighbours that are free already.
+    pub(crate) fn deferred_segments(&self) -> u32 {
+        self.deferred_segments
     }
 
     fn segments_within(&self, extent: &Extent) -> u32 {
@@ -303,16 +303,16 @@ impl Space {
 
     /// Frees pages once group `group` is durable.
     pub(crate) fn release_after(&mut self, group: u64, extent: Extent) {
-        self.limbo.entry(group).or_default().push(extent);
-        self.limbo_pages += extent.pages;
-        self.limbo_segments += self.segments_within(&extent);
+        self.deferred.entry(group).or_default().push(extent);
+        self.deferred_pages += extent.pages;
+        self.deferred_segments += self.segments_within(&extent);
     }
 
     /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight:
     /// those wait on. O(what is freed or pinned).
     pub(crate) fn release_durable(&mut self, durable: u64, pinned: impl Fn(&Extent) -> bool) {
         let mut due = std::mem::take(&mut self.pinned);
-        while let Some(group) = self.limbo.first_entry().filter(|group| *group.key() <= durable) {
+        while let Some(group) = self.deferred.first_entry().filter(|group| *group.key() <= durable) {
             due.extend(group.remove());
         }
         for extent in due {
@@ -320,25 +320,25 @@ impl Space {
                 self.pinned.push(extent);
                 continue;
             }
-            self.limbo_pages -= extent.pages;
-            self.limbo_segments -= self.segments_within(&extent);
+            self.deferred_pages -= extent.pages;
+            self.deferred_segments -= self.segments_within(&extent);
             self.release(extent);
         }
     }
 
-    /// Whether something durable was kept in limbo by reads in flight.
+    /// Whether something durable was kept deferred by reads in flight.
     pub(crate) fn has_pinned(&self) -> bool {
         !self.pinned.is_empty()
     }
 
     /// The oldest group something waits for, but for what reads keep.
-    pub(crate) fn limbo_begins(&self) -> Option<u64> {
-        self.limbo.first_key_value().map(|(group, _)| *group)
+    pub(crate) fn deferred_begins(&self) -> Option<u64> {
+        self.deferred.first_key_value().map(|(group, _)| *group)
     }
 
     /// The newest group something waits for.
-    pub(crate) fn limbo_waits_for(&self) -> Option<u64> {
-        self.limbo.last_key_value().map(|(group, _)| *group)
+    pub(crate) fn deferred_waits_for(&self) -> Option<u64> {
+        self.deferred.last_key_value().map(|(group, _)| *group)
     }
 
     /// Memory of the holes.
@@ -380,34 +380,34 @@ mod tests {
         assert_eq!(space.take_run(1, 0), None);
         pages.iter().for_each(|page| space.release(Extent::page(*page)));
         space.release_after(7, Extent { first: run, pages: 300 });
-        assert_eq!(space.limbo_pages(), 300);
+        assert_eq!(space.deferred_pages(), 300);
         space.release_durable(6, |_| false);
         space.release_durable(7, |_| true);
-        assert_eq!((space.limbo_pages(), space.free_pages()), (300, all - 300));
+        assert_eq!((space.deferred_pages(), space.free_pages()), (300, all - 300));
         space.release_durable(7, |_| false);
-        assert_eq!((space.limbo_pages(), space.free_pages(), space.count_free()), (0, all, Ok(all)));
+        assert_eq!((space.deferred_pages(), space.free_pages(), space.count_free()), (0, all, Ok(all)));
     }
 
-    /// Found by `sim --placement packed --seed 810015702`: five pages in limbo counted as a segment
+    /// Found by `sim --placement packed --seed 810015702`: five pages deferred counted as a segment
     /// of four, records were let in on their account, and when they lay in no segment as a whole
     /// there was room for no delete.
     #[test]
-    fn limbo_counts_for_the_segments_that_lie_in_it() {
+    fn deferred_counts_for_the_segments_that_lie_in_it() {
         let mut space = Space::with_segments(4);
         space.extend(64);
         let first = space.take_run(9, 0).unwrap();
         assert_eq!(first, 2);
         space.release_after(1, Extent { first, pages: 5 });
-        assert_eq!((space.limbo_pages(), space.limbo_segments()), (5, 0));
+        assert_eq!((space.deferred_pages(), space.deferred_segments()), (5, 0));
         space.release_after(2, Extent { first: 7, pages: 4 });
-        assert_eq!(space.limbo_segments(), 0);
+        assert_eq!(space.deferred_segments(), 0);
         space.release_durable(2, |_| false);
-        assert_eq!((space.limbo_segments(), space.whole_segments()), (0, 15));
+        assert_eq!((space.deferred_segments(), space.whole_segments()), (0, 15));
         let segment = space.take_segment().unwrap();
         space.release_after(3, Extent { first: segment * 4, pages: 4 });
-        assert_eq!(space.limbo_segments(), 1);
+        assert_eq!(space.deferred_segments(), 1);
         space.release_durable(3, |_| false);
-        assert_eq!((space.limbo_segments(), space.whole_segments()), (0, 15));
+        assert_eq!((space.deferred_segments(), space.whole_segments()), (0, 15));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stratakv_base::{Expiry, Key, Level, canary, probe};
+use stratakv_base::{Expiry, Key, Level, fault_point, probe};
 use stratakv_device::{Block, Class};
 use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
@@ -182,7 +182,7 @@ pub(crate) enum Wait {
     /// Its run's first page.
     Head,
     /// Older copies to be cleared.
-    Stale,
+    Obsolete,
     Space,
     Block,
     /// For its batch.
@@ -257,7 +257,7 @@ impl Slab {
         pending.queue.push_front(work);
         pending.wait = Some(wait);
         match wait {
-            Wait::Drain | Wait::Stale | Wait::Batch => {}
+            Wait::Drain | Wait::Obsolete | Wait::Batch => {}
             Wait::Page(logical) => self.request_page(logical, crate::read::Waiter::Write(key), effects),
             Wait::Run { whole } => self.load_run(key, whole, effects),
             Wait::Head => self.load_head(key, effects),
@@ -315,7 +315,7 @@ impl Slab {
     fn newest(&self, key: &Key, effects: &Effects) -> Newest {
         let (place, expiry, pending) = match self.pending.get(key) {
             Some(pending) if pending.outstanding > 0 => {
-                let before = if canary!("write_under_way_has_the_expiry_before_it") {
+                let before = if fault_point!("write_under_way_has_the_expiry_before_it") {
                     self.index.0.get(key.encoded())
                 } else {
                     None
@@ -367,7 +367,7 @@ impl Slab {
         newest.exists &= current.is_some() || !needs_record;
         if let Some(unmet) = work.expect.unmet(newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
             // Decided by a state that may still be lost: ask again when it is durable.
-            let pending = newest.pending && !canary!("refused_by_what_may_be_lost");
+            let pending = newest.pending && !fault_point!("refused_by_what_may_be_lost");
             let refusal = match &work.kind {
                 Kind::Update(update) if unmet == Unmet::Absent => update::absent(update),
                 _ => Reply::Unmet(unmet),
@@ -613,9 +613,9 @@ impl Slab {
         if newest.pending && durable.is_some_and(|durable| durable != place) {
             return Err(Wait::Drain.into());
         }
-        if self.stale.contains_key(&work.key) && !canary!("deleted_before_its_older_copies") {
+        if self.obsolete.contains_key(&work.key) && !fault_point!("deleted_before_its_older_copies") {
             self.request_clears(&work.key.clone(), effects);
-            return Err(Wait::Stale.into());
+            return Err(Wait::Obsolete.into());
         }
         match place {
             Place::Slot { logical, slot } => {

@@ -40,7 +40,7 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
     machine.settle();
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:?}");
-    assert_eq!((report.records, report.run_pages, report.limbo_pages), (0, 0, 0));
+    assert_eq!((report.records, report.run_pages, report.deferred_pages), (0, 0, 0));
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_delete_does_not_forget_an_older_copy_that_cannot_be_read() {
     machine.put(b"neighbour", &[2; 604]);
     casual(&mut machine, b"k", &[3; 40]);
     machine.recover(MEMORY, None).unwrap();
-    assert_eq!(machine.slab.recovery().stale, 1);
+    assert_eq!(machine.slab.recovery().obsolete, 1);
     let pages = images(&machine, 1, 604).into_iter().map(|at| at / 4096 * 4096);
     let edges: Vec<usize> = pages.flat_map(|page| [page, page + 4095]).collect();
     turn_bits(&mut machine, &edges);
@@ -127,12 +127,12 @@ fn copies_kept_beside_damage_go_when_it_is_replaced() {
     let places = images(&machine, 3, 40);
     turn_bits(&mut machine, &places);
     machine.recover(MEMORY, None).unwrap();
-    assert_eq!(machine.slab.recovery().stale, 1);
+    assert_eq!(machine.slab.recovery().obsolete, 1);
     assert!(matches!(machine.get(b"k"), Err(Error::Corrupt(_))));
     machine.settle();
     machine.put(b"k", &[5; 40]);
     machine.settle();
     machine.recover(MEMORY, None).unwrap();
-    assert_eq!(machine.slab.recovery().stale, 0);
+    assert_eq!(machine.slab.recovery().obsolete, 0);
     assert_eq!(machine.get(b"k"), Ok(Some(vec![5; 40])));
 }

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::load::Chunks;
 use crate::options::Options;
-use crate::store::{Store, odd};
+use crate::store::{Store, unexpected_reply};
 
 const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"STRBKUP\0";
@@ -109,7 +109,7 @@ impl Store {
         let cursor = match self.execute(Operation::Backup { cursor: 0, shard: 0 }) {
             Reply::Number { number, .. } => number,
             Reply::Failed(error) => return Err(error.into()),
-            _ => return Err(odd()),
+            _ => return Err(unexpected_reply()),
         };
         let done = self.write_backup(cursor, directory, watch);
         if done.is_err() {
@@ -184,7 +184,7 @@ impl Store {
                     }
                 }
                 Reply::Failed(error) => return Err(error.into()),
-                _ => return Err(odd()),
+                _ => return Err(unexpected_reply()),
             }
         }
         let (file, written) = blocks.end().map_err(failed)?;

@@ -34,7 +34,7 @@ use crate::expiring::EXPIRING;
 use crate::kind::{Kind, NUMBERS_END, Named};
 use crate::order::{InOrder, OrderError};
 use crate::scan::ScanOptions;
-use crate::store::{Store, odd};
+use crate::store::{Store, unexpected_reply};
 
 /// Where names are kept. The one above is for engines.
 pub(crate) const CATALOGUE: CollectionId = CollectionId(0xFFFF_FFFE);
@@ -196,7 +196,7 @@ impl Store {
                 Ok(self.opened(known))
             }
             // Somebody else was faster.
-            PutOutcome::Unmet(_) => self.existing(name, kind, order)?.ok_or_else(odd),
+            PutOutcome::Unmet(_) => self.existing(name, kind, order)?.ok_or_else(unexpected_reply),
         }
     }
 
@@ -389,7 +389,7 @@ impl Store {
                 Reply::Unmet(Unmet::Absent) => {
                     self.catalogue().put_if(NEXT, b"0", Expect::Absent)?;
                 }
-                _ => return Err(odd()),
+                _ => return Err(unexpected_reply()),
             }
         }
     }

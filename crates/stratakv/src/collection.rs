@@ -13,7 +13,7 @@ use crate::order::InOrder;
 use crate::record::Record;
 use crate::routing::Inner;
 use crate::scan::{Scan, ScanOptions};
-use crate::store::odd;
+use crate::store::unexpected_reply;
 
 /// A key space: the default one, or one with a name
 /// ([`Store::collection`](crate::Store::collection)). Its keys are its own; scans, ranges and
@@ -118,7 +118,7 @@ impl Collection {
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
         match self.put_with(key, value, &PutOptions::default())? {
             PutOutcome::Written { version } => Ok(version),
-            PutOutcome::Unmet(_) => Err(odd()),
+            PutOutcome::Unmet(_) => Err(unexpected_reply()),
         }
     }
 
@@ -216,7 +216,7 @@ impl Collection {
                         return Ok(first);
                     }
                 }
-                _ => return Err(odd()),
+                _ => return Err(unexpected_reply()),
             }
         }
     }
@@ -301,7 +301,7 @@ impl Collection {
     pub async fn put_async(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
         match self.put_with_async(key, value, &PutOptions::default()).await? {
             PutOutcome::Written { version } => Ok(version),
-            PutOutcome::Unmet(_) => Err(odd()),
+            PutOutcome::Unmet(_) => Err(unexpected_reply()),
         }
     }
 
@@ -379,7 +379,7 @@ pub(crate) fn record(reply: Reply) -> Result<Option<Record>, Error> {
     match reply {
         Reply::Record(record) => Ok(record.map(Record::from)),
         Reply::Failed(error) => Err(error.into()),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
@@ -388,7 +388,7 @@ pub(crate) fn written(reply: Reply) -> Result<PutOutcome, Error> {
         Reply::Done { version, .. } => Ok(PutOutcome::Written { version }),
         Reply::Unmet(unmet) => Ok(PutOutcome::Unmet(unmet)),
         Reply::Failed(error) => Err(error.into()),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
@@ -396,7 +396,7 @@ fn deleted(reply: Reply) -> Result<bool, Error> {
     match reply {
         Reply::Done { existed, .. } => Ok(existed),
         Reply::Failed(error) => Err(error.into()),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
@@ -404,6 +404,6 @@ fn counted(reply: Reply) -> Result<u64, Error> {
     match reply {
         Reply::Number { number, .. } => Ok(number),
         Reply::Failed(error) => Err(error.into()),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }

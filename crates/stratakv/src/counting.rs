@@ -11,7 +11,7 @@ use crate::collection::{Collection, record};
 use crate::error::Error;
 use crate::record::Record;
 use crate::scan::whole;
-use crate::store::odd;
+use crate::store::unexpected_reply;
 
 /// Keys looked at in one go.
 const PAGE_ITEMS: u32 = 4096;
@@ -63,7 +63,7 @@ impl Collection {
     pub fn expire(&self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         match self.update(key, Update::Touch(expiry.min(Expiry::MAX)))? {
             Reply::Record(record) => Ok(record.is_some()),
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 

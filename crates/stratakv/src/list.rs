@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::scan::ScanOptions;
-use crate::store::{Store, odd};
+use crate::store::{Store, unexpected_reply};
 
 pub use elements::{Element, Elements};
 pub(crate) use lock::ListLocks;
@@ -437,7 +437,7 @@ impl List {
             let (items, next) = match self.records.inner().execute(Operation::Page(request.clone().into())) {
                 Reply::Page { items, next } => (items, next),
                 Reply::Failed(error) => return Err(error.into()),
-                _ => return Err(odd()),
+                _ => return Err(unexpected_reply()),
             };
             found.extend(items.into_iter().filter_map(|item| Some((item.key, item.record?.into()))));
             match next {

@@ -10,7 +10,7 @@ use crate::collection::{Collection, put_kind};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::routing::Inner;
-use crate::store::odd;
+use crate::store::unexpected_reply;
 
 /// Bytes of records that a shard is given as one load: so many that what its installation costs is
 /// little beside them, and a share of the shard's memory.
@@ -76,7 +76,7 @@ impl Loader {
             return Err(EngineError::Unsorted(Box::new([named(&self.named), named(key)])).into());
         }
         let ChangeKind::Put { value, flags, expiry } = put_kind(Bytes::copy_from_slice(value), flags, expiry)? else {
-            return Err(odd());
+            return Err(unexpected_reply());
         };
         self.last = Some(placed.clone());
         self.named.clear();
@@ -201,7 +201,7 @@ impl Chunks {
                 Reply::Done { .. } => self.loaded += records.len() as u64,
                 Reply::Unmet(Unmet::Occupied) => puts.extend(records.iter().cloned()),
                 Reply::Failed(error) => failure = failure.or(Some(error.into())),
-                _ => failure = failure.or_else(|| Some(odd())),
+                _ => failure = failure.or_else(|| Some(unexpected_reply())),
             }
         }
         failure.map_or_else(|| self.put(&puts), Err)
@@ -221,7 +221,7 @@ impl Chunks {
                 match reply {
                     Reply::Done { .. } => self.loaded += 1,
                     Reply::Failed(error) => return Err(error.into()),
-                    _ => return Err(odd()),
+                    _ => return Err(unexpected_reply()),
                 }
             }
             records = later;

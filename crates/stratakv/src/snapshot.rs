@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::record::Record;
 use crate::routing::Inner;
 use crate::scan::{Scan, ScanOptions};
-use crate::store::{Store, odd};
+use crate::store::{Store, unexpected_reply};
 
 /// A store as it was when [`Store::snapshot`] was called: batches are in it whole or not at all.
 /// Writers go on; records that they replace or delete keep their space until the snapshot is
@@ -35,7 +35,7 @@ impl Store {
         match self.execute(Operation::Snapshot(SnapshotOp::Open)) {
             Reply::Number { number, .. } => Ok(Snapshot { inner: Arc::clone(self.inner()), id: number }),
             Reply::Failed(error) => Err(error.into()),
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Snapshot {
         match self.inner.execute(get_at(&key, self.id)) {
             Reply::Page { items, .. } => Ok(items.into_iter().next().and_then(|item| item.record).map(Record::from)),
             Reply::Failed(error) => Err(error.into()),
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 

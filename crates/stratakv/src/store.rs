@@ -375,6 +375,6 @@ pub(crate) fn take_away(statistics: &mut Vec<Statistic>, catalogue_records: u64)
 }
 
 /// The engine answered what no engine should.
-pub(crate) fn odd() -> Error {
+pub(crate) fn unexpected_reply() -> Error {
     EngineError::Unknown("the engine gave an answer of another kind").into()
 }

@@ -6,7 +6,7 @@ use stratakv_engine::{Operation, Reply};
 use crate::error::Error;
 use crate::order;
 use crate::record::Record;
-use crate::store::{Store, odd};
+use crate::store::{Store, unexpected_reply};
 
 impl Store {
     /// Gives `take` every record there is when it is called, in no order: collection, key and
@@ -52,7 +52,7 @@ impl Store {
         let cursor = match self.execute(Operation::Backup { cursor: 0, shard: 0 }) {
             Reply::Number { number, .. } => number,
             Reply::Failed(error) => return Err(failed(error)),
-            _ => return Err(odd().into()),
+            _ => return Err(unexpected_reply().into()),
         };
         let done = self.take_pieces(cursor, &mut take, &mut damaged);
         if done.is_err() {
@@ -80,10 +80,10 @@ impl Store {
                         continue;
                     }
                     Reply::Failed(error) => return Err(failed(error)),
-                    _ => return Err(odd().into()),
+                    _ => return Err(unexpected_reply().into()),
                 };
                 for item in items {
-                    let record = item.record.map(Record::from).ok_or_else(odd)?;
+                    let record = item.record.map(Record::from).ok_or_else(unexpected_reply)?;
                     let (of, stored) = (item.key.collection(), item.key.user());
                     let key = if in_order.contains(&of) { order::given(stored) } else { stored };
                     take(of, key, record)?;

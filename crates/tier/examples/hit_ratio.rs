@@ -126,19 +126,25 @@ impl Policy for Queue {
     }
 }
 
-/// S3-FIFO (Yang et al., SOSP 2023): a tenth for the small queue, ghosts of as many items as the
-/// main one has.
+/// S3-FIFO (Yang et al., SOSP 2023): a tenth for the small queue, ghost queue of as many items as
+/// the main one has.
 struct S3Fifo {
     room: u64,
     used: [u64; 2],
     queues: [VecDeque<u64>; 2],
     items: HashMap<u64, (u64, u8, usize)>,
-    ghosts: (VecDeque<u64>, HashSet<u64>),
+    ghost_queue: (VecDeque<u64>, HashSet<u64>),
 }
 
 impl S3Fifo {
     fn new(room: u64) -> S3Fifo {
-        S3Fifo { room, used: [0; 2], queues: Default::default(), items: HashMap::new(), ghosts: Default::default() }
+        S3Fifo {
+            room,
+            used: [0; 2],
+            queues: Default::default(),
+            items: HashMap::new(),
+            ghost_queue: Default::default(),
+        }
     }
 
     fn insert(&mut self, key: u64, bytes: u64, queue: usize) {
@@ -162,10 +168,10 @@ impl S3Fifo {
             }
             (0, _) => {
                 self.items.remove(&key);
-                self.ghosts.0.push_back(key);
-                self.ghosts.1.insert(key);
-                while self.ghosts.0.len() > self.queues[1].len().max(100) {
-                    self.ghosts.0.pop_front().map(|old| self.ghosts.1.remove(&old));
+                self.ghost_queue.0.push_back(key);
+                self.ghost_queue.1.insert(key);
+                while self.ghost_queue.0.len() > self.queues[1].len().max(100) {
+                    self.ghost_queue.0.pop_front().map(|old| self.ghost_queue.1.remove(&old));
                 }
             }
             _ => drop(self.items.remove(&key)),
@@ -179,7 +185,7 @@ impl Policy for S3Fifo {
     }
 
     fn put(&mut self, key: u64, bytes: u64) {
-        let queue = usize::from(self.ghosts.1.remove(&key));
+        let queue = usize::from(self.ghost_queue.1.remove(&key));
         self.insert(key, bytes, queue);
         while self.used[0] + self.used[1] > self.room {
             self.evict();

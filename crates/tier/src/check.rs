@@ -38,8 +38,8 @@ impl Tier {
         mistakes
     }
 
-    /// Bytes of DRAM that segments, index and ghosts take.
+    /// Bytes of DRAM that segments, index and ghost queue take.
     pub fn dram_bytes(&self) -> u64 {
-        (self.segments.bytes() + self.index.bytes() + self.ghosts.bytes()) as u64
+        (self.segments.bytes() + self.index.bytes() + self.ghost_queue.bytes()) as u64
     }
 }

@@ -3,7 +3,7 @@
 use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, SLICE_BYTES, VALUE_BYTES_MAX};
 use stratakv_device::block::CHUNK_BYTES;
 
-use crate::ghosts::Ghosts;
+use crate::ghost_queue::GhostQueue;
 
 /// Memory and volume have room for so many segments: what is being filled, and what is kept free,
 /// is a small part of them.
@@ -18,8 +18,8 @@ pub struct TierConfig {
     pub shard: u32,
     /// Shards of the store.
     pub shards: u32,
-    /// Segments in DRAM, index, ghosts and blocks for reads of this shard together, in bytes: a
-    /// hard cap. The index has seven sixteenths of it at most; when it has no room for more, the
+    /// Segments in DRAM, index, ghost queue and blocks for reads of this shard together, in bytes:
+    /// a hard cap. The index has seven sixteenths of it at most; when it has no room for more, the
     /// oldest segment of the volume goes.
     pub memory_bytes: u64,
     /// Most reads in flight; 32 is a good value.
@@ -93,7 +93,7 @@ impl TierConfig {
 
     /// What is left for segments, in bytes, however long the index grows.
     pub(crate) fn segments_bytes_min(&self) -> u64 {
-        let apart = self.index_bytes_max() + Ghosts::bytes_of(self.memory_bytes) + self.blocks_bytes();
+        let apart = self.index_bytes_max() + GhostQueue::bytes_of(self.memory_bytes) + self.blocks_bytes();
         self.memory_bytes.saturating_sub(apart)
     }
 

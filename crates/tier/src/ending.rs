@@ -1,14 +1,14 @@
 //! An orderly end: everything spills, then the index is written down, then the superblock says so.
 
-use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
+use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
 use crate::index::{Loc, Tag};
-use crate::log::{Spot, Stored};
+use crate::log::{RecordAddress, Stored};
 use crate::superblock::{PAGES_MAX, Table};
 use crate::tier::{Purpose, Tier};
 
@@ -194,13 +194,13 @@ impl Tier {
         let Some(volume) = &mut self.volume else { return };
         let mut table =
             Table { entries, segments: volume.log.len() as u64, order: volume.next_order, ..Table::default() };
-        match volume.table_spot(table.pages().max(1)) {
-            Spot::Free(page) => table.page = page,
-            Spot::Blocked => {
+        match volume.table_addr(table.pages().max(1)) {
+            RecordAddress::Free(page) => table.page = page,
+            RecordAddress::Blocked => {
                 volume.wanted_pages = table.pages().max(1);
                 return self.go_on(effects);
             }
-            Spot::TooLong => {
+            RecordAddress::TooLong => {
                 self.closing = Closing::Closed;
                 return;
             }
@@ -274,7 +274,7 @@ impl Tier {
     fn flush_last(&mut self, effects: &mut Effects) {
         self.closing = Closing::Flushing;
         let is_parked = self.volume.as_ref().is_some_and(|volume| volume.parking.is_some());
-        if is_parked && canary!("tier_parked_without_a_flush") {
+        if is_parked && fault_point!("tier_parked_without_a_flush") {
             return self.flushed(Ok(()), effects);
         }
         effects.flush(self.io.start(Purpose::Flush));

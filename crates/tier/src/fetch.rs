@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Token, Value};
@@ -51,12 +51,12 @@ impl Fetched {
     pub(crate) fn has_key(&self, key: &[u8]) -> bool {
         let is_long_enough = self.header.key_bytes as usize == key.len();
         is_long_enough && is_equal(self.slices(HEADER_BYTES, key.len()), key)
-            || canary!("tier_recycled_segment_read_unverified")
+            || fault_point!("tier_recycled_segment_read_unverified")
     }
 
     /// Key, checksums and value.
     pub(crate) fn body(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        self.slices(HEADER_BYTES, Header { has_home: false, ..self.header }.body_bytes())
+        self.slices(HEADER_BYTES, Header { has_ssd_address: false, ..self.header }.body_bytes())
     }
 
     /// `len` bytes of the value from byte `start` on, where they were read to.
@@ -372,7 +372,7 @@ impl Tier {
         let sum = item::head_sum(&head, &self.config.uuid, stored.id, offset.unwrap_or_default() as usize);
         drop(head);
         let fetched = Fetched::new(header, blocks, start, header.value_bytes as usize);
-        if canary!("tier_recycled_segment_read_unverified") {
+        if fault_point!("tier_recycled_segment_read_unverified") {
             return Some(fetched);
         }
         offset?;

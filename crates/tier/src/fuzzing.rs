@@ -246,9 +246,9 @@ mod tests {
         for (name, inputs) in
             [("tier_journal_not_read", undamaged), ("tier_recycled_segment_read_unverified", misplaced)]
         {
-            stratakv_base::canary::release(Some(name));
+            stratakv_base::fault_point::release(Some(name));
             let is_seen = inputs.iter().any(|input| std::panic::catch_unwind(|| cache(input)).is_err());
-            stratakv_base::canary::release(None);
+            stratakv_base::fault_point::release(None);
             assert!(is_seen, "{name}");
             inputs.iter().for_each(|input| cache(input));
         }

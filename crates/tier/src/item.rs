@@ -11,10 +11,10 @@ use stratakv_base::{Expiry, Key};
 use crate::index::Loc;
 
 pub(crate) const HEADER_BYTES: usize = 32;
-pub(crate) const HOME_BYTES: usize = 16;
+pub(crate) const SSD_ADDRESS_BYTES: usize = 16;
 /// Slices have a page at least.
 const PAGE_SHIFT: u32 = 12;
-const HAS_HOME: u32 = 1 << 31;
+const HAS_SSD_ADDRESS: u32 = 1 << 31;
 /// Where the key's length tells of slices: their length, as a power of two.
 const SHIFT_AT: u32 = 24;
 const SHIFT: u32 = 0x3F << SHIFT_AT;
@@ -31,7 +31,7 @@ pub(crate) struct Header {
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
     pub(crate) version: u64,
-    pub(crate) has_home: bool,
+    pub(crate) has_ssd_address: bool,
     /// The value's bytes are checked by slices of so many bytes, as a power of two, counted from
     /// the item's first. 0: with everything else.
     pub(crate) slice_shift: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Header {
 
 /// Where the copy of a promoted item lies on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct SsdAddress {
     pub(crate) loc: Loc,
     /// Of the segment: the copy is there while segments of this order are.
     pub(crate) order: u64,
@@ -48,7 +48,8 @@ pub(crate) struct Home {
 impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        let key_bytes = self.key_bytes | if self.has_home { HAS_HOME } else { 0 } | self.slice_shift << SHIFT_AT;
+        let key_bytes =
+            self.key_bytes | if self.has_ssd_address { HAS_SSD_ADDRESS } else { 0 } | self.slice_shift << SHIFT_AT;
         let mut writer = Writer::new(&mut bytes);
         writer.u32(self.checksum).u32(key_bytes).u32(self.value_bytes).u32(self.flags);
         let (seconds, millis) = (self.expiry.0 / 1000, self.expiry.0 % 1000);
@@ -63,10 +64,10 @@ impl Header {
         let (checksum, key_bytes, value_bytes) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
         let flags = reader.u32().ok()?;
         let expiry = Expiry(u64::from(reader.u32().ok()?) * 1000 + u64::from(reader.u32().ok()?));
-        let (has_home, slice_shift) = (key_bytes & HAS_HOME != 0, (key_bytes & SHIFT) >> SHIFT_AT);
-        let key_bytes = key_bytes & !(HAS_HOME | SHIFT);
+        let (has_ssd_address, slice_shift) = (key_bytes & HAS_SSD_ADDRESS != 0, (key_bytes & SHIFT) >> SHIFT_AT);
+        let key_bytes = key_bytes & !(HAS_SSD_ADDRESS | SHIFT);
         let version = reader.u64().ok()?;
-        let header = Header { checksum, key_bytes, value_bytes, flags, expiry, version, has_home, slice_shift };
+        let header = Header { checksum, key_bytes, value_bytes, flags, expiry, version, has_ssd_address, slice_shift };
         let is_possible = key_bytes as usize <= Key::ENCODED_BYTES_MAX
             && value_bytes as usize <= VALUE_BYTES_MAX
             && (slice_shift == 0 || (PAGE_SHIFT..=SHIFT_MAX).contains(&slice_shift));
@@ -89,9 +90,11 @@ impl Header {
         if self.slice_shift == 0 { 0 } else { ((self.value_bytes as usize >> self.slice_shift) + 2) * 4 }
     }
 
-    /// Bytes after the header: key, checksums, value, home.
+    /// Bytes after the header: key, checksums, value, SSD address.
     pub(crate) fn body_bytes(&self) -> usize {
-        self.value_at() - HEADER_BYTES + self.value_bytes as usize + if self.has_home { HOME_BYTES } else { 0 }
+        self.value_at() - HEADER_BYTES
+            + self.value_bytes as usize
+            + if self.has_ssd_address { SSD_ADDRESS_BYTES } else { 0 }
     }
 
     /// The slices that hold these bytes of the value, whole: number, and where it lies in the
@@ -156,15 +159,15 @@ pub(crate) fn slice_sum<'a>(number: usize, pieces: impl Iterator<Item = &'a [u8]
     pieces.fold(number as u32, crc32c)
 }
 
-impl Home {
-    pub(crate) fn encode(&self) -> [u8; HOME_BYTES] {
-        let mut bytes = [0; HOME_BYTES];
+impl SsdAddress {
+    pub(crate) fn encode(&self) -> [u8; SSD_ADDRESS_BYTES] {
+        let mut bytes = [0; SSD_ADDRESS_BYTES];
         Writer::new(&mut bytes).u64(self.loc.bits()).u64(self.order);
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Home> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<SsdAddress> {
         let mut reader = Reader::new(bytes);
-        Some(Home { loc: Loc::from_bits(reader.u64().ok()?), order: reader.u64().ok()? })
+        Some(SsdAddress { loc: Loc::from_bits(reader.u64().ok()?), order: reader.u64().ok()? })
     }
 }

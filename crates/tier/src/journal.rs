@@ -37,13 +37,13 @@ pub(crate) struct Record {
 
 /// Collections from `first` to `last` were flushed: items with a version below this one are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Floor {
+pub(crate) struct FlushWatermark {
     pub(crate) first: u32,
     pub(crate) last: u32,
     pub(crate) version: u64,
 }
 
-impl Floor {
+impl FlushWatermark {
     /// Whether an item of this collection with this version is gone.
     pub(crate) fn covers(&self, collection: u32, version: u64) -> bool {
         (self.first..=self.last).contains(&collection) && version < self.version
@@ -72,7 +72,7 @@ pub(crate) struct Tail {
     /// can be read after all.
     pub(crate) ends: u64,
     pub(crate) since: u64,
-    pub(crate) floors: Vec<Floor>,
+    pub(crate) floors: Vec<FlushWatermark>,
     pub(crate) records: Vec<Record>,
 }
 
@@ -106,8 +106,8 @@ impl Tail {
         writer.u64(MAGIC).u32(self.floors.len() as u32).u32(self.records.len() as u32).u64(self.number);
         writer.u64(self.first).u64(self.next).u64(self.untrusted).u64(self.low).u64(self.low_page).u64(self.newest);
         writer.u64(self.ends).u64(self.since);
-        for floor in &self.floors {
-            writer.u32(floor.first).u32(floor.last).u64(floor.version);
+        for flush_watermark in &self.floors {
+            writer.u32(flush_watermark.first).u32(flush_watermark.last).u64(flush_watermark.version);
         }
         encode_records(&mut writer, &self.records);
         seal(uuid, page, bytes);
@@ -146,7 +146,7 @@ impl Tail {
             ..Tail::default()
         };
         for _ in 0..floors.min(FLOORS_MAX as u32) {
-            tail.floors.push(Floor { first: reader.u32()?, last: reader.u32()?, version: reader.u64()? });
+            tail.floors.push(FlushWatermark { first: reader.u32()?, last: reader.u32()?, version: reader.u64()? });
         }
         tail.records = decode_records(&mut reader, records, TAIL_RECORDS)?;
         Ok(Some(tail))
@@ -262,7 +262,7 @@ impl Journal {
     }
 
     /// Collections were flushed: nothing is said to anybody before that is written.
-    pub(crate) fn flush(&mut self, floors: &[Floor]) {
+    pub(crate) fn flush(&mut self, floors: &[FlushWatermark]) {
         self.tail.floors = floors.to_vec();
         self.barrier = self.gathering;
         self.dirty = true;
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn pages_are_read_back_and_only_where_they_were_written() {
-        let floors = vec![Floor { first: 1, last: 2, version: 3 }; FLOORS_MAX];
+        let floors = vec![FlushWatermark { first: 1, last: 2, version: 3 }; FLOORS_MAX];
         let records: Vec<Record> = (0..TAIL_RECORDS as u64).map(record).collect();
         let tail = Tail {
             number: 9,
@@ -432,7 +432,7 @@ mod tests {
         assert!(journal.page_written(Ok(()), Mono(0)).is_none() && journal.is_written(first));
         assert_eq!(journal.waits_for(Some(one)), None);
         assert!(journal.waits_for(Some(two)).is_some());
-        journal.flush(&[Floor { first: 0, last: 0, version: 12 }]);
+        journal.flush(&[FlushWatermark { first: 0, last: 0, version: 12 }]);
         assert!(journal.waits_for(Some(one)).is_some(), "everybody waits for a flush");
     }
 

@@ -13,7 +13,7 @@ mod ending;
 mod fetch;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod ghosts;
+mod ghost_queue;
 mod index;
 mod item;
 mod journal;

@@ -177,7 +177,7 @@ impl Stored {
 
 /// Where the next segment can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(crate) enum RecordAddress {
     /// From this page on.
     Free(u64),
     /// The oldest segment is in the way.
@@ -223,16 +223,16 @@ impl Log {
     }
 
     /// Where a segment of so many pages would begin.
-    pub(crate) fn spot(&self, pages: u64) -> Spot {
+    pub(crate) fn addr(&self, pages: u64) -> RecordAddress {
         if pages > self.pages_max() {
-            return Spot::TooLong;
+            return RecordAddress::TooLong;
         }
         let wraps = self.head + pages > self.end;
         let start = if wraps { self.first } else { self.head };
-        let Some(oldest) = self.oldest() else { return Spot::Free(start) };
+        let Some(oldest) = self.oldest() else { return RecordAddress::Free(start) };
         let skipped = wraps && oldest.page >= self.head;
         let overlaps = self.segments.range(..start + pages).next_back().is_some_and(|(_, stored)| stored.end() > start);
-        if skipped || overlaps { Spot::Blocked } else { Spot::Free(start) }
+        if skipped || overlaps { RecordAddress::Blocked } else { RecordAddress::Free(start) }
     }
 
     /// Whether so many pages from this one on are the log's, and of no segment.
@@ -320,10 +320,10 @@ mod tests {
             let mut log = Log::new(Layout { ring_pages: 1, log_page: 5, log_pages: 103 });
             for (order, pages) in pages.into_iter().enumerate() {
                 let page = loop {
-                    match log.spot(pages) {
-                        Spot::Free(page) => break page,
-                        Spot::Blocked => { prop_assert!(log.pop_oldest().is_some()); }
-                        Spot::TooLong => { prop_assert!(pages > 25); return Ok(()); }
+                    match log.addr(pages) {
+                        RecordAddress::Free(page) => break page,
+                        RecordAddress::Blocked => { prop_assert!(log.pop_oldest().is_some()); }
+                        RecordAddress::TooLong => { prop_assert!(pages > 25); return Ok(()); }
                     }
                 };
                 prop_assert!(page >= 5 && page + pages <= 108);

@@ -60,7 +60,7 @@ impl Tier {
             let Some(segment) = self.segments.get(slot) else { continue };
             for (offset, header) in segment.walk() {
                 let has_copy = segment.order.is_some()
-                    || segment.home(offset, &header).is_some_and(|home| volume.may_return(&home));
+                    || segment.ssd_address(offset, &header).is_some_and(|ssd_address| volume.may_return(&ssd_address));
                 if has_copy {
                     let tag = Tag::of(&segment.key(offset, &header));
                     tags.extend(self.index.at(tag, Loc::dram(slot, offset)).map(|_| tag));

@@ -5,7 +5,7 @@
 //! leaves goes to the volume, or is dropped.
 
 use stratakv_base::limits::SLICE_BYTES;
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Evicted, ShardEvent};
@@ -13,7 +13,7 @@ use stratakv_engine::{Effects, Evicted, ShardEvent};
 use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
-use crate::item::{Header, Home};
+use crate::item::{Header, SsdAddress};
 use crate::segment::{Segment, Stream, ttl_class};
 use crate::spill::beyond_the_limit;
 use crate::tier::Tier;
@@ -77,7 +77,7 @@ impl Tier {
         self.config.segment_len()
     }
 
-    /// Bytes that segments may take: what index, ghosts and blocks for reads leave.
+    /// Bytes that segments may take: what index, ghost queue and blocks for reads leave.
     pub(crate) fn budget(&self) -> usize {
         let (config, apart) = (&self.config, self.bytes_apart() as u64);
         let left = config.memory_bytes.saturating_sub(apart + config.blocks_bytes());
@@ -90,7 +90,7 @@ impl Tier {
     /// Bytes of memory that are no blocks.
     pub(crate) fn bytes_apart(&self) -> usize {
         let returning = self.volume.as_ref().map_or(0, |volume| volume.returning.capacity());
-        self.index.bytes() + self.ghosts.bytes() + returning * (size_of::<Tag>() + 1)
+        self.index.bytes() + self.ghost_queue.bytes() + returning * (size_of::<Tag>() + 1)
     }
 
     /// Makes room for so many bytes. False: there is none before something was spilled.
@@ -395,13 +395,13 @@ impl Tier {
         let key = source.key(offset, &header);
         let tag = Tag::of(&key);
         let Some(loc) = self.index.at(tag, place) else { return Fate::Left };
-        let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
+        let ssd_address = source.ssd_address(offset, &header).filter(|ssd_address| self.may_be_found(ssd_address));
         if header.expiry.is_past(self.now.wall) {
-            self.expire_item(tag, loc, source.stream, home);
+            self.expire_item(tag, loc, source.stream, ssd_address);
             return Fate::Left;
         }
         if self.is_flushed(&key, header.version) {
-            self.let_go(tag, place, home);
+            self.let_go(tag, place, ssd_address);
             return Fate::Left;
         }
         let is_open = self.closing == Closing::Open;
@@ -412,15 +412,15 @@ impl Tier {
         let may_stay = is_open && kept_bytes + header.total() <= source.used_bytes() / 4 * KEPT_QUARTERS;
         if (cause == Cause::Collect || loc.uses() > 0) && may_stay {
             let round = Round::of(source, loc, cause);
-            if self.keep(source, offset, header, home, tag, loc, round, effects) {
+            if self.keep(source, offset, header, ssd_address, tag, loc, round, effects) {
                 return Fate::Kept;
             }
             if cause == Cause::Collect {
                 return Fate::Stays;
             }
         }
-        if home.is_some() {
-            self.let_go(tag, place, home);
+        if ssd_address.is_some() {
+            self.let_go(tag, place, ssd_address);
             return Fate::Left;
         }
         let reason = match self.can_spill() {
@@ -428,7 +428,7 @@ impl Tier {
                 if !is_whole && self.send_out(source, offset, header, tag, loc, effects) {
                     return Fate::Left;
                 }
-                if !canary!("tier_item_dropped_for_want_of_a_block") {
+                if !fault_point!("tier_item_dropped_for_want_of_a_block") {
                     return Fate::Stays;
                 }
                 DropReason::MemoryFull
@@ -475,14 +475,14 @@ impl Tier {
         source: &Segment,
         offset: usize,
         header: Header,
-        home: Option<Home>,
+        ssd_address: Option<SsdAddress>,
         tag: Tag,
         loc: Loc,
         round: Round,
         effects: &Effects,
     ) -> bool {
-        let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, home.is_some()));
-        let header = Header { has_home: home.is_some(), ..header };
+        let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, ssd_address.is_some()));
+        let header = Header { has_ssd_address: ssd_address.is_some(), ..header };
         let Some(new) = self.append(round.stream, header, body, effects) else { return false };
         self.index.replace(tag, loc, new.with_uses(round.uses).wanted(round.wanted))
     }
@@ -498,7 +498,7 @@ impl Tier {
         effects: &Effects,
     ) -> bool {
         let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, false));
-        let header = Header { has_home: false, ..header };
+        let header = Header { has_ssd_address: false, ..header };
         let Some(new) = self.append(Stream::Outgoing, header, body, effects) else { return false };
         let is_main = source.stream == Stream::Main;
         // What is parked comes back to the queue that it was in.
@@ -526,33 +526,33 @@ impl Tier {
     /// Drops an item that has no copy on the volume.
     pub(crate) fn drop_item(&mut self, tag: Tag, place: Loc, reason: DropReason) {
         self.index.remove(tag, place);
-        self.ghosts.add(tag);
+        self.ghost_queue.add(tag);
         self.counters.drops.add(reason, 1);
     }
 
     /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used
     /// there, so the recycler takes it along.
-    pub(crate) fn let_go(&mut self, tag: Tag, place: Loc, home: Option<Home>) {
-        match home {
-            Some(home) => self.index.replace(tag, place, home.loc.with_uses(1)),
+    pub(crate) fn let_go(&mut self, tag: Tag, place: Loc, ssd_address: Option<SsdAddress>) {
+        match ssd_address {
+            Some(ssd_address) => self.index.replace(tag, place, ssd_address.loc.with_uses(1)),
             None => self.index.remove(tag, place),
         };
     }
 
     /// An item has expired. Where somebody wanted it, it is likely to be put again, and is wanted
     /// then too.
-    fn expire_item(&mut self, tag: Tag, loc: Loc, stream: Stream, home: Option<Home>) {
+    fn expire_item(&mut self, tag: Tag, loc: Loc, stream: Stream, ssd_address: Option<SsdAddress>) {
         if loc.is_wanted() || loc.uses() > 0 || stream == Stream::Main {
-            self.ghosts.add(tag);
+            self.ghost_queue.add(tag);
         }
-        self.let_go(tag, loc, home);
+        self.let_go(tag, loc, ssd_address);
         self.counters.expired += 1;
     }
 
-    /// Whether a recovery might find this copy. If so the item keeps its home, or becomes it: also
-    /// while its segment is being retired, until the journal has said so.
-    fn may_be_found(&self, home: &Home) -> bool {
-        self.volume.as_ref().is_some_and(|volume| volume.may_return(home))
+    /// Whether a recovery might find this copy. If so the item keeps its SSD address, or becomes
+    /// it: also while its segment is being retired, until the journal has said so.
+    fn may_be_found(&self, ssd_address: &SsdAddress) -> bool {
+        self.volume.as_ref().is_some_and(|volume| volume.may_return(ssd_address))
     }
 
     /// Looks at one segment: if all of it has expired, it goes.
@@ -574,8 +574,9 @@ impl Tier {
         for (offset, header) in source.walk() {
             let (tag, place) = (Tag::of(&source.key(offset, &header)), Loc::dram(slot, offset));
             if let Some(loc) = self.index.at(tag, place) {
-                let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
-                self.expire_item(tag, loc, source.stream, home);
+                let ssd_address =
+                    source.ssd_address(offset, &header).filter(|ssd_address| self.may_be_found(ssd_address));
+                self.expire_item(tag, loc, source.stream, ssd_address);
             }
         }
         self.segments.give_back(slot);
@@ -584,9 +585,9 @@ impl Tier {
 
 /// Whether an item must lie alone, whatever the cap is now.
 fn is_sliced(header: &Header) -> bool {
-    header.slice_shift > 0 && !canary!("tier_slices_judged_by_the_cap_of_the_day")
+    header.slice_shift > 0 && !fault_point!("tier_slices_judged_by_the_cap_of_the_day")
 }
 
-fn body_bytes(header: &Header, with_home: bool) -> usize {
-    Header { has_home: with_home, ..*header }.body_bytes()
+fn body_bytes(header: &Header, with_ssd_address: bool) -> usize {
+    Header { has_ssd_address: with_ssd_address, ..*header }.body_bytes()
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Now, Place, canary};
+use stratakv_base::{Corruption, Now, Place, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 
@@ -13,7 +13,7 @@ use crate::config::{RecoveryReport, Start, TierConfig};
 use crate::drops::DropReason;
 use crate::ending::{Closing, TablePage, decode_page};
 use crate::fetch;
-use crate::ghosts::Ghosts;
+use crate::ghost_queue::GhostQueue;
 use crate::index::Index;
 use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
@@ -384,7 +384,7 @@ impl TierOpener {
         // What was parked is called used before anything is served: after a kill nothing of it
         // counts.
         (self.superblock.clean, self.superblock.boot) = (false, self.config.boot.filter(|_| self.layout.is_some()));
-        if self.config.read_only || self.parked && canary!("tier_parked_not_called_used") {
+        if self.config.read_only || self.parked && fault_point!("tier_parked_not_called_used") {
             self.is_done = true;
         } else if self.layout.is_some() {
             self.write_tail(false, effects);
@@ -406,7 +406,7 @@ impl TierOpener {
             tail.records.clear();
             recovery.newest_of.clear();
         }
-        if canary!("tier_flush_forgotten_at_restart") {
+        if fault_point!("tier_flush_forgotten_at_restart") {
             tail.floors.clear();
         }
         (tail.ends, tail.since) = (recovery.last.max(tail.low.saturating_sub(1)), first);
@@ -503,7 +503,7 @@ impl TierOpener {
             draining: Default::default(),
             report: self.report,
             index,
-            ghosts: Ghosts::new(self.config.memory_bytes),
+            ghost_queue: GhostQueue::new(self.config.memory_bytes),
             segments: Segments::default(),
             open: Default::default(),
             outgoing: None,

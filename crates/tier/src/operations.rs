@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{CollectionId, Expiry, Key, canary};
+use stratakv_base::{CollectionId, Expiry, Key, fault_point};
 use stratakv_engine::update::{self, Refusal};
 use stratakv_engine::{
     Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Token, Unmet, Update,
@@ -16,8 +16,8 @@ use stratakv_engine::{
 
 use crate::fetch::Fetched;
 use crate::index::{Loc, Tag};
-use crate::item::{self, HEADER_BYTES, HOME_BYTES, Header, Home};
-use crate::journal::Floor;
+use crate::item::{self, HEADER_BYTES, Header, SSD_ADDRESS_BYTES, SsdAddress};
+use crate::journal::FlushWatermark;
 use crate::segment::Stream;
 use crate::tier::{Tier, unsupported};
 
@@ -153,7 +153,7 @@ impl Tier {
     fn too_large(&self, key: &Key, len_bytes: u64) -> Option<Error> {
         let longest = self.item_bytes_max;
         let sums = ((longest >> self.config.slice_shift()) + 2) * 4;
-        let around = (HEADER_BYTES + HOME_BYTES + key.encoded().len()).next_multiple_of(8) as u64 + 8 + sums;
+        let around = (HEADER_BYTES + SSD_ADDRESS_BYTES + key.encoded().len()).next_multiple_of(8) as u64 + 8 + sums;
         let max_bytes = (VALUE_BYTES_MAX as u64).min(longest.saturating_sub(around));
         (len_bytes > max_bytes).then_some(Error::ValueTooLarge { len_bytes, max_bytes })
     }
@@ -209,11 +209,11 @@ impl Tier {
             return effects.reply(token, Reply::Failed(error));
         }
         self.version += 1;
-        let floor = Floor { first, last, version: self.version };
+        let flush_watermark = FlushWatermark { first, last, version: self.version };
         self.floors.retain(|old| old.first < first || old.last > last);
-        self.floors.push(floor);
+        self.floors.push(flush_watermark);
         if self.floors.len() > crate::journal::FLOORS_MAX {
-            self.floors = vec![Floor { first: 0, last: u32::MAX, version: self.version }];
+            self.floors = vec![FlushWatermark { first: 0, last: u32::MAX, version: self.version }];
         }
         if let Some(volume) = self.volume.as_mut().filter(|volume| volume.parking.is_none()) {
             volume.journal.flush(&self.floors);
@@ -228,11 +228,11 @@ impl Tier {
             return false;
         }
         let collection = Key::from_encoded(encoded).map_or(0, |key| key.collection().0);
-        self.floors.iter().any(|floor| floor.covers(collection, version))
+        self.floors.iter().any(|flush_watermark| flush_watermark.covers(collection, version))
     }
 
     pub(crate) fn is_visible(&self, key: &Key, header: &Header) -> bool {
-        let expired = header.expiry.is_past(self.now.wall) && !canary!("tier_expired_item_served");
+        let expired = header.expiry.is_past(self.now.wall) && !fault_point!("tier_expired_item_served");
         !expired && !self.is_flushed(key.encoded(), header.version)
     }
 
@@ -458,9 +458,9 @@ impl Tier {
     fn promote(&mut self, tag: Tag, loc: Loc, fetched: &Fetched, effects: &Effects) -> bool {
         let Some(volume) = self.volume.as_ref().filter(|_| !self.config.read_only) else { return false };
         let Some(stored) = volume.log.of(loc.address()) else { return false };
-        let home = Home { loc: loc.place(), order: stored.order };
-        let bytes = fetched.header.total() + item::HOME_BYTES;
-        if !volume.is_home(&home)
+        let ssd_address = SsdAddress { loc: loc.place(), order: stored.order };
+        let bytes = fetched.header.total() + item::SSD_ADDRESS_BYTES;
+        if !volume.is_ssd_address(&ssd_address)
             || !fetched.is_whole()
             || bytes > self.segment_len() / 4
             || !self.held.is_empty()
@@ -469,8 +469,8 @@ impl Tier {
             return false;
         }
         // Making room does not touch what is on the volume.
-        let header = Header { has_home: true, ..fetched.header };
-        let trailer = home.encode();
+        let header = Header { has_ssd_address: true, ..fetched.header };
+        let trailer = ssd_address.encode();
         let body = fetched.body().chain(std::iter::once(&trailer[..]));
         let Some(new) = self.append(Stream::Main, header, body, effects) else { return false };
         self.counters.promoted += 1;
@@ -519,7 +519,7 @@ impl Tier {
             flags: item.flags,
             expiry: item.expiry,
             version: self.version + 1,
-            has_home: false,
+            has_ssd_address: false,
             slice_shift: 0,
         };
         let is_long = unsliced.total() > self.config.sliced_from();
@@ -538,7 +538,7 @@ impl Tier {
             self.version = version;
             return Some(version);
         }
-        let comes_back = self.ghosts.take(tag);
+        let comes_back = self.ghost_queue.take(tag);
         let stream = if comes_back { Stream::Main } else { Stream::Small };
         let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), effects)?;
         self.version = version;
@@ -567,7 +567,7 @@ impl Tier {
             }
             last = Some(loc);
         }
-        if returns && !canary!("tier_stale_copy_not_journaled") {
+        if returns && !fault_point!("tier_stale_copy_not_journaled") {
             self.invalidate(tag, version);
         }
         last
@@ -578,7 +578,8 @@ impl Tier {
         let Some(volume) = self.volume.as_ref().filter(|volume| volume.journals()) else { return false };
         match self.segments.item(loc) {
             Some((segment, offset, header)) => {
-                segment.order.is_some() || segment.home(offset, &header).is_some_and(|home| volume.may_return(&home))
+                segment.order.is_some()
+                    || segment.ssd_address(offset, &header).is_some_and(|ssd_address| volume.may_return(&ssd_address))
             }
             None => true,
         }

@@ -38,7 +38,7 @@ impl Tier {
         // Slices, or none, as it was laid: under another cap a value of this length may be cut in
         // another way.
         let is_same_form = old.total() == header.total() && old.slice_shift == header.slice_shift;
-        let is_same = is_same_form && !old.has_home && segment.has_key(offset, &old, key.encoded());
+        let is_same = is_same_form && !old.has_ssd_address && segment.has_key(offset, &old, key.encoded());
         let class = |header: &Header| ttl_class(header.expiry, self.now.wall);
         let stays = segment.order.is_none() && segment.stream != Stream::Outgoing && class(&old) == class(header);
         (is_same && stays).then_some((loc, slot, offset))

@@ -13,7 +13,7 @@ use stratakv_engine::Effects;
 
 use crate::ending::Closing;
 use crate::journal::{Journal, Tail};
-use crate::log::{Log, Spot};
+use crate::log::{Log, RecordAddress};
 use crate::superblock::{Layout, PAGES_MAX, TAIL_PAGE, Table};
 use crate::tier::{Purpose, Tier};
 use crate::volume::Volume;
@@ -51,10 +51,10 @@ impl Volume {
     }
 
     /// Where a table of so many pages goes.
-    pub(crate) fn table_spot(&self, pages: u64) -> Spot {
+    pub(crate) fn table_addr(&self, pages: u64) -> RecordAddress {
         match self.parking {
-            Some(parking) if pages <= parking.table_pages => Spot::Free(TAIL_PAGE),
-            _ => self.log.spot(pages),
+            Some(parking) if pages <= parking.table_pages => RecordAddress::Free(TAIL_PAGE),
+            _ => self.log.addr(pages),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 
 use crate::index::{Index, Loc, Tag};
 use crate::journal::{Record, Tail};
@@ -47,7 +47,7 @@ impl Recovery {
     }
 
     fn note(&mut self, records: &[Record]) {
-        for record in records.iter().filter(|_| !canary!("tier_journal_not_read")) {
+        for record in records.iter().filter(|_| !fault_point!("tier_journal_not_read")) {
             let version = self.stale.entry(record.tag).or_default();
             *version = record.version.max(*version);
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::Block;
 use stratakv_engine::Effects;
 
@@ -16,8 +16,8 @@ use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::fetch::{Fetched, RECYCLER, joined};
 use crate::index::{Loc, Tag};
-use crate::item::{self, Header, Home};
-use crate::log::{Head, Spot, Stored};
+use crate::item::{self, Header, SsdAddress};
+use crate::log::{Head, RecordAddress, Stored};
 use crate::segment::Stream;
 use crate::tier::Tier;
 
@@ -105,7 +105,7 @@ impl Tier {
                 }
                 Phase::Pinned(_) => {
                     if volume.log.oldest().is_none_or(|stored| stored.pins > 0)
-                        && !canary!("tier_recycled_segment_read_unverified")
+                        && !fault_point!("tier_recycled_segment_read_unverified")
                     {
                         return;
                     }
@@ -130,7 +130,7 @@ impl Tier {
         let is_crowded = self.index.is_crowded();
         let Some(volume) = &mut self.volume else { return false };
         let ordinary = if is_closing { 0 } else { ordinary.min(volume.log.pages_max()) };
-        let has_space = volume.log.spot(volume.wanted_pages.max(ordinary)) != Spot::Blocked;
+        let has_space = volume.log.addr(volume.wanted_pages.max(ordinary)) != RecordAddress::Blocked;
         if has_space && !is_crowded {
             return false;
         }
@@ -196,16 +196,16 @@ impl Tier {
         let order = retire.stored.order;
         effects.more();
         let Some(item) = item.filter(|item| item.is_whole()) else { return };
-        let bytes = item.header.total() + item::HOME_BYTES;
+        let bytes = item.header.total() + item::SSD_ADDRESS_BYTES;
         let key: Vec<u8> = item.body().flatten().copied().take(item.header.key_bytes as usize).collect();
         let tag = Tag::of(&key);
         let is_gone = item.header.expiry.is_past(self.now.wall) || self.is_flushed(&key, item.header.version);
         if is_gone || self.index.at(tag, place).is_none() || !self.held.is_empty() || !self.make_room(bytes, effects) {
             return;
         }
-        let trailer = Home { loc: place, order }.encode();
+        let trailer = SsdAddress { loc: place, order }.encode();
         let body = item.body().chain(std::iter::once(&trailer[..]));
-        let header = Header { has_home: true, ..item.header };
+        let header = Header { has_ssd_address: true, ..item.header };
         let Some(new) = self.append(Stream::Main, header, body, effects) else { return };
         if self.index.replace(tag, place, new.wanted(true)) {
             self.counters.reinserted += 1;
@@ -222,7 +222,7 @@ impl Tier {
             Some(next) => (next.order, next.page),
             None => (volume.next_order, volume.log.head()),
         };
-        let says_so = !canary!("tier_forgotten_though_the_journal_does_not_say_so");
+        let says_so = !fault_point!("tier_forgotten_though_the_journal_does_not_say_so");
         retire.phase = Phase::Low(if says_so { volume.journal.raise_low(low, page) } else { 0 });
     }
 

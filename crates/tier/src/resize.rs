@@ -8,14 +8,14 @@
 //! is left in one that must go moves to others.
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::block::{CHUNK_BYTES, ChunkId};
 use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
 use crate::config::TierConfig;
 use crate::ending::Closing;
-use crate::ghosts::Ghosts;
+use crate::ghost_queue::GhostQueue;
 use crate::segment::Segment;
 use crate::tier::{RETRY_NS, Tier};
 use crate::volume::Volume;
@@ -56,7 +56,7 @@ impl Tier {
             self.memory_target_bytes = target;
             self.item_bytes_max = TierConfig { memory_bytes: target, ..self.config.clone() }.item_bytes_max();
             // They are hints: those that come up for less memory begin anew.
-            self.ghosts = Ghosts::new(target);
+            self.ghost_queue = GhostQueue::new(target);
             if target > self.config.memory_bytes {
                 self.set_cap(target);
             }
@@ -76,7 +76,7 @@ impl Tier {
         }
         // A read that was begun under a higher cap may need all of it.
         let may_step = is_under && self.fetches.longest_pages() <= self.fetch_pages_max();
-        if may_step && !canary!("tier_lower_cap_not_followed") {
+        if may_step && !fault_point!("tier_lower_cap_not_followed") {
             let step = STEP_SEGMENTS * self.segment_len() as u64;
             self.set_cap(self.memory_target_bytes.max(self.config.memory_bytes.saturating_sub(step)));
         }

@@ -118,7 +118,7 @@ impl Tier {
         let stream = if loc.is_wanted() { Stream::Main } else { Stream::Small };
         loop {
             // Of what it is a copy of is no word in its body.
-            let header = Header { has_home: false, ..item.header };
+            let header = Header { has_ssd_address: false, ..item.header };
             if let Some(new) = self.append(stream, header, item.body(), effects) {
                 return Some(new.with_uses(loc.uses()).wanted(loc.is_wanted()));
             }

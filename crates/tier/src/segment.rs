@@ -11,7 +11,7 @@ use stratakv_device::{Block, Class, Part};
 use stratakv_engine::Value;
 
 use crate::index::Loc;
-use crate::item::{HEADER_BYTES, HOME_BYTES, Header, Home};
+use crate::item::{HEADER_BYTES, Header, SSD_ADDRESS_BYTES, SsdAddress};
 
 /// Values up to this length are copied into a reply; longer ones share the block.
 const COPIED_BYTES_MAX: usize = 256;
@@ -272,9 +272,9 @@ impl Segment {
     }
 
     /// Where the copy on the volume of the item at `offset` lies.
-    pub(crate) fn home(&self, offset: usize, header: &Header) -> Option<Home> {
+    pub(crate) fn ssd_address(&self, offset: usize, header: &Header) -> Option<SsdAddress> {
         let at = offset + header.value_at() + header.value_bytes as usize;
-        if header.has_home { Home::decode(&self.copy::<HOME_BYTES>(at)) } else { None }
+        if header.has_ssd_address { SsdAddress::decode(&self.copy::<SSD_ADDRESS_BYTES>(at)) } else { None }
     }
 
     /// `len` bytes of the item at `offset` from its value's byte `start` on.

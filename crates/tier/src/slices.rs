@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::Block;
 use stratakv_engine::{Effects, Hold, Record, Reply, Token, Value};
 
@@ -141,7 +141,7 @@ impl Tier {
         let value_at = header.value_at();
         // Whole slices alone are of use.
         let mut slices = header.slices(0..header.value_bytes as usize).map(|(_, range)| range).peekable();
-        let Some(first) = slices.peek().cloned().filter(|_| !header.has_home) else { return Front::Unsliced };
+        let Some(first) = slices.peek().cloned().filter(|_| !header.has_ssd_address) else { return Front::Unsliced };
         let Some(last) = slices.take_while(|range| value_at + range.end <= there).last() else {
             // Whose first slice lies beyond the item is no header.
             let pages = (value_at + first.end).div_ceil(PAGE_BYTES) as u64;
@@ -267,7 +267,7 @@ impl Want {
             let is_whole = bytes.clone().map(<[u8]>::len).sum::<usize>() == range.len();
             is_whole && slice_of(&self.sums, number) == Some(item::slice_sum(number, bytes))
         });
-        let is_sound = is_sound || canary!("tier_later_slice_unverified");
+        let is_sound = is_sound || fault_point!("tier_later_slice_unverified");
         is_sound.then(|| value_of(blocks, value_at + self.range.start - skipped, self.range.len()))
     }
 }

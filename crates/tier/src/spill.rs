@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::{Block, Class, IoFault, Part, Pool};
 use stratakv_engine::Effects;
 
 use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
-use crate::log::{Head, Line, Spot, Stored, encode_lines};
+use crate::log::{Head, Line, RecordAddress, Stored, encode_lines};
 use crate::tier::{Purpose, Tier};
 use crate::volume::{Hole, Spill, Volume};
 
@@ -26,7 +26,7 @@ impl Tier {
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
         // At an end there is no later time.
-        let is_closing = self.closing != Closing::Open && !canary!("tier_pause_outlives_an_end");
+        let is_closing = self.closing != Closing::Open && !fault_point!("tier_pause_outlives_an_end");
         let takes = |volume: &Volume| {
             let is_paused = volume.not_before > now && !is_closing;
             !volume.is_lost && !is_paused && (volume.parking.is_none() || self.is_parking())
@@ -87,13 +87,13 @@ impl Tier {
         let (id, expires_s, mut parts) = (segment.id, segment.expires_s(), segment.parts());
         let Some(volume) = &mut self.volume else { return false };
         let head = Head::new(id, volume.next_order, expires_s, &summary, lines.len() as u32, data_pages);
-        let page = match volume.log.spot(u64::from(head.pages)) {
-            Spot::Free(page) => page,
-            Spot::Blocked => {
+        let page = match volume.log.addr(u64::from(head.pages)) {
+            RecordAddress::Free(page) => page,
+            RecordAddress::Blocked => {
                 volume.wanted_pages = volume.wanted_pages.max(u64::from(head.pages));
                 return false;
             }
-            Spot::TooLong => {
+            RecordAddress::TooLong => {
                 self.drop_segment(slot, DropReason::TooLong, effects);
                 return true;
             }
@@ -116,7 +116,7 @@ impl Tier {
             offset += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         }
         self.counters.spilled_bytes += pages * PAGE_BYTES as u64;
-        if !canary!("tier_overwrite_of_a_spilling_item_not_journaled") {
+        if !fault_point!("tier_overwrite_of_a_spilling_item_not_journaled") {
             self.segments.change(slot, |segment| segment.order = Some(order));
         }
         true
@@ -141,7 +141,7 @@ impl Tier {
             (stored.is_written, stored.is_void) = (true, spill.failed);
         }
         if spill.failed || volume.is_lost {
-            if volume.journals() && !canary!("tier_hole_left_in_the_log") {
+            if volume.journals() && !fault_point!("tier_hole_left_in_the_log") {
                 volume.holes.insert(spill.page, Hole::New);
             }
             self.pause_spills();

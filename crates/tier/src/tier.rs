@@ -14,9 +14,9 @@ use crate::config::{RecoveryReport, TierConfig};
 use crate::drops::Drops;
 use crate::ending::Closing;
 use crate::fetch::Fetches;
-use crate::ghosts::Ghosts;
+use crate::ghost_queue::GhostQueue;
 use crate::index::{Index, Tag};
-use crate::journal::Floor;
+use crate::journal::FlushWatermark;
 use crate::listing::Listings;
 use crate::operations::{Parked, Work};
 use crate::resize::Draining;
@@ -80,12 +80,12 @@ pub struct Tier {
     /// The longest item that has a place under that cap.
     pub(crate) item_bytes_max: u64,
     /// What was held of it at the end of the last turn's balance: chunks of the pool, index,
-    /// ghosts.
+    /// ghost queue.
     pub(crate) held_bytes: u64,
     pub(crate) draining: Draining,
     pub(crate) report: RecoveryReport,
     pub(crate) index: Index,
-    pub(crate) ghosts: Ghosts,
+    pub(crate) ghost_queue: GhostQueue,
     pub(crate) segments: Segments,
     /// Being filled: small and main, by class of expiry.
     pub(crate) open: [[Option<u32>; TTL_CLASSES]; 2],
@@ -125,7 +125,7 @@ pub struct Tier {
     pub(crate) void_at: Option<Mono>,
     pub(crate) version: u64,
     /// What was flushed.
-    pub(crate) floors: Vec<Floor>,
+    pub(crate) floors: Vec<FlushWatermark>,
     pub(crate) now: Now,
     /// The next slot to be looked at for expired segments.
     pub(crate) expiry_hand: usize,
@@ -337,7 +337,7 @@ impl Shard for Tier {
         add("index_bytes", self.index.bytes() as u64);
         add("memory_limit_bytes", self.memory_target_bytes);
         add("memory_bytes", self.held_bytes);
-        add("ghosts_bytes", self.ghosts.bytes() as u64);
+        add("ghosts_bytes", self.ghost_queue.bytes() as u64);
         add("dram_bytes", self.segments.bytes() as u64);
         add("dram_segments", self.segments.len() as u64);
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));

@@ -6,7 +6,7 @@ use foldhash::{HashMap, HashSet};
 use stratakv_base::Mono;
 
 use crate::index::{Loc, Tag};
-use crate::item::Home;
+use crate::item::SsdAddress;
 use crate::journal::Journal;
 use crate::log::Log;
 use crate::parking::Parking;
@@ -79,13 +79,13 @@ impl Volume {
     }
 
     /// Whether the copy is still there, and will be for a while.
-    pub(crate) fn is_home(&self, home: &Home) -> bool {
-        self.journals() && home.order >= self.journal.low()
+    pub(crate) fn is_ssd_address(&self, ssd_address: &SsdAddress) -> bool {
+        self.journals() && ssd_address.order >= self.journal.low()
     }
 
     /// Whether a recovery might find the copy.
-    pub(crate) fn may_return(&self, home: &Home) -> bool {
-        self.journals() && home.order >= self.written_low
+    pub(crate) fn may_return(&self, ssd_address: &SsdAddress) -> bool {
+        self.journals() && ssd_address.order >= self.written_low
     }
 
     /// Whether a recovery might find what is on it, so that the journal has to say what of it is

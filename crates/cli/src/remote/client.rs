@@ -92,7 +92,7 @@ impl Client {
         match wait(&mut self.stream) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(()),
             Ok(0) => Err(self.broken(&io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => Err(self.odd("something that it was not asked")),
+            Ok(_) => Err(self.unexpected_reply("something that it was not asked")),
             Err(error) => Err(self.broken(&error)),
         }
     }
@@ -145,11 +145,11 @@ impl<S: Read + Write> Client<S> {
         read.map_err(|error| self.broken(&error))?;
         let end = self.line()?;
         if !end.is_empty() {
-            return Err(self.odd("a value of another length than it says"));
+            return Err(self.unexpected_reply("a value of another length than it says"));
         }
         match self.line()?.as_slice() {
             b"END" => Ok(Some(Fetched { flags, version, value })),
-            _ => Err(self.odd("something else than the end behind a value")),
+            _ => Err(self.unexpected_reply("something else than the end behind a value")),
         }
     }
 
@@ -252,7 +252,7 @@ impl<S: Read + Write> Client<S> {
             let parts = text.strip_prefix("STAT ").and_then(|rest| rest.split_once(' '));
             let Some((name, value)) = parts else { return Err(self.refused(&line)) };
             if all.len() == STATISTICS_MAX {
-                return Err(self.odd("statistics without end"));
+                return Err(self.unexpected_reply("statistics without end"));
             }
             all.push((name.to_owned(), value.to_owned()));
         }
@@ -290,7 +290,7 @@ impl<S: Read + Write> Client<S> {
         read.map_err(|error| self.broken(&error))?;
         match line.strip_suffix(b"\r\n").or(line.strip_suffix(b"\n")) {
             Some(whole) => Ok(whole.to_vec()),
-            None if line.len() as u64 == LINE_BYTES_MAX => Err(self.odd("a line without end")),
+            None if line.len() as u64 == LINE_BYTES_MAX => Err(self.unexpected_reply("a line without end")),
             None => Err(self.broken(&io::ErrorKind::UnexpectedEof.into())),
         }
     }
@@ -327,11 +327,11 @@ impl<S: Read + Write> Client<S> {
                 Exit::Unsupported,
                 format!("{server} does not know this command: is it an older stratakv?"),
             ),
-            _ => self.odd(&format!("`{}`", line.get(..80).unwrap_or(line).escape_ascii())),
+            _ => self.unexpected_reply(&format!("`{}`", line.get(..80).unwrap_or(line).escape_ascii())),
         }
     }
 
-    fn odd(&self, what: &str) -> Failure {
+    fn unexpected_reply(&self, what: &str) -> Failure {
         Failure::failed(format!(
             "{} answered with {what}, which is not the memcache text protocol: does `stratakv serve` listen there?",
             self.server

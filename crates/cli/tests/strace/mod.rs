@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Whether it is there. With `CI=true` it must be.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -20,4 +20,18 @@ pub fn is_there() -> bool {
 pub fn files_under(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files_under(&path) } else { vec![path] }).collect()
+}
+
+/// Ends a server that a test leaves behind as it fails, and with it the one that a tracer has.
+pub fn end(process: &mut Child) {
+    // It may have ended.
+    if process.try_wait().is_ok_and(|ended| ended.is_some()) {
+        return;
+    }
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.id())).unwrap_or_default();
+    for id in children.split_whitespace() {
+        let _ = Command::new("kill").args(["-KILL", id]).status();
+    }
+    let _ = process.kill();
+    let _ = process.wait();
 }

@@ -212,18 +212,18 @@ fn what_is_no_part_is_refused_with_a_reason() {
 #[cfg(feature = "canaries")]
 pub fn is_caught(name: &str) -> bool {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use stratakv_base::canary;
+    use stratakv_base::fault_point;
 
     let (before, steps) = (fill(), [Do::Put(7, 20)]);
     let found = |start: Vec<u8>| {
-        canary::release(Some(name));
+        fault_point::release(Some(name));
         let caught = catch_unwind(AssertUnwindSafe(|| {
             let trace = grown(start, &before, &steps, Domain::Adr);
             let exhaustive = Exhaustive { order: WordOrder::Program, recoveries: 0, states_max: 300_000 };
             trace.exhaustive(exhaustive, |region, done| check_growth(region, &before, &steps, done)).is_err()
                 || trace.exhaustive(exhaustive, |region, done| check_rotten(region, &before, &steps, done)).is_err()
         }));
-        canary::release(None);
+        fault_point::release(None);
         caught.unwrap_or(true)
     };
     let starts = starts(&before);

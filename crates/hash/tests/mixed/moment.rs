@@ -23,7 +23,7 @@ const OPEN_MAX: usize = 4;
 const SAMPLE: u64 = 60;
 
 /// By number.
-pub type Sight = HashMap<u64, Seen>;
+pub type ReadView = HashMap<u64, Seen>;
 
 /// What every key and counter may be at a moment between two others.
 pub struct Bounds {
@@ -58,31 +58,31 @@ impl Bounds {
         self.times.asked
     }
 
-    /// What of a sight cannot be. `is_asked`: whether a key was looked for.
-    pub fn judge(&self, sight: &Sight, is_asked: &dyn Fn(u64) -> bool) -> Result<(), String> {
+    /// What of a read view cannot be. `is_asked`: whether a key was looked for.
+    pub fn judge(&self, read_view: &ReadView, is_asked: &dyn Fn(u64) -> bool) -> Result<(), String> {
         for (number, window) in (0..).zip(&self.keys).filter(|(number, _)| is_asked(*number)) {
             if matches!(world::what(number), What::Cell { .. } | What::Stair(_)) {
-                let judged = window.judge(sight.get(&number), self.times);
+                let judged = window.judge(read_view.get(&number), self.times);
                 judged.map_err(|why| format!("{:?}: {why}", world::what(number)))?;
             }
         }
         for (group, window) in (0..).zip(&self.groups) {
-            judge_group(group, window, sight).map_err(|why| format!("group {group}: {why}"))?;
+            judge_group(group, window, read_view).map_err(|why| format!("group {group}: {why}"))?;
         }
         for (at, (least, most)) in (0..).zip(&self.counters) {
-            let number = sight.get(&world::counter(at)).map(|seen| seen.round);
+            let number = read_view.get(&world::counter(at)).map(|seen| seen.round);
             if !number.is_some_and(|number| (*least..=*most).contains(&number)) {
                 return Err(format!("counter {at} has {number:?}, not {least} to {most}"));
             }
         }
-        judge_accounts(sight)?;
-        judge_stairs(sight)
+        judge_accounts(read_view)?;
+        judge_stairs(read_view)
     }
 }
 
 /// All of one batch.
-fn judge_group(group: u64, window: &Window, sight: &Sight) -> Result<(), String> {
-    let members: Vec<Option<&Seen>> = (0..MEMBERS).map(|index| sight.get(&world::member(group, index))).collect();
+fn judge_group(group: u64, window: &Window, read_view: &ReadView) -> Result<(), String> {
+    let members: Vec<Option<&Seen>> = (0..MEMBERS).map(|index| read_view.get(&world::member(group, index))).collect();
     let is_of = |round: u64| {
         (0..).zip(&members).all(|(index, seen)| match seen {
             Some(seen) => seen.round == round && is_in(round, group, index),
@@ -94,31 +94,32 @@ fn judge_group(group: u64, window: &Window, sight: &Sight) -> Result<(), String>
     if is_whole { Ok(()) } else { Err(format!("{rounds:?} is no batch of {window:?}")) }
 }
 
-fn judge_accounts(sight: &Sight) -> Result<(), String> {
-    let found: Vec<u64> = (0..ACCOUNTS).filter_map(|at| Some(sight.get(&world::account(at))?.round)).collect();
+fn judge_accounts(read_view: &ReadView) -> Result<(), String> {
+    let found: Vec<u64> = (0..ACCOUNTS).filter_map(|at| Some(read_view.get(&world::account(at))?.round)).collect();
     let sum: u64 = found.iter().sum();
     let is_right = found.len() as u64 == ACCOUNTS && sum == ACCOUNTS * WORTH;
     if is_right { Ok(()) } else { Err(format!("{} accounts with {sum}: {found:?}", found.len())) }
 }
 
 /// Those that were climbed in this round, and behind them those of the round before.
-fn judge_stairs(sight: &Sight) -> Result<(), String> {
-    let rounds: Vec<u64> = (0..STAIRS).map(|at| sight.get(&world::stair(at)).map_or(0, |seen| seen.round)).collect();
+fn judge_stairs(read_view: &ReadView) -> Result<(), String> {
+    let rounds: Vec<u64> =
+        (0..STAIRS).map(|at| read_view.get(&world::stair(at)).map_or(0, |seen| seen.round)).collect();
     let is_right = rounds.is_sorted_by(|a, b| a >= b) && rounds.first() <= rounds.last().map(|last| last + 1).as_ref();
     if is_right { Ok(()) } else { Err(format!("stairs of {rounds:?}")) }
 }
 
 /// What records say, by number; each key once.
-fn sight_of(world: &World<'_>, items: &[Item], asked: Wall) -> Result<Sight, String> {
-    let mut sight = Sight::new();
+fn read_view_of(world: &World<'_>, items: &[Item], asked: Wall) -> Result<ReadView, String> {
+    let mut read_view = ReadView::new();
     for Item { key, record } in items {
         let record = record.as_ref().ok_or_else(|| format!("{key:?} came without its record"))?;
         let (number, seen) = world.seen(key, record, asked)?;
-        if sight.insert(number, seen).is_some() {
+        if read_view.insert(number, seen).is_some() {
             return Err(format!("{:?} came twice", world::what(number)));
         }
     }
-    Ok(sight)
+    Ok(read_view)
 }
 
 /// A snapshot that is open.
@@ -127,7 +128,7 @@ struct Opened {
     bounds: Bounds,
     /// Cells of the default collection that are looked at.
     sample: Vec<u64>,
-    first: Option<Sight>,
+    first: Option<ReadView>,
 }
 
 impl Opened {
@@ -145,28 +146,28 @@ impl Opened {
 
     /// Looks, for the first time or again; whether it is still open.
     fn look(&mut self, world: &World<'_>) -> Result<bool, String> {
-        let Some(sight) = world.unless_ended(self.sight(world))? else { return Ok(false) };
-        let sight = sight?;
+        let Some(read_view) = world.unless_ended(self.read_view(world))? else { return Ok(false) };
+        let read_view = read_view?;
         world.tally.count(Kind::Look);
         if let Some(first) = &self.first {
-            let other = sight.iter().find(|(number, seen)| first.get(number) != Some(seen));
-            let lost = first.keys().find(|number| !sight.contains_key(number));
+            let other = read_view.iter().find(|(number, seen)| first.get(number) != Some(seen));
+            let lost = first.keys().find(|number| !read_view.contains_key(number));
             let Some(number) = other.map(|(number, _)| number).or(lost) else { return Ok(true) };
-            let (then, now) = (first.get(number), sight.get(number));
+            let (then, now) = (first.get(number), read_view.get(number));
             return Err(format!("{:?} was {then:?} in snapshot {} and is {now:?}", world::what(*number), self.id));
         }
         let is_asked = |number| match world::what(number) {
             What::Cell { index, .. } => world::collection_of_cell(index) > 0 || self.sample.contains(&number),
             _ => true,
         };
-        let judged = self.bounds.judge(&sight, &is_asked);
+        let judged = self.bounds.judge(&read_view, &is_asked);
         judged.map_err(|why| format!("snapshot {}: {why}", self.id))?;
-        self.first = Some(sight);
+        self.first = Some(read_view);
         Ok(true)
     }
 
     /// All collections in order, and of the default one some cells and all that is no cell.
-    fn sight(&self, world: &World<'_>) -> Result<Result<Sight, String>, Error> {
+    fn read_view(&self, world: &World<'_>) -> Result<Result<ReadView, String>, Error> {
         let now = Now { wall: self.bounds.asked(), ..world.now() };
         let mut items = Vec::new();
         for collection in ORDERED {
@@ -182,7 +183,7 @@ impl Opened {
         for number in others.map(|(_, number)| *number).chain(sample) {
             items.extend(calls::items(&world.store, one(world.key(number), Some(self.id)), now)?);
         }
-        Ok(sight_of(world, &items, now.wall))
+        Ok(read_view_of(world, &items, now.wall))
     }
 }
 
@@ -257,8 +258,8 @@ fn back_up(world: &World<'_>, between: &mut dyn FnMut()) -> Result<(), String> {
         return Ok(());
     };
     world.tally.count(Kind::Backup);
-    let sight = sight_of(world, &items, now.wall).map_err(|why| format!("a backup: {why}"))?;
-    bounds.judge(&sight, &|_| true).map_err(|why| format!("a backup: {why}"))
+    let read_view = read_view_of(world, &items, now.wall).map_err(|why| format!("a backup: {why}"))?;
+    bounds.judge(&read_view, &|_| true).map_err(|why| format!("a backup: {why}"))
 }
 
 /// At rest everything is known exactly, once a second is over: until then the space of what expired
@@ -270,23 +271,23 @@ pub fn verify(world: &World<'_>) -> Result<(), String> {
     bounds.close(world);
     let now = world.now();
     let told = |error: Error| error.to_string();
-    let backup = sight_of(world, &calls::backup(&world.store, now, || ()).map_err(told)?, now.wall)?;
-    let mut sight = Sight::new();
+    let backup = read_view_of(world, &calls::backup(&world.store, now, || ()).map_err(told)?, now.wall)?;
+    let mut read_view = ReadView::new();
     for (key, number) in world.numbers() {
         let items = calls::items(&world.store, one(key, None), now).map_err(told)?;
-        sight.extend(sight_of(world, &items, now.wall)?);
-        verify_one(world, *number, sight.get(number))?;
+        read_view.extend(read_view_of(world, &items, now.wall)?);
+        verify_one(world, *number, read_view.get(number))?;
     }
-    bounds.judge(&sight, &|_| true)?;
-    if sight != backup {
-        let differs = |number: &&u64| sight.get(*number) != backup.get(*number);
-        let number = sight.keys().chain(backup.keys()).find(differs).copied().unwrap_or_default();
-        let (here, there) = (sight.get(&number), backup.get(&number));
+    bounds.judge(&read_view, &|_| true)?;
+    if read_view != backup {
+        let differs = |number: &&u64| read_view.get(*number) != backup.get(*number);
+        let number = read_view.keys().chain(backup.keys()).find(differs).copied().unwrap_or_default();
+        let (here, there) = (read_view.get(&number), backup.get(&number));
         return Err(format!("{:?} is {here:?}, and {there:?} in a backup", world::what(number)));
     }
-    world.tally.add(Kind::Verified, sight.len() as u64);
-    verify_orders(world, &sight)?;
-    verify_figures(world, &sight)
+    world.tally.add(Kind::Verified, read_view.len() as u64);
+    verify_orders(world, &read_view)?;
+    verify_figures(world, &read_view)
 }
 
 fn verify_one(world: &World<'_>, number: u64, seen: Option<&Seen>) -> Result<(), String> {
@@ -306,7 +307,7 @@ fn verify_one(world: &World<'_>, number: u64, seen: Option<&Seen>) -> Result<(),
 }
 
 /// Both ways, with records and without.
-fn verify_orders(world: &World<'_>, sight: &Sight) -> Result<(), String> {
+fn verify_orders(world: &World<'_>, read_view: &ReadView) -> Result<(), String> {
     for (collection, reverse, keys_only) in
         ORDERED.flat_map(|it| [(it, false, true), (it, true, true), (it, false, false)])
     {
@@ -316,7 +317,7 @@ fn verify_orders(world: &World<'_>, sight: &Sight) -> Result<(), String> {
         if reverse {
             keys.reverse();
         }
-        let is_there = |entry: &(&Key, &u64)| entry.0.collection().0 == collection && sight.contains_key(entry.1);
+        let is_there = |entry: &(&Key, &u64)| entry.0.collection().0 == collection && read_view.contains_key(entry.1);
         if !world.numbers().iter().filter(is_there).map(|(key, _)| key).eq(&keys) {
             return Err(format!(
                 "a scan of collection {collection} (reverse {reverse}, keys only {keys_only}) has other keys"
@@ -327,7 +328,7 @@ fn verify_orders(world: &World<'_>, sight: &Sight) -> Result<(), String> {
 }
 
 /// Every byte of the region is accounted for.
-fn verify_figures(world: &World<'_>, sight: &Sight) -> Result<(), String> {
+fn verify_figures(world: &World<'_>, read_view: &ReadView) -> Result<(), String> {
     undamaged(world)?;
     let report = world.store.report();
     let block_bytes = u64::from(world.plan.block_bytes);
@@ -336,11 +337,11 @@ fn verify_figures(world: &World<'_>, sight: &Sight) -> Result<(), String> {
         let prefix_bytes = world.key(*number).encoded().len() as u64 + if has_flags { 4 } else { 0 };
         (32 + prefix_bytes + seen.value_bytes).next_multiple_of(block_bytes)
     };
-    let taken: u64 = sight.iter().map(taken).sum();
+    let taken: u64 = read_view.iter().map(taken).sum();
     let snapshots = report.snapshots;
-    let is_right = report.records == sight.len() as u64
+    let is_right = report.records == read_view.len() as u64
         && (snapshots.open, snapshots.kept_bytes, snapshots.index_bytes) == (0, 0, 0)
         && (report.damaged, report.lost_bytes) == (0, 0)
         && report.used_bytes == report.free_bytes + report.retired_bytes + taken;
-    if is_right { Ok(()) } else { Err(format!("{} records of {taken} bytes, and {report:?}", sight.len())) }
+    if is_right { Ok(()) } else { Err(format!("{} records of {taken} bytes, and {report:?}", read_view.len())) }
 }

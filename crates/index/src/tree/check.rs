@@ -54,8 +54,8 @@ impl Walk<'_> {
         }
         let view = node.view();
         for (rank, key) in keys.iter().enumerate() {
-            let spot = view.search(key);
-            if !spot.found || spot.rank != rank {
+            let addr = view.search(key);
+            if !addr.found || addr.rank != rank {
                 return fault("a search does not find a key that is there");
             }
         }

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::Entry;
-use super::node::{GROUP_MAX, Node, Restart, Spot, View, common_bytes, head, least_keys, place_bytes, write_key};
+use super::node::{
+    GROUP_MAX, Node, RecordAddress, Restart, View, common_bytes, head, least_keys, place_bytes, write_key,
+};
 
 /// Keys between restarts when a node is written anew: room for some more before a group splits.
 const GROUP_FRESH: usize = 12;
@@ -114,13 +116,13 @@ impl Draft {
         }
     }
 
-    /// Drafts `view` with one change at `spot`; only the group concerned is encoded again.
-    fn splice(&mut self, view: View<'_>, spot: Spot, change: Change<'_>, run: &mut Run, key: &mut Vec<u8>) {
+    /// Drafts `view` with one change at `addr`; only the group concerned is encoded again.
+    fn splice(&mut self, view: View<'_>, addr: RecordAddress, change: Change<'_>, run: &mut Run, key: &mut Vec<u8>) {
         self.clear();
         run.clear();
         let prefix = view.prefix.len();
         let mut copy = |rank: usize, key: &[u8]| {
-            if rank == spot.rank {
+            if rank == addr.rank {
                 match change {
                     Change::Insert(new, entry) => run.push(new, entry),
                     Change::Remove => return true,
@@ -129,17 +131,17 @@ impl Draft {
             run.push(key, view.entry(rank));
             true
         };
-        view.each_in_group(spot.group, key, &mut copy);
-        let ranks = view.ranks(spot.group);
+        view.each_in_group(addr.group, key, &mut copy);
+        let ranks = view.ranks(addr.group);
         if let Change::Insert(new, entry) = change
-            && spot.rank == ranks.end
+            && addr.rank == ranks.end
         {
             run.push(new, entry);
         }
         self.prefix.extend_from_slice(view.prefix);
-        let extent = view.extent(spot.group);
+        let extent = view.extent(addr.group);
         self.keys.extend_from_slice(&view.keys[..extent.start]);
-        self.restarts.extend((0..spot.group).map(|group| view.restart(group)));
+        self.restarts.extend((0..addr.group).map(|group| view.restart(group)));
         let size = if run.len() > GROUP_MAX { run.len().div_ceil(2) } else { GROUP_MAX };
         for first in (0..run.len()).step_by(size) {
             let end = run.len().min(first + size);
@@ -147,13 +149,13 @@ impl Draft {
             push_group(&mut self.restarts, &mut self.keys, ranks.start + first, keys);
         }
         let (more_bytes, more_ranks) = (self.keys.len(), ranks.start + run.len());
-        self.restarts.extend((spot.group + 1..view.groups).map(|group| {
+        self.restarts.extend((addr.group + 1..view.groups).map(|group| {
             let old = view.restart(group);
             let first = (more_ranks + usize::from(old.first) - ranks.end) as u8;
             Restart { head: old.head, first, offset: (more_bytes + old.offset as usize - extent.end) as u32 }
         }));
         self.keys.extend_from_slice(&view.keys[extent.end..]);
-        self.splice_entries(view, spot.rank, change);
+        self.splice_entries(view, addr.rank, change);
     }
 
     fn splice_entries(&mut self, view: View<'_>, rank: usize, change: Change<'_>) {
@@ -177,8 +179,8 @@ impl Draft {
 }
 
 impl Scratch {
-    /// Makes one change to `node` at `spot`.
-    pub fn change(&mut self, node: &mut Node, spot: Spot, change: Change<'_>) {
+    /// Makes one change to `node` at `addr`.
+    pub fn change(&mut self, node: &mut Node, addr: RecordAddress, change: Change<'_>) {
         let Scratch { draft, run, key } = self;
         let view = node.view();
         let fits = match change {
@@ -188,14 +190,14 @@ impl Scratch {
             Change::Remove => view.groups == 1 || view.count > view.groups * 4,
         };
         if fits {
-            draft.splice(view, spot, change, run, key);
+            draft.splice(view, addr, change, run, key);
         } else {
             run.clear();
             for group in 0..view.groups {
                 view.each_in_group(group, key, |rank, key| {
                     match change {
-                        Change::Insert(new, entry) if rank == spot.rank => run.push(new, entry),
-                        Change::Remove if rank == spot.rank => return true,
+                        Change::Insert(new, entry) if rank == addr.rank => run.push(new, entry),
+                        Change::Remove if rank == addr.rank => return true,
                         _ => {}
                     }
                     run.push(key, view.entry(rank));
@@ -203,7 +205,7 @@ impl Scratch {
                 });
             }
             if let Change::Insert(new, entry) = change
-                && spot.rank == view.count
+                && addr.rank == view.count
             {
                 run.push(new, entry);
             }
@@ -224,10 +226,10 @@ impl Scratch {
     /// Replaces the first key of an inner node by `key`, which is not greater.
     pub fn lower_first(&mut self, node: &mut Node, key: &[u8]) {
         let first = node.view().entry(0);
-        let spot = node.view().spot(0);
-        self.change(node, spot, Change::Remove);
-        let spot = node.view().search(key);
-        self.change(node, spot, Change::Insert(key, first));
+        let addr = node.view().addr(0);
+        self.change(node, addr, Change::Remove);
+        let addr = node.view().search(key);
+        self.change(node, addr, Change::Insert(key, first));
     }
 
     /// Both nodes' keys in one node, unless that would be too large.

@@ -23,7 +23,7 @@ pub use self::builder::Builder;
 
 use self::arena::Arena;
 use self::draft::{Change, Draft, Scratch};
-use self::node::{Node, Spot, View};
+use self::node::{Node, RecordAddress, View};
 
 /// Where a key's record lies, and when it expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,8 +83,8 @@ impl Tree {
     /// The entry of `key`. O(log n), no allocation.
     pub fn get(&self, key: &[u8]) -> Option<Entry> {
         let view = self.arena.get(self.leaf_for(key)).view();
-        let spot = view.search(key);
-        spot.found.then(|| view.entry(spot.rank))
+        let addr = view.search(key);
+        addr.found.then(|| view.entry(addr.rank))
     }
 
     fn leaf_for(&self, key: &[u8]) -> u32 {
@@ -129,12 +129,12 @@ impl Tree {
         assert!(entry.place < PLACE_LIMIT, "place {} does not fit in 48 bits", entry.place);
         let (path, leaf) = self.descend(key);
         let node = self.arena.get(leaf);
-        let spot = node.view().search(key);
-        if spot.found {
-            return Some(self.replace(leaf, spot, entry));
+        let addr = node.view().search(key);
+        if addr.found {
+            return Some(self.replace(leaf, addr, entry));
         }
-        let ascending = spot.rank == node.count();
-        self.change(leaf, spot, Change::Insert(key, entry));
+        let ascending = addr.rank == node.count();
+        self.change(leaf, addr, Change::Insert(key, entry));
         self.len += 1;
         self.split(path, leaf, ascending);
         self.scratch.trim();
@@ -150,21 +150,21 @@ impl Tree {
         assert!(to < PLACE_LIMIT, "place {to} does not fit in 48 bits");
         let leaf = self.leaf_for(key);
         let view = self.arena.get(leaf).view();
-        let spot = view.search(key);
-        if !spot.found || view.entry(spot.rank).place != from {
+        let addr = view.search(key);
+        if !addr.found || view.entry(addr.rank).place != from {
             return false;
         }
-        let entry = Entry { place: to, ..view.entry(spot.rank) };
-        self.arena.edit(leaf, |node| node.set(spot.rank, entry))
+        let entry = Entry { place: to, ..view.entry(addr.rank) };
+        self.arena.edit(leaf, |node| node.set(addr.rank, entry))
     }
 
-    fn replace(&mut self, leaf: u32, spot: Spot, entry: Entry) -> Entry {
-        let previous = self.arena.get(leaf).view().entry(spot.rank);
+    fn replace(&mut self, leaf: u32, addr: RecordAddress, entry: Entry) -> Entry {
+        let previous = self.arena.get(leaf).view().entry(addr.rank);
         let scratch = &mut self.scratch;
         let widened = self.arena.edit(leaf, |node| {
-            let widened = !node.set(spot.rank, entry);
+            let widened = !node.set(addr.rank, entry);
             if widened {
-                scratch.add_expiry(node, spot.rank, entry);
+                scratch.add_expiry(node, addr.rank, entry);
             }
             widened
         });
@@ -177,9 +177,9 @@ impl Tree {
         previous
     }
 
-    fn change(&mut self, id: u32, spot: Spot, change: Change<'_>) {
+    fn change(&mut self, id: u32, addr: RecordAddress, change: Change<'_>) {
         let scratch = &mut self.scratch;
-        self.arena.edit(id, |node| scratch.change(node, spot, change));
+        self.arena.edit(id, |node| scratch.change(node, addr, change));
     }
 
     /// Splits the node `id`, and those above it, as far as they became too large.
@@ -196,8 +196,8 @@ impl Tree {
             };
             for piece in pieces {
                 let place = u64::from(self.arena.add(piece.node));
-                let spot = self.arena.get(parent).view().search(&piece.separator);
-                self.change(parent, spot, Change::Insert(&piece.separator, Entry { place, expiry: 0 }));
+                let addr = self.arena.get(parent).view().search(&piece.separator);
+                self.change(parent, addr, Change::Insert(&piece.separator, Entry { place, expiry: 0 }));
             }
             id = parent;
         }
@@ -206,9 +206,9 @@ impl Tree {
     /// Puts a new root above the old one.
     fn add_root(&mut self, level: u8) -> u32 {
         let root = self.arena.add(Node::new(level, &Draft::default()));
-        let spot = self.arena.get(root).view().search(b"");
+        let addr = self.arena.get(root).view().search(b"");
         let place = u64::from(self.root);
-        self.change(root, spot, Change::Insert(b"", Entry { place, expiry: 0 }));
+        self.change(root, addr, Change::Insert(b"", Entry { place, expiry: 0 }));
         self.root = root;
         root
     }
@@ -217,12 +217,12 @@ impl Tree {
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let (path, leaf) = self.descend(key);
         let view = self.arena.get(leaf).view();
-        let spot = view.search(key);
-        if !spot.found {
+        let addr = view.search(key);
+        if !addr.found {
             return None;
         }
-        let previous = view.entry(spot.rank);
-        self.change(leaf, spot, Change::Remove);
+        let previous = view.entry(addr.rank);
+        self.change(leaf, addr, Change::Remove);
         self.len -= 1;
         self.shrink(path, leaf);
         self.scratch.trim();
@@ -255,11 +255,11 @@ impl Tree {
         if !left_node.may_merge(right_node) {
             return false;
         }
-        let spot = view.spot(rank + 1);
+        let addr = view.addr(rank + 1);
         let Some(merged) = self.scratch.merge(left_node, right_node) else { return false };
         self.arena.edit(left, |node| *node = merged);
         self.arena.remove(right);
-        self.change(parent, spot, Change::Remove);
+        self.change(parent, addr, Change::Remove);
         true
     }
 
@@ -268,14 +268,14 @@ impl Tree {
     fn forget_child(&mut self, parent: u32, rank: usize) {
         let view = self.arena.get(parent).view();
         if rank > 0 || view.count == 1 {
-            let spot = view.spot(rank);
-            return self.change(parent, spot, Change::Remove);
+            let addr = view.addr(rank);
+            return self.change(parent, addr, Change::Remove);
         }
-        let (heir, spot) = (view.entry(1), view.spot(1));
+        let (heir, addr) = (view.entry(1), view.addr(1));
         let mut least = Vec::new();
         view.key(0, &mut least);
         self.arena.edit(parent, |node| node.set(0, heir));
-        self.change(parent, spot, Change::Remove);
+        self.change(parent, addr, Change::Remove);
         let mut id = heir.place as u32;
         while self.arena.get(id).level() > 0 {
             let scratch = &mut self.scratch;
@@ -358,7 +358,7 @@ fn scan_leaf(
     key: &mut Vec<u8>,
     visit: &mut dyn FnMut(&[u8], Entry) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    let after = |spot: Spot| spot.rank + usize::from(spot.found);
+    let after = |addr: RecordAddress| addr.rank + usize::from(addr.found);
     let start = match from {
         Bound::Included(key) => view.search(key).rank,
         Bound::Excluded(key) => after(view.search(key)),
@@ -372,7 +372,7 @@ fn scan_leaf(
     if start >= end {
         return ControlFlow::Continue(());
     }
-    let mut groups = view.spot(start).group..view.spot(end - 1).group + 1;
+    let mut groups = view.addr(start).group..view.addr(end - 1).group + 1;
     if reverse {
         groups.rev().try_for_each(|group| scan_group_back(view, group, start..end, key, visit))
     } else {

@@ -44,7 +44,7 @@ pub(super) struct Node(Box<[u8]>);
 
 /// Where a key is in a node, or where it would have to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spot {
+pub(super) struct RecordAddress {
     pub found: bool,
     /// Number of keys before it.
     pub rank: usize,
@@ -194,8 +194,8 @@ impl Node {
     /// The child of an inner node under which `key` would be, and its rank.
     pub fn child_for(&self, key: &[u8]) -> (usize, u32) {
         let view = self.view();
-        let spot = view.search(key);
-        let rank = if spot.found { spot.rank } else { spot.rank.saturating_sub(1) };
+        let addr = view.search(key);
+        let rank = if addr.found { addr.rank } else { addr.rank.saturating_sub(1) };
         (rank, view.child(rank))
     }
 }
@@ -248,11 +248,11 @@ impl<'a> View<'a> {
     }
 
     /// Finds `key`. O(log keys).
-    pub fn search(&self, key: &[u8]) -> Spot {
+    pub fn search(&self, key: &[u8]) -> RecordAddress {
         let Some(rest) = key.strip_prefix(self.prefix) else {
             return match key.cmp(self.prefix) {
-                Ordering::Less => Spot { found: false, rank: 0, group: 0 },
-                _ => Spot { found: false, rank: self.count, group: self.groups.saturating_sub(1) },
+                Ordering::Less => RecordAddress { found: false, rank: 0, group: 0 },
+                _ => RecordAddress { found: false, rank: self.count, group: self.groups.saturating_sub(1) },
             };
         };
         // The last group whose first key is not greater. Four bytes tell in all but a few cases.
@@ -269,12 +269,12 @@ impl<'a> View<'a> {
             if is_at_most { low = middle + 1 } else { high = middle }
         }
         if low == 0 {
-            return Spot { found: false, rank: 0, group: 0 };
+            return RecordAddress { found: false, rank: 0, group: 0 };
         }
         self.search_group(low - 1, rest)
     }
 
-    fn search_group(&self, group: usize, rest: &[u8]) -> Spot {
+    fn search_group(&self, group: usize, rest: &[u8]) -> RecordAddress {
         let Range { start, end } = self.ranks(group);
         let mut at = self.offset(group);
         // How many bytes of `rest` the key before agrees with; that key is less than `rest`.
@@ -286,26 +286,26 @@ impl<'a> View<'a> {
                 continue;
             }
             if shared < agreed {
-                return Spot { found: false, rank, group };
+                return RecordAddress { found: false, rank, group };
             }
             let wanted = &rest[agreed..];
             let same = common_bytes(suffix, wanted);
             agreed += same;
             match (suffix.get(same), wanted.get(same)) {
-                (None, None) => return Spot { found: true, rank, group },
+                (None, None) => return RecordAddress { found: true, rank, group },
                 (None, Some(_)) => {}
-                (Some(_), None) => return Spot { found: false, rank, group },
-                (Some(have), Some(want)) if have > want => return Spot { found: false, rank, group },
+                (Some(_), None) => return RecordAddress { found: false, rank, group },
+                (Some(have), Some(want)) if have > want => return RecordAddress { found: false, rank, group },
                 _ => {}
             }
         }
-        Spot { found: false, rank: end, group }
+        RecordAddress { found: false, rank: end, group }
     }
 
-    /// The spot of the key at `rank`.
-    pub fn spot(&self, rank: usize) -> Spot {
+    /// The address of the key at `rank`.
+    pub fn addr(&self, rank: usize) -> RecordAddress {
         let group = (0..self.groups).rev().find(|group| self.first(*group) <= rank).unwrap_or(0);
-        Spot { found: true, rank, group }
+        RecordAddress { found: true, rank, group }
     }
 
     /// Calls `visit` with rank and key of each key of a group, in order, until it answers false.
@@ -328,7 +328,7 @@ impl<'a> View<'a> {
 
     /// The key at `rank`, written to `key`.
     pub fn key(&self, rank: usize, key: &mut Vec<u8>) {
-        self.each_in_group(self.spot(rank).group, key, |at, _| at != rank);
+        self.each_in_group(self.addr(rank).group, key, |at, _| at != rank);
     }
 }
 

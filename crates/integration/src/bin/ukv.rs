@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 use stratakv_integration::arguments::{answer, named};
-use stratakv_integration::ukv::{Case, Mix, Plan, Rival, run, table};
+use stratakv_integration::ukv::{Baseline, Case, Mix, Plan, run, table};
 
 const USAGE: &str = "\
 usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth,small,hits]
@@ -45,7 +45,7 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
         let number = || value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
         let bytes = || parse_bytes(value).map_err(|why| format!("{word}: {why}"));
         match word.as_str() {
-            "--servers" => plan.rivals = named(value, &Rival::ALL, Rival::name).map_err(in_word)?,
+            "--servers" => plan.rivals = named(value, &Baseline::ALL, Baseline::name).map_err(in_word)?,
             "--cases" => plan.cases = named(value, &Case::ALL, Case::name).map_err(in_word)?,
             "--mixes" => plan.mixes = named(value, &Mix::ALL, Mix::name).map_err(in_word)?,
             "--values" => {
@@ -92,7 +92,7 @@ fn compare(Arguments { plan, out }: &Arguments) -> Result<(), String> {
             one.setting.value_bytes,
             one.setting.connections,
             one.setting.pipeline,
-            one.rival.name(),
+            one.baseline.name(),
             one.report.operations_per_s
         ),
         Err(why) => {
@@ -146,7 +146,7 @@ mod tests {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let good = "--ukv --servers tier,redis --cases ssd --mixes set,get --values 1K,1M --rounds 2 --ms 50 --out x";
         let Arguments { plan, out } = arguments(&words(good)).expect("good");
-        assert_eq!((plan.rivals, plan.cases), (vec![Rival::Tier, Rival::Redis], vec![Case::Ssd]));
+        assert_eq!((plan.rivals, plan.cases), (vec![Baseline::Tier, Baseline::Redis], vec![Case::Ssd]));
         assert_eq!((plan.mixes, plan.value_bytes), (vec![Mix::Set, Mix::Get], vec![1 << 10, 1 << 20]));
         assert_eq!((plan.rounds, plan.duration, out), (2, Duration::from_millis(50), Some("x".into())));
         let Arguments { plan, .. } = arguments(&words("--cores 0+1,1")).expect("good");

@@ -1,14 +1,14 @@
-//! The scenarios that found defects, cut down. Each is kept with the canary that brings its defect
-//! back: the scenario must pass without the canary, and still fail with it, or it has lost its
-//! meaning.
+//! The scenarios that found defects, cut down. Each is kept with the fault point that brings its
+//! defect back: the scenario must pass without the fault point, and still fail with it, or it has
+//! lost its meaning.
 
 use stratakv_sim::disk::Chances;
 use stratakv_sim::plan::{Condition::*, Crash, Plan, Regime::*, Request, Setup, Step, Step::*, What, What::*};
 
 /// A defect that was found and mended.
 pub struct Found {
-    /// The canary that brings it back; `None` where only long searches find it.
-    pub canary: Option<&'static str>,
+    /// The fault point that brings it back; `None` where only long searches find it.
+    pub fault_point: Option<&'static str>,
     /// What went wrong.
     pub what: &'static str,
     /// How it showed.
@@ -19,7 +19,7 @@ pub struct Found {
 pub fn ledger() -> Vec<Found> {
     vec![
         Found {
-            canary: Some("range_overtakes_writes"),
+            fault_point: Some("range_overtakes_writes"),
             what: "A delete of a range came before a write of one of its keys that had been handed over earlier, and waited.",
             plan: Plan {
                 setup: Setup {
@@ -38,7 +38,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("delete_of_nothing_at_once"),
+            fault_point: Some("delete_of_nothing_at_once"),
             what: "A delete of an absent key, acknowledged at power_loss, rested on a delete that was not durable: the key came back.",
             plan: Plan {
                 setup: Setup {
@@ -57,7 +57,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("run_head_before_an_old_trailer"),
+            fault_point: Some("run_head_before_an_old_trailer"),
             what: "A cut-off run left its head before the trailer of an older image; a later cut brought the head to light as damage.",
             plan: Plan {
                 setup: Setup {
@@ -76,7 +76,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("space_waiters_are_not_told"),
+            fault_point: Some("space_waiters_are_not_told"),
             what: "A write waited for space for ever when an older copy could not be read.",
             plan: Plan {
                 setup: Setup {
@@ -95,7 +95,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("stale_run_passes"),
+            fault_point: Some("stale_run_passes"),
             what: "An older large value of the same key at the same place passed every check.",
             plan: Plan {
                 setup: Setup {
@@ -114,7 +114,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("damaged_keys_are_forgotten"),
+            fault_point: Some("damaged_keys_are_forgotten"),
             what: "One turned bit in a key made its record absent instead of damaged.",
             plan: Plan {
                 setup: Setup {
@@ -133,7 +133,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("mixed_pages_stay"),
+            fault_point: Some("mixed_pages_stay"),
             what: "A page torn between two images was left so; its front half, seen alone after a later cut, was taken for damage.",
             plan: Plan {
                 setup: Setup {
@@ -152,7 +152,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("damage_is_rolled_back"),
+            fault_point: Some("damage_is_rolled_back"),
             what: "A damaged record gave way to an older intact copy, silently.",
             plan: Plan {
                 setup: Setup {
@@ -171,7 +171,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: Some("damage_becomes_newer"),
+            fault_point: Some("damage_becomes_newer"),
             what: "A damaged record counted as new as its page, and so grew newer with each write of a neighbour than a copy put elsewhere.",
             plan: Plan {
                 setup: Setup {
@@ -190,7 +190,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: None,
+            fault_point: None,
             what: "A volume that had failed never closed, when an older copy was to be cleared after the failure.",
             plan: Plan {
                 setup: Setup {

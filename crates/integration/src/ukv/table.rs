@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use stratakv_bench::value::key;
 
-use super::{Case, Measured, Mix, Rival, Setting};
+use super::{Baseline, Case, Measured, Mix, Setting};
 
 /// The medians of one server at one setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
-    rival: Rival,
+    baseline: Baseline,
     setting: Setting,
     rounds: usize,
     records: u64,
@@ -39,7 +39,7 @@ impl Row {
         let middle = |figure: fn(&Measured) -> f64| median(rounds.iter().map(|one| figure(one))).unwrap_or_default();
         let sets = |one: &Measured| (one.report.operations - one.report.gets).max(1) as f64;
         Some(Row {
-            rival: first.rival,
+            baseline: first.baseline,
             setting: first.setting,
             rounds: rounds.len(),
             records: first.records,
@@ -79,14 +79,14 @@ impl Row {
 }
 
 fn rows(all: &[Measured]) -> Vec<Row> {
-    let mut names: Vec<(Rival, Setting)> = Vec::new();
+    let mut names: Vec<(Baseline, Setting)> = Vec::new();
     for one in all {
-        if !names.contains(&(one.rival, one.setting)) {
-            names.push((one.rival, one.setting));
+        if !names.contains(&(one.baseline, one.setting)) {
+            names.push((one.baseline, one.setting));
         }
     }
-    let rounds = |(rival, setting): (Rival, Setting)| -> Vec<&Measured> {
-        all.iter().filter(|one| one.rival == rival && one.setting == setting).collect()
+    let rounds = |(baseline, setting): (Baseline, Setting)| -> Vec<&Measured> {
+        all.iter().filter(|one| one.baseline == baseline && one.setting == setting).collect()
     };
     names.into_iter().filter_map(|name| Row::of(&rounds(name))).collect()
 }
@@ -122,8 +122,8 @@ pub fn markdown(all: &[Measured]) -> String {
 
 /// A figure of ours at the same setting, by the row's.
 fn ours_by(row: &Row, within: &[&Row], figure: fn(&Row) -> f64) -> String {
-    let ours = within.iter().find(|other| other.rival == Rival::Tier && other.setting == row.setting);
-    let ratio = ours.filter(|ours| ours.rival != row.rival).map(|ours| figure(ours) / figure(row));
+    let ours = within.iter().find(|other| other.baseline == Baseline::Tier && other.setting == row.setting);
+    let ratio = ours.filter(|ours| ours.baseline != row.baseline).map(|ours| figure(ours) / figure(row));
     ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"))
 }
 
@@ -134,7 +134,7 @@ fn line(text: &mut String, row: &Row, within: &[&Row]) {
         text,
         "| {} | {connections} x {pipeline} | {} | {:.0} | {} | {:.2} / {:.2} / {:.2} | {} | {:.1} % | {:.1} | {:.0} % | {:.0} | {} |",
         length(value_bytes),
-        row.rival.name(),
+        row.baseline.name(),
         row.operations_per_s,
         ours_by(row, within, Row::served_per_s),
         row.p50_ms,
@@ -154,7 +154,7 @@ fn small_line(text: &mut String, row: &Row, within: &[&Row]) {
         text,
         "| {} | {} | {:.0} | {} | {:.0} | {:.1} | {:.1} % |",
         length(row.setting.value_bytes),
-        row.rival.name(),
+        row.baseline.name(),
         row.held(),
         ours_by(row, within, Row::held),
         row.memory_peak_bytes / 1048576.0,
@@ -173,22 +173,22 @@ fn length(bytes: usize) -> String {
 
 /// Every round, and the medians.
 pub fn json(all: &[Measured]) -> Value {
-    let place = |rival: Rival, setting: Setting| {
+    let place = |baseline: Baseline, setting: Setting| {
         json!({
-            "server": rival.name(), "case": setting.case.name(), "mix": setting.mix.name(),
+            "server": baseline.name(), "case": setting.case.name(), "mix": setting.mix.name(),
             "value_bytes": setting.value_bytes, "connections": setting.connections, "pipeline": setting.pipeline,
         })
     };
     let rounds = all.iter().map(|one| {
         json!({
-            "what": place(one.rival, one.setting), "round": one.round, "records": one.records, "clients": one.report,
+            "what": place(one.baseline, one.setting), "round": one.round, "records": one.records, "clients": one.report,
             "server_cpu_us_per_operation": one.server_cpu_us, "memory_peak_bytes": one.memory_peak_bytes,
             "system_calls_per_operation": one.system_calls,
         })
     });
     let medians = rows(all).into_iter().map(|row| {
         json!({
-            "what": place(row.rival, row.setting), "rounds": row.rounds, "operations_per_s": row.operations_per_s,
+            "what": place(row.baseline, row.setting), "rounds": row.rounds, "operations_per_s": row.operations_per_s,
             "latency_ms_p50": row.p50_ms, "latency_ms_p95": row.p95_ms, "latency_ms_p99": row.p99_ms,
             "hit_percent": row.hit_percent, "refused_percent": row.refused_percent,
             "server_cpu_us_per_operation": row.server_cpu_us, "generator_cpu": row.generator_cpu,
@@ -204,11 +204,11 @@ mod tests {
 
     use super::*;
 
-    fn measured(rival: Rival, round: u32, operations_per_s: f64, system_calls: Option<f64>) -> Measured {
+    fn measured(baseline: Baseline, round: u32, operations_per_s: f64, system_calls: Option<f64>) -> Measured {
         let setting = Setting { case: Case::Ssd, mix: Mix::Get, value_bytes: 4096, connections: 32, pipeline: 1 };
         let report = WireReport { operations: 100, gets: 100, hits: 39, operations_per_s, ..WireReport::default() };
         Measured {
-            rival,
+            baseline,
             setting,
             round,
             records: 1000,
@@ -222,11 +222,11 @@ mod tests {
     #[test]
     fn rows_are_medians_beside_ours() {
         let all = [
-            measured(Rival::Tier, 1, 300.0, None),
-            measured(Rival::Extstore, 1, 50.0, None),
-            measured(Rival::Tier, 2, 900.0, None),
-            measured(Rival::Tier, 3, 200.0, Some(0.5)),
-            measured(Rival::Extstore, 2, 100.0, None),
+            measured(Baseline::Tier, 1, 300.0, None),
+            measured(Baseline::Extstore, 1, 50.0, None),
+            measured(Baseline::Tier, 2, 900.0, None),
+            measured(Baseline::Tier, 3, 200.0, Some(0.5)),
+            measured(Baseline::Extstore, 2, 100.0, None),
         ];
         let text = markdown(&all);
         assert!(text.contains("### ssd, get"), "{text}");

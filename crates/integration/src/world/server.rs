@@ -3,15 +3,15 @@
 //!
 //! Each client has keys of its own, so every answer is known to the byte, however the bytes are
 //! split and whatever the others do: they stall, vanish, reset the connection in the middle of a
-//! value, or speak no protocol at all (`rude`). The disks fail, once or for good, are full, and
-//! slow. After a crash each key holds what was acknowledged, or what was asked later; of a cache
-//! that, or nothing. Errors need a disk that gave one. At the end nothing is left: no connection,
-//! no block; and meanwhile no more memory was taken than there may be.
+//! value, or speak no protocol at all (`adversary`). The disks fail, once or for good, are full,
+//! and slow. After a crash each key holds what was acknowledged, or what was asked later; of a
+//! cache that, or nothing. Errors need a disk that gave one. At the end nothing is left: no
+//! connection, no block; and meanwhile no more memory was taken than there may be.
 
+mod adversary;
 mod circumstances;
 mod client;
 mod command;
-mod rude;
 
 use std::rc::Rc;
 
@@ -23,9 +23,9 @@ use stratakv_sim::coverage::Phase;
 use stratakv_sim::search::{panics, watch_panics};
 
 use crate::world::{Host, On, Process, Statistics, left_out};
+use adversary::Adversary;
 use circumstances::Circumstances;
 use client::{Client, Mood};
-use rude::Rude;
 
 /// Rounds in which nothing moves after which a client counts as not served.
 const IDLE_ROUNDS_MAX: u32 = 4_000;
@@ -95,7 +95,7 @@ struct Run {
     options: ServerOptions,
     workers: usize,
     clients: Vec<Client>,
-    rudes: Vec<Rude>,
+    rudes: Vec<Adversary>,
     random: Random,
     statistics: Statistics,
 }
@@ -132,7 +132,7 @@ impl Run {
             options: ServerOptions { connections_max: circumstances.connections_max, ..ServerOptions::default() },
             workers: 1 + random.below(2) as usize,
             clients: (0..circumstances.clients).map(client).collect(),
-            rudes: (0..circumstances.rudes).map(|number| Rude::new(number, &circumstances)).collect(),
+            rudes: (0..circumstances.rudes).map(|number| Adversary::new(number, &circumstances)).collect(),
             host,
             circumstances,
             random,
@@ -308,14 +308,14 @@ impl Run {
             let is_over = |client: &Client| client.mood != Mood::Left;
             let is_content = |client: &Client| client.is_quiet() || !client.must_be_served();
             let mut clients = run.clients.iter();
-            clients.all(|client| is_over(client) && is_content(client)) && !run.rudes.iter().any(Rude::has_left)
+            clients.all(|client| is_over(client) && is_content(client)) && !run.rudes.iter().any(Adversary::has_left)
         })
     }
 
     fn turn_until(&mut self, life: &mut Life, done: impl Fn(&Run, &Life) -> bool) -> Result<(), String> {
         let mut idle = 0;
         while !done(self, life) {
-            let before = self.statistics.answered + self.statistics.served.rude;
+            let before = self.statistics.answered + self.statistics.served.adversary;
             self.turn_reactor(life)?;
             for _ in 0..self.workers {
                 self.turn_worker(life)?;
@@ -330,17 +330,17 @@ impl Run {
             for client in clients {
                 busy |= host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
             }
-            for rude in rudes {
-                host.world.with_net(|net, net_random| rude.finish(net, net_random, statistics));
+            for adversary in rudes {
+                host.world.with_net(|net, net_random| adversary.finish(net, net_random, statistics));
             }
             // A long answer through a narrow pipe takes its time; it is another thing when nothing
             // moves.
-            let answered = self.statistics.answered + self.statistics.served.rude > before;
+            let answered = self.statistics.answered + self.statistics.served.adversary > before;
             idle = if answered { 0 } else { idle + if busy { 1 } else { 50 } };
             self.host.pass(if busy { 20_000 } else { 10_000_000 });
             if idle > 50 * IDLE_ROUNDS_MAX {
                 let clients: Vec<String> = self.clients.iter().map(Client::describe).collect();
-                let left = self.rudes.iter().filter(|rude| rude.has_left()).count();
+                let left = self.rudes.iter().filter(|adversary| adversary.has_left()).count();
                 let told: Vec<String> = life
                     .process
                     .store
@@ -427,7 +427,7 @@ impl Run {
         for client in clients {
             host.world.with_net(|net, net_random| client.server_died(net, net_random, statistics))?;
         }
-        rudes.iter_mut().for_each(Rude::server_died);
+        rudes.iter_mut().for_each(Adversary::server_died);
         match host.world.with_net(|net, _| net.held()) {
             0 => host.is_all_given_back(),
             held => Err(format!("{held} sockets were not closed when the process ended")),

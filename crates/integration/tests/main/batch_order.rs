@@ -233,8 +233,8 @@ fn a_batch_that_is_shown_shard_by_shard_is_noticed() {
         let history = record(options, prepare);
         matches!(check(&history, STEPS), Err(Failure::Violation(_)))
     };
-    let of_slab = || stratakv_base::canary::release(Some("batch_shown_shard_by_shard"));
+    let of_slab = || stratakv_base::fault_point::release(Some("batch_shown_shard_by_shard"));
     assert!((0..20).any(|_| split(&in_place(), of_slab)), "no reader saw half a batch");
-    let of_matrix = || stratakv_base::canary::release(Some("matrix_batch_shown_shard_by_shard"));
+    let of_matrix = || stratakv_base::fault_point::release(Some("matrix_batch_shown_shard_by_shard"));
     assert!((0..20).any(|_| split(&matrix(), of_matrix)), "no reader saw half a batch");
 }

@@ -78,7 +78,7 @@ fn a_snapshot_is_one_instant_of_all_shards() {
 #[test]
 fn a_deliberate_cut_while_others_write_is_noticed() {
     let place = place::directory();
-    let sing = || stratakv_base::canary::release(Some("trial_cut_while_others_write"));
+    let sing = || stratakv_base::fault_point::release(Some("trial_cut_while_others_write"));
     let seen = (0..20).find_map(|run| torn(&place.path().join(format!("data-{run}")), u64::MAX, 300, sing));
     assert!(seen.is_some(), "all snapshots were one instant");
 }

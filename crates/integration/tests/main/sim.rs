@@ -190,7 +190,7 @@ fn seeds_of_packed_that_failed_since_paces_are_drawn_pass() {
     }
 }
 
-/// With their canary they fail; `cargo xtask sim --canaries` checks that.
+/// With their fault point they fail; `cargo xtask sim --canaries` checks that.
 #[test]
 fn scenarios_that_found_defects_pass() {
     for found in ledger() {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratakv_base::checksum::shard_of;
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_engine::share::BatchId;
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply, Token};
 use stratakv_pmem::Pmem;
 
-use super::{Done, Prepare, Say};
+use super::{BatchMessage, Done, Prepare};
 use crate::matrix::Matrix;
 
 /// Waiting batches looked at for one that shares no key with those before it.
@@ -153,9 +153,10 @@ impl<P: Pmem> Matrix<P> {
         };
         self.batches.coordinator.active.insert(id, coordinated);
         for (shard, Part { changes, last }) in parts {
-            let shown = if canary!("matrix_batch_shown_shard_by_shard") { Arc::default() } else { Arc::clone(&shown) };
+            let shown =
+                if fault_point!("matrix_batch_shown_shard_by_shard") { Arc::default() } else { Arc::clone(&shown) };
             let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, shown };
-            self.batches.say(shard, Say::Prepare(prepare));
+            self.batches.say(shard, BatchMessage::Prepare(prepare));
         }
     }
 
@@ -172,7 +173,7 @@ impl<P: Pmem> Matrix<P> {
         if participants.is_empty() {
             return self.decide_commit(id);
         }
-        participants.iter().for_each(|shard| self.batches.say(*shard, Say::Log(id)));
+        participants.iter().for_each(|shard| self.batches.say(*shard, BatchMessage::Log(id)));
     }
 
     /// A participant's share is durable.
@@ -180,7 +181,7 @@ impl<P: Pmem> Matrix<P> {
         let active = &mut self.batches.coordinator.active;
         let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Logging) else { return };
         batch.missing.retain(|shard| *shard != from);
-        if batch.missing.is_empty() || canary!("matrix_batch_half_committed") {
+        if batch.missing.is_empty() || fault_point!("matrix_batch_half_committed") {
             self.decide_commit(id);
         }
     }
@@ -194,7 +195,7 @@ impl<P: Pmem> Matrix<P> {
         let witnesses = std::mem::take(&mut batch.witnesses);
         self.batches.coordinator.done += 1;
         for shard in participants.iter().chain(&witnesses) {
-            self.batches.say(*shard, Say::Commit(id));
+            self.batches.say(*shard, BatchMessage::Commit(id));
         }
         self.batches.coordinator.let_go(&keys);
         self.end_if_settled(id);
@@ -212,7 +213,7 @@ impl<P: Pmem> Matrix<P> {
             effects.reply(token, reply);
         }
         for shard in batch.participants.iter().chain(&batch.witnesses).filter(|shard| **shard != from) {
-            self.batches.say(*shard, Say::Abort(id));
+            self.batches.say(*shard, BatchMessage::Abort(id));
         }
         self.batches.coordinator.let_go(&batch.keys);
         self.admit();
@@ -249,7 +250,7 @@ impl<P: Pmem> Matrix<P> {
         }
         // Of a batch that is stuck somewhere, the marks are needed at the next opening.
         if batch.resolved {
-            batch.participants.iter().for_each(|shard| self.batches.say(*shard, Say::Forget(id)));
+            batch.participants.iter().for_each(|shard| self.batches.say(*shard, BatchMessage::Forget(id)));
         }
     }
 
@@ -268,7 +269,7 @@ impl<P: Pmem> Matrix<P> {
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
-        holders.into_iter().for_each(|shard| self.batches.say(shard, Say::Commit(id)));
+        holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Commit(id)));
     }
 
     /// A shard of the store is broken: what waits for it is over.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use stratakv_engine::{Effects, Error, Operation, Reply, SnapshotOp, Token};
 use stratakv_pmem::Pmem;
 
-use super::Say;
+use super::BatchMessage;
 use crate::matrix::Matrix;
 
 /// See the module.
@@ -90,13 +90,13 @@ impl<P: Pmem> Matrix<P> {
             cuts.last += 1;
             (cut.number, cut.phase, cut.missing) = (cuts.last, Phase::Pausing, (0..shards).collect());
             let number = cut.number;
-            (0..shards).for_each(|shard| self.batches.say(shard, Say::Pause(number)));
+            (0..shards).for_each(|shard| self.batches.say(shard, BatchMessage::Pause(number)));
         }
         let Some(number) = self.batches.cuts.wanted.filter(|_| !self.batches.cuts.paused) else { return };
         // A load becomes visible without an append.
         if self.load.is_none() {
             self.batches.cuts.paused = true;
-            self.batches.say(0, Say::Paused(number));
+            self.batches.say(0, BatchMessage::Paused(number));
             effects.more();
         }
     }
@@ -111,7 +111,7 @@ impl<P: Pmem> Matrix<P> {
         }
         (cut.phase, cut.missing) = (Phase::Cutting, (0..shards).collect());
         let backup = cut.backup;
-        (0..shards).for_each(|shard| self.batches.say(shard, Say::Cut { number, backup }));
+        (0..shards).for_each(|shard| self.batches.say(shard, BatchMessage::Cut { number, backup }));
     }
 
     /// Every shard has stopped: this is the instant.
@@ -128,7 +128,7 @@ impl<P: Pmem> Matrix<P> {
         if backup {
             self.begin_backup(number);
         }
-        self.batches.say_when(version, 0, Say::CutMade { number, error });
+        self.batches.say_when(version, 0, BatchMessage::CutMade { number, error });
     }
 
     /// A shard's cut is made, or not.
@@ -143,7 +143,7 @@ impl<P: Pmem> Matrix<P> {
         match cut.error {
             None => effects.reply(cut.token, Reply::Number { number, version: 0 }),
             Some(error) => {
-                (0..self.config.shards).for_each(|shard| self.batches.say(shard, Say::Uncut(number)));
+                (0..self.config.shards).for_each(|shard| self.batches.say(shard, BatchMessage::Uncut(number)));
                 effects.reply(cut.token, Reply::Failed(error));
             }
         }

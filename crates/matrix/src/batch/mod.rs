@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use stratakv_base::checksum::shard_of;
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_engine::share::BatchId;
 use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
 use stratakv_pmem::Pmem;
@@ -34,7 +34,7 @@ pub(crate) const INTERNAL: Token = Token { slot: u32::MAX, generation: u32::MAX 
 
 /// What shards say to one another.
 #[derive(Debug)]
-pub(crate) enum Say {
+pub(crate) enum BatchMessage {
     Prepare(Prepare),
     /// All keys are held, all conditions hold, there is room.
     Held(BatchId),
@@ -97,9 +97,9 @@ pub(crate) struct Done {
 /// Batches of a shard.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    inbox: VecDeque<(u32, Say)>,
+    inbox: VecDeque<(u32, BatchMessage)>,
     /// What is said once the log is durable up to this version.
-    outgoing: Vec<(u64, u32, Say)>,
+    outgoing: Vec<(u64, u32, BatchMessage)>,
     /// The operations that shares are.
     shares: BTreeMap<BatchId, u64>,
     /// Shares that are logged, whether their batches are shown, and who waits for them.
@@ -131,7 +131,7 @@ impl Batches {
 
     /// Whether appends wait for a cut.
     pub(crate) fn is_paused(&self) -> bool {
-        self.cuts.is_paused() && !canary!("trial_cut_while_others_write")
+        self.cuts.is_paused() && !fault_point!("trial_cut_while_others_write")
     }
 
     /// Whether nothing is under way.
@@ -160,11 +160,11 @@ impl Batches {
         self.opening.read(reply);
     }
 
-    fn say_when(&mut self, version: u64, to: u32, say: Say) {
+    fn say_when(&mut self, version: u64, to: u32, say: BatchMessage) {
         self.outgoing.push((version, to, say));
     }
 
-    fn say(&mut self, to: u32, say: Say) {
+    fn say(&mut self, to: u32, say: BatchMessage) {
         self.say_when(0, to, say);
     }
 }
@@ -224,7 +224,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// What another shard says is dealt with at the end of the turn.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
-        match message.0.downcast::<Say>() {
+        match message.0.downcast::<BatchMessage>() {
             Ok(say) => self.batches.inbox.push_back((from.0, *say)),
             Err(_) => debug_assert!(false, "a message of another engine"),
         }
@@ -254,27 +254,27 @@ impl<P: Pmem> Matrix<P> {
         any || self.batches.outgoing.iter().any(|(version, ..)| *version <= durable)
     }
 
-    fn hear(&mut self, from: u32, say: Say, effects: &mut Effects) {
+    fn hear(&mut self, from: u32, say: BatchMessage, effects: &mut Effects) {
         match say {
-            Say::Prepare(prepare) => self.prepare(prepare, effects),
-            Say::Held(id) => self.participant_held(from, id),
-            Say::Log(id) => self.log_share(id, effects),
-            Say::Prepared(id) => self.participant_prepared(from, id),
-            Say::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
-            Say::Commit(id) => self.commit_share(id, effects),
-            Say::Abort(id) => self.abort_share(id, effects),
-            Say::Settled { id, done } => self.participant_settled(from, id, done, effects),
-            Say::Forget(id) => self.batches.forgotten.push(id),
-            Say::Found(found) => self.participant_found(from, found),
-            Say::Decided => self.batches.opening.decided(),
-            Say::InDoubt(id) => self.doubt_share(id),
+            BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
+            BatchMessage::Held(id) => self.participant_held(from, id),
+            BatchMessage::Log(id) => self.log_share(id, effects),
+            BatchMessage::Prepared(id) => self.participant_prepared(from, id),
+            BatchMessage::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
+            BatchMessage::Commit(id) => self.commit_share(id, effects),
+            BatchMessage::Abort(id) => self.abort_share(id, effects),
+            BatchMessage::Settled { id, done } => self.participant_settled(from, id, done, effects),
+            BatchMessage::Forget(id) => self.batches.forgotten.push(id),
+            BatchMessage::Found(found) => self.participant_found(from, found),
+            BatchMessage::Decided => self.batches.opening.decided(),
+            BatchMessage::InDoubt(id) => self.doubt_share(id),
             // Who asked for the cut is answered already.
-            Say::Pause(_) if !self.is_open() => {}
-            Say::Pause(number) => self.batches.cuts.pause(number),
-            Say::Paused(number) => self.shard_paused(from, number),
-            Say::Cut { number, backup } => self.make_cut(number, backup),
-            Say::CutMade { number, error } => self.cut_made(from, number, error, effects),
-            Say::Uncut(number) => _ = self.close_snapshot(number),
+            BatchMessage::Pause(_) if !self.is_open() => {}
+            BatchMessage::Pause(number) => self.batches.cuts.pause(number),
+            BatchMessage::Paused(number) => self.shard_paused(from, number),
+            BatchMessage::Cut { number, backup } => self.make_cut(number, backup),
+            BatchMessage::CutMade { number, error } => self.cut_made(from, number, error, effects),
+            BatchMessage::Uncut(number) => _ = self.close_snapshot(number),
         }
     }
 

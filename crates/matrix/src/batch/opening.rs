@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use stratakv_base::checksum::shard_of;
-use stratakv_base::{CollectionId, Corruption, Key, Place, canary};
+use stratakv_base::{CollectionId, Corruption, Key, Place, fault_point};
 use stratakv_engine::share::{self as record, BatchId, Kept, Verdict};
 use stratakv_engine::{Effects, Error, PageRequest, Reply};
 use stratakv_pmem::Pmem;
 
-use super::{INTERNAL, Say};
+use super::{BatchMessage, INTERNAL};
 use crate::matrix::Matrix;
 use crate::memory::Lease;
 use crate::operations::{Parked, Work};
@@ -108,7 +108,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn tell_found(&mut self, found: Option<Vec<Found>>) {
         self.batches.opening.phase = Phase::Told;
-        self.batches.say(0, Say::Found(found));
+        self.batches.say(0, BatchMessage::Found(found));
     }
 
     /// No table has such keys but those of a store that was left in the middle of a batch: it costs
@@ -123,7 +123,7 @@ impl<P: Pmem> Matrix<P> {
             bytes_max: 1 << 20,
             at: None,
         };
-        let page = PageWork::of_engine_keys(request, self.sight());
+        let page = PageWork::of_engine_keys(request, self.read_view());
         self.next_operation += 1;
         let parked = Parked::new(INTERNAL, Work::Page(page), Lease::new(&self.waiting_bytes, 0));
         self.attempt(self.next_operation, parked, false, effects);
@@ -135,7 +135,7 @@ impl<P: Pmem> Matrix<P> {
         let kept = record::decode(value).filter(|kept| self.may_be_mine(kept));
         let found = match kept {
             Some(Kept::Resolved { participants }) => Found { id, participants, is_share: false },
-            Some(Kept::Share { participants, changes, .. }) => {
+            Some(Kept::PrepareRecord { participants, changes, .. }) => {
                 self.recover_share(id, &participants, changes);
                 Found { id, participants, is_share: true }
             }
@@ -156,7 +156,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether this shard can have logged it.
     fn may_be_mine(&self, kept: &Kept) -> bool {
-        let Kept::Share { changes, .. } = kept else { return true };
+        let Kept::PrepareRecord { changes, .. } = kept else { return true };
         let owner = |key: &Key| shard_of(key.encoded(), self.config.shards as usize) as u32;
         changes.iter().all(|change| owner(&change.key) == self.config.shard)
     }
@@ -182,7 +182,7 @@ impl<P: Pmem> Matrix<P> {
             self.decide_found(id, &holders, &lost);
         }
         for shard in 0..self.config.shards {
-            self.batches.say(shard, Say::Decided);
+            self.batches.say(shard, BatchMessage::Decided);
         }
         if !lost.is_empty() {
             self.batches.coordinator.refuses = true;
@@ -194,14 +194,16 @@ impl<P: Pmem> Matrix<P> {
             holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_share)).collect();
         match record::decide(&found, lost) {
             Verdict::InDoubt(holders) => {
-                holders.into_iter().for_each(|shard| self.batches.say(shard, Say::InDoubt(id)))
+                holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::InDoubt(id)))
             }
-            Verdict::Over(present) => present.into_iter().for_each(|shard| self.batches.say(shard, Say::Forget(id))),
-            Verdict::Committed { holders, present } if !canary!("matrix_batch_dropped_at_opening") => {
+            Verdict::Over(present) => {
+                present.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Forget(id)))
+            }
+            Verdict::Committed { holders, present } if !fault_point!("matrix_batch_dropped_at_opening") => {
                 self.resume_batch(id, holders, present);
             }
             Verdict::Committed { holders, .. } | Verdict::Aborted(holders) => {
-                holders.into_iter().for_each(|shard| self.batches.say(shard, Say::Abort(id)));
+                holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Abort(id)));
             }
         }
     }

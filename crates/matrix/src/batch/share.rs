@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use stratakv_base::{Expiry, canary};
+use stratakv_base::{Expiry, fault_point};
 use stratakv_engine::share::{self as record, BatchId, Kept};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 
-use super::{Done, INTERNAL, Prepare, Say};
-use crate::changes::{Attempt, Before};
+use super::{BatchMessage, Done, INTERNAL, Prepare};
+use crate::blob_write::Placed;
+use crate::changes::{Before, OperationStep};
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
 use crate::matrix::Matrix;
 use crate::memory::Lease;
 use crate::operations::{Parked, Work};
-use crate::spill::Placed;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct PrepareRecord {
     id: BatchId,
     participants: Arc<[u32]>,
     pub(crate) changes: Vec<Change>,
@@ -48,7 +48,7 @@ enum Phase {
     Erasing,
 }
 
-impl Share {
+impl PrepareRecord {
     /// Where the long values lie that are being written, or were.
     pub(crate) fn placed(&mut self) -> &mut Vec<Placed> {
         if self.phase == Phase::Logging { &mut self.record_placed } else { &mut self.placed }
@@ -67,7 +67,7 @@ impl Share {
     fn record(&self) -> Bytes {
         let version = self.id.number;
         let participants = self.participants.to_vec();
-        record::encode(&Kept::Share { participants, version, changes: self.changes.clone() })
+        record::encode(&Kept::PrepareRecord { participants, version, changes: self.changes.clone() })
     }
 }
 
@@ -83,9 +83,9 @@ impl<P: Pmem> Matrix<P> {
         let Prepare { id, participants, changes, last, shown } = prepare;
         let refusal = self.refusal().or((!self.is_open()).then_some(Error::Closed));
         if let Some(error) = refusal {
-            return self.batches.say(id.coordinator, Say::Refused { id, reply: Reply::Failed(error) });
+            return self.batches.say(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) });
         }
-        let share = Share {
+        let share = PrepareRecord {
             id,
             participants,
             changes,
@@ -98,7 +98,7 @@ impl<P: Pmem> Matrix<P> {
             looked: Vec::new(),
         };
         let (op, parked) = self.park_share(share);
-        let is_free = self.turns.is_free(&parked.work) && self.stalled.is_empty();
+        let is_free = self.turns.is_free(&parked.work) && self.space_waiters.is_empty();
         if is_free {
             return self.attempt(op, parked, false, effects);
         }
@@ -106,11 +106,11 @@ impl<P: Pmem> Matrix<P> {
         self.parked.insert(op, parked);
     }
 
-    fn park_share(&mut self, share: Share) -> (u64, Parked) {
+    fn park_share(&mut self, share: PrepareRecord) -> (u64, Parked) {
         self.next_operation += 1;
         let op = self.next_operation;
         self.batches.shares.insert(share.id, op);
-        let work = Work::Share(Box::new(share));
+        let work = Work::PrepareRecord(Box::new(share));
         let lease = Lease::new(&self.waiting_bytes, work.value_bytes());
         (op, Parked::new(INTERNAL, work, lease))
     }
@@ -118,7 +118,7 @@ impl<P: Pmem> Matrix<P> {
     /// A share that was durable before the store was opened. Nobody else is served yet: its keys
     /// are its own at once.
     pub(super) fn recover_share(&mut self, id: BatchId, participants: &[u32], changes: Vec<Change>) {
-        let share = Share {
+        let share = PrepareRecord {
             id,
             participants: participants.into(),
             looked: Vec::new(),
@@ -141,10 +141,10 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`]: nothing was changed.
-    pub(crate) fn share_step(&mut self, share: &mut Share) -> Result<Attempt, Stop> {
+    pub(crate) fn share_step(&mut self, share: &mut PrepareRecord) -> Result<OperationStep, Stop> {
         match share.phase {
             Phase::Holding => self.hold(share),
-            Phase::Held | Phase::Logged => Ok(Attempt::Rests),
+            Phase::Held | Phase::Logged => Ok(OperationStep::Rests),
             Phase::Logging => Ok(self.log(share)),
             Phase::Carrying => self.carry_out(share),
             Phase::Erasing => Ok(self.erase(share)),
@@ -153,29 +153,29 @@ impl<P: Pmem> Matrix<P> {
 
     /// Its keys are held; what its conditions need is looked up, and its long values are written
     /// already.
-    fn hold(&mut self, share: &mut Share) -> Result<Attempt, Stop> {
+    fn hold(&mut self, share: &mut PrepareRecord) -> Result<OperationStep, Stop> {
         self.look_at(&share.changes, &mut share.looked, None)?;
         if let Some(unmet) = self.unmet(&share.changes, &share.looked) {
-            return Ok(Attempt::Reply(Reply::Unmet(unmet)));
+            return Ok(OperationStep::Reply(Reply::Unmet(unmet)));
         }
         if let Some(long) = self.long_values(&share.changes, &share.placed) {
-            return Ok(Attempt::Spill(long));
+            return Ok(OperationStep::BlobWrite(long));
         }
         let grows = share.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. }));
         if let Some(waits) = self.waits_for_room(grows) {
             return Ok(waits);
         }
         share.phase = Phase::Held;
-        self.batches.say(share.id.coordinator, Say::Held(share.id));
-        Ok(Attempt::Rests)
+        self.batches.say(share.id.coordinator, BatchMessage::Held(share.id));
+        Ok(OperationStep::Rests)
     }
 
-    fn log(&mut self, share: &mut Share) -> Attempt {
+    fn log(&mut self, share: &mut PrepareRecord) -> OperationStep {
         let key = record::key(share.id);
         let value = share.record();
         let what = match (self.is_long(key.encoded(), &value), share.record_placed.first()) {
             (false, _) => What::Put(&value),
-            (true, None) => return Attempt::Spill(vec![value]),
+            (true, None) => return OperationStep::BlobWrite(vec![value]),
             (true, Some(placed)) => What::Apart(placed.pointer(self.container.version() + 1, &value)),
         };
         let append = Append { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what };
@@ -183,37 +183,37 @@ impl<P: Pmem> Matrix<P> {
             Ok(version) => {
                 share.record_placed.clear();
                 (share.phase, share.is_logged) = (Phase::Logged, true);
-                self.batches.say_when(version, share.id.coordinator, Say::Prepared(share.id));
+                self.batches.say_when(version, share.id.coordinator, BatchMessage::Prepared(share.id));
                 self.batches.showing.log(share.id, &share.shown, &share.changes);
-                Attempt::Rests
+                OperationStep::Rests
             }
-            Err(Attempt::Logged(reply)) => Attempt::Reply(reply),
+            Err(OperationStep::Logged(reply)) => OperationStep::Reply(reply),
             Err(refused) => refused,
         }
     }
 
     /// All changes and the mark that they are made are one batch of this shard's log.
-    fn carry_out(&mut self, share: &mut Share) -> Result<Attempt, Stop> {
+    fn carry_out(&mut self, share: &mut PrepareRecord) -> Result<OperationStep, Stop> {
         // Of one that was found at opening they are not written yet.
         if let Some(long) = self.long_values(&share.changes, &share.placed) {
-            return Ok(Attempt::Spill(long));
+            return Ok(OperationStep::BlobWrite(long));
         }
         let key = record::key(share.id);
         let mark = record::encode(&Kept::Resolved { participants: share.participants.to_vec() });
         let (mut appends, done) = self.appends(&share.changes, &share.looked, &share.placed);
         let changed = appends.len() as u64;
-        if !canary!("matrix_batch_carried_out_without_a_mark") {
+        if !fault_point!("matrix_batch_carried_out_without_a_mark") {
             let what = What::Put(&mark);
             appends.push(Append { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what });
         }
         let before = self.container.version();
         let version = match self.append(&appends) {
             Ok(version) => version,
-            Err(Attempt::NoRoom) => return Ok(Attempt::NoRoom),
-            Err(Attempt::Reply(Reply::Failed(error)) | Attempt::Logged(Reply::Failed(error))) => {
+            Err(OperationStep::NoRoom) => return Ok(OperationStep::NoRoom),
+            Err(OperationStep::Reply(Reply::Failed(error)) | OperationStep::Logged(Reply::Failed(error))) => {
                 tracing::error!(%error, shard = self.config.shard, "a committed batch is carried out when the store is opened again");
                 self.stick(share);
-                return Ok(Attempt::Ended);
+                return Ok(OperationStep::Ended);
             }
             Err(other) => return Ok(other),
         };
@@ -221,30 +221,30 @@ impl<P: Pmem> Matrix<P> {
         self.batches.showing.settle(share.id, &share.changes);
         self.batches.shares.remove(&share.id);
         let last = share.last.map(|_| (if done.deletes_nothing { 0 } else { before + changed }, done.existed));
-        let settled = Say::Settled { id: share.id, done: Some(Done { last }) };
+        let settled = BatchMessage::Settled { id: share.id, done: Some(Done { last }) };
         self.batches.say_when(version, share.id.coordinator, settled);
-        Ok(Attempt::Ended)
+        Ok(OperationStep::Ended)
     }
 
-    fn erase(&mut self, share: &mut Share) -> Attempt {
+    fn erase(&mut self, share: &mut PrepareRecord) -> OperationStep {
         if share.is_logged {
             match self.append(&[Append::delete(record::key(share.id).encoded())]) {
                 Ok(_) => {}
-                Err(Attempt::NoRoom) => return Attempt::NoRoom,
+                Err(OperationStep::NoRoom) => return OperationStep::NoRoom,
                 // It is found at the next opening, and erased then.
                 Err(_) => {}
             }
         }
         self.batches.shares.remove(&share.id);
-        Attempt::Ended
+        OperationStep::Ended
     }
 
     /// Goes on with a share of which something was heard.
     fn wake_share(&mut self, id: BatchId, from: &[Phase], to: Phase, effects: &mut Effects) -> bool {
         let Some(op) = self.batches.shares.get(&id).copied() else { return false };
         let Some(mut parked) = self.parked.remove(&op) else { return false };
-        let due = matches!(&parked.work, Work::Share(share) if from.contains(&share.phase));
-        if let (true, Work::Share(share)) = (due, &mut parked.work) {
+        let due = matches!(&parked.work, Work::PrepareRecord(share) if from.contains(&share.phase));
+        if let (true, Work::PrepareRecord(share)) = (due, &mut parked.work) {
             share.phase = to;
             if to == Phase::Erasing {
                 self.batches.showing.settle(id, &share.changes);
@@ -292,7 +292,7 @@ impl<P: Pmem> Matrix<P> {
     pub(super) fn doubt_share(&mut self, id: BatchId) {
         let Some(op) = self.batches.shares.remove(&id) else { return };
         let Some(parked) = self.parked.remove(&op) else { return };
-        if let Work::Share(share) = &parked.work {
+        if let Work::PrepareRecord(share) = &parked.work {
             self.batches.showing.settle(id, &share.changes);
             self.batches.stuck.extend(share.changes.iter().map(|change| change.key.clone()));
         }
@@ -300,16 +300,16 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// It cannot be carried out now.
-    fn stick(&mut self, share: &Share) {
+    fn stick(&mut self, share: &PrepareRecord) {
         self.batches.showing.settle(share.id, &share.changes);
         self.batches.shares.remove(&share.id);
         self.batches.stuck.extend(share.changes.iter().map(|change| change.key.clone()));
-        self.batches.say(share.id.coordinator, Say::Settled { id: share.id, done: None });
+        self.batches.say(share.id.coordinator, BatchMessage::Settled { id: share.id, done: None });
     }
 
     /// A share fails, with everything that waits: its medium failed. Where it is logged it may
     /// count at the next opening.
-    pub(crate) fn fail_share(&mut self, share: &Share, reply: Reply) {
+    pub(crate) fn fail_share(&mut self, share: &PrepareRecord, reply: Reply) {
         let id = share.id;
         if share.is_logged {
             self.stick(share);
@@ -319,7 +319,7 @@ impl<P: Pmem> Matrix<P> {
         if share.phase != Phase::Carrying {
             let reply =
                 if share.is_logged { Reply::Failed(Error::Unknown("a share of the batch is in doubt")) } else { reply };
-            self.batches.say(id.coordinator, Say::Refused { id, reply });
+            self.batches.say(id.coordinator, BatchMessage::Refused { id, reply });
         }
     }
 
@@ -329,7 +329,7 @@ impl<P: Pmem> Matrix<P> {
             return;
         }
         while let Some(id) = self.batches.forgotten.pop() {
-            if matches!(self.append(&[Append::delete(record::key(id).encoded())]), Err(Attempt::NoRoom)) {
+            if matches!(self.append(&[Append::delete(record::key(id).encoded())]), Err(OperationStep::NoRoom)) {
                 return self.batches.forgotten.push(id);
             }
         }

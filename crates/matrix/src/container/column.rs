@@ -1,6 +1,6 @@
 //! Columns: key ranges cut through the compactor's rows, around the key space.
 
-use stratakv_base::{Corruption, canary};
+use stratakv_base::{Corruption, fault_point};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -244,7 +244,7 @@ impl<P: Pmem> Container<P> {
             directory.rotation = Rotation { start, wrapped: false, begun: false, ..then.clone() };
         }
         self.failed = true;
-        if canary!("matrix_units_freed_before_release") {
+        if fault_point!("matrix_units_freed_before_release") {
             self.directory = directory;
         } else {
             self.store_directory(directory)?;

@@ -2,7 +2,7 @@
 
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated};
-use stratakv_base::{Corruption, canary};
+use stratakv_base::{Corruption, fault_point};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -205,7 +205,7 @@ impl Directory {
     }
 
     fn slot(&self, layout: &Layout) -> u64 {
-        let slot = if canary!("matrix_directory_in_place") { 0 } else { self.number % 2 };
+        let slot = if fault_point!("matrix_directory_in_place") { 0 } else { self.number % 2 };
         superblock::BYTES + slot * u64::from(layout.directory_bytes)
     }
 

@@ -1,6 +1,6 @@
 //! Appending to the log of the active memtable.
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_base::key::KeyError;
 use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
@@ -39,7 +39,7 @@ impl Log {
 
     pub(super) fn flush<P: Pmem>(&mut self, pmem: &P) -> Result<(), PmemError> {
         for (from, to) in self.dirty.drain(..) {
-            if !canary!("matrix_commit_not_flushed") {
+            if !fault_point!("matrix_commit_not_flushed") {
                 pmem.flush(from, to - from)?;
             }
         }

@@ -32,7 +32,7 @@ mod units;
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use stratakv_base::{Corruption, canary};
+use stratakv_base::{Corruption, fault_point};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -324,7 +324,7 @@ impl<P: Pmem> Container<P> {
         }
         self.failed = true;
         self.log.flush(&self.medium.pmem)?;
-        if !canary!("matrix_commit_not_fenced") {
+        if !fault_point!("matrix_commit_not_fenced") {
             self.medium.pmem.fence()?;
         }
         self.failed = false;
@@ -396,7 +396,7 @@ impl<P: Pmem> Container<P> {
                 return Err(Error::Full("the directory of the container has no room for another row"));
             }
             self.announce(number)?;
-            if canary!("matrix_log_freed_early") {
+            if fault_point!("matrix_log_freed_early") {
                 source_units.iter().for_each(|unit| self.units.give_back(*unit));
             }
         }
@@ -425,7 +425,7 @@ impl<P: Pmem> Container<P> {
     fn commit_row(&mut self) -> Result<Flush, Error> {
         let Some(build) = self.build.take() else { return Ok(Flush::Idle) };
         self.failed = true;
-        if !canary!("matrix_row_before_its_units") {
+        if !fault_point!("matrix_row_before_its_units") {
             self.medium.pmem.fence()?;
         }
         let row = build.into_row();
@@ -593,7 +593,7 @@ impl<P: Pmem> Container<P> {
     /// Sees to it that a memtable's number is never used again, whatever a cut leaves of what it
     /// seeds.
     fn announce(&mut self, number: u64) -> Result<(), Error> {
-        if number < self.directory.next || canary!("matrix_number_not_announced") {
+        if number < self.directory.next || fault_point!("matrix_number_not_announced") {
             return Ok(());
         }
         let directory = Directory { next: number + 1, ..self.directory.clone() };
@@ -604,7 +604,7 @@ impl<P: Pmem> Container<P> {
     fn store_directory(&mut self, mut directory: Directory) -> Result<(), Error> {
         directory.number = self.directory.number + 1;
         directory.store(&self.medium)?;
-        if !canary!("matrix_directory_not_fenced") {
+        if !fault_point!("matrix_directory_not_fenced") {
             self.medium.pmem.fence()?;
         }
         self.directory = directory;

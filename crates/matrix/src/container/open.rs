@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stratakv_base::{Corruption, canary};
+use stratakv_base::{Corruption, fault_point};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -95,7 +95,7 @@ impl<P: Pmem> Container<P> {
     /// and what comes next builds on it.
     fn settle(&self) -> Result<(), Error> {
         let (pmem, layout) = (&self.medium.pmem, &self.medium.layout);
-        if canary!("matrix_recovered_not_flushed") {
+        if fault_point!("matrix_recovered_not_flushed") {
             return Ok(());
         }
         pmem.flush(0, layout.first())?;
@@ -155,7 +155,7 @@ impl<P: Pmem> Container<P> {
             let at = self.medium.layout.unit_start(unit);
             match self.medium.unit_header(unit)? {
                 Some(header) if header.kind == LOG && header.number > self.directory.flushed => {
-                    if header.number >= self.directory.next && !canary!("matrix_number_not_announced") {
+                    if header.number >= self.directory.next && !fault_point!("matrix_number_not_announced") {
                         let (number, next) = (header.number, self.directory.next);
                         return Err(self.medium.damage(
                             at,
@@ -211,7 +211,7 @@ impl<P: Pmem> Replay<'_, P> {
                 break 'units;
             }
         }
-        if canary!("matrix_incomplete_batch_kept") {
+        if fault_point!("matrix_incomplete_batch_kept") {
             self.take(&mut batch, number)?;
         }
         self.void_part(number, units, end);
@@ -221,11 +221,11 @@ impl<P: Pmem> Replay<'_, P> {
     /// The record at a place, if it checks, with its value, and is this version.
     fn whole(&mut self, number: u64, place: u64, version: u64) -> Option<Head> {
         let head = Head::load(self.medium, number, place).ok()?;
-        if head.version() != version && !canary!("matrix_gap_passed_over") {
+        if head.version() != version && !fault_point!("matrix_gap_passed_over") {
             return None;
         }
         self.value.clear();
-        if !canary!("matrix_value_not_checked_at_open") {
+        if !fault_point!("matrix_value_not_checked_at_open") {
             head.value(self.medium, &mut self.value).ok()?;
         }
         Some(head)

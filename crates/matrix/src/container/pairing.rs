@@ -1,7 +1,7 @@
 //! What a region and its volume say of each other: `docs/format-matrix.md` says when, and why an
 //! older copy is seen.
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -105,7 +105,7 @@ impl<P: Pmem> Container<P> {
     /// # Errors
     /// The memory failed.
     pub fn begin_epoch(&mut self, epoch: Epoch, volumes: Epoch) -> Result<(), Error> {
-        let volumes = if canary!("matrix_epoch_before_the_volumes") { epoch } else { volumes };
+        let volumes = if fault_point!("matrix_epoch_before_the_volumes") { epoch } else { volumes };
         self.mark(|directory| (directory.epoch, directory.before) = (epoch, volumes))
     }
 

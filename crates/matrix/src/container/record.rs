@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use stratakv_base::checksum::crc32c;
-use stratakv_base::{Corruption, Expiry, canary};
+use stratakv_base::{Corruption, Expiry, fault_point};
 use stratakv_pmem::Pmem;
 
 use super::medium::{Layout, Medium, u32_at, u64_at};
@@ -124,7 +124,7 @@ pub(super) fn is_delete_at<P: Pmem>(medium: &Medium<P>, place: u64) -> Result<bo
 /// The version of the record at a place, which checked when it was taken.
 pub(super) fn version_at<P: Pmem>(medium: &Medium<P>, place: u64) -> Result<u64, Corruption> {
     let word = medium.load_u64(place + 8)?;
-    Ok(if canary!("trial_expiry_hides_from_snapshots") { word } else { version_in(word) })
+    Ok(if fault_point!("trial_expiry_hides_from_snapshots") { word } else { version_in(word) })
 }
 
 /// Without the milliseconds of the expiry.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Class, Part};
 use stratakv_engine::{Effects, Error};
@@ -79,7 +79,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let tables = manifest.levels.iter().flatten().map(|table| table.facts.highest_version);
         let version = tables.chain(manifest.ranges.iter().map(|range| range.version)).max().unwrap_or(0);
         let VolumeState { known, directory, compactor, .. } = *volume;
-        let awaited = if canary!("trial_layer_given_up_unannounced") { manifest.number } else { left.number };
+        let awaited = if fault_point!("trial_layer_given_up_unannounced") { manifest.number } else { left.number };
         let lost = Predecessor { known, directory, compactor, version, manifest: awaited };
         let epoch = Epoch { number: known.epoch.number + 1, session: self.config.session };
         let region_bytes = pmem.len_bytes().saturating_sub(layer_bytes);

@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 
 use crate::{job, pace};
 
@@ -75,9 +75,9 @@ const DEFECTS: [(&str, fn()); 58] = [
 #[test]
 fn deliberate_defects_are_caught() {
     let missed = DEFECTS.iter().filter(|(name, trial)| {
-        canary::release(Some(name));
+        fault_point::release(Some(name));
         let passes = catch_unwind(trial).is_ok();
-        canary::release(None);
+        fault_point::release(None);
         passes
     });
     let missed: Vec<&str> = missed.map(|(name, _)| *name).collect();

@@ -62,7 +62,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     assert!(!trial.in_flight.iter().any(flushes), "it counts as written before it is");
     trial.assert_sound();
     trial.settle();
-    assert!(trial.shard.condemned.is_empty());
+    assert!(trial.shard.aborted_install.is_empty());
     trial.assert_sound();
     trial.reopen();
     trial.assert_filled(0..4000, 4080);

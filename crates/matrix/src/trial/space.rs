@@ -269,8 +269,8 @@ pub(super) fn records_are_counted_about() {
 #[test]
 fn what_the_volume_takes_is_told() {
     let used = |trial: &Trial| {
-        let [usable, free, limbo] = ["usable_bytes", "pages_free", "pages_limbo"].map(|name| trial.statistic(name));
-        (usable, usable - (free + limbo) * 4096)
+        let [usable, free, deferred] = ["usable_bytes", "pages_free", "pages_limbo"].map(|name| trial.statistic(name));
+        (usable, usable - (free + deferred) * 4096)
     };
     for capacity_bytes in [Some(4 << 20), None] {
         let mut trial = Trial::new(MatrixConfig { capacity_bytes, ..config() }, 512 << 10, UNIT_BYTES);
@@ -469,9 +469,9 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
 pub(super) fn a_long_value_that_fails_claims_no_room() {
     let mut trial = smallest();
     let tokens = long_values_at_once(&mut trial, 0..20);
-    trial.go_on_until(|trial| trial.shard.wanted_pages > 0 && trial.shard.spill.is_some());
+    trial.go_on_until(|trial| trial.shard.wanted_pages > 0 && trial.shard.blob_write.is_some());
     let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
-    while trial.shard.spill.is_some() || !trial.shard.spills.is_empty() {
+    while trial.shard.blob_write.is_some() || !trial.shard.spills.is_empty() {
         if !trial.complete_where(Some(IoFault::Short), is_write) && !trial.complete_where(None, |_| true) {
             trial.turn();
         }

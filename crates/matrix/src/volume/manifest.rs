@@ -64,7 +64,7 @@ pub struct ValueFile {
     pub live_bytes: u64,
     /// One value, which was written before the record of the log that points to it: if there is
     /// none after a crash, the file is nobody's.
-    pub loose: bool,
+    pub unreferenced: bool,
 }
 
 impl ValueFile {
@@ -109,7 +109,7 @@ impl Manifest {
             put_extents(&mut out, &values.extents);
             put(&mut out, values.bytes);
             put(&mut out, values.live_bytes);
-            put(&mut out, u64::from(values.loose));
+            put(&mut out, u64::from(values.unreferenced));
         }
         put_pairs(&mut out, &self.kept);
         self.put_later(&mut out);
@@ -159,8 +159,8 @@ impl Manifest {
         }
         for _ in 0..get(reader)? {
             let (file, extents) = (get(reader)?, get_extents(reader)?);
-            let (bytes, live_bytes, loose) = (get(reader)?, get(reader)?, get(reader)? != 0);
-            manifest.values.push(ValueFile { file, extents, bytes, live_bytes, loose });
+            let (bytes, live_bytes, unreferenced) = (get(reader)?, get(reader)?, get(reader)? != 0);
+            manifest.values.push(ValueFile { file, extents, bytes, live_bytes, unreferenced });
         }
         // In version 1 nothing follows but zeros, up to the end of a page.
         if reader.at() < bytes.len() {
@@ -441,7 +441,7 @@ mod tests {
                 extents: vec![Extent { page: 5, pages: 6 }],
                 bytes: 7,
                 live_bytes: 6,
-                loose: true,
+                unreferenced: true,
             }],
             kept: vec![(3, 900)],
             ranges: Vec::new(),

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_sim::pmem::Domain;
 
 use super::cuts::{kinds, mix};
@@ -20,7 +20,7 @@ fn sources(folder: &Path) -> String {
 /// engine's own trials.
 fn names() -> Vec<String> {
     let all = sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/container")));
-    let names = all.split("canary!(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let names = all.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let mut names: Vec<String> = names.filter(|name| !name.starts_with("trial_")).map(str::to_owned).collect();
     names.sort();
     names.dedup();
@@ -32,12 +32,12 @@ fn caught_by(name: &str) -> Vec<String> {
     let mut caught = Vec::new();
     for (kind, before, steps, _) in kinds() {
         let start = blank(16);
-        canary::release(Some(name));
+        fault_point::release(Some(name));
         let is_caught = catch_unwind(AssertUnwindSafe(|| {
             let (trace, journal, _) = record(start, &before, &steps, Domain::Adr);
             trace.random(3, 1_000, |region, acknowledged| journal.check_and_go_on(region, acknowledged)).is_err()
         }));
-        canary::release(None);
+        fault_point::release(None);
         if is_caught.unwrap_or(true) {
             caught.push(kind.to_owned());
         }
@@ -46,9 +46,9 @@ fn caught_by(name: &str) -> Vec<String> {
         }
     }
     for seed in 0..40 {
-        canary::release(Some(name));
+        fault_point::release(Some(name));
         let is_caught = catch_unwind(AssertUnwindSafe(|| mix(seed, 150).is_err()));
-        canary::release(None);
+        fault_point::release(None);
         if is_caught.unwrap_or(true) {
             caught.push(format!("mix {seed}"));
         }

@@ -50,17 +50,20 @@ pub(super) struct Core {
 /// One for each server thread, in their order.
 pub(super) fn cores(shared: &Shared) -> Vec<Core> {
     let threads = shared.measures.iter().zip(&shared.counters).zip(&shared.seats);
-    let core = |((measures, counters), seat): ((&crate::measures::Measures, &Counters), &crate::server::Seat)| Core {
-        cpu_ns: cpu_ns(measures.thread_id.load(Ordering::Relaxed)),
-        connections: seat.connections.load(Ordering::Relaxed) as u64,
-        operations: measures.operations(),
-        turns: measures.turns.get(),
-        system_calls: measures.system_calls.get(),
-        slow_operations: measures.slow_operations.get(),
-        idle_closed: measures.idle_closed.get(),
-        bytes_read: counters.bytes_read.get(),
-        bytes_written: counters.bytes_written.get(),
-    };
+    let core =
+        |((measures, counters), worker_slot): ((&crate::measures::Measures, &Counters), &crate::server::WorkerSlot)| {
+            Core {
+                cpu_ns: cpu_ns(measures.thread_id.load(Ordering::Relaxed)),
+                connections: worker_slot.connections.load(Ordering::Relaxed) as u64,
+                operations: measures.operations(),
+                turns: measures.turns.get(),
+                system_calls: measures.system_calls.get(),
+                slow_operations: measures.slow_operations.get(),
+                idle_closed: measures.idle_closed.get(),
+                bytes_read: counters.bytes_read.get(),
+                bytes_written: counters.bytes_written.get(),
+            }
+        };
     threads.map(core).collect()
 }
 

@@ -134,7 +134,7 @@ impl Connection {
         let (Some(stream), Some(key)) = (&mut first.stream, first.answer.reads()) else { return false };
         if let Some(record) = stream.front.take() {
             self.reading_bytes -= std::mem::take(&mut first.reading_bytes);
-            if !self.wording.begin_value(&first.answer, record, &mut self.output, &context.here()) {
+            if !self.response_encoder.begin_value(&first.answer, record, &mut self.output, &context.here()) {
                 (first.answer, first.stream, first.lease, first.missing) = (Answer::Text(b""), None, None, 0);
                 return true;
             }

@@ -8,7 +8,7 @@ use stratakv_base::Mono;
 use stratakv_device::allocator;
 
 use super::{HANDSHAKE, Worker, after};
-use crate::server::Seat;
+use crate::server::WorkerSlot;
 
 /// How often connections that stopped for want of memory try again.
 const RETRY_EVERY: Duration = Duration::from_millis(2);
@@ -102,8 +102,8 @@ impl Worker {
         self.relief.relieve_at = after(now, RELIEVE_EVERY);
         if !self.relief.is_empty() {
             // What they wait for others may hold.
-            let others = self.shared.seats.iter().enumerate().filter(|(seat, _)| *seat != self.index);
-            others.for_each(|(_, seat)| Seat::ring(seat));
+            let others = self.shared.seats.iter().enumerate().filter(|(worker_slot, _)| *worker_slot != self.index);
+            others.for_each(|(_, worker_slot)| WorkerSlot::ring(worker_slot));
         }
         let offenders = self.offenders(now);
         let (mut wanted, mut closed) = (self.shared.budget.max_bytes() / 4, 0);

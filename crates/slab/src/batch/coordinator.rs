@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use foldhash::{HashSet, HashSetExt};
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::{SHARDS_MAX, VALUE_BYTES_MAX};
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Expect, Reply, Token};
 
 use super::record::CHANGE_BYTES;
-use super::{BatchId, Prepare, Say};
+use super::{BatchId, BatchMessage, Prepare};
 use crate::slab::Slab;
 
 /// Most bytes of a batch: its shares are records.
@@ -193,10 +193,10 @@ impl Slab {
         };
         self.batches.coordinator.active.insert(id, coordinated);
         for (shard, Part { changes, checks, last }) in shares {
-            let own = canary!("batch_shown_shard_by_shard");
+            let own = fault_point!("batch_shown_shard_by_shard");
             let shown = if own { Arc::default() } else { Arc::clone(&shown) };
             let prepare = Prepare { id, participants: Arc::clone(&participants), changes, checks, last, waits, shown };
-            self.say(shard, Say::Prepare(prepare), effects);
+            self.say(shard, BatchMessage::Prepare(prepare), effects);
         }
     }
 
@@ -213,7 +213,7 @@ impl Slab {
         if participants.is_empty() {
             return self.decide_commit(id, effects);
         }
-        participants.iter().for_each(|shard| self.say(*shard, Say::Log(id), effects));
+        participants.iter().for_each(|shard| self.say(*shard, BatchMessage::Log(id), effects));
     }
 
     /// A participant's share is durable.
@@ -230,7 +230,7 @@ impl Slab {
         if let Some(existed) = existed {
             (batch.version, batch.existed) = (version, existed);
         }
-        if batch.missing.is_empty() || canary!("batch_half_applied") {
+        if batch.missing.is_empty() || fault_point!("batch_half_applied") {
             self.decide_commit(id, effects);
         }
     }
@@ -248,14 +248,14 @@ impl Slab {
             effects.reply(token, Reply::Done { version: batch.version, existed: batch.existed });
         }
         self.batches.done += 1;
-        if canary!("batch_half_applied") {
+        if fault_point!("batch_half_applied") {
             participants = participants.iter().filter(|shard| !late.contains(shard)).copied().collect();
-            late.iter().for_each(|shard| self.say(*shard, Say::Abort(id), effects));
+            late.iter().for_each(|shard| self.say(*shard, BatchMessage::Abort(id), effects));
         }
         if participants.is_empty() {
             self.batches.coordinator.active.remove(&id);
         }
-        participants.iter().chain(&*witnesses).for_each(|shard| self.say(*shard, Say::Commit(id), effects));
+        participants.iter().chain(&*witnesses).for_each(|shard| self.say(*shard, BatchMessage::Commit(id), effects));
         self.batches.coordinator.let_go(&keys);
         self.admit(effects);
     }
@@ -271,7 +271,7 @@ impl Slab {
             effects.reply(token, reply);
         }
         for shard in batch.participants.iter().chain(&*batch.witnesses).filter(|shard| **shard != from) {
-            self.say(*shard, Say::Abort(id), effects);
+            self.say(*shard, BatchMessage::Abort(id), effects);
         }
         self.batches.coordinator.let_go(&batch.keys);
         self.admit(effects);
@@ -289,7 +289,7 @@ impl Slab {
         // A batch on one shard has no mark; of one that is stuck somewhere, the marks are needed at
         // the next opening.
         if batch.resolved && batch.participants.len() > 1 {
-            batch.participants.iter().for_each(|shard| self.say(*shard, Say::Forget(id), effects));
+            batch.participants.iter().for_each(|shard| self.say(*shard, BatchMessage::Forget(id), effects));
         }
     }
 
@@ -312,7 +312,7 @@ impl Slab {
         if !self.config.read_only {
             self.batches.coordinator.active.insert(id, coordinated);
         }
-        holders.into_iter().for_each(|shard| self.say(shard, Say::Commit(id), effects));
+        holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::Commit(id), effects));
     }
 
     /// A shard of the store is broken: what waits for it is over.

@@ -2,7 +2,7 @@
 
 use stratakv_engine::{Effects, Error, Reply, Token};
 
-use super::Say;
+use super::BatchMessage;
 use crate::slab::Slab;
 
 /// Shard 0: cuts being made, one backup after the other.
@@ -31,13 +31,13 @@ impl Slab {
         if let Some(cuts) = self.batches.cuts.front_mut().filter(|cuts| !cuts.asked && settled) {
             cuts.asked = true;
             let id = cuts.id;
-            (0..self.config.shards).for_each(|shard| self.say(shard, Say::Cut(id), effects));
+            (0..self.config.shards).for_each(|shard| self.say(shard, BatchMessage::Cut(id), effects));
         }
         let Some(id) = self.batches.cut_wanted else { return };
-        if self.batches.shares.values().all(super::Share::is_at_rest) && self.batches.opening.may_serve() {
+        if self.batches.shares.values().all(super::PrepareRecord::is_at_rest) && self.batches.opening.may_serve() {
             self.batches.cut_wanted = None;
             self.cut(id, effects);
-            self.say(0, Say::CutMade(id), effects);
+            self.say(0, BatchMessage::CutMade(id), effects);
             self.admit(effects);
         }
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 pub(crate) use stratakv_engine::share::{self as record, BatchId};
 use stratakv_engine::{
     Change, ChangeKind, Effects, Error, Expect, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
@@ -30,7 +30,7 @@ use crate::slab::{Slab, is_expired};
 use crate::write::Origin;
 use coordinator::Coordinator;
 use opening::{FoundBatch, Opening};
-use share::Share;
+use share::PrepareRecord;
 
 /// What a write is to its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ enum Event {
 
 /// What shards say to one another.
 #[derive(Debug)]
-enum Say {
+enum BatchMessage {
     Prepare(Prepare),
     /// All keys are held, all conditions hold: of a batch with witnesses.
     Held(BatchId),
@@ -116,9 +116,9 @@ struct Prepare {
 /// Batches of a shard.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    inbox: VecDeque<(u32, Say)>,
+    inbox: VecDeque<(u32, BatchMessage)>,
     events: VecDeque<(BatchId, Step, Event)>,
-    shares: BTreeMap<BatchId, Share>,
+    shares: BTreeMap<BatchId, PrepareRecord>,
     coordinator: Coordinator,
     opening: Opening,
     /// Operations that came before it was known which batches hold.
@@ -142,12 +142,14 @@ impl Batches {
     /// Whether batches of this shard, or whose shares have come, are yet to change keys of a range.
     /// Not those that wait to be let in.
     pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
-        if canary!("pipelined_range_overtakes_batches") {
+        if fault_point!("pipelined_range_overtakes_batches") {
             return false;
         }
         let is_within = |change: &Change| std::ops::RangeBounds::contains(range, &change.key);
-        let mut come =
-            self.inbox.iter().filter_map(|(_, say)| if let Say::Prepare(one) = say { Some(one) } else { None });
+        let mut come = self
+            .inbox
+            .iter()
+            .filter_map(|(_, say)| if let BatchMessage::Prepare(one) = say { Some(one) } else { None });
         come.any(|prepare| prepare.changes.iter().any(is_within))
             || self.shares.values().any(|share| share.changes.iter().any(is_within))
     }
@@ -186,7 +188,7 @@ impl Batches {
 
     /// Whether a share waits for space.
     pub(crate) fn wait_for_space(&self) -> bool {
-        self.shares.values().any(Share::waits_for_space)
+        self.shares.values().any(PrepareRecord::waits_for_space)
     }
 
     /// Shares and batches under way.
@@ -207,7 +209,7 @@ impl Batches {
             && self.cuts.is_empty()
             && self.cut_wanted.is_none()
             && self.opening.is_over()
-            && self.shares.values().all(Share::is_at_rest)
+            && self.shares.values().all(PrepareRecord::is_at_rest)
     }
 
     /// Why the key cannot be written, if a batch is stuck there.
@@ -229,7 +231,7 @@ impl Batches {
 impl Slab {
     /// What another shard says is dealt with at the end of the turn.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
-        match message.0.downcast::<Say>() {
+        match message.0.downcast::<BatchMessage>() {
             Ok(say) => self.batches.inbox.push_back((from.0, *say)),
             Err(_) => debug_assert!(false, "a message of another engine"),
         }
@@ -255,29 +257,31 @@ impl Slab {
         self.step_cuts(effects);
     }
 
-    fn hear(&mut self, from: u32, say: Say, effects: &mut Effects) {
+    fn hear(&mut self, from: u32, say: BatchMessage, effects: &mut Effects) {
         match say {
-            Say::Prepare(prepare) => self.prepare(prepare, effects),
-            Say::Held(id) => self.participant_held(from, id, effects),
-            Say::Log(id) => self.log_when_held(id, effects),
-            Say::Prepared { id, version, existed } => self.participant_prepared(from, id, version, existed, effects),
-            Say::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
-            Say::Commit(id) => self.commit(id, effects),
-            Say::Abort(id) => self.abort(id, effects),
-            Say::Settled { id, resolved } => self.participant_settled(from, id, resolved, effects),
-            Say::Forget(id) => self.forget(id, effects),
-            Say::Found(found) => self.participant_found(from, found, effects),
-            Say::Decided => self.decided(),
-            Say::Cut(id) => self.batches.cut_wanted = Some(id),
-            Say::CutMade(id) => self.cut_made(from, id, effects),
-            Say::InDoubt(id) => {
+            BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
+            BatchMessage::Held(id) => self.participant_held(from, id, effects),
+            BatchMessage::Log(id) => self.log_when_held(id, effects),
+            BatchMessage::Prepared { id, version, existed } => {
+                self.participant_prepared(from, id, version, existed, effects)
+            }
+            BatchMessage::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
+            BatchMessage::Commit(id) => self.commit(id, effects),
+            BatchMessage::Abort(id) => self.abort(id, effects),
+            BatchMessage::Settled { id, resolved } => self.participant_settled(from, id, resolved, effects),
+            BatchMessage::Forget(id) => self.forget(id, effects),
+            BatchMessage::Found(found) => self.participant_found(from, found, effects),
+            BatchMessage::Decided => self.decided(),
+            BatchMessage::Cut(id) => self.batches.cut_wanted = Some(id),
+            BatchMessage::CutMade(id) => self.cut_made(from, id, effects),
+            BatchMessage::InDoubt(id) => {
                 let why = "another shard of its batch broke; reopen the store";
                 self.get_stuck(id, Error::Unknown(why), effects);
             }
         }
     }
 
-    fn say(&mut self, to: u32, say: Say, effects: &mut Effects) {
+    fn say(&mut self, to: u32, say: BatchMessage, effects: &mut Effects) {
         if to == self.config.shard {
             self.batches.inbox.push_back((to, say));
         } else {

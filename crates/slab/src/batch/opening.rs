@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::{Effects, Error, Expect, Reply, Shard};
 
 use super::record::{self, Kept, Verdict};
-use super::{BatchId, Event, Say, Step};
+use super::{BatchId, BatchMessage, Event, Step};
 use crate::slab::Slab;
 use crate::write::{Kind, Origin, Work};
 
@@ -66,10 +66,10 @@ impl Slab {
             let origin = Origin::Batch(id, Step::Load);
             self.submit(Work::new(origin, key, Expect::Any, Kind::Load, Level::ProcessCrash), effects);
         }
-        if self.batches.opening.loading == 0 && !self.batches.shares.values().any(super::Share::is_being_held) {
+        if self.batches.opening.loading == 0 && !self.batches.shares.values().any(super::PrepareRecord::is_being_held) {
             self.batches.opening.told = true;
             let found = std::mem::take(&mut self.batches.opening.found);
-            self.say(0, Say::Found(found), effects);
+            self.say(0, BatchMessage::Found(found), effects);
         }
     }
 
@@ -88,7 +88,7 @@ impl Slab {
         }
         let found = match kept {
             Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_share: false },
-            Some(Kept::Share { participants, version, changes }) => {
+            Some(Kept::PrepareRecord { participants, version, changes }) => {
                 self.recover_share(id, &participants, version, changes, effects);
                 FoundBatch { id, participants, is_share: true }
             }
@@ -100,7 +100,7 @@ impl Slab {
 
     /// Whether this shard can have logged it: keys of its own, a version that it had handed out.
     fn may_be_mine(&self, kept: &Kept) -> bool {
-        let Kept::Share { version, changes, .. } = kept else { return true };
+        let Kept::PrepareRecord { version, changes, .. } = kept else { return true };
         (1..=self.counter).contains(version)
             && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }
@@ -125,7 +125,7 @@ impl Slab {
             self.decide_found(id, &holders, &lost, effects);
         }
         for shard in 0..self.config.shards {
-            self.say(shard, Say::Decided, effects);
+            self.say(shard, BatchMessage::Decided, effects);
         }
     }
 
@@ -134,14 +134,16 @@ impl Slab {
             holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_share)).collect();
         match record::decide(&found, lost) {
             Verdict::InDoubt(holders) => {
-                holders.into_iter().for_each(|shard| self.say(shard, Say::InDoubt(id), effects))
+                holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::InDoubt(id), effects))
             }
-            Verdict::Over(present) => present.into_iter().for_each(|shard| self.say(shard, Say::Forget(id), effects)),
-            Verdict::Committed { holders, present } if !canary!("batch_dropped_at_opening") => {
+            Verdict::Over(present) => {
+                present.into_iter().for_each(|shard| self.say(shard, BatchMessage::Forget(id), effects))
+            }
+            Verdict::Committed { holders, present } if !fault_point!("batch_dropped_at_opening") => {
                 self.resume_batch(id, holders, present, effects);
             }
             Verdict::Committed { holders, .. } | Verdict::Aborted(holders) => {
-                holders.into_iter().for_each(|shard| self.say(shard, Say::Abort(id), effects));
+                holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::Abort(id), effects));
             }
         }
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
 use super::record::{self, Kept};
-use super::{BatchId, Event, Prepare, Say, Step, is_set};
+use super::{BatchId, BatchMessage, Event, Prepare, Step, is_set};
 use crate::class::SizeClass;
 use crate::page::{self, Meta};
 use crate::run::Shape;
@@ -20,7 +20,7 @@ use crate::write::{Kind, Origin, Stop, Wait, Work};
 
 /// What a participant knows of a batch.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct PrepareRecord {
     participants: Arc<[u32]>,
     pub(super) changes: Vec<Change>,
     /// Keys that are held until the batch is decided, and nothing else.
@@ -64,7 +64,7 @@ enum State {
     Stuck,
 }
 
-impl Share {
+impl PrepareRecord {
     pub(super) fn waits_for_space(&self) -> bool {
         self.state == State::Reserving
     }
@@ -103,11 +103,11 @@ impl Slab {
             None => (self.closing != Closing::Open).then_some(Error::Closed),
         };
         if let Some(error) = error {
-            return self.say(id.coordinator, Say::Refused { id, reply: Reply::Failed(error) }, effects);
+            return self.say(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) }, effects);
         }
         let left = changes.len() + checks.len();
-        let share = Share::new(participants, changes, last, shown);
-        self.begin_share(id, Share { checks, left, waits, ..share }, effects);
+        let share = PrepareRecord::new(participants, changes, last, shown);
+        self.begin_share(id, PrepareRecord { checks, left, waits, ..share }, effects);
     }
 
     /// A share that was durable before the store was opened.
@@ -119,11 +119,11 @@ impl Slab {
         changes: Vec<Change>,
         effects: &mut Effects,
     ) {
-        let share = Share::new(participants.into(), changes, None, Arc::default());
-        self.begin_share(id, Share { version, recovered: true, ..share }, effects);
+        let share = PrepareRecord::new(participants.into(), changes, None, Arc::default());
+        self.begin_share(id, PrepareRecord { version, recovered: true, ..share }, effects);
     }
 
-    fn begin_share(&mut self, id: BatchId, share: Share, effects: &mut Effects) {
+    fn begin_share(&mut self, id: BatchId, share: PrepareRecord, effects: &mut Effects) {
         let changes = share.changes.iter().map(|change| (change.key.clone(), change.expect));
         let keys: Vec<_> = changes.chain(share.checks.iter().cloned()).collect();
         self.batches.shares.insert(id, share);
@@ -167,7 +167,7 @@ impl Slab {
                 share.state = State::Resolved;
                 let decider = share.decider(id);
                 self.let_go_keys(id, effects);
-                self.say(decider, Say::Settled { id, resolved: true }, effects);
+                self.say(decider, BatchMessage::Settled { id, resolved: true }, effects);
             }
             (Step::Erase, Event::Answered(Reply::Done { .. }), State::Erasing) => {
                 self.let_go_keys(id, effects);
@@ -187,7 +187,7 @@ impl Slab {
         if let Some(share) = self.batches.shares.remove(&id)
             && !share.aborted
         {
-            self.say(share.decider(id), Say::Settled { id, resolved }, effects);
+            self.say(share.decider(id), BatchMessage::Settled { id, resolved }, effects);
         }
     }
 
@@ -228,16 +228,16 @@ impl Slab {
         if !share.waits {
             return self.log(id, effects);
         }
-        if canary!("batch_logged_before_all_hold") && !share.changes.is_empty() {
-            self.say(id.coordinator, Say::Held(id), effects);
+        if fault_point!("batch_logged_before_all_hold") && !share.changes.is_empty() {
+            self.say(id.coordinator, BatchMessage::Held(id), effects);
             return self.log(id, effects);
         }
         share.state = State::Held;
-        if canary!("batch_checks_let_go_early") {
+        if fault_point!("batch_checks_let_go_early") {
             let checks = std::mem::take(&mut share.checks);
             checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
         }
-        self.say(id.coordinator, Say::Held(id), effects);
+        self.say(id.coordinator, BatchMessage::Held(id), effects);
     }
 
     /// Every shard of the batch holds its keys.
@@ -309,7 +309,7 @@ impl Slab {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         (share.state, share.version) = (State::Logging, version);
         let (participants, changes) = (share.participants.to_vec(), share.changes.clone());
-        let value = record::encode(&Kept::Share { participants, version, changes });
+        let value = record::encode(&Kept::PrepareRecord { participants, version, changes });
         self.write_record(id, Step::Log, value, effects);
     }
 
@@ -332,7 +332,7 @@ impl Slab {
         }
         let (version, existed) = (share.version, share.last.map(|_| share.existed));
         self.show_when_committed(id);
-        self.say(id.coordinator, Say::Prepared { id, version, existed }, effects);
+        self.say(id.coordinator, BatchMessage::Prepared { id, version, existed }, effects);
     }
 
     fn show_when_committed(&mut self, id: BatchId) {
@@ -350,7 +350,7 @@ impl Slab {
         self.let_go_keys(id, effects);
         let aborted = self.batches.shares.remove(&id).is_none_or(|share| share.aborted);
         if !aborted {
-            self.say(id.coordinator, Say::Refused { id, reply }, effects);
+            self.say(id.coordinator, BatchMessage::Refused { id, reply }, effects);
         }
     }
 
@@ -359,9 +359,9 @@ impl Slab {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         share.shown.store(true, Ordering::Release);
         let checks = std::mem::take(&mut share.checks);
-        let is_witness = share.changes.is_empty();
+        let is_read_only = share.changes.is_empty();
         checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
-        if is_witness {
+        if is_read_only {
             self.batches.shares.remove(&id);
             return;
         }
@@ -376,7 +376,7 @@ impl Slab {
             // Whoever decides must not wait for it; the marks of the others stay until the next
             // opening.
             let decider = share.decider(id);
-            return self.say(decider, Say::Settled { id, resolved: false }, effects);
+            return self.say(decider, BatchMessage::Settled { id, resolved: false }, effects);
         }
         // Only a defect commits before the share is durable.
         if share.state != State::Prepared {
@@ -417,7 +417,7 @@ impl Slab {
         }
         share.state = State::Marking;
         let participants = share.participants.to_vec();
-        if canary!("batch_keys_let_go_early") {
+        if fault_point!("batch_keys_let_go_early") {
             self.let_go_keys(id, effects);
         }
         self.write_record(id, Step::Mark, record::encode(&Kept::Resolved { participants }), effects);
@@ -525,7 +525,7 @@ impl Slab {
             self.refuse_queue(queue, id, &error, effects);
         }
         if committed {
-            self.say(decider, Say::Settled { id, resolved: false }, effects);
+            self.say(decider, BatchMessage::Settled { id, resolved: false }, effects);
         }
     }
 
@@ -582,10 +582,10 @@ fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
     (1 + pages, runs)
 }
 
-impl Share {
-    fn new(participants: Arc<[u32]>, changes: Vec<Change>, last: Option<u32>, shown: Arc<AtomicBool>) -> Share {
+impl PrepareRecord {
+    fn new(participants: Arc<[u32]>, changes: Vec<Change>, last: Option<u32>, shown: Arc<AtomicBool>) -> PrepareRecord {
         let left = changes.len();
-        Share {
+        PrepareRecord {
             participants,
             changes,
             checks: Vec::new(),

@@ -6,10 +6,10 @@ use stratakv_base::limits::PAGE_BYTES;
 
 use super::log_pages::mend_part;
 use super::{Choices, OTHER_UUID, UUID, lay};
+use crate::packed::addr::RecordAddress;
 use crate::packed::checkpoint::format::{
     CHUNK_HEADER_BYTES, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysBody, KeysReader, Root, chunk_pages, root_pages,
 };
-use crate::packed::spot::Spot;
 use crate::space::Extent;
 
 /// Forged: a root, or a chunk, behind a checksum that matches. Or a chunk as the engine makes it,
@@ -87,7 +87,7 @@ fn entries(body: &[u8]) -> Vec<(Vec<u8>, KeyEntry)> {
     while let Some((key, entry)) = reader.next() {
         assert!(Key::from_encoded(key).is_some(), "{key:?} is no key");
         assert!(found.last().is_none_or(|(last, _)| last.as_slice() < key), "keys ascend");
-        assert_eq!(Spot::from_bits(entry.spot.to_bits()), entry.spot);
+        assert_eq!(RecordAddress::from_bits(entry.addr.to_bits()), entry.addr);
         found.push((key.to_vec(), entry));
     }
     assert!(found.len() <= body.len());
@@ -105,7 +105,7 @@ fn built_chunk(choices: &mut Choices<'_>) {
         let large = (bits & 1 != 0).then_some((run, run.first ^ run.pages));
         let expiry = if bits & 2 != 0 { super::expiry(choices) } else { 0 };
         if Key::from_encoded(&key).is_some() {
-            all.insert(key, KeyEntry { spot: Spot::new(at, bytes), expiry, large });
+            all.insert(key, KeyEntry { addr: RecordAddress::new(at, bytes), expiry, large });
         }
     }
     let mut body = KeysBody::default();

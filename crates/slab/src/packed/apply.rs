@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, canary, probe};
+use stratakv_base::{Key, fault_point, probe};
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Outcome, Reply};
 use stratakv_index::Entry;
 
 use super::Purpose;
+use super::addr::RecordAddress;
 use super::lay::{Laid, LaidBatch, Moving};
-use super::spot::Spot;
 use crate::place::Place;
 use crate::slab::Slab;
 use crate::space::Extent;
@@ -41,15 +41,15 @@ impl Slab {
     pub(crate) fn apply_batch(&mut self, batch: LaidBatch, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
         for laid in batch.laid {
             match laid {
-                Laid::Change { change, spot } => {
+                Laid::Change { change, addr } => {
                     if let Some(pending) = self.pending.get_mut(&change.key) {
                         pending.laid -= 1;
                     }
                     if change.kind == Changed::Put && !matches!(change.place, Place::Run { .. }) {
-                        let change = Change { place: Place::Record(spot), ..change };
+                        let change = Change { place: Place::Record(addr), ..change };
                         self.apply_record(change, (batch.first, &batch.pages), group, effects, drained);
                     } else {
-                        self.apply_laid(change, spot, group, drained, effects);
+                        self.apply_laid(change, addr, group, drained, effects);
                     }
                 }
                 Laid::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
@@ -72,10 +72,10 @@ impl Slab {
         effects: &mut Effects,
         drained: &mut Vec<Key>,
     ) {
-        let Place::Record(spot) = change.place else { return };
+        let Place::Record(addr) = change.place else { return };
         let old = self.show(&change);
-        let before = if let Some(Place::Record(old)) = old { old } else { spot };
-        self.cache_laid((before, spot), laid, effects);
+        let before = if let Some(Place::Record(old)) = old { old } else { addr };
+        self.cache_laid((before, addr), laid, effects);
         match old {
             // Its record in the cache is the new one by now.
             Some(Place::Record(old)) => self.forget_record(old, group),
@@ -86,10 +86,15 @@ impl Slab {
         self.settle(change, drained, effects);
     }
 
-    fn cache_laid(&mut self, (old, spot): (Spot, Spot), (first, pages): (u32, &[Arc<Block>]), effects: &Effects) {
+    fn cache_laid(
+        &mut self,
+        (old, addr): (RecordAddress, RecordAddress),
+        (first, pages): (u32, &[Arc<Block>]),
+        effects: &Effects,
+    ) {
         let Some(packed) = &mut self.packed else { return };
-        let offset = (spot.at - Self::offset(first)) as usize;
-        let (mut page, mut from, mut left) = (offset / PAGE_BYTES, offset % PAGE_BYTES, spot.bytes() as usize);
+        let offset = (addr.at - Self::offset(first)) as usize;
+        let (mut page, mut from, mut left) = (offset / PAGE_BYTES, offset % PAGE_BYTES, addr.bytes() as usize);
         let mut parts: SmallVec<[&[u8]; 6]> = SmallVec::new();
         while let Some(block) = pages.get(page).filter(|_| left > 0) {
             let part = block.get(from..(from + left).min(PAGE_BYTES)).unwrap_or_default();
@@ -97,23 +102,30 @@ impl Slab {
             left -= part.len();
             (page, from) = (page + 1, 0);
         }
-        packed.cache.replace(old.at, spot.at, &parts, &mut || effects.block(Class::Slice));
+        packed.cache.replace(old.at, addr.at, &parts, &mut || effects.block(Class::Slice));
     }
 
     /// A tombstone, or the record of a run, is shown.
-    fn apply_laid(&mut self, change: Change, spot: Spot, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
+    fn apply_laid(
+        &mut self,
+        change: Change,
+        addr: RecordAddress,
+        group: u64,
+        drained: &mut Vec<Key>,
+        effects: &mut Effects,
+    ) {
         let Some(packed) = &mut self.packed else { return };
         let change = match change.place {
             Place::Run { first, .. } if change.kind == Changed::Put => {
-                packed.pointers.insert(first, spot);
+                packed.pointers.insert(first, addr);
                 change
             }
-            _ => Change { place: Place::Record(spot), ..change },
+            _ => Change { place: Place::Record(addr), ..change },
         };
         self.apply_change(change, group, drained, effects);
     }
 
-    fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (Spot, Spot), group: u64) {
+    fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (RecordAddress, RecordAddress), group: u64) {
         let Some(packed) = &mut self.packed else { return };
         packed.segments.end_move(from, to);
         let (from_bits, to_bits) = (Place::Record(from).to_bits(), Place::Record(to).to_bits());
@@ -128,7 +140,7 @@ impl Slab {
             },
             Moving::Value => {
                 self.index.0.relocate(key.encoded(), from_bits, to_bits)
-                    || canary!("moved_while_a_write_is_under_way") && self.show_moved(key, to_bits)
+                    || fault_point!("moved_while_a_write_is_under_way") && self.show_moved(key, to_bits)
             }
         };
         let Some(packed) = &mut self.packed else { return };
@@ -146,28 +158,28 @@ impl Slab {
         self.give_back_if_dead(number, group);
     }
 
-    /// What the canary does: shows a copy whatever became of its original.
+    /// What the fault point does: shows a copy whatever became of its original.
     fn show_moved(&mut self, key: &Key, place: u64) -> bool {
         let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
         self.index.0.insert(key.encoded(), Entry { place, expiry });
         true
     }
 
-    fn segment_of(&self, spot: Spot) -> u32 {
-        self.packed.as_ref().map_or(0, |packed| packed.segments.of(spot))
+    fn segment_of(&self, addr: RecordAddress) -> u32 {
+        self.packed.as_ref().map_or(0, |packed| packed.segments.of(addr))
     }
 
     /// Nothing names this place any more since `group`.
     pub(crate) fn forget_place(&mut self, place: Place, group: u64) {
         let Some(packed) = &mut self.packed else { return };
         match place {
-            Place::Record(spot) => {
-                packed.cache.remove(spot.at);
-                self.forget_record(spot, group);
+            Place::Record(addr) => {
+                packed.cache.remove(addr.at);
+                self.forget_record(addr, group);
             }
             Place::Run { first, pages } => {
-                if let Some(spot) = packed.pointers.remove(&first) {
-                    self.forget_record(spot, group);
+                if let Some(addr) = packed.pointers.remove(&first) {
+                    self.forget_record(addr, group);
                 }
                 self.run_pages -= u64::from(pages);
                 self.run_tags.remove(&first);
@@ -178,9 +190,9 @@ impl Slab {
         }
     }
 
-    fn forget_record(&mut self, spot: Spot, group: u64) {
+    fn forget_record(&mut self, addr: RecordAddress, group: u64) {
         let Some(packed) = &mut self.packed else { return };
-        let number = packed.segments.remove_live(spot, false);
+        let number = packed.segments.remove_live(addr, false);
         self.give_back_if_dead(number, group);
     }
 

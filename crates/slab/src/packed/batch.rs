@@ -3,7 +3,7 @@
 use stratakv_base::checksum::{crc32c, seed, turned_bit};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_device::Block;
 
 use crate::expiry;
@@ -150,7 +150,7 @@ impl LogRecord<'_> {
 
 /// Lays records back to back over pages.
 #[derive(Debug)]
-pub(crate) struct Layer {
+pub(crate) struct SegmentWriter {
     uuid: [u8; 16],
     first: u32,
     generation: u64,
@@ -160,10 +160,10 @@ pub(crate) struct Layer {
     version_max: u64,
 }
 
-impl Layer {
+impl SegmentWriter {
     /// For a batch that begins at page `first`.
-    pub(crate) fn new(uuid: [u8; 16], first: u32, generation: u64) -> Layer {
-        Layer { uuid, first, generation, blocks: Vec::new(), at: HEADER_BYTES, crcs: 0, version_max: 0 }
+    pub(crate) fn new(uuid: [u8; 16], first: u32, generation: u64) -> SegmentWriter {
+        SegmentWriter { uuid, first, generation, blocks: Vec::new(), at: HEADER_BYTES, crcs: 0, version_max: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -323,7 +323,8 @@ pub(crate) fn record<'a>(uuid: &[u8; 16], at: u64, generation: u64, bytes: &'a [
     let parsed = parse(bytes)?;
     let stored = Reader::new(bytes).u32().ok()?;
     let crc = crc32c(seed(uuid, at, generation), bytes.get(4..parsed.end)?);
-    (crc == stored || canary!("skip_the_checksum_of_packed_records")).then_some((parsed.record, parsed.value_start))
+    (crc == stored || fault_point!("skip_the_checksum_of_packed_records"))
+        .then_some((parsed.record, parsed.value_start))
 }
 
 /// A record that does not check, put right by turning one bit back; the damaged bytes are changed.
@@ -398,7 +399,7 @@ mod tests {
 
     fn sample() -> Vec<u8> {
         let pool = Pool::new(4 << 20);
-        let mut layer = Layer::new(UUID, 40, 9);
+        let mut segment_writer = SegmentWriter::new(UUID, 40, 9);
         let records = [
             (RecordKind::Value, Meta { version: 5, flags: 0, expiry: 0 }, &b"\0alpha"[..], vec![1; 3]),
             (RecordKind::Value, Meta { version: 6, flags: 3, expiry: 4_000 }, b"\0beta", vec![2; 5000]),
@@ -412,12 +413,12 @@ mod tests {
         ];
         for (kind, meta, key, value) in &records {
             let record = LogRecord { kind: *kind, meta: *meta, key, value };
-            while layer.blocks() < layer.pages_with(record.bytes()) {
-                layer.add(pool.take(Class::Page).unwrap());
+            while segment_writer.blocks() < segment_writer.pages_with(record.bytes()) {
+                segment_writer.add(pool.take(Class::Page).unwrap());
             }
-            layer.lay(&record);
+            segment_writer.lay(&record);
         }
-        layer.seal(Stream::Cold, 12, 11, 10).iter().flat_map(|block| block.to_vec()).collect()
+        segment_writer.seal(Stream::Cold, 12, 11, 10).iter().flat_map(|block| block.to_vec()).collect()
     }
 
     fn header(bytes: &[u8]) -> BatchHeader {

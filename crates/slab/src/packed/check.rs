@@ -20,8 +20,8 @@ impl Slab {
         let (mut runs, mut run_pages) = (HashSet::default(), 0);
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
             let place = Place::from_bits(entry.place);
-            let spot = match place {
-                Place::Record(spot) => Some(spot),
+            let addr = match place {
+                Place::Record(addr) => Some(addr),
                 Place::Run { first, pages } => {
                     runs.insert(first);
                     run_pages += u64::from(pages);
@@ -32,11 +32,11 @@ impl Slab {
                 }
                 Place::Slot { .. } => None,
             };
-            let Some(spot) = spot.filter(|spot| places.insert(*spot)) else {
+            let Some(addr) = addr.filter(|addr| places.insert(*addr)) else {
                 mistakes.push(format!("{} lies nowhere, or with another key: {place:?}", key.escape_ascii()));
                 return ControlFlow::Continue(());
             };
-            *live.entry(packed.segments.of(spot)).or_default() += u64::from(spot.bytes());
+            *live.entry(packed.segments.of(addr)).or_default() += u64::from(addr.bytes());
             ControlFlow::Continue(())
         });
         report.runs = runs.len() as u64;

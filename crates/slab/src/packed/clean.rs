@@ -5,13 +5,13 @@
 //! the arithmetic.
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::Effects;
 
+use super::addr::RecordAddress;
 use super::batch::{self, LogRecord, RecordKind, Stream};
 use super::lay::{Laid, Laying, Moving};
-use super::spot::Spot;
 use super::walk::next_batch;
 use crate::place::Place;
 use crate::slab::{self, Slab};
@@ -154,9 +154,9 @@ impl Slab {
 
     /// Chooses a victim when it is time, and reads it.
     pub(crate) fn pump_cleaner(&mut self, effects: &mut Effects) {
-        if self.packed.is_some() && self.space.limbo_begins().is_some_and(|group| group <= self.groups.durable()) {
+        if self.packed.is_some() && self.space.deferred_begins().is_some_and(|group| group <= self.groups.durable()) {
             // Given back when everything was durable already: no completion will see to it.
-            self.release_limbo(effects);
+            self.release_deferred(effects);
         }
         let spare = self.spare_segments();
         let urgent = spare < self.spare_high();
@@ -322,7 +322,8 @@ impl Slab {
         while looked_at < LOOKED_AT {
             match self.next_of_victim() {
                 // Up to the end of a page.
-                Next::Record(_, len) if left == 0 && open.layer.pages_with(len) > open.layer.blocks() => {}
+                Next::Record(_, len)
+                    if left == 0 && open.segment_writer.pages_with(len) > open.segment_writer.blocks() => {}
                 Next::Record(at, len) => {
                     let Some(moved) = self.move_record(&mut open, (at, len), effects) else { break };
                     left = left.saturating_sub(moved);
@@ -341,7 +342,7 @@ impl Slab {
         if looked_at >= LOOKED_AT {
             effects.more();
         }
-        if open.layer.is_empty() {
+        if open.segment_writer.is_empty() {
             packed.cleaner.credit = credit;
         } else {
             self.seal_batch(open, laying);
@@ -357,11 +358,11 @@ impl Slab {
     /// Copies records of the victim to where a batch of users' records would end in zeros: room
     /// that costs nothing. With few records in a batch that is a fifth of what is written.
     pub(crate) fn fill_up(&mut self, open: &mut super::lay::Open, effects: &mut Effects) {
-        let pages = open.layer.pages_with(0);
+        let pages = open.segment_writer.pages_with(0);
         let mut looked_at = 0;
         while looked_at < SLICE_BYTES
             && let Next::Record(at, len) = self.next_of_victim()
-            && open.layer.pages_with(len) <= pages
+            && open.segment_writer.pages_with(len) <= pages
             && let Some(moved) = self.move_record(open, (at, len), effects)
         {
             looked_at += len;
@@ -437,7 +438,7 @@ impl Slab {
         fruitful: &mut bool,
         effects: &mut Effects,
     ) -> Option<u64> {
-        let from = Spot::new(offset, record.bytes() as u32);
+        let from = RecordAddress::new(offset, record.bytes() as u32);
         let what = match self.verdict(segment, from, record) {
             Verdict::Dead => return Some(0),
             Verdict::Wait => {
@@ -468,24 +469,24 @@ impl Slab {
     pub(crate) fn lay_copy(
         &mut self,
         open: &mut super::lay::Open,
-        from: Spot,
+        from: RecordAddress,
         record: &LogRecord<'_>,
         (key, what): (Key, Moving),
     ) {
-        let to = Spot::new(open.layer.lay(record), record.bytes() as u32);
+        let to = RecordAddress::new(open.segment_writer.lay(record), record.bytes() as u32);
         let Some(packed) = &mut self.packed else { return };
         packed.segments.begin_move(from, to, what == Moving::Tombstone);
         open.laid.push(Laid::Moved { key, what, from, to });
     }
 
-    fn verdict(&self, segment: u32, from: Spot, record: &LogRecord<'_>) -> Verdict {
+    fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> Verdict {
         let (Some(packed), Some(key)) = (&self.packed, Key::from_encoded(record.key)) else { return Verdict::Dead };
         let entry = self.index.0.get(record.key);
         match record.kind {
             RecordKind::Deleted { .. } if !packed.segments.counts(from) => Verdict::Dead,
             RecordKind::Deleted { laid } => {
                 let needed = entry.is_none() && packed.segments.oldest_but(segment) < laid;
-                if needed && !canary!("tombstone_dropped_too_early") {
+                if needed && !fault_point!("tombstone_dropped_too_early") {
                     Verdict::Live(Moving::Tombstone)
                 } else {
                     Verdict::Drop
@@ -493,7 +494,7 @@ impl Slab {
             }
             RecordKind::Value => {
                 let named = entry.is_some_and(|entry| entry.place == Place::Record(from).to_bits());
-                if named && canary!("cleaner_drops_a_live_record") && from.at.is_multiple_of(7) {
+                if named && fault_point!("cleaner_drops_a_live_record") && from.at.is_multiple_of(7) {
                     return Verdict::Drop;
                 }
                 self.unless_pending(&key, named, Moving::Value)
@@ -510,7 +511,7 @@ impl Slab {
         let laid = || self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
         match named {
             false => Verdict::Dead,
-            true if laid() && !canary!("moved_while_a_write_is_under_way") => Verdict::Wait,
+            true if laid() && !fault_point!("moved_while_a_write_is_under_way") => Verdict::Wait,
             true => Verdict::Live(what),
         }
     }

@@ -12,14 +12,14 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
 use stratakv_index::Entry as IndexEntry;
 
+use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, Verdict};
 use super::lay::{Laying, Moving};
-use super::spot::Spot;
 use crate::page::Meta;
 use crate::place::Place;
 use crate::slab::{Closing, Slab, is_expired};
@@ -36,8 +36,8 @@ const ITEMS_MIN: usize = 4;
 /// stayed at 15 reads each.
 const RECORDS_OF_READ_MIN: usize = 8;
 const READS_MAX: usize = 2;
-/// Where a record was read: its spot, and the generation of its segment.
-pub(crate) type Origin = (Spot, u64);
+/// Where a record was read: its address, and the generation of its segment.
+pub(crate) type Origin = (RecordAddress, u64);
 
 /// Records to be laid together.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ impl Slab {
                 return;
             }
             // Longer ones take a read each wherever they are.
-            let small = origin.filter(|(spot, _)| spot.bytes() as usize <= PAGE_BYTES);
+            let small = origin.filter(|(addr, _)| addr.bytes() as usize <= PAGE_BYTES);
             let (Some(origin), Value::Inline(value)) = (small, &record.value) else { continue };
             if is_expired(record.expiry.0, effects) {
                 continue;
@@ -166,12 +166,12 @@ impl Slab {
             && let Some(next) = self.packed.as_mut().and_then(|packed| packed.gatherer.queue.pop_front())
         {
             let bytes = next.record().bytes();
-            let (spot, generation) = next.origin;
+            let (addr, generation) = next.origin;
             // Once, though several scans may have asked for it: of two copies it would be left to
             // chance which one lives.
-            let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.of(spot));
+            let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.of(addr));
             let own = taken.get(&segment).copied().unwrap_or_default();
-            let live = self.is_still_at(&next, own) && bytes as u32 <= spot.bytes() && !from.contains(&spot.at);
+            let live = self.is_still_at(&next, own) && bytes as u32 <= addr.bytes() && !from.contains(&addr.at);
             if live && !self.make_room(&mut open, bytes, effects) {
                 if let Some(packed) = &mut self.packed {
                     packed.gatherer.queue.push_front(next);
@@ -179,16 +179,16 @@ impl Slab {
                 break;
             }
             let Some(packed) = &mut self.packed else { return };
-            packed.gatherer.bytes = packed.gatherer.bytes.saturating_sub(spot.bytes() as usize);
+            packed.gatherer.bytes = packed.gatherer.bytes.saturating_sub(addr.bytes() as usize);
             if live {
-                from.insert(spot.at);
+                from.insert(addr.at);
                 *taken.entry(segment).or_default() += 1;
-                debug_assert_eq!(packed.segments.generation(spot), generation);
-                self.lay_copy(&mut open, spot, &next.record(), (next.key.clone(), Moving::Value));
+                debug_assert_eq!(packed.segments.generation(addr), generation);
+                self.lay_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
                 laid += bytes;
             }
         }
-        if open.layer.is_empty() {
+        if open.segment_writer.is_empty() {
             return;
         }
         self.seal_batch(open, laying);
@@ -202,15 +202,15 @@ impl Slab {
     /// neither moves it now nor is about to: of the moves out of its segment that are not shown
     /// yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
     fn is_still_at(&self, gathered: &Gathered, own: u32) -> bool {
-        let (spot, generation) = gathered.origin;
+        let (addr, generation) = gathered.origin;
         let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(gathered.key.encoded());
         let here = |entry: IndexEntry| {
-            entry.place == Place::Record(spot).to_bits() || canary!("gathered_though_it_was_written_over")
+            entry.place == Place::Record(addr).to_bits() || fault_point!("gathered_though_it_was_written_over")
         };
-        let number = packed.segments.of(spot);
+        let number = packed.segments.of(addr);
         let segment = packed.segments.get(number);
-        let same_life = segment.generation == generation || canary!("gathered_from_another_life");
+        let same_life = segment.generation == generation || fault_point!("gathered_from_another_life");
         let named = entry.is_some_and(here) && same_life && !packed.cleaner.holds(number) && segment.moving == own;
         matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use stratakv_base::{Level, canary};
+use stratakv_base::{Level, fault_point};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
@@ -85,7 +85,7 @@ impl Slab {
         let volatile = self.config.geometry.volatile_cache;
         let Some(packed) = &mut self.packed else { return };
         let Some(large) = packed.large.heads.remove(&number) else { return };
-        if volatile && !canary!("record_laid_before_its_run_is_durable") {
+        if volatile && !fault_point!("record_laid_before_its_run_is_durable") {
             return packed.large.written.push(large);
         }
         packed.large.record_bytes -= large.record_bytes();

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::{Block, Class, Part};
 use stratakv_engine::{Effects, Error, Reply};
 
-use super::batch::{Layer, LogRecord, RecordKind, Stream};
+use super::addr::RecordAddress;
+use super::batch::{LogRecord, RecordKind, SegmentWriter, Stream};
 use super::segments::State;
-use super::spot::Spot;
 use crate::group::{Member, PACKED_GROUPS_MAX};
 use crate::page::Meta;
 use crate::slab::Slab;
@@ -48,9 +48,9 @@ impl Append {
 #[derive(Debug)]
 pub(crate) enum Laid {
     /// A user's write.
-    Change { change: Change, spot: Spot },
+    Change { change: Change, addr: RecordAddress },
     /// A copy of a live record.
-    Moved { key: Key, what: Moving, from: Spot, to: Spot },
+    Moved { key: Key, what: Moving, from: RecordAddress, to: RecordAddress },
 }
 
 /// What is moved.
@@ -94,7 +94,7 @@ pub(crate) struct Open {
     first: u32,
     /// Most pages it may take.
     pages_max: u32,
-    pub(crate) layer: Layer,
+    pub(crate) segment_writer: SegmentWriter,
     pub(crate) sequence: u64,
     pub(crate) laid: Vec<Laid>,
 }
@@ -150,7 +150,7 @@ impl Slab {
                 laying.level = laying.level.max(Some(append.level));
                 self.lay_append(&mut open, append);
             }
-            if open.layer.is_empty() {
+            if open.segment_writer.is_empty() {
                 // No block to be had.
                 return;
             }
@@ -165,14 +165,14 @@ impl Slab {
             *laid = open.sequence;
         }
         let (bytes, tombstone) = (record.bytes(), matches!(record.kind, RecordKind::Deleted { .. }));
-        let spot = Spot::new(open.layer.lay(&record), bytes as u32);
+        let addr = RecordAddress::new(open.segment_writer.lay(&record), bytes as u32);
         let Some(packed) = &mut self.packed else { return };
-        packed.segments.add_live(spot, tombstone);
+        packed.segments.add_live(addr, tombstone);
         packed.counters.user_bytes += bytes as u64;
         if let Some(pending) = self.pending.get_mut(&append.change.key) {
             pending.laid += 1;
         }
-        open.laid.push(Laid::Change { change: append.change, spot });
+        open.laid.push(Laid::Change { change: append.change, addr });
     }
 
     /// A batch in the open segment of a stream that has room for a first record of `bytes`, or in a
@@ -181,7 +181,7 @@ impl Slab {
         let uuid = self.config.uuid;
         let spare = self.spare_segments();
         let packed = self.packed.as_mut()?;
-        let needed = Layer::new(uuid, 0, 0).pages_with(bytes);
+        let needed = SegmentWriter::new(uuid, 0, 0).pages_with(bytes);
         let room = |(_, end): &(u32, u32)| end + needed <= packed.segments.pages;
         let (segment, end) = match packed.segments.open(stream).filter(room) {
             Some(open) => open,
@@ -208,7 +208,7 @@ impl Slab {
             segment,
             first,
             pages_max: pages_max.min(BATCH_PAGES.max(needed)),
-            layer: Layer::new(uuid, first, generation),
+            segment_writer: SegmentWriter::new(uuid, first, generation),
             sequence,
             laid: Vec::new(),
         })
@@ -216,13 +216,13 @@ impl Slab {
 
     /// Makes room for a record of `bytes` in a batch; false if the batch or the pool is full.
     pub(crate) fn make_room(&mut self, open: &mut Open, bytes: usize, effects: &mut Effects) -> bool {
-        let pages = open.layer.pages_with(bytes);
+        let pages = open.segment_writer.pages_with(bytes);
         if pages > open.pages_max {
             return false;
         }
-        while open.layer.blocks() < pages {
+        while open.segment_writer.blocks() < pages {
             let Some(block) = self.take_block(Class::Page, effects) else { return false };
-            open.layer.add(block);
+            open.segment_writer.add(block);
         }
         true
     }
@@ -232,8 +232,8 @@ impl Slab {
         let durable = self.groups.durable_sequence();
         let Some(packed) = &mut self.packed else { return };
         let previous = std::mem::replace(&mut packed.last_sequence, open.sequence);
-        let durable = if canary!("packed_durable_mark_too_high") { open.sequence } else { durable };
-        let blocks = open.layer.seal(open.stream, open.sequence, previous, durable);
+        let durable = if fault_point!("packed_durable_mark_too_high") { open.sequence } else { durable };
+        let blocks = open.segment_writer.seal(open.stream, open.sequence, previous, durable);
         let pages: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
         packed.counters.batches += 1;
         packed.checkpoints.log_bytes += (pages.len() * PAGE_BYTES) as u64;
@@ -260,12 +260,12 @@ impl Slab {
         if packed.queue.is_empty() {
             return;
         }
-        if self.space.limbo_pages() > 0 {
-            self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
+        if self.space.deferred_pages() > 0 {
+            self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
         }
         let stuck = self.spare_segments() <= RESERVED
             && packed.tables.is_idle()
-            && self.space.limbo_pages() == 0
+            && self.space.deferred_pages() == 0
             && self.groups.is_idle()
             && packed.cleaner.is_idle()
             && packed.segments.emptiest(self.groups.applied()).is_none();
@@ -316,7 +316,7 @@ impl Slab {
         packed.segments.set_state(number, State::Free);
         packed.counters.segments_freed += 1;
         let extent = crate::space::Extent { first: number * packed.segments.pages, pages: packed.segments.pages };
-        if canary!("segment_reused_before_its_successors_are_durable") {
+        if fault_point!("segment_reused_before_its_successors_are_durable") {
             return self.space.release(extent);
         }
         self.space.release_after(group, extent);

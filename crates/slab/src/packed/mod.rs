@@ -9,6 +9,7 @@
 //! and where `Slab` asks `self.packed`: laying instead of sealing pages, forgetting places instead
 //! of clearing older copies.
 
+pub(crate) mod addr;
 pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
@@ -21,7 +22,6 @@ pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod segments;
 pub(crate) mod slices;
-pub(crate) mod spot;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod verify;
@@ -36,6 +36,7 @@ use stratakv_index::RecordCache;
 
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
+use addr::RecordAddress;
 use checkpoint::Checkpoints;
 use clean::Cleaner;
 use gather::Gatherer;
@@ -43,7 +44,6 @@ use large::LargeValues;
 use lay::Append;
 use read::RecordReads;
 use segments::Segments;
-use spot::Spot;
 use tables::Tables;
 
 /// Longest record in a batch; longer ones become runs.
@@ -118,12 +118,12 @@ pub(crate) struct Packed {
     /// Sequence of the last batch.
     pub(crate) last_sequence: u64,
     /// Where the record of each run lies, by the run's first page.
-    pub(crate) pointers: HashMap<u32, Spot>,
+    pub(crate) pointers: HashMap<u32, RecordAddress>,
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
     pub(crate) gatherer: Gatherer,
     pub(crate) reads: RecordReads,
-    /// Records in memory, by their spots.
+    /// Records in memory, by their addresses.
     pub(crate) cache: RecordCache,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) counters: PackedCounters,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Expiry, Key, canary};
+use stratakv_base::{Corruption, Expiry, Key, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Token, Value};
 use stratakv_index::{CachedAt, Hit};
 
+use super::addr::RecordAddress;
 use super::batch::{self, RecordKind};
-use super::spot::Spot;
 use crate::page::Meta;
 use crate::place::Place;
 use crate::read::{SHARED_BYTES, Waiter, alive, part_range};
@@ -49,7 +49,7 @@ pub(crate) struct RecordReads {
 /// Who waits for some pages.
 #[derive(Debug)]
 struct Wanted {
-    waiters: Vec<(Spot, Waiter)>,
+    waiters: Vec<(RecordAddress, Waiter)>,
     /// Its number in the queue, or that of the read under way.
     number: u64,
     queued: bool,
@@ -103,9 +103,9 @@ impl RecordReads {
 
     /// Adds a waiter: to the span's own waiters, to a read under way that brings its pages, or to
     /// the queue.
-    fn want(&mut self, span: Span, spot: Spot, waiter: Waiter) {
+    fn want(&mut self, span: Span, addr: RecordAddress, waiter: Waiter) {
         if let Some(wanted) = self.wanted.get_mut(&span) {
-            return wanted.waiters.push((spot, waiter));
+            return wanted.waiters.push((addr, waiter));
         }
         let brings = |read: &&Reading| read.first <= span.0 && span.0 + span.1 <= read.sure + 1;
         let (number, queued) = match self.in_flight.iter().find(brings) {
@@ -116,7 +116,7 @@ impl RecordReads {
                 (self.next, true)
             }
         };
-        self.wanted.insert(span, Wanted { waiters: vec![(spot, waiter)], number, queued, alone: false });
+        self.wanted.insert(span, Wanted { waiters: vec![(addr, waiter)], number, queued, alone: false });
     }
 
     /// The read that begins with the span asked for first, and the spans that it brings: those in
@@ -167,7 +167,7 @@ impl RecordReads {
 
     /// A read has come back: its pages, and who waited for it. If it `failed` for several spans,
     /// nobody is told yet: each is read again on its own.
-    fn end(&mut self, number: u64, failed: bool) -> Option<(Span, Vec<(Spot, Waiter)>)> {
+    fn end(&mut self, number: u64, failed: bool) -> Option<(Span, Vec<(RecordAddress, Waiter)>)> {
         let at = self.in_flight.iter().position(|read| read.number == number)?;
         let Reading { first, pages, .. } = self.in_flight.swap_remove(at);
         let within = self.wanted.range((first, 0)..(first + pages, 0));
@@ -202,7 +202,7 @@ impl Found {
     }
 }
 
-impl Spot {
+impl RecordAddress {
     /// The pages it lies on: the first, and how many.
     fn span(self) -> Span {
         let first = self.at / PAGE_BYTES as u64;
@@ -218,9 +218,9 @@ impl Spot {
 }
 
 impl Slab {
-    /// The record of `key` at `spot`, if it is cached: it was checked when it came into memory.
-    pub(crate) fn cached_record(&mut self, spot: Spot, key: &Key, part: RecordPart) -> Option<Record> {
-        record_of(self.packed.as_mut()?.cache.get(spot.at)?, key, part)
+    /// The record of `key` at `addr`, if it is cached: it was checked when it came into memory.
+    pub(crate) fn cached_record(&mut self, addr: RecordAddress, key: &Key, part: RecordPart) -> Option<Record> {
+        record_of(self.packed.as_mut()?.cache.get(addr.at)?, key, part)
     }
 
     /// The same for a place that was found in the cache.
@@ -232,31 +232,31 @@ impl Slab {
     fn record_in(
         &mut self,
         found: &Found,
-        spot: Spot,
+        addr: RecordAddress,
         key: &Key,
         part: RecordPart,
     ) -> Result<(Record, usize), Corruption> {
         let bytes = found.bytes();
-        let generation = self.packed.as_ref().map_or(0, |packed| packed.segments.generation(spot));
-        let what = match batch::record(&self.config.uuid, spot.at, generation, bytes) {
+        let generation = self.packed.as_ref().map_or(0, |packed| packed.segments.generation(addr));
+        let what = match batch::record(&self.config.uuid, addr.at, generation, bytes) {
             Some((record, start)) if record.key == key.encoded() && record.kind == RecordKind::Value => {
                 return Ok((record_part(found, (record.meta, record.value, start), part), record.bytes()));
             }
             Some(_) => "another record",
             None => "bytes whose checksum does not match",
         };
-        let page = (spot.at / PAGE_BYTES as u64) as u32;
-        let corruption = self.corruption(page, "record", format!("{key} at byte {}", spot.at), what);
+        let page = (addr.at / PAGE_BYTES as u64) as u32;
+        let corruption = self.corruption(page, "record", format!("{key} at byte {}", addr.at), what);
         self.note_corruption(&corruption);
         Err(corruption)
     }
 
     /// Reads a record's pages for `waiter`, at the end of the turn, or joins the read under way.
-    pub(crate) fn request_record(&mut self, spot: Spot, waiter: Waiter) {
+    pub(crate) fn request_record(&mut self, addr: RecordAddress, waiter: Waiter) {
         let Some(packed) = &mut self.packed else { return };
-        let (first, pages) = spot.span();
+        let (first, pages) = addr.span();
         let segment = packed.segments.pages;
-        packed.reads.want((first, pages.min(segment - first % segment)), spot, waiter);
+        packed.reads.want((first, pages.min(segment - first % segment)), addr, waiter);
     }
 
     /// Submits queued reads, up to the depth.
@@ -299,25 +299,25 @@ impl Slab {
         self.count_read_of_scans(waiters.iter().map(|(_, waiter)| waiter));
         let block = Arc::new(block);
         let many = waiters.len() > CACHED_OF_READ_MAX;
-        for (spot, waiter) in waiters {
-            let found = Found(Arc::clone(&block), spot.within(first, pages));
+        for (addr, waiter) in waiters {
+            let found = Found(Arc::clone(&block), addr.within(first, pages));
             let cached = !(many && matches!(waiter, Waiter::Scan { .. }));
-            if let Some(bytes) = self.record_ready(spot, &found, (waiter, cached), error.as_ref(), effects)
+            if let Some(bytes) = self.record_ready(addr, &found, (waiter, cached), error.as_ref(), effects)
                 && let Some(packed) = &mut self.packed
             {
                 let record = found.bytes().get(..bytes).unwrap_or_default();
-                packed.cache.insert(spot.at, &[record], &mut || effects.block(Class::Slice));
+                packed.cache.insert(addr.at, &[record], &mut || effects.block(Class::Slice));
             }
         }
         if self.space.has_pinned() {
-            self.release_limbo(effects);
+            self.release_deferred(effects);
         }
     }
 
     /// Goes on with who waited for a record; its length, if it checks and is to be cached.
     fn record_ready(
         &mut self,
-        spot: Spot,
+        addr: RecordAddress,
         found: &Found,
         (waiter, cached): (Waiter, bool),
         error: Option<&Error>,
@@ -334,12 +334,12 @@ impl Slab {
         };
         let record = match error {
             Some(error) => Err(error.clone()),
-            None => self.record_in(found, spot, &key, part).map_err(Error::Corrupt),
+            None => self.record_in(found, addr, &key, part).map_err(Error::Corrupt),
         };
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
         let named =
-            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits());
+            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(addr).to_bits());
         let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
@@ -349,7 +349,7 @@ impl Slab {
             }
             (Waiter::Get { token, .. }, Err(error)) => effects.reply(token, stratakv_engine::Reply::Failed(error)),
             (Waiter::Scan { scan, item }, Ok(record)) => {
-                let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
+                let origin = self.packed.as_ref().map(|packed| (addr, packed.segments.generation(addr)));
                 self.scan_item_read(scan, item, record, origin);
             }
             (Waiter::Scan { scan, .. }, Err(error)) => self.fail_scan(scan, &error, effects),
@@ -378,8 +378,8 @@ impl Slab {
         if let Some(loaded) = work.loaded.as_ref().filter(|_| work.loaded_whole || !whole) {
             return Ok(loaded.clone());
         }
-        if let Place::Record(spot) = place
-            && let Some(record) = self.cached_record(spot, &work.key, RecordPart::Whole)
+        if let Place::Record(addr) = place
+            && let Some(record) = self.cached_record(addr, &work.key, RecordPart::Whole)
         {
             let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
             return Ok((meta, record.value.to_bytes()));
@@ -412,7 +412,7 @@ fn record_of(hit: Hit<'_>, key: &Key, part: RecordPart) -> Option<Record> {
     }
     let range = part_range(part, record.value.len());
     let value = match hit.shared {
-        // A reply holds a whole sheet: only for what is too long to be copied.
+        // A reply holds a whole slab page: only for what is too long to be copied.
         Some((block, at)) if range.len() >= PAGE_BYTES => Value::Blocks {
             blocks: vec![Arc::clone(block)],
             start: (at + start + range.start) as u32,
@@ -428,7 +428,7 @@ fn record_with(value: Value, meta: Meta, value_len: usize) -> Record {
         value,
         value_bytes: value_len as u64,
         flags: meta.flags,
-        version: if canary!("packed_records_lose_their_version") { 1 } else { meta.version },
+        version: if fault_point!("packed_records_lose_their_version") { 1 } else { meta.version },
         expiry: Expiry(meta.expiry),
     }
 }

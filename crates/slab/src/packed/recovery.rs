@@ -6,15 +6,15 @@ use std::ops::{Bound, ControlFlow};
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, Key, canary};
+use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_index::{Builder, Entry as IndexEntry};
 
 use super::Packed;
+use super::addr::{self, RecordAddress};
 use super::batch::{Entry, RecordKind, Stream, records};
 use super::checkpoint::format::KeyEntry;
 use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
 use super::segments::State;
-use super::spot::{self, Spot};
 use super::table::{GROUP_SEGMENTS, SegmentKind, Table, TableEntry};
 use super::tables::table_page;
 use super::walk::{BatchAt, latest_generation, next_batch};
@@ -210,7 +210,7 @@ impl LogScanner {
             let (keys, candidates) = (&mut self.keys, &mut self.candidates);
             let sound = records(&uuid, at, generation, header.records_crc, region, |entry| {
                 let Entry::Record { record, start, bytes, damaged, mended } = entry else { return };
-                if Key::from_encoded(record.key).is_none() || bytes > spot::RECORD_BYTES_MAX as usize {
+                if Key::from_encoded(record.key).is_none() || bytes > addr::RECORD_BYTES_MAX as usize {
                     return;
                 }
                 let key_at = keys.len();
@@ -304,9 +304,9 @@ impl LogScanner {
             let batch = &mut self.batches[index];
             let header = batch.at.header;
             let follows = header.previous == last || (last == durable && header.previous <= durable);
-            void |= !follows && !canary!("batches_after_a_torn_one_hold");
+            void |= !follows && !fault_point!("batches_after_a_torn_one_hold");
             let whole = batch.sound && batch.at.both;
-            void |= !(whole || canary!("torn_batch_holds"));
+            void |= !(whole || fault_point!("torn_batch_holds"));
             batch.holds = !void;
             last = header.sequence;
             if void {
@@ -351,7 +351,7 @@ impl LogScanner {
         found.last_number = self.last_number;
         found.report.clean = false;
         found.report.torn = self.batches.iter().filter(|batch| !batch.holds).count() as u64;
-        found.torn_places = if canary!("void_batches_stay") { Vec::new() } else { torn_places };
+        found.torn_places = if fault_point!("void_batches_stay") { Vec::new() } else { torn_places };
         let mut packed = Packed::new(self.segment_pages);
         self.place_segments(&mut packed, &mut found.space);
         let mut fits =
@@ -459,7 +459,7 @@ impl LogScanner {
             candidates.retain(|candidate| {
                 let known = sequence(candidate) <= start || is_known(candidate);
                 if known && matches!(candidate.kind, RecordKind::Deleted { .. }) {
-                    packed.segments.add_live(Spot::new(candidate.at, candidate.bytes), true);
+                    packed.segments.add_live(RecordAddress::new(candidate.at, candidate.bytes), true);
                 }
                 !known
             });
@@ -468,7 +468,7 @@ impl LogScanner {
             let newer = b.version.cmp(&a.version).then(a.damaged.cmp(&b.damaged)).then(sequence(b).cmp(&sequence(a)));
             key_of(a).cmp(key_of(b)).then(newer)
         });
-        if canary!("oldest_record_of_a_log_wins") {
+        if fault_point!("oldest_record_of_a_log_wins") {
             candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
         }
         let mut builder = Builder::new();
@@ -477,7 +477,7 @@ impl LogScanner {
         for group in candidates.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let Some(top) = group.first() else { continue };
             fits &= self.place_entries(&mut entries, Some(key_of(top)), packed, found, &mut builder);
-            let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
+            let addr = |candidate: &Candidate| RecordAddress::new(candidate.at, candidate.bytes);
             // One that names its run is damaged where no get looks: the run says itself whose it
             // is.
             let first = (top.at / PAGE_BYTES as u64) as u32;
@@ -487,22 +487,22 @@ impl LogScanner {
             }
             match top.kind {
                 RecordKind::Deleted { .. } => {
-                    let own = packed.segments.of(spot(top));
+                    let own = packed.segments.of(addr(top));
                     let older = |other: &&Candidate| !matches!(other.kind, RecordKind::Deleted { .. });
                     let mut older = group.iter().filter(older);
                     // What a checkpoint covers was not read: it may be there.
-                    let needed = checkpoint.is_some() || older.any(|other| packed.segments.of(spot(other)) != own);
-                    if needed && !canary!("tombstones_forgotten_at_recovery") {
-                        packed.segments.add_live(spot(top), true);
+                    let needed = checkpoint.is_some() || older.any(|other| packed.segments.of(addr(other)) != own);
+                    if needed && !fault_point!("tombstones_forgotten_at_recovery") {
+                        packed.segments.add_live(addr(top), true);
                     }
                 }
                 RecordKind::Value => {
-                    let entry = KeyEntry { spot: spot(top), expiry: top.expiry, large: None };
+                    let entry = KeyEntry { addr: addr(top), expiry: top.expiry, large: None };
                     self.place_key(key_of(top), &entry, packed, found, &mut builder);
                 }
                 RecordKind::Large { run, .. } => {
                     let large = Some((run, table::tag(top.version)));
-                    let entry = KeyEntry { spot: spot(top), expiry: top.expiry, large };
+                    let entry = KeyEntry { addr: addr(top), expiry: top.expiry, large };
                     if !self.place_key(key_of(top), &entry, packed, found, &mut builder) {
                         let expected = "pages of its own for each large value".into();
                         self.damage(run.first, "large value", expected, format!("{} pages in use", run.pages));
@@ -529,11 +529,11 @@ impl LogScanner {
         let Some(entries) = entries else { return true };
         let mut fits = true;
         while let Some((mark, entry)) = entries.entry.filter(|_| to.is_none_or(|to| entries.key.as_slice() <= to)) {
-            let number = packed.segments.of(entry.spot);
+            let number = packed.segments.of(entry.addr);
             let table = packed.tables.durable(number);
             let is_newer = to == Some(entries.key.as_slice());
             if !is_newer && is_valid(table.kind, table.generation, mark) {
-                fits &= self.names_a_record(entry.spot, number, packed)
+                fits &= self.names_a_record(entry.addr, number, packed)
                     && self.place_key(&entries.key, &entry, packed, found, builder);
             }
             entries.advance();
@@ -543,11 +543,11 @@ impl LogScanner {
 
     /// What an entry names lies in a batch up to the checkpoint's start. On a disk that loses what
     /// it acknowledged, another batch may be there.
-    fn names_a_record(&self, spot: Spot, number: u32, packed: &Packed) -> bool {
-        let within = spot.at.saturating_sub(u64::from(number) * u64::from(self.segment_pages) * PAGE_BYTES as u64);
-        let ends = within.saturating_add(u64::from(spot::BYTES_MIN)).div_ceil(PAGE_BYTES as u64);
+    fn names_a_record(&self, addr: RecordAddress, number: u32, packed: &Packed) -> bool {
+        let within = addr.at.saturating_sub(u64::from(number) * u64::from(self.segment_pages) * PAGE_BYTES as u64);
+        let ends = within.saturating_add(u64::from(addr::BYTES_MIN)).div_ceil(PAGE_BYTES as u64);
         let newer = self.newer_from.get(&number).copied().unwrap_or(self.segment_pages);
-        spot.to_bits() >> 40 != 0 && ends <= u64::from(packed.segments.get(number).end.min(newer))
+        addr.to_bits() >> 40 != 0 && ends <= u64::from(packed.segments.get(number).end.min(newer))
     }
 
     /// Puts a key into the index; false if the pages of its run are taken.
@@ -559,7 +559,7 @@ impl LogScanner {
         found: &mut Found,
         builder: &mut Builder,
     ) -> bool {
-        let mut place = Place::Record(entry.spot);
+        let mut place = Place::Record(entry.addr);
         if let Some((run, tag)) = entry.large {
             let end = run.first.checked_add(run.pages);
             let fits = run.pages < crate::run::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
@@ -567,12 +567,12 @@ impl LogScanner {
                 return false;
             }
             place = Place::Run { first: run.first, pages: run.pages };
-            packed.pointers.insert(run.first, entry.spot);
+            packed.pointers.insert(run.first, entry.addr);
             found.run_pages += u64::from(run.pages);
             found.run_tags.insert(run.first, tag);
             found.report.runs += 1;
         }
-        packed.segments.add_live(entry.spot, false);
+        packed.segments.add_live(entry.addr, false);
         found.expiring += u64::from(entry.expiry != 0);
         builder.push(key, IndexEntry { place: place.to_bits(), expiry: entry.expiry });
         true

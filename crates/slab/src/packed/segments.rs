@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stratakv_base::limits::PAGE_BYTES;
 
+use super::addr::RecordAddress;
 use super::batch::Stream;
 use super::inline_bytes;
-use super::spot::Spot;
 
 /// First bit of the code of a tombstone's length, where a checkpoint has it: above an offset in a
 /// segment of 1 MiB.
 const TOMBSTONE_CODE: u32 = 17;
-/// So much may the rounded length of a spot reach over its segment's end.
-const SPOT_EXCESS: u64 = 4096;
+/// So much may the rounded length of an address reach over its segment's end.
+const RECORD_ADDRESS_EXCESS: u64 = 4096;
 
 /// A segment that could not be cleaned so often is left alone.
 const FAILURES_MAX: u8 = 4;
@@ -104,8 +104,8 @@ impl Segments {
         self.all.capacity() * size_of::<Segment>() + (self.on_medium.len() + self.live_tombstones.len()) * 24
     }
 
-    pub(crate) fn of(&self, spot: Spot) -> u32 {
-        (spot.at / (u64::from(self.pages) * PAGE_BYTES as u64)) as u32
+    pub(crate) fn of(&self, addr: RecordAddress) -> u32 {
+        (addr.at / (u64::from(self.pages) * PAGE_BYTES as u64)) as u32
     }
 
     pub(crate) fn get(&self, number: u32) -> Segment {
@@ -120,9 +120,9 @@ impl Segments {
         (0u32..).zip(&self.all)
     }
 
-    /// Generation of the segment that holds a spot.
-    pub(crate) fn generation(&self, spot: Spot) -> u64 {
-        self.get(self.of(spot)).generation
+    /// Generation of the segment that holds an address.
+    pub(crate) fn generation(&self, addr: RecordAddress) -> u64 {
+        self.get(self.of(addr)).generation
     }
 
     pub(crate) fn used(&self) -> u32 {
@@ -135,7 +135,7 @@ impl Segments {
     }
 
     /// A copy of the record at `from` is laid at `to`.
-    pub(crate) fn begin_move(&mut self, from: Spot, to: Spot, tombstone: bool) {
+    pub(crate) fn begin_move(&mut self, from: RecordAddress, to: RecordAddress, tombstone: bool) {
         self.add_live(to, tombstone);
         self.moving += u64::from(to.bytes());
         let number = self.of(from);
@@ -145,7 +145,7 @@ impl Segments {
     }
 
     /// The copy is shown, or not any more.
-    pub(crate) fn end_move(&mut self, from: Spot, to: Spot) {
+    pub(crate) fn end_move(&mut self, from: RecordAddress, to: RecordAddress) {
         self.moving -= u64::from(to.bytes());
         let number = self.of(from);
         if let Some(segment) = self.get_mut(number) {
@@ -196,32 +196,32 @@ impl Segments {
         Some(number)
     }
 
-    /// A record of `spot` is laid.
-    pub(crate) fn add_live(&mut self, spot: Spot, tombstone: bool) {
-        let number = self.of(spot);
+    /// A record of `addr` is laid.
+    pub(crate) fn add_live(&mut self, addr: RecordAddress, tombstone: bool) {
+        let number = self.of(addr);
         let Some(segment) = self.all.get_mut(number as usize) else { return };
-        segment.live += spot.bytes();
-        self.live += u64::from(spot.bytes());
+        segment.live += addr.bytes();
+        self.live += u64::from(addr.bytes());
         if tombstone {
-            segment.tombstones += spot.bytes();
-            self.tombstones += u64::from(spot.bytes());
-            self.live_tombstones.insert(spot.at, spot.code());
+            segment.tombstones += addr.bytes();
+            self.tombstones += u64::from(addr.bytes());
+            self.live_tombstones.insert(addr.at, addr.code());
         }
     }
 
     /// A record is dead; its segment.
-    pub(crate) fn remove_live(&mut self, spot: Spot, tombstone: bool) -> u32 {
-        let number = self.of(spot);
+    pub(crate) fn remove_live(&mut self, addr: RecordAddress, tombstone: bool) -> u32 {
+        let number = self.of(addr);
         let Some(segment) = self.all.get_mut(number as usize) else { return number };
         // Only where a disk lied, at recovery or to the cleaner. `check` tells; in an honest world
         // it is a defect.
-        self.miscounted += u64::from(segment.live < spot.bytes());
-        segment.live = segment.live.saturating_sub(spot.bytes());
-        self.live = self.live.saturating_sub(u64::from(spot.bytes()));
+        self.miscounted += u64::from(segment.live < addr.bytes());
+        segment.live = segment.live.saturating_sub(addr.bytes());
+        self.live = self.live.saturating_sub(u64::from(addr.bytes()));
         if tombstone {
-            self.live_tombstones.remove(&spot.at);
-            segment.tombstones = segment.tombstones.saturating_sub(spot.bytes());
-            self.tombstones = self.tombstones.saturating_sub(u64::from(spot.bytes()));
+            self.live_tombstones.remove(&addr.at);
+            segment.tombstones = segment.tombstones.saturating_sub(addr.bytes());
+            self.tombstones = self.tombstones.saturating_sub(u64::from(addr.bytes()));
         }
         number
     }
@@ -235,15 +235,16 @@ impl Segments {
     }
 
     /// A tombstone as [`Segments::tombstones_of`] wrote it, if it can be one.
-    pub(crate) fn written_tombstone(&self, number: u32, written: u32) -> Option<Spot> {
+    pub(crate) fn written_tombstone(&self, number: u32, written: u32) -> Option<RecordAddress> {
         let offset = u64::from(written & ((1 << TOMBSTONE_CODE) - 1)) * 8;
-        let spot = Spot::coded(u64::from(number) * u64::from(self.bytes()) + offset, written >> TOMBSTONE_CODE)?;
-        (offset + u64::from(spot.bytes()) <= u64::from(self.bytes()) + SPOT_EXCESS).then_some(spot)
+        let addr =
+            RecordAddress::coded(u64::from(number) * u64::from(self.bytes()) + offset, written >> TOMBSTONE_CODE)?;
+        (offset + u64::from(addr.bytes()) <= u64::from(self.bytes()) + RECORD_ADDRESS_EXCESS).then_some(addr)
     }
 
-    /// Whether the tombstone at `spot` counts as live.
-    pub(crate) fn counts(&self, spot: Spot) -> bool {
-        self.live_tombstones.contains_key(&spot.at)
+    /// Whether the tombstone at `addr` counts as live.
+    pub(crate) fn counts(&self, addr: RecordAddress) -> bool {
+        self.live_tombstones.contains_key(&addr.at)
     }
 
     /// A segment is opened: what lay there is gone.
@@ -324,7 +325,7 @@ mod tests {
         let mut segments = Segments::new(4);
         segments.extend(8);
         segments.set_state(1, State::Sealed);
-        let (counted, unseen) = (Spot::new(5 * 4096, 40), Spot::new(5 * 4096 + 40, 40));
+        let (counted, unseen) = (RecordAddress::new(5 * 4096, 40), RecordAddress::new(5 * 4096 + 40, 40));
         segments.add_live(counted, true);
         assert!(segments.counts(counted) && !segments.counts(unseen));
         let written = segments.tombstones_of(1);

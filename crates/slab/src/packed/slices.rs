@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, fault_point};
 use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
@@ -22,12 +22,12 @@ pub(crate) struct CachedSlice {
     pub(crate) block: Arc<Block>,
     /// Where it begins.
     pub(crate) at: usize,
-    /// The block is a sheet of the cache.
+    /// The block is a slab page of the cache.
     pub(crate) is_lent: bool,
 }
 
 impl Slab {
-    /// A slice of the run whose first page this is. It begins its block, unless part of a sheet
+    /// A slice of the run whose first page this is. It begins its block, unless part of a slab page
     /// `may_lend`.
     pub(crate) fn cached_slice(
         &mut self,
@@ -71,7 +71,7 @@ impl Slab {
     /// Nothing names this run any more.
     pub(crate) fn forget_slices(&mut self, first: u32, pages: u32) {
         let Some(packed) = &mut self.packed else { return };
-        if canary!("cached_slices_of_a_dead_run_stay") {
+        if fault_point!("cached_slices_of_a_dead_run_stay") {
             return;
         }
         for slice in 0..(pages as usize * PAGE_BYTES).div_ceil(SLICE_BYTES) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::Effects;
 
@@ -139,7 +139,7 @@ impl Slab {
             packed.segments.set_state(number, State::Preparing);
             packed.segments.reset(number, generation);
             packed.tables.set(number, TableEntry { kind: SegmentKind::Log, generation });
-            if canary!("segment_opened_before_its_table_is_written") {
+            if fault_point!("segment_opened_before_its_table_is_written") {
                 packed.segments.set_state(number, State::Ready);
                 packed.segments.ready.push_back(number);
             }
@@ -246,6 +246,6 @@ impl Slab {
         let mut numbers =
             extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages;
         numbers.all(|number| packed.tables.durable(number).kind == SegmentKind::Runs)
-            || canary!("run_written_where_the_table_has_a_log")
+            || fault_point!("run_written_where_the_table_has_a_log")
     }
 }

@@ -31,7 +31,7 @@ impl Slab {
     /// Bytes of records that may be alive, with this claim.
     pub(crate) fn live_limit_bytes(&self, claim: Claim, taken_segments: u64) -> u64 {
         let Some(packed) = &self.packed else { return 0 };
-        let free = self.space.whole_segments() + self.space.limbo_segments();
+        let free = self.space.whole_segments() + self.space.deferred_segments();
         let all = u64::from(free) + u64::from(packed.segments.used());
         let kept = KEPT_SEGMENTS.max(all / 25) - u64::from(claim != Claim::New) + taken_segments;
         all.saturating_sub(kept) * packed.segments.payload_bytes()

@@ -16,7 +16,7 @@ pub(super) fn check_slab(slab: &Slab, number: usize, shard: &OpenedShard, sum: &
     sum.lost_records += recovery.lost_records + values.lost_records;
     sum.lost_unknown += recovery.lost_unknown;
     sum.pages += books.total_pages;
-    sum.pages_free += books.free_pages + books.limbo_pages;
+    sum.pages_free += books.free_pages + books.deferred_pages;
     sum.damage.extend(recovery.corrupt.iter().chain(&books.corrupt).map(ToString::to_string));
     sum.damage.extend(values.damage.iter().map(ToString::to_string));
     sum.unreadable.extend(recovery.unreadable.iter().map(ToString::to_string).chain(values.unreadable));

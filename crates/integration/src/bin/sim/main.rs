@@ -61,11 +61,11 @@ struct Arguments {
     engine: Option<Which>,
     /// Turn every so manieth bit.
     flips: Option<usize>,
-    /// For one canary.
+    /// For one fault point.
     cpu_seconds: f64,
-    /// Seeds that are known to show canaries.
+    /// Seeds that are known to show fault points.
     known: Option<PathBuf>,
-    /// Where to write down which seeds show canaries.
+    /// Where to write down which seeds show fault points.
     write: Option<PathBuf>,
     /// A list of seeds to run.
     listed: Option<PathBuf>,

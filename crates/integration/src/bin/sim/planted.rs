@@ -17,7 +17,7 @@ use crate::Arguments;
 /// a seed meets, but hardly so far.
 const SEEDS_AFTER_KNOWN: u64 = 500;
 
-/// Whose canaries are hunted in which world.
+/// Whose fault points are hunted in which world.
 const WORLDS: [(&str, RunSeed); 9] = [
     ("messages_to_broken_", world::store::run_breaking),
     ("matrix:matrix_batch_", world::store::run_on_matrix),
@@ -31,7 +31,7 @@ const WORLDS: [(&str, RunSeed); 9] = [
     ("tier_", sim::tier::run),
 ];
 
-/// A canary that was caught.
+/// A fault point that was caught.
 struct Caught {
     /// The seed that shows it.
     seed: u64,
@@ -41,7 +41,7 @@ struct Caught {
     script: Option<String>,
 }
 
-/// Searches for each canary, in several threads, and keeps the seeds that show them if that is
+/// Searches for each fault point, in several threads, and keeps the seeds that show them if that is
 /// asked for.
 pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
     let names = &arguments.canaries;
@@ -78,7 +78,7 @@ pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Searches for one canary where it is at home.
+/// Searches for one fault point where it is at home.
 fn search(name: &str, limit: Limit, script: bool) -> Option<Caught> {
     let (engine, bare) = name.split_once(':').unwrap_or(("", name));
     // What several shards do together shows in a store only.
@@ -122,7 +122,7 @@ fn decayed(names: &[String]) -> usize {
     kept.len() - failing
 }
 
-/// The seed of each canary. Every canary of the sources must be in it, and no other.
+/// The seed of each fault point. Every fault point of the sources must be in it, and no other.
 fn read(file: &Path, names: &[String]) -> Result<BTreeMap<String, u64>, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let mut known = BTreeMap::new();

@@ -117,7 +117,7 @@ fn print(sums: &Statistics) {
     );
     println!(
         "{} connections that spoke no protocol, {} bytes of it; the wall clock was stepped {} times; {} counts of a key that all share",
-        served.rude, served.rude_bytes, served.clock_steps, served.tallied
+        served.adversary, served.adversary_bytes, served.clock_steps, served.tallied
     );
     println!(
         "{} hits; {} answers were errors for which a disk gave reason; {} lives of a cache without its volume, which it said, {} hits in them",

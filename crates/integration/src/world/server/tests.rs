@@ -12,7 +12,7 @@ fn servers_keep_their_promises() {
     assert!(sum.power_cuts > 200 && sum.kills > 80 && sum.closes > 80 && sum.cut_recoveries > 200, "{sum:?}");
     assert!(sum.answered > 20_000 && sum.failed_openings > 5, "{sum:?}");
     let served = &sum.served;
-    assert!(served.connections > 3000 && served.rude > 800 && served.left_inside > 500, "{served:?}");
+    assert!(served.connections > 3000 && served.adversary > 800 && served.left_inside > 500, "{served:?}");
     assert!(served.failed > 100 && served.accepts_failed > 100, "{served:?}");
     assert!(served.degraded > 2 && served.degraded_hits > 20, "a cache goes on without its volume: {served:?}");
 }

@@ -2,8 +2,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use stratakv_base::canary;
 use stratakv_base::checksum::crc32c;
+use stratakv_base::fault_point;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -242,7 +242,7 @@ impl Build {
             let unit = medium.layout.unit_of(at);
             let room = (medium.layout.unit_end(unit) - at) as usize;
             let bytes = &metadata[self.stored..metadata.len().min(self.stored + room.min(left.next_multiple_of(64)))];
-            if !canary!("matrix_metadata_not_stored") {
+            if !fault_point!("matrix_metadata_not_stored") {
                 medium.store_past_cache(at, bytes)?;
             }
             self.stored += bytes.len();

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-use stratakv_base::{Corruption, canary};
+use stratakv_base::{Corruption, fault_point};
 use stratakv_pmem::Pmem;
 
 use super::super::directory::Rotation;
@@ -105,7 +105,7 @@ impl<'a, P: Pmem> View<'a, P> {
         if from > to || to > elements {
             return Ok(None);
         }
-        if canary!("matrix_hint_off_by_one") {
+        if fault_point!("matrix_hint_off_by_one") {
             return Ok(Some(self.search(target, (from + 1).min(to), to)?));
         }
         let (at, mut found) = self.search(target, from, to)?;

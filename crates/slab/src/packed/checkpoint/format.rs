@@ -7,7 +7,7 @@ use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::PAGE_BYTES;
 
 use crate::expiry;
-use crate::packed::spot::Spot;
+use crate::packed::addr::RecordAddress;
 use crate::space::Extent;
 
 pub(crate) const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"SPCR");
@@ -196,7 +196,7 @@ impl Covered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     /// Where its record lies.
-    pub(crate) spot: Spot,
+    pub(crate) addr: RecordAddress,
     pub(crate) expiry: u64,
     /// Of a large value: its pages, and the tag of its version.
     pub(crate) large: Option<(Extent, u32)>,
@@ -220,7 +220,7 @@ impl KeysBody {
         put_number(&mut self.bytes, shared);
         put_number(&mut self.bytes, key.len() - shared);
         self.bytes.extend_from_slice(key.get(shared..).unwrap_or_default());
-        self.bytes.extend_from_slice(entry.spot.to_bits().to_le_bytes().get(..6).unwrap_or_default());
+        self.bytes.extend_from_slice(entry.addr.to_bits().to_le_bytes().get(..6).unwrap_or_default());
         let mut room = [0; 8];
         expiry::write(&mut Writer::new(&mut room), entry.expiry);
         self.bytes.extend_from_slice(room.get(..expiry::bytes(entry.expiry)).unwrap_or_default());
@@ -270,7 +270,7 @@ impl<'a> KeysReader<'a> {
         self.key.truncate(shared);
         self.key.extend_from_slice(rest);
         let [a, b, c, d, e, f] = reader.array().ok()?;
-        let bits_of_spot = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let bits_of_addr = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
         let expiry = expiry::read(reader, bits).ok()?;
         let large = match bits & LARGE {
             0 => None,
@@ -279,8 +279,8 @@ impl<'a> KeysReader<'a> {
                 Some((run, reader.u32().ok()?))
             }
         };
-        let sound = ascends && Key::from_encoded(&self.key).is_some() && bits_of_spot >> 47 == 0;
-        sound.then_some((self.key.as_slice(), KeyEntry { spot: Spot::from_bits(bits_of_spot), expiry, large }))
+        let sound = ascends && Key::from_encoded(&self.key).is_some() && bits_of_addr >> 47 == 0;
+        sound.then_some((self.key.as_slice(), KeyEntry { addr: RecordAddress::from_bits(bits_of_addr), expiry, large }))
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
 
     fn keys() -> Vec<(Vec<u8>, KeyEntry)> {
         let run = Extent { first: 300, pages: 20 };
-        let plain = KeyEntry { spot: Spot::new(4096, 40), expiry: 0, large: None };
+        let plain = KeyEntry { addr: RecordAddress::new(4096, 40), expiry: 0, large: None };
         vec![
             (b"\0alpha".to_vec(), plain),
             (b"\0alphabet".to_vec(), KeyEntry { expiry: 7_000, ..plain }),

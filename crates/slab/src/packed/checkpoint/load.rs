@@ -3,7 +3,7 @@
 
 use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Place, canary};
+use stratakv_base::{Corruption, Place, fault_point};
 
 use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, ROOT_MAGIC, Root, root_pages};
 use crate::packed::recovery::LogScanner;
@@ -440,5 +440,5 @@ fn looks_like_a_root(bytes: &[u8]) -> bool {
 /// Whether the table lets the log use what a checkpoint says of a segment: it has not been opened
 /// since.
 pub(crate) fn is_valid(kind: SegmentKind, generation: u64, mark: u64) -> bool {
-    kind == SegmentKind::Log && (generation <= mark || canary!("checkpoint_keeps_entries_of_reused_segments"))
+    kind == SegmentKind::Log && (generation <= mark || fault_point!("checkpoint_keeps_entries_of_reused_segments"))
 }

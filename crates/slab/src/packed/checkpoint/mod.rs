@@ -7,7 +7,7 @@ pub(crate) mod format;
 pub(crate) mod load;
 pub(crate) mod write;
 
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 
 use super::segments::{Segments, State};
 use crate::place::Place;
@@ -51,7 +51,7 @@ impl Segments {
     fn settled(&self) -> Vec<u32> {
         let settled = self.iter().filter(|(_, segment)| {
             let sealed = matches!(segment.state, State::Sealed | State::Free)
-                || segment.state == State::Open && canary!("checkpoint_covers_open_segments");
+                || segment.state == State::Open && fault_point!("checkpoint_covers_open_segments");
             sealed && segment.in_flight == 0 && segment.end > 0
         });
         settled.map(|(number, _)| number).collect()
@@ -60,7 +60,7 @@ impl Segments {
     /// What a checkpoint says of a segment.
     fn covered(&self, number: u32) -> Covered {
         let segment = self.get(number);
-        let skipped = canary!("checkpoint_skips_the_tombstones");
+        let skipped = fault_point!("checkpoint_skips_the_tombstones");
         let tombstones = if skipped { Vec::new() } else { self.tombstones_of(number) };
         Covered { number, end: segment.end, tombstones }
     }
@@ -130,10 +130,10 @@ impl Slab {
     fn checkpoint_entry(&self, entry: stratakv_index::Entry) -> Option<format::KeyEntry> {
         let packed = self.packed.as_ref()?;
         match Place::from_bits(entry.place) {
-            Place::Record(spot) => Some(format::KeyEntry { spot, expiry: entry.expiry, large: None }),
+            Place::Record(addr) => Some(format::KeyEntry { addr, expiry: entry.expiry, large: None }),
             Place::Run { first, pages } => {
-                let (spot, tag) = (*packed.pointers.get(&first)?, *self.run_tags.get(&first)?);
-                Some(format::KeyEntry { spot, expiry: entry.expiry, large: Some((Extent { first, pages }, tag)) })
+                let (addr, tag) = (*packed.pointers.get(&first)?, *self.run_tags.get(&first)?);
+                Some(format::KeyEntry { addr, expiry: entry.expiry, large: Some((Extent { first, pages }, tag)) })
             }
             Place::Slot { .. } => None,
         }

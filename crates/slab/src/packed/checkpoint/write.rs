@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, canary};
+use stratakv_base::{Mono, fault_point};
 use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::Effects;
 
@@ -125,7 +125,7 @@ impl Slab {
         let id = self.next_number();
         let start = self.groups.applied_sequence();
         let Some(packed) = &mut self.packed else { return };
-        let start = if canary!("checkpoint_starts_before_it_is_shown") { packed.last_sequence } else { start };
+        let start = if fault_point!("checkpoint_starts_before_it_is_shown") { packed.last_sequence } else { start };
         packed.checkpoints.log_bytes = 0;
         packed.checkpoints.writing = Some(Writing {
             phase: Phase::Segments,
@@ -160,7 +160,7 @@ impl Slab {
 
     fn step_checkpoint(&mut self, effects: &mut Effects) {
         let durable = self.groups.durable_sequence();
-        let hasty = canary!("checkpoint_acknowledged_too_early");
+        let hasty = fault_point!("checkpoint_acknowledged_too_early");
         let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) else { return };
         if writing.is_over {
             return self.abandon_checkpoint();

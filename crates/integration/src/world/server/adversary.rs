@@ -12,7 +12,7 @@ use super::circumstances::Circumstances;
 use crate::world::Statistics;
 
 /// See the module.
-pub(super) struct Rude {
+pub(super) struct Adversary {
     number: u64,
     value_bytes_max: u64,
     peer: Option<Peer>,
@@ -23,9 +23,9 @@ pub(super) struct Rude {
     to_write: VecDeque<u8>,
 }
 
-impl Rude {
-    pub(super) fn new(number: u64, circumstances: &Circumstances) -> Rude {
-        Rude {
+impl Adversary {
+    pub(super) fn new(number: u64, circumstances: &Circumstances) -> Adversary {
+        Adversary {
             number,
             value_bytes_max: circumstances.value_bytes_max,
             peer: None,
@@ -46,9 +46,9 @@ impl Rude {
         if self.peer.is_none()
             && let Some(peer) = net.connect()
         {
-            *self = Rude { peer: Some(peer), reads: random.below(3) > 0, ..self.fresh() };
+            *self = Adversary { peer: Some(peer), reads: random.below(3) > 0, ..self.fresh() };
             self.to_write = self.script(random).into();
-            statistics.served.rude += 1;
+            statistics.served.adversary += 1;
         }
         self.go_on(net, random, statistics);
         if self.to_write.is_empty() || random.below(40) == 0 {
@@ -76,7 +76,7 @@ impl Rude {
         let bytes: Vec<u8> = self.to_write.iter().take(count).copied().collect();
         let written = net.write(peer, &bytes);
         self.to_write.drain(..written);
-        statistics.served.rude_bytes += written as u64;
+        statistics.served.adversary_bytes += written as u64;
         if self.reads {
             let mut heard = Vec::new();
             match net.read(peer, [1, 100, 1 << 20][random.below(3) as usize], &mut heard, random) {
@@ -110,8 +110,8 @@ impl Rude {
         *self = self.fresh();
     }
 
-    fn fresh(&self) -> Rude {
-        Rude {
+    fn fresh(&self) -> Adversary {
+        Adversary {
             number: self.number,
             value_bytes_max: self.value_bytes_max,
             peer: None,

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
-use stratakv_base::canary;
+use stratakv_base::fault_point;
 use stratakv_engine::{Effects, Error};
 use stratakv_pmem::Pmem;
 
@@ -36,13 +36,13 @@ impl Placed {
 
 /// Long values on their way.
 #[derive(Debug)]
-pub(crate) struct Spill {
+pub(crate) struct BlobWrite {
     /// The writes that wait, each with its values.
     waiting: Vec<(u64, Vec<Placed>)>,
     pub(crate) outputs: Vec<Output>,
 }
 
-impl Spill {
+impl BlobWrite {
     fn is_written(&self) -> bool {
         self.outputs.iter().all(Output::is_written)
     }
@@ -60,7 +60,7 @@ impl Spill {
             extents: Vec::new(),
             bytes: placed.value_bytes,
             live_bytes: placed.value_bytes,
-            loose: true,
+            unreferenced: true,
         });
         Change { values: values.collect(), ..Change::default() }
     }
@@ -69,19 +69,19 @@ impl Spill {
 impl<P: Pmem> Matrix<P> {
     /// Begins to write the long values that wait; installs those that are written.
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
-        if self.spill.is_none() && !self.spills.is_empty() {
-            self.begin_spill();
+        if self.blob_write.is_none() && !self.spills.is_empty() {
+            self.begin_blob_write();
         }
-        let is_written = self.install.is_none() && self.spill.as_ref().is_some_and(Spill::is_written);
+        let is_written = self.install.is_none() && self.blob_write.as_ref().is_some_and(BlobWrite::is_written);
         if is_written
             && !self.waits_for_growth(self.manifest_pages())
-            && let Some(spill) = self.spill.take()
+            && let Some(blob_write) = self.blob_write.take()
         {
-            match self.begin_install(Made::Spill(spill)) {
+            match self.begin_install(Made::BlobWrite(blob_write)) {
                 Ok(install) => self.install = Some(install),
                 Err(made) => {
-                    if let Made::Spill(spill) = *made {
-                        self.refuse_or_reclaim(&spill, effects);
+                    if let Made::BlobWrite(blob_write) = *made {
+                        self.refuse_or_reclaim(&blob_write, effects);
                     }
                 }
             }
@@ -91,23 +91,23 @@ impl<P: Pmem> Matrix<P> {
     /// Hands what was made to the device. What was promised had its room before the crash, whose
     /// reserve may have grown since: it takes what files leave, as compactions do.
     pub(crate) fn pump_spilled(&mut self, effects: &mut Effects) {
-        let Some(mut spill) = self.spill.take() else { return };
-        let is_asked = !spill.is_promised(self);
-        let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, is_asked, effects));
-        self.spill = Some(spill);
+        let Some(mut blob_write) = self.blob_write.take() else { return };
+        let is_asked = !blob_write.is_promised(self);
+        let written = blob_write.outputs.iter_mut().try_for_each(|output| self.pump_output(output, is_asked, effects));
+        self.blob_write = Some(blob_write);
         if written.is_err() {
-            self.spill_again(effects);
+            self.blob_write_again(effects);
         }
     }
 
-    fn begin_spill(&mut self) {
-        let mut spill = Spill { waiting: Vec::new(), outputs: Vec::new() };
+    fn begin_blob_write(&mut self) {
+        let mut blob_write = BlobWrite { waiting: Vec::new(), outputs: Vec::new() };
         // Of several writers as much as may wait in memory; at least one, and no more where there
         // is hardly room: who finds none is not to keep it from others.
-        let is_alone = self.wanted_pages > 0 && !canary!("trial_long_values_fail_together");
+        let is_alone = self.wanted_pages > 0 && !fault_point!("trial_long_values_fail_together");
         let mut bytes = 0;
         let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
-        while (spill.waiting.is_empty() || (bytes < most && !is_alone))
+        while (blob_write.waiting.is_empty() || (bytes < most && !is_alone))
             && let Some((id, values)) = self.spills.pop_front()
         {
             bytes += values.iter().map(Bytes::len).sum::<usize>();
@@ -119,19 +119,19 @@ impl<P: Pmem> Matrix<P> {
                 writer.finish(&mut |page| output.push(page));
                 output.end();
                 let placed = Placed { file: output.file(), value_bytes: value.len() as u64 };
-                spill.outputs.push(output);
+                blob_write.outputs.push(output);
                 placed
             });
             let placed = placed.collect();
-            spill.waiting.push((id, placed));
+            blob_write.waiting.push((id, placed));
         }
-        self.spill = Some(spill);
+        self.blob_write = Some(blob_write);
     }
 
     /// The values are on the volume: their writes go on.
-    pub(crate) fn spilled(&mut self, spill: Spill) {
+    pub(crate) fn spilled(&mut self, blob_write: BlobWrite) {
         self.wanted_pages = 0;
-        for (id, values) in spill.waiting {
+        for (id, values) in blob_write.waiting {
             let Some(parked) = self.parked.get_mut(&id) else {
                 self.orphans.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
                 continue;
@@ -145,21 +145,21 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// There is no room for long values: they are written again if something can be reclaimed.
-    pub(crate) fn spill_again(&mut self, effects: &mut Effects) {
-        let Some(mut spill) = self.spill.take() else { return };
-        self.dropped.append(&mut spill.outputs);
-        self.bury();
-        self.refuse_or_reclaim(&spill, effects);
+    pub(crate) fn blob_write_again(&mut self, effects: &mut Effects) {
+        let Some(mut blob_write) = self.blob_write.take() else { return };
+        self.dropped.append(&mut blob_write.outputs);
+        self.defer_reclaim();
+        self.refuse_or_reclaim(&blob_write, effects);
     }
 
     /// Long values find no room: their writes wait while something can be cleared away.
-    fn refuse_or_reclaim(&mut self, spill: &Spill, effects: &mut Effects) {
+    fn refuse_or_reclaim(&mut self, blob_write: &BlobWrite, effects: &mut Effects) {
         let fails = self.failures.verdict().is_some();
         let waits = !fails && (self.reclaim() || self.rest == Rest::No || self.end_snapshot_that_keeps());
-        for (id, placed) in &spill.waiting {
+        for (id, placed) in &blob_write.waiting {
             match self.parked.get_mut(id) {
                 // Alone it takes room that others may not.
-                Some(parked) if parked.work.is_decided() && spill.waiting.len() > 1 => {
+                Some(parked) if parked.work.is_decided() && blob_write.waiting.len() > 1 => {
                     self.wanted_pages = self.wanted_pages.max(1);
                     self.ready.push_back(*id);
                 }
@@ -175,31 +175,31 @@ impl<P: Pmem> Matrix<P> {
                 }
             }
         }
-        self.go_on_without_spill();
+        self.go_on_without_blob_write();
         effects.more();
     }
 
     /// What rested for the sake of a value that is refused goes on.
-    fn go_on_without_spill(&mut self) {
-        if self.wanted_pages == 0 && !self.is_tight() && !canary!("trial_compaction_rests_for_refused_values") {
+    fn go_on_without_blob_write(&mut self) {
+        if self.wanted_pages == 0 && !self.is_tight() && !fault_point!("trial_compaction_rests_for_refused_values") {
             self.wake_compaction();
         }
     }
 
     /// Long values cannot be written.
-    pub(crate) fn fail_spill(&mut self, error: &Error, effects: &mut Effects) {
-        let Some(mut spill) = self.spill.take() else { return };
-        self.dropped.append(&mut spill.outputs);
-        self.bury();
-        self.refuse(&spill, error, effects);
-        if !canary!("trial_failed_values_keep_their_claim") {
+    pub(crate) fn fail_blob_write(&mut self, error: &Error, effects: &mut Effects) {
+        let Some(mut blob_write) = self.blob_write.take() else { return };
+        self.dropped.append(&mut blob_write.outputs);
+        self.defer_reclaim();
+        self.refuse(&blob_write, error, effects);
+        if !fault_point!("trial_failed_values_keep_their_claim") {
             self.wanted_pages = 0;
         }
-        self.go_on_without_spill();
+        self.go_on_without_blob_write();
     }
 
-    pub(crate) fn refuse(&mut self, spill: &Spill, error: &Error, effects: &mut Effects) {
-        for (id, _) in &spill.waiting {
+    pub(crate) fn refuse(&mut self, blob_write: &BlobWrite, error: &Error, effects: &mut Effects) {
+        for (id, _) in &blob_write.waiting {
             self.counters.full_refusals += u64::from(matches!(error, Error::Full(_)));
             self.fail_operation(*id, error.clone(), effects);
         }
@@ -218,8 +218,8 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Stop::Damaged`].
     pub(crate) fn unclaimed(&self) -> Result<HashMap<u64, u64>, Stop> {
-        let loose = self.levels.value_files().filter(|values| values.loose);
-        let mut unclaimed: HashMap<u64, u64> = loose.map(|values| (values.file, values.live_bytes)).collect();
+        let unreferenced = self.levels.value_files().filter(|values| values.unreferenced);
+        let mut unclaimed: HashMap<u64, u64> = unreferenced.map(|values| (values.file, values.live_bytes)).collect();
         if unclaimed.is_empty() {
             return Ok(HashMap::new());
         }

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum Baseline {
     /// `stratakv serve --engine tier`.
     Tier,
     /// `stratakv serve --engine slab`: acknowledged when it is durable.
@@ -45,42 +45,43 @@ pub struct Room<'a> {
     pub cores: &'a [usize],
 }
 
-impl Rival {
+impl Baseline {
     /// All of them.
-    pub const ALL: [Rival; 5] = [Rival::Tier, Rival::Slab, Rival::Memcached, Rival::Extstore, Rival::Redis];
+    pub const ALL: [Baseline; 5] =
+        [Baseline::Tier, Baseline::Slab, Baseline::Memcached, Baseline::Extstore, Baseline::Redis];
 
     /// Its name on command lines and in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Rival::Tier => "tier",
-            Rival::Slab => "slab",
-            Rival::Memcached => "memcached",
-            Rival::Extstore => "extstore",
-            Rival::Redis => "redis",
+            Baseline::Tier => "tier",
+            Baseline::Slab => "slab",
+            Baseline::Memcached => "memcached",
+            Baseline::Extstore => "extstore",
+            Baseline::Redis => "redis",
         }
     }
 
     /// Whether it uses an SSD.
     pub fn has_ssd(self) -> bool {
-        matches!(self, Rival::Tier | Rival::Slab | Rival::Extstore)
+        matches!(self, Baseline::Tier | Baseline::Slab | Baseline::Extstore)
     }
 
     /// How fast records are loaded, if it drops those that it cannot write to its SSD in time: then
     /// gets would find little there to be measured by.
     pub fn load_bytes_per_s(self) -> Option<u64> {
-        (self == Rival::Extstore).then_some(64 << 20)
+        (self == Baseline::Extstore).then_some(64 << 20)
     }
 
     /// What it speaks.
     pub fn protocol(self) -> Protocol {
-        if self == Rival::Redis { Protocol::Resp } else { Protocol::Memcache }
+        if self == Baseline::Redis { Protocol::Resp } else { Protocol::Memcache }
     }
 
     fn program(self) -> PathBuf {
         match self {
-            Rival::Tier | Rival::Slab => program::binary().to_owned(),
-            Rival::Memcached | Rival::Extstore => "memcached".into(),
-            Rival::Redis => "redis-server".into(),
+            Baseline::Tier | Baseline::Slab => program::binary().to_owned(),
+            Baseline::Memcached | Baseline::Extstore => "memcached".into(),
+            Baseline::Redis => "redis-server".into(),
         }
     }
 
@@ -96,15 +97,15 @@ impl Rival {
             "--threads {threads} --shards {threads} --item-bytes-max 2M --memory {memory_bytes} --capacity {ssd_bytes}"
         );
         let line = match self {
-            Rival::Tier => format!("serve --engine tier {ours} --memcache {address} --data {place}/store"),
-            Rival::Slab => {
+            Baseline::Tier => format!("serve --engine tier {ours} --memcache {address} --data {place}/store"),
+            Baseline::Slab => {
                 format!("serve --engine slab --placement packed {ours} --memcache {address} --data {place}/store")
             }
-            Rival::Memcached => memcached,
-            Rival::Extstore => {
+            Baseline::Memcached => memcached,
+            Baseline::Extstore => {
                 format!("{memcached} -o ext_page_size=16,ext_threads=4,ext_path={place}/extstore:{}m", ssd_bytes >> 20)
             }
-            Rival::Redis => format!(
+            Baseline::Redis => format!(
                 "--port {port} --bind 127.0.0.1 --io-threads {threads} --save  --appendonly no --maxmemory {memory_bytes} --maxmemory-policy allkeys-lru --dir {place}"
             ),
         };
@@ -233,13 +234,13 @@ mod tests {
     fn each_gets_its_room_in_its_own_words() {
         let room = Room { memory_bytes: 128 << 20, ssd_bytes: 2 << 30, cores: &[0, 1] };
         let address = "127.0.0.1:11311".parse().expect("an address");
-        let said = |rival: Rival| rival.arguments(Path::new("/x"), address, room);
-        let has = |rival: Rival, pair: [&str; 2]| said(rival).windows(2).any(|words| words == pair);
-        assert!(has(Rival::Tier, ["--memory", "134217728"]) && has(Rival::Tier, ["--capacity", "2147483648"]));
-        assert!(has(Rival::Slab, ["--engine", "slab"]) && has(Rival::Slab, ["--memcache", "127.0.0.1:11311"]));
-        assert!(has(Rival::Memcached, ["-m", "128"]) && !said(Rival::Memcached).contains(&"-o".to_owned()));
-        assert!(has(Rival::Extstore, ["-o", "ext_page_size=16,ext_threads=4,ext_path=/x/extstore:2048m"]));
-        assert!(has(Rival::Tier, ["--threads", "2"]) && has(Rival::Extstore, ["-t", "2"]));
-        assert!(has(Rival::Redis, ["--save", ""]) && has(Rival::Redis, ["--maxmemory", "134217728"]));
+        let said = |baseline: Baseline| baseline.arguments(Path::new("/x"), address, room);
+        let has = |baseline: Baseline, pair: [&str; 2]| said(baseline).windows(2).any(|words| words == pair);
+        assert!(has(Baseline::Tier, ["--memory", "134217728"]) && has(Baseline::Tier, ["--capacity", "2147483648"]));
+        assert!(has(Baseline::Slab, ["--engine", "slab"]) && has(Baseline::Slab, ["--memcache", "127.0.0.1:11311"]));
+        assert!(has(Baseline::Memcached, ["-m", "128"]) && !said(Baseline::Memcached).contains(&"-o".to_owned()));
+        assert!(has(Baseline::Extstore, ["-o", "ext_page_size=16,ext_threads=4,ext_path=/x/extstore:2048m"]));
+        assert!(has(Baseline::Tier, ["--threads", "2"]) && has(Baseline::Extstore, ["-t", "2"]));
+        assert!(has(Baseline::Redis, ["--save", ""]) && has(Baseline::Redis, ["--maxmemory", "134217728"]));
     }
 }

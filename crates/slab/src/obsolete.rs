@@ -4,14 +4,14 @@
 //! cleared only when the new one is durable, and a key may be deleted only when all its older
 //! copies have been cleared durably: else a crash would bring one back.
 
-use stratakv_base::{Key, Level, canary};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error};
 
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run;
-use crate::slab::{Clearing, Purpose, Slab, StaleCopy};
+use crate::slab::{Clearing, ObsoleteCopy, Purpose, Slab};
 use crate::write::{Change, Changed, Wait};
 
 /// Older copies looked at per turn.
@@ -19,20 +19,20 @@ const COPIES_PER_TURN: usize = 16;
 
 impl Slab {
     /// Clears a bounded number of older copies.
-    pub(crate) fn pump_stale(&mut self, effects: &mut Effects) {
-        let mut left = COPIES_PER_TURN.max((self.stale_queue.len() / 8).min(4 * COPIES_PER_TURN));
+    pub(crate) fn pump_obsolete(&mut self, effects: &mut Effects) {
+        let mut left = COPIES_PER_TURN.max((self.obsolete_queue.len() / 8).min(4 * COPIES_PER_TURN));
         while left > 0 {
-            let Some((key, place)) = self.stale_queue.pop_front() else { return };
-            let copies = self.stale.get(&key);
+            let Some((key, place)) = self.obsolete_queue.pop_front() else { return };
+            let copies = self.obsolete.get(&key);
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
             let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
-            if copy.after > self.groups.durable() && !canary!("older_copy_cleared_too_early") {
+            if copy.after > self.groups.durable() && !fault_point!("older_copy_cleared_too_early") {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when
                 // space is short.
-                if self.stale_queue.len() >= COPIES_PER_TURN || self.waits_for_space() {
+                if self.obsolete_queue.len() >= COPIES_PER_TURN || self.waits_for_space() {
                     self.groups.want(copy.after);
                 }
-                self.stale_queue.push_front((key, place));
+                self.obsolete_queue.push_front((key, place));
                 return;
             }
             self.clear_copy(&key, place, effects);
@@ -45,10 +45,10 @@ impl Slab {
 
     /// A delete waits for the older copies of `key`.
     pub(crate) fn request_clears(&mut self, key: &Key, effects: &mut Effects) {
-        let copies: Vec<_> = self.stale.get(key).into_iter().flatten().copied().collect();
+        let copies: Vec<_> = self.obsolete.get(key).into_iter().flatten().copied().collect();
         for copy in copies.into_iter().filter(|copy| copy.clearing != Clearing::Requested) {
             if copy.after > self.groups.durable() {
-                // Cleared by pump_stale after the flush.
+                // Cleared by pump_obsolete after the flush.
                 self.groups.want(copy.after);
             } else {
                 self.clear_copy(key, copy.place, effects);
@@ -62,14 +62,14 @@ impl Slab {
         }
     }
 
-    fn copy_mut(&mut self, key: &Key, place: Place) -> Option<&mut StaleCopy> {
-        self.stale.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
+    fn copy_mut(&mut self, key: &Key, place: Place) -> Option<&mut ObsoleteCopy> {
+        self.obsolete.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
     }
 
     /// Whether clearing older copies will give space back: else those that could not be read are
     /// queued once more, for later.
     pub(crate) fn clears_give_space(&mut self) -> bool {
-        let copies = self.stale.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
+        let copies = self.obsolete.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
         if copies.clone().any(|(_, copy)| matches!(copy.clearing, Clearing::Queued | Clearing::Requested)) {
             return true;
         }
@@ -111,37 +111,37 @@ impl Slab {
     /// The damaged record of `key` is replaced once `group` is durable: its older copies need not
     /// be kept any longer.
     pub(crate) fn let_go(&mut self, key: &Key, group: u64) {
-        let kept = |copy: &&mut StaleCopy| copy.clearing == Clearing::Kept;
-        for copy in self.stale.get_mut(key).into_iter().flatten().filter(kept) {
+        let kept = |copy: &&mut ObsoleteCopy| copy.clearing == Clearing::Kept;
+        for copy in self.obsolete.get_mut(key).into_iter().flatten().filter(kept) {
             (copy.clearing, copy.after) = (Clearing::Queued, group);
-            self.stale_queue.push_back((key.clone(), copy.place));
+            self.obsolete_queue.push_back((key.clone(), copy.place));
         }
     }
 
     fn clear_later(&mut self, key: &Key, place: Place) {
         self.set_clearing(key, place, Clearing::Queued);
-        self.stale_queue.push_back((key.clone(), place));
+        self.obsolete_queue.push_back((key.clone(), place));
     }
 
     /// An older copy could not be read: it is still there, so a delete that waits for it fails, and
     /// it gives no space to those who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
-        if !canary!("space_waiters_are_not_told") {
+        if !fault_point!("space_waiters_are_not_told") {
             self.set_clearing(key, place, Clearing::Unreadable);
         }
-        if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
+        if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Obsolete)) {
             self.fail_first(key, error, effects);
         }
         self.wake_space_waiters(effects);
     }
 
     /// An older copy is gone, durably; a waiting delete goes on after the last one.
-    pub(crate) fn stale_cleared(&mut self, key: &Key, place: Place, drained: &mut Vec<Key>) {
-        let Some(copies) = self.stale.get_mut(key) else { return };
+    pub(crate) fn obsolete_cleared(&mut self, key: &Key, place: Place, drained: &mut Vec<Key>) {
+        let Some(copies) = self.obsolete.get_mut(key) else { return };
         copies.retain(|copy| copy.place != place);
         if copies.is_empty() {
-            self.stale.remove(key);
-            if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
+            self.obsolete.remove(key);
+            if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Obsolete)) {
                 drained.push(key.clone());
             }
         }
@@ -171,7 +171,7 @@ impl Slab {
     }
 
     fn is_copy(&self, key: &Key, place: Place) -> bool {
-        self.stale.get(key).is_some_and(|copies| copies.iter().any(|copy| copy.place == place))
+        self.obsolete.get(key).is_some_and(|copies| copies.iter().any(|copy| copy.place == place))
     }
 
     /// The first page of a run is here: it is marked cleared in the next group.

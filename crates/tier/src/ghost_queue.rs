@@ -7,16 +7,16 @@ const SHARE: u64 = 64;
 
 /// A table of 16-bit fingerprints, each in one place; newer ones replace older ones.
 #[derive(Debug)]
-pub(crate) struct Ghosts {
+pub(crate) struct GhostQueue {
     fingerprints: Vec<u16>,
 }
 
-impl Ghosts {
-    pub(crate) fn new(memory_bytes: u64) -> Ghosts {
-        Ghosts { fingerprints: vec![0; Ghosts::bytes_of(memory_bytes) as usize / 2] }
+impl GhostQueue {
+    pub(crate) fn new(memory_bytes: u64) -> GhostQueue {
+        GhostQueue { fingerprints: vec![0; GhostQueue::bytes_of(memory_bytes) as usize / 2] }
     }
 
-    /// Bytes of ghosts beside so much memory.
+    /// Bytes of ghost queue beside so much memory.
     pub(crate) fn bytes_of(memory_bytes: u64) -> u64 {
         (memory_bytes / SHARE / 2).clamp(64, 1 << 26) * 2
     }

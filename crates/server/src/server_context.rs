@@ -9,7 +9,7 @@ use stratakv_base::{Mono, Wall};
 use stratakv_device::Socket;
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
-use crate::connection::Surroundings;
+use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
 use crate::server::{Peer, Shared, client_bytes, lent_bytes_max};
 use crate::statistics;
@@ -25,11 +25,11 @@ pub(crate) struct Here<'a> {
     pub(crate) socket: &'a Socket,
     pub(crate) peer: &'a Peer,
     /// Its thread, and its number there.
-    pub(crate) seat: usize,
+    pub(crate) worker_slot: usize,
     pub(crate) connection: u32,
 }
 
-impl Surroundings for Here<'_> {
+impl ServerContext for Here<'_> {
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
         statistics::text(self.shared, which, wall)
     }
@@ -42,7 +42,7 @@ impl Surroundings for Here<'_> {
     }
 
     fn watch(&self, kinds: Watched) -> Option<Watching> {
-        let watching = self.shared.watches.begin(kinds, self.seat, self.connection);
+        let watching = self.shared.watches.begin(kinds, self.worker_slot, self.connection);
         self.peer.is_watching.store(watching.is_some(), Ordering::Relaxed);
         watching
     }
