@@ -4,6 +4,7 @@
 
 mod calls;
 pub mod dropped;
+mod glossary;
 mod layers;
 mod names;
 pub mod prose;
@@ -130,6 +131,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         calls::unsafe_code,
         calls::allow_attributes,
         dropped::check,
+        glossary::check,
         names::modules,
         names::workplaces,
         names::crate_documentation,

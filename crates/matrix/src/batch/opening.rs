@@ -135,7 +135,7 @@ impl<P: Pmem> Matrix<P> {
         let kept = record::decode(value).filter(|kept| self.may_be_mine(kept));
         let found = match kept {
             Some(Kept::Resolved { participants }) => Found { id, participants, is_share: false },
-            Some(Kept::PrepareRecord { participants, changes, .. }) => {
+            Some(Kept::Share { participants, changes, .. }) => {
                 self.recover_share(id, &participants, changes);
                 Found { id, participants, is_share: true }
             }
@@ -156,7 +156,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether this shard can have logged it.
     fn may_be_mine(&self, kept: &Kept) -> bool {
-        let Kept::PrepareRecord { changes, .. } = kept else { return true };
+        let Kept::Share { changes, .. } = kept else { return true };
         let owner = |key: &Key| shard_of(key.encoded(), self.config.shards as usize) as u32;
         changes.iter().all(|change| owner(&change.key) == self.config.shard)
     }

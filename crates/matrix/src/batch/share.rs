@@ -67,7 +67,7 @@ impl PrepareRecord {
     fn record(&self) -> Bytes {
         let version = self.id.number;
         let participants = self.participants.to_vec();
-        record::encode(&Kept::PrepareRecord { participants, version, changes: self.changes.clone() })
+        record::encode(&Kept::Share { participants, version, changes: self.changes.clone() })
     }
 }
 

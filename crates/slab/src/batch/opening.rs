@@ -88,7 +88,7 @@ impl Slab {
         }
         let found = match kept {
             Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_share: false },
-            Some(Kept::PrepareRecord { participants, version, changes }) => {
+            Some(Kept::Share { participants, version, changes }) => {
                 self.recover_share(id, &participants, version, changes, effects);
                 FoundBatch { id, participants, is_share: true }
             }
@@ -100,7 +100,7 @@ impl Slab {
 
     /// Whether this shard can have logged it: keys of its own, a version that it had handed out.
     fn may_be_mine(&self, kept: &Kept) -> bool {
-        let Kept::PrepareRecord { version, changes, .. } = kept else { return true };
+        let Kept::Share { version, changes, .. } = kept else { return true };
         (1..=self.counter).contains(version)
             && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }

@@ -309,7 +309,7 @@ impl Slab {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         (share.state, share.version) = (State::Logging, version);
         let (participants, changes) = (share.participants.to_vec(), share.changes.clone());
-        let value = record::encode(&Kept::PrepareRecord { participants, version, changes });
+        let value = record::encode(&Kept::Share { participants, version, changes });
         self.write_record(id, Step::Log, value, effects);
     }
 

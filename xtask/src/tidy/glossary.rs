@@ -1,0 +1,94 @@
+//! Nouns of the project's own that gave way to the field's terms (docs/glossary.md) do not come
+//! back as identifiers. English words in comments may be what they like.
+
+use super::{Finding, Tree};
+
+/// A word, the folders where no identifier may have it, and the term in its place.
+const BANNED: &[(&str, &[&str], &str)] = &[
+    ("canary", &["crates/", "xtask/"], "fault point"),
+    ("sheet", &["crates/"], "slab page"),
+    ("limbo", &["crates/"], "deferred"),
+    ("spot", &["crates/"], "record address"),
+    ("promise", &["crates/slab/"], "pending ack"),
+    ("stale", &["crates/slab/"], "obsolete"),
+    ("spill", &["crates/matrix/"], "blob write"),
+    ("condemned", &["crates/"], "aborted install"),
+    ("bury", &["crates/"], "defer reclaim"),
+    ("crowd", &["crates/matrix/"], "memory waiters"),
+    ("loose", &["crates/matrix/"], "unreferenced"),
+    ("sight", &["crates/matrix/src/", "crates/hash/src/"], "read view"),
+    ("floor", &["crates/tier/src/"], "flush watermark"),
+    ("home", &["crates/tier/"], "SSD address"),
+    ("ghosts", &["crates/tier/"], "ghost queue"),
+    ("wording", &["crates/server/"], "response encoder"),
+    ("speech", &["crates/server/"], "client protocol"),
+    ("bell", &["crates/server/"], "wakeup"),
+    ("seat", &["crates/server/"], "worker slot"),
+    ("surroundings", &["crates/server/"], "server context"),
+    ("rude", &["crates/"], "adversary"),
+    ("rival", &["crates/"], "baseline"),
+    ("odd", &["crates/stratakv/", "crates/cli/src/"], "unexpected reply"),
+];
+
+/// What contains such a word and is meant.
+const ALLOWED: &[&str] = &["FLOOR_BYTES"];
+
+/// Identifiers with a word that is not used any more.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust() {
+        let here: Vec<_> = BANNED
+            .iter()
+            .filter(|(_, folders, _)| folders.iter().any(|folder| file.path.starts_with(folder)))
+            .collect();
+        if here.is_empty() {
+            continue;
+        }
+        for (number, line, _) in file.code_lines() {
+            let identifiers = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
+            for name in identifiers.filter(|name| !ALLOWED.contains(name)) {
+                let words = words(name);
+                if let Some((word, _, term)) = here.iter().find(|(word, _, _)| words.iter().any(|one| one == word)) {
+                    let message = format!("`{name}`: the field says `{term}`, not `{word}` (docs/glossary.md)");
+                    findings.push(file.finding(number, message));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The words of an identifier, in small letters.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = '_';
+    for c in name.chars() {
+        let begins = c == '_' || (c.is_uppercase() && (before.is_lowercase() || before.is_numeric()));
+        if begins && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if let (Some(word), true) = (words.last_mut(), c != '_') {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{messages, tree};
+    use super::*;
+
+    #[test]
+    fn banned_words_are_found_in_identifiers_only() {
+        let slab = "// a sheet\nfn open_sheet(x: Sheet) { say(\"sheet\"); }\nlet spreadsheet = STALE_PAGES;\n";
+        let files = [("crates/slab/src/a.rs", slab), ("crates/sim/src/a.rs", "let stale = seat;\n")];
+        let expected = [
+            "crates/slab/src/a.rs:2: `open_sheet`: the field says `slab page`, not `sheet` (docs/glossary.md)",
+            "crates/slab/src/a.rs:2: `Sheet`: the field says `slab page`, not `sheet` (docs/glossary.md)",
+            "crates/slab/src/a.rs:3: `STALE_PAGES`: the field says `obsolete`, not `stale` (docs/glossary.md)",
+        ];
+        assert_eq!(messages(&check(&tree(&files))), expected);
+    }
+}
