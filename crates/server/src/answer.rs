@@ -2,10 +2,10 @@
 
 use stratakv_base::{Expiry, Key, Wall, probe};
 use stratakv_engine::{Error, Expect, Operation, Record, Reply, Unmet};
-use stratakv_protocol::memcache::{Verb, reply};
+use stratakv_protocol::memcache::{DumpKind, Verb, reply};
 
 use crate::binary;
-use crate::connection::dump::Dump;
+use crate::connection::dump::{self, Dump};
 use crate::connection::hash;
 use crate::counters::Counters;
 use crate::marks::Marks;
@@ -36,6 +36,8 @@ pub(crate) enum Answer {
     /// A list of every record, which writes itself. Apart, as answers are moved: few of them are
     /// lists.
     Dump(Box<Dump>),
+    /// A record of such a list, whose key came before what is known of it.
+    Listed { kind: DumpKind, key: Key },
     /// flush_all.
     Flushed(Option<binary::Words>),
     /// Text known beforehand.
@@ -143,6 +145,8 @@ impl Answer {
 pub(crate) struct ResponseEncoder {
     /// A key of the current get failed; its error ended the answer.
     get_failed: bool,
+    /// A record of the current list failed; its error ended the answer.
+    pub(crate) list_failed: bool,
 }
 
 impl ResponseEncoder {
@@ -192,6 +196,16 @@ impl ResponseEncoder {
             }
             (Answer::Flushed(Some(words)), Some(Reply::Failed(error))) => words.failed(&error, out, counters),
             (Answer::Dump(_), _) => {}
+            (Answer::Listed { .. }, _) if self.list_failed => {}
+            (Answer::Listed { .. }, Some(Reply::Failed(error))) => {
+                self.list_failed = true;
+                failed(&error, false, out, counters);
+            }
+            (Answer::Listed { kind, key }, Some(Reply::Record(Some(record)))) => {
+                dump::line(kind, &key, &record, out, here)
+            }
+            // It has gone since.
+            (Answer::Listed { .. }, _) => {}
             (answer, Some(Reply::Failed(error))) => {
                 failed(&error, matches!(answer, Answer::Stored { .. }), out, counters)
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use stratakv_base::Level;
 use stratakv_base::random::Random;
-use stratakv_engine::{Operation, Reply};
+use stratakv_engine::{Error, Operation, Reply};
 
 use super::reading::HELD_BYTES_MAX;
 use super::*;
@@ -211,6 +211,41 @@ fn a_listing_does_not_run_ahead_of_its_client() {
     let held = held_bytes(&bench.connection);
     // What was sent first, and is not taken, may be so long.
     assert!((OUTPUT_BYTES_MAX..OUTPUT_BYTES_MAX + CORK_BYTES + 10_000).contains(&held), "{held} bytes");
+}
+
+/// Values are not read for a list, and a record that cannot be read ends it with its error,
+/// whatever was asked for behind it.
+#[test]
+fn a_listing_reads_no_values_and_ends_with_the_first_error() {
+    let sets: String = (0..100).map(|number| format!("set k{number} 0 0 1 noreply\r\n1\r\n")).collect();
+    let mut bench = Bench::new((sets + "lru_crawler metadump all\r\nmn\r\n").as_bytes());
+    let (mut random, mut records) = (Random::new(5), 0);
+    for _ in 0..10_000 {
+        bench.advance();
+        if let Some(buffer) = bench.connection.next_recv() {
+            bench.receive(buffer, 100_000);
+        }
+        if let Some((chunks, _)) = bench.connection.next_send() {
+            bench.take_sent(chunks);
+            bench.connection.sent(true);
+        }
+        if bench.model.waiting() > 0 {
+            let (sequence, mut reply) = bench.model.answer(&mut random);
+            if let Reply::Record(Some(record)) = &reply {
+                assert!(record.value.is_empty(), "a value was read");
+                records += 1;
+                if records == 60 {
+                    reply = Reply::Failed(Error::Busy);
+                }
+            }
+            bench.connection.replied(sequence, reply);
+        }
+    }
+    let said = String::from_utf8_lossy(&bench.answer).into_owned();
+    let (list, rest) = said.split_once("SERVER_ERROR ").expect("an error");
+    let lines = list.lines().filter(|line| line.starts_with("key=k")).count();
+    assert!((48..100).contains(&lines) && lines == list.lines().count(), "{said}");
+    assert_eq!(rest, "too many operations are waiting; try again\r\nMN\r\n");
 }
 
 /// So that what a client had written before it asked for a backup is in it.

@@ -1,10 +1,11 @@
 //! Listing every record: page after page of each shard, never more ahead of the client than its
-//! output may hold. Engines in order give pages of a scan, the others of a list.
+//! output may hold. Engines in order give pages of keys, and then what is known of each record
+//! without its value; the others give pages of a list.
 
 use std::ops::Bound;
 
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{Capability, Error, Item, ListRequest, Operation, PageRequest, Reply};
+use stratakv_engine::{Capability, Error, Item, ListRequest, Operation, PageRequest, Record, RecordPart, Reply};
 use stratakv_protocol::memcache::{DumpKind, encode_key, reply};
 
 use super::{Connection, Context, OUTPUT_BYTES_MAX, Submission, Target, hash};
@@ -13,9 +14,9 @@ use crate::output::Output;
 use crate::pending::{Access, Pending};
 use crate::schedule::UNITS_EACH;
 
-/// Of a page: its records are read whole, though only what is known of them is listed.
-const PAGE_ITEMS_MAX: u32 = 64;
-const PAGE_BYTES_MAX: u32 = 256 << 10;
+/// Of a page. Each of its records has a place in the order of answers.
+const PAGE_ITEMS_MAX: u32 = 48;
+const PAGE_BYTES_MAX: u32 = 32 << 10;
 /// What a page costs its connection of its share of a tick: as much as all of it.
 const PAGE_UNITS: i64 = UNITS_EACH;
 
@@ -70,12 +71,20 @@ impl Connection {
             self.wants_more = reply.is_some() || !dump.asked;
             return;
         }
+        if std::mem::take(&mut self.response_encoder.list_failed) {
+            *missing = 0;
+            return;
+        }
         if let Some(reply) = reply.take() {
             dump.asked = false;
             self.units -= PAGE_UNITS;
-            if !dump.page(reply, &context.here(), &mut self.output) {
-                *missing = 0;
-                return;
+            match dump.page(reply, &context.here(), &mut self.output) {
+                Page::Written => {}
+                Page::Keys(keys) => return self.list_records(keys, context),
+                Page::Ended => {
+                    *missing = 0;
+                    return;
+                }
             }
         }
         if dump.left == 0 || dump.shard >= context.shards {
@@ -83,6 +92,23 @@ impl Connection {
             *missing = 0;
         } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
             self.next_page(context);
+        }
+    }
+
+    /// Asks what is known of the records of a page. Their lines come before the rest of the list,
+    /// which is next in order: they get the numbers before its own, which nobody uses any more.
+    fn list_records(&mut self, keys: Vec<Key>, context: &mut Context<'_>) {
+        let Some(Pending { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else { return };
+        self.reading_bytes -= std::mem::take(reading_bytes);
+        let kind = dump.kind;
+        self.first = self.first.wrapping_sub(keys.len() as u32);
+        for (sequence, key) in (0..).map(|number| self.first.wrapping_add(number)).zip(&keys) {
+            let operation = Operation::Get { key: key.clone(), part: RecordPart::Meta };
+            context.submissions.push(Submission { sequence, target: Target::Key, operation });
+        }
+        for key in keys.into_iter().rev() {
+            let answer = Answer::Listed { kind, key };
+            self.pending.push_front(Pending { answer, missing: 1, ..Pending::default() });
         }
     }
 
@@ -115,7 +141,7 @@ impl Dump {
                 from,
                 to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
                 reverse: false,
-                keys_only: false,
+                keys_only: true,
                 items_max: self.left.min(PAGE_ITEMS_MAX),
                 bytes_max: PAGE_BYTES_MAX,
                 at: None,
@@ -124,71 +150,96 @@ impl Dump {
         )
     }
 
-    /// Lists a page; false if that ended it.
-    fn page(&mut self, reply: Reply, here: &Here<'_>, out: &mut Output) -> bool {
+    /// Takes a page.
+    fn page(&mut self, reply: Reply, here: &Here<'_>, out: &mut Output) -> Page {
         match reply {
             Reply::Page { items, next } => {
-                self.lines(&items, next.map(From::Key), here, out);
-                true
+                self.pass(items.len(), next.map(From::Key));
+                let keys = items.into_iter().map(|item| item.key);
+                match self.kind {
+                    DumpKind::Meta => Page::Keys(keys.collect()),
+                    DumpKind::MetaGet => {
+                        keys.for_each(|key| key_line(&key, out));
+                        Page::Written
+                    }
+                    // Others cannot be told there.
+                    DumpKind::Cache { .. } => Page::Keys(keys.filter(|key| !is_no_word(key.user())).collect()),
+                }
             }
             Reply::Listed { items, next } => {
-                self.lines(&items, next.map(From::Cursor), here, out);
-                true
+                for Item { key, record } in items.iter().take(self.left as usize) {
+                    if let Some(record) = record {
+                        line(self.kind, key, record, out, here);
+                    }
+                }
+                self.pass(items.len(), next.map(From::Cursor));
+                Page::Written
             }
             Reply::Failed(Error::Unsupported(Capability::Ordered)) => {
                 self.from = From::Cursor(0);
-                true
+                Page::Written
             }
             Reply::Failed(error) => {
                 failed(&error, false, out, here.counters);
-                false
+                Page::Ended
             }
-            _ => true,
+            _ => Page::Written,
         }
     }
 
-    fn lines(&mut self, items: &[Item], next: Option<From>, here: &Here<'_>, out: &mut Output) {
-        for item in items.iter().take(self.left as usize) {
-            self.line(item, here, out);
-        }
-        self.left -= (items.len() as u32).min(self.left);
+    /// So many records were listed; where the next page begins.
+    fn pass(&mut self, items: usize, next: Option<From>) {
+        self.left -= (items as u32).min(self.left);
         match next {
             Some(from) => self.from = from,
             None => (self.shard, self.from) = (self.shard + 1, self.from.restarted()),
         }
     }
+}
 
-    fn line(&self, Item { key, record }: &Item, here: &Here<'_>, out: &mut Output) {
-        let Some(record) = record else { return };
-        let name = key.user();
-        match self.kind {
-            DumpKind::Meta => {
-                let (fetched, idle) = here.recency.of(hash(key), here.wall);
-                let expiry = if record.expiry == Expiry::NEVER { -1 } else { record.expiry.seconds() as i64 };
-                let used = here.wall.seconds().saturating_sub(idle.into());
-                let cas = here.marks.shown(key, record.version);
-                let fetched = if fetched { "yes" } else { "no" };
-                let size = name.len() as u64 + record.value_bytes;
-                out.push(b"key=");
-                out.text(|text| reply::encoded_key(text, name));
-                let rest = format!(" exp={expiry} la={used} cas={cas} fetch={fetched} cls=1 size={size}\n");
-                out.push(rest.as_bytes());
-            }
-            DumpKind::MetaGet => {
-                let is_base64 = is_no_word(name);
-                out.push(b"mg ");
-                out.text(|text| encode_key(text, name, is_base64));
-                out.push(if is_base64 { b" b\r\n" } else { reply::CRLF });
-            }
-            // Such keys cannot be told there.
-            DumpKind::Cache { .. } if is_no_word(name) => {}
-            DumpKind::Cache { .. } => {
-                out.push(b"ITEM ");
-                out.push(name);
-                out.push(format!(" [{} b; {} s]\r\n", record.value_bytes, record.expiry.seconds()).as_bytes());
-            }
+/// What became of a page.
+enum Page {
+    Written,
+    /// Something has to be known of these records.
+    Keys(Vec<Key>),
+    /// An error ended the list.
+    Ended,
+}
+
+/// A record of a list.
+pub(crate) fn line(kind: DumpKind, key: &Key, record: &Record, out: &mut Output, here: &Here<'_>) {
+    let name = key.user();
+    match kind {
+        DumpKind::Meta => {
+            let (fetched, idle) = here.recency.of(hash(key), here.wall);
+            let expiry = if record.expiry == Expiry::NEVER { -1 } else { record.expiry.seconds() as i64 };
+            let used = here.wall.seconds().saturating_sub(idle.into());
+            let cas = here.marks.shown(key, record.version);
+            let fetched = if fetched { "yes" } else { "no" };
+            let size = name.len() as u64 + record.value_bytes;
+            out.push(b"key=");
+            out.text(|text| reply::encoded_key(text, name));
+            let rest = format!(" exp={expiry} la={used} cas={cas} fetch={fetched} cls=1 size={size}\n");
+            out.push(rest.as_bytes());
+        }
+        DumpKind::MetaGet => key_line(key, out),
+        // Such keys cannot be told there.
+        DumpKind::Cache { .. } if is_no_word(name) => {}
+        DumpKind::Cache { .. } => {
+            out.push(b"ITEM ");
+            out.push(name);
+            out.push(format!(" [{} b; {} s]\r\n", record.value_bytes, record.expiry.seconds()).as_bytes());
         }
     }
+}
+
+/// As `lru_crawler mgdump` has it.
+fn key_line(key: &Key, out: &mut Output) {
+    let name = key.user();
+    let is_base64 = is_no_word(name);
+    out.push(b"mg ");
+    out.text(|text| encode_key(text, name, is_base64));
+    out.push(if is_base64 { b" b\r\n" } else { reply::CRLF });
 }
 
 /// Whether a key cannot stand in a line as it is.
