@@ -34,14 +34,14 @@ const START_BITS: u32 = 13;
 /// One shard's own: not shared, no locks.
 pub struct RecordCache {
     table: Linear<Entry>,
-    sheets: Vec<Option<SlabPage>>,
+    slab_pages: Vec<Option<SlabPage>>,
     free: Vec<u32>,
     /// Closed slab pages, oldest first: small, main.
     queues: [VecDeque<u32>; 2],
     open: [Option<u32>; 2],
     /// Fingerprints of records evicted from the small queue, each where its hash says.
     ghosts: Vec<u32>,
-    limit_sheets: usize,
+    limit_slab_pages: usize,
     /// Slab pages of which only the number is left, in a queue.
     hollow: usize,
     /// Records in the lists of all slab pages, those still there or not.
@@ -114,12 +114,12 @@ impl RecordCache {
     pub fn new() -> RecordCache {
         RecordCache {
             table: Linear::new(),
-            sheets: Vec::new(),
+            slab_pages: Vec::new(),
             free: Vec::new(),
             queues: Default::default(),
             open: [None; 2],
             ghosts: Vec::new(),
-            limit_sheets: 0,
+            limit_slab_pages: 0,
             hollow: 0,
             listed: 0,
         }
@@ -145,22 +145,22 @@ impl RecordCache {
         self.table.footprint_bytes()
             + self.listed * 8
             + self.ghosts.capacity() * 4
-            + self.sheets.capacity() * size_of::<SlabPage>()
+            + self.slab_pages.capacity() * size_of::<SlabPage>()
     }
 
     fn slab_page_count(&self) -> usize {
-        self.sheets.len() - self.free.len() - self.hollow
+        self.slab_pages.len() - self.free.len() - self.hollow
     }
 
     /// Lets it take `bytes` of slab pages from now on; a few slab pages above that are evicted at
     /// once, more at later calls.
     pub fn set_limit_bytes(&mut self, bytes: usize) {
-        self.limit_sheets = bytes / Class::Slice.bytes();
-        if self.ghosts.is_empty() && self.limit_sheets > 0 {
-            self.ghosts = vec![0; (self.limit_sheets * GHOSTS).next_power_of_two()];
+        self.limit_slab_pages = bytes / Class::Slice.bytes();
+        if self.ghosts.is_empty() && self.limit_slab_pages > 0 {
+            self.ghosts = vec![0; (self.limit_slab_pages * GHOSTS).next_power_of_two()];
         }
         for _ in 0..EVICTIONS_MAX {
-            if self.slab_page_count() <= self.limit_sheets || !self.evict(&mut || None) {
+            if self.slab_page_count() <= self.limit_slab_pages || !self.evict(&mut || None) {
                 return;
             }
         }
@@ -186,7 +186,7 @@ impl RecordCache {
         let entry = self.table.value_mut(slot);
         entry.uses = (entry.uses + 1).min(USES_MAX);
         let entry = *entry;
-        let slab_page = self.sheets.get(entry.slab_page as usize)?.as_ref()?;
+        let slab_page = self.slab_pages.get(entry.slab_page as usize)?.as_ref()?;
         let (start, len) = (usize::from(entry.start) * UNIT, usize::from(entry.len) * UNIT);
         let (block, shared) = match &slab_page.memory {
             Memory::Open(block) => (block, None),
@@ -223,7 +223,9 @@ impl RecordCache {
         }
         let Some(slot) = self.table.find(old) else { return self.insert_new(new, parts, take) };
         let entry = *self.table.value(slot);
-        let Some(slab_page) = self.sheets.get_mut(entry.slab_page as usize).and_then(Option::as_mut) else { return };
+        let Some(slab_page) = self.slab_pages.get_mut(entry.slab_page as usize).and_then(Option::as_mut) else {
+            return;
+        };
         let queue = slab_page.queue;
         if units(parts) == usize::from(entry.len)
             && let Some(bytes) = slab_page.memory.writable()
@@ -244,7 +246,7 @@ impl RecordCache {
         let Some(slot) = self.table.find(old) else { return };
         let (_, entry) = self.table.take(slot);
         self.table.insert(new, entry);
-        if let Some(Some(slab_page)) = self.sheets.get_mut(entry.slab_page as usize) {
+        if let Some(Some(slab_page)) = self.slab_pages.get_mut(entry.slab_page as usize) {
             let start = u64::from(entry.start);
             let place = slab_page.records.binary_search_by_key(&start, |record| start_of(*record));
             if let Ok(index) = place
@@ -260,7 +262,7 @@ impl RecordCache {
     pub fn remove(&mut self, at: u64) {
         let Some(slot) = self.table.find(at) else { return };
         let (_, entry) = self.table.take(slot);
-        let slab_page = self.sheets.get(entry.slab_page as usize).and_then(Option::as_ref);
+        let slab_page = self.slab_pages.get(entry.slab_page as usize).and_then(Option::as_ref);
         if entry.is_whole() && slab_page.is_some_and(|slab_page| matches!(slab_page.memory, Memory::Closed(_))) {
             self.take_slab_page(entry.slab_page);
             self.hollow += 1;
@@ -271,13 +273,13 @@ impl RecordCache {
     /// Numbers of hollow slab pages leave their queues once they are half of all: each such walk is
     /// paid for by what it removes.
     fn forget_hollow(&mut self) {
-        if self.hollow * 2 <= self.sheets.len() {
+        if self.hollow * 2 <= self.slab_pages.len() {
             return;
         }
-        let RecordCache { queues, sheets, free, hollow, .. } = self;
+        let RecordCache { queues, slab_pages, free, hollow, .. } = self;
         queues.iter_mut().for_each(|queue| {
             queue.retain(|number| {
-                let is_there = sheets.get(*number as usize).is_some_and(Option::is_some);
+                let is_there = slab_pages.get(*number as usize).is_some_and(Option::is_some);
                 if !is_there {
                     free.push(*number);
                 }
@@ -308,8 +310,8 @@ impl RecordCache {
             Memory::Open(block) => block.chunk() == chunk,
             Memory::Closed(block) => block.chunk() == chunk,
         };
-        for number in 0..self.sheets.len() as u32 {
-            if !self.sheets[number as usize].as_ref().is_some_and(lies_there) {
+        for number in 0..self.slab_pages.len() as u32 {
+            if !self.slab_pages[number as usize].as_ref().is_some_and(lies_there) {
                 continue;
             }
             self.queues.iter_mut().for_each(|queue| queue.retain(|other| *other != number));
@@ -348,7 +350,7 @@ impl RecordCache {
             Some(number) => number,
             None => self.open_slab_page(queue, bytes, may_evict, take)?,
         };
-        let slab_page = self.sheets.get_mut(number as usize)?.as_mut()?;
+        let slab_page = self.slab_pages.get_mut(number as usize)?.as_mut()?;
         let start = (slab_page.used / UNIT) as u16;
         copy(parts, slab_page.memory.writable()?.get_mut(slab_page.used..)?);
         slab_page.used += bytes;
@@ -360,7 +362,7 @@ impl RecordCache {
     /// The open slab page of a queue, if so many bytes more fit.
     fn open_with_room(&self, queue: usize, bytes: usize) -> Option<u32> {
         let has_room = |slab_page: &SlabPage| slab_page.used + bytes <= Class::Slice.bytes();
-        self.open[queue].filter(|number| self.sheets[*number as usize].as_ref().is_some_and(has_room))
+        self.open[queue].filter(|number| self.slab_pages[*number as usize].as_ref().is_some_and(has_room))
     }
 
     /// Closes the open slab page of a queue and opens another, for a record of so many bytes.
@@ -391,34 +393,34 @@ impl RecordCache {
     /// The open slab page of a queue, if it has one, is the queue's newest.
     fn close_slab_page(&mut self, queue: usize) {
         let Some(number) = self.open[queue].take() else { return };
-        let Some(mut slab_page) = self.sheets[number as usize].take() else { return };
+        let Some(mut slab_page) = self.slab_pages[number as usize].take() else { return };
         if let Memory::Open(block) = slab_page.memory {
             slab_page.memory = Memory::Closed(Arc::new(block));
         }
         slab_page.records.shrink_to_fit();
-        self.sheets[number as usize] = Some(slab_page);
+        self.slab_pages[number as usize] = Some(slab_page);
         self.queues[queue].push_back(number);
     }
 
     /// Evicts until there is room for another slab page. False: there is none after a few.
     fn make_room(&mut self, take: &mut dyn FnMut() -> Option<Block>) -> bool {
         for _ in 0..EVICTIONS_MAX {
-            if self.slab_page_count() < self.limit_sheets || !self.evict(take) {
+            if self.slab_page_count() < self.limit_slab_pages || !self.evict(take) {
                 break;
             }
         }
-        self.slab_page_count() < self.limit_sheets
+        self.slab_page_count() < self.limit_slab_pages
     }
 
     fn add_slab_page(&mut self, slab_page: SlabPage) -> u32 {
         match self.free.pop() {
             Some(number) => {
-                self.sheets[number as usize] = Some(slab_page);
+                self.slab_pages[number as usize] = Some(slab_page);
                 number
             }
             None => {
-                self.sheets.push(Some(slab_page));
-                self.sheets.len() as u32 - 1
+                self.slab_pages.push(Some(slab_page));
+                self.slab_pages.len() as u32 - 1
             }
         }
     }
@@ -475,7 +477,7 @@ impl RecordCache {
         entry.uses = if slab_page.queue == MAIN { entry.uses - 1 } else { 0 };
         slab_page.queue = MAIN;
         self.listed += slab_page.records.len();
-        self.sheets[number as usize] = Some(slab_page);
+        self.slab_pages[number as usize] = Some(slab_page);
         self.queues[MAIN].push_back(number);
         None
     }
@@ -489,7 +491,7 @@ impl RecordCache {
 
     /// Takes a slab page out. Its number is not free yet.
     fn take_slab_page(&mut self, number: u32) -> Option<SlabPage> {
-        let slab_page = self.sheets.get_mut(number as usize)?.take()?;
+        let slab_page = self.slab_pages.get_mut(number as usize)?.take()?;
         self.listed -= slab_page.records.len();
         Some(slab_page)
     }
@@ -558,15 +560,15 @@ mod tests {
     /// Every slab page is in a queue or open, and can so be evicted some day; every other number is
     /// free or hollow.
     fn check(cache: &RecordCache) {
-        let mut seen = vec![0; cache.sheets.len()];
+        let mut seen = vec![0; cache.slab_pages.len()];
         let queued = cache.queues.iter().flatten().copied();
         for number in queued.clone().chain(cache.open.iter().copied().flatten()).chain(cache.free.iter().copied()) {
             seen[number as usize] += 1;
         }
         assert!(seen.iter().all(|count| *count == 1), "sheets by the places that name them: {seen:?}");
-        let hollow = queued.filter(|number| cache.sheets[*number as usize].is_none()).count();
+        let hollow = queued.filter(|number| cache.slab_pages[*number as usize].is_none()).count();
         assert_eq!(hollow, cache.hollow);
-        assert!(cache.free.iter().all(|number| cache.sheets[*number as usize].is_none()));
+        assert!(cache.free.iter().all(|number| cache.slab_pages[*number as usize].is_none()));
     }
 
     /// A slab page that an eviction opened was forgotten when another one was opened at once: it

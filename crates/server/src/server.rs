@@ -223,7 +223,7 @@ pub(crate) struct Shared {
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     pub(crate) details: Details,
-    pub(crate) seats: Vec<WorkerSlot>,
+    pub(crate) worker_slots: Vec<WorkerSlot>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) acceptor: Acceptor,
@@ -337,13 +337,13 @@ impl Shared {
 
     /// Connections of all threads.
     pub(crate) fn connections(&self) -> usize {
-        self.seats.iter().map(|worker_slot| worker_slot.connections.load(Ordering::Relaxed)).sum()
+        self.worker_slots.iter().map(|worker_slot| worker_slot.connections.load(Ordering::Relaxed)).sum()
     }
 
     /// Tells all threads to finish.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.seats.iter().for_each(WorkerSlot::ring);
+        self.worker_slots.iter().for_each(WorkerSlot::ring);
     }
 }
 
@@ -407,7 +407,7 @@ impl Server {
     pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
         options.check()?;
         let Bound { listeners, addresses, files } = Bound::all(&options)?;
-        let (seats, bells) = seats(options.threads)?;
+        let (worker_slots, bells) = worker_slots(options.threads)?;
         let connections_max = listener::allow_connections(options.connections_max, options.threads);
         if connections_max < options.connections_max {
             let wanted = options.connections_max;
@@ -420,7 +420,7 @@ impl Server {
         }
         let accounts = options.accounts()?;
         let listens_at = listeners.iter().map(|listening| listening.address()).collect();
-        let shared = share(store, &options, accounts, addresses, listens_at, seats);
+        let shared = share(store, &options, accounts, addresses, listens_at, worker_slots);
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
         }
@@ -465,13 +465,13 @@ impl Server {
     pub fn set_idle_limit(&self, limit: Option<Duration>) {
         self.shared.idle_limit.set(limit);
         // Threads that sleep look at their clocks anew.
-        self.shared.seats.iter().for_each(WorkerSlot::ring);
+        self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
     }
 
     /// From now on requests may stand still for so long; `None`: for ever.
     pub fn set_request_limit(&self, limit: Option<Duration>) {
         self.shared.request_limit.set(limit);
-        self.shared.seats.iter().for_each(WorkerSlot::ring);
+        self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
     }
 
     /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the
@@ -498,7 +498,7 @@ impl Server {
         let alive = !stuck || self.shared.stopping.load(Ordering::Acquire);
         if alive {
             *seen = now;
-            self.shared.seats.iter().for_each(WorkerSlot::ring);
+            self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
         }
         alive
     }
@@ -573,7 +573,7 @@ pub(crate) fn share(
     accounts: Option<Accounts>,
     addresses: Vec<SocketAddr>,
     listens_at: Vec<(i32, String)>,
-    seats: Vec<WorkerSlot>,
+    worker_slots: Vec<WorkerSlot>,
 ) -> Arc<Shared> {
     let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, lent_bytes_max);
     let watches = Watches::of(store.clone());
@@ -604,7 +604,7 @@ pub(crate) fn share(
         recency: Recency::default(),
         watches,
         details: Details::default(),
-        seats,
+        worker_slots,
         lending: Lending::new(lent_bytes_max),
         backups: Backups::new(options.backup_directory.clone()),
         acceptor: Acceptor::default(),
@@ -615,7 +615,7 @@ pub(crate) fn share(
     })
 }
 
-pub(crate) fn seats(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socket>), Error> {
+pub(crate) fn worker_slots(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socket>), Error> {
     let pair = || {
         let (wakeup, heard) = UnixStream::pair()?;
         wakeup.set_nonblocking(true)?;

@@ -198,8 +198,10 @@ fn connections(shared: &Shared, out: &mut Vec<u8>) {
         reply::stat(out, &format!("{descriptor}:state"), "conn_listening");
         reply::stat(out, &format!("{descriptor}:secs_since_last_cmd"), 0);
     }
-    let open =
-        shared.seats.iter().flat_map(|worker_slot| lock(&worker_slot.open).values().cloned().collect::<Vec<_>>());
+    let open = shared
+        .worker_slots
+        .iter()
+        .flat_map(|worker_slot| lock(&worker_slot.open).values().cloned().collect::<Vec<_>>());
     let mut open: Vec<_> = open.collect();
     open.sort_by_key(|peer| peer.descriptor);
     for peer in open {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stratakv::{Driver, Store};
 use stratakv_device::Socket;
 
-use crate::server::{Error, Listening, ServerOptions, Shared, seats, share};
+use crate::server::{Error, Listening, ServerOptions, Shared, share, worker_slots};
 use crate::worker::Worker;
 
 /// See the module.
@@ -28,9 +28,9 @@ impl TurnedServer {
         drivers: Vec<Driver>,
         listeners: Vec<Socket>,
     ) -> Result<TurnedServer, Error> {
-        let (seats, bells) = seats(drivers.len())?;
+        let (worker_slots, bells) = worker_slots(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
-        let shared = share(store, &options, None, Vec::new(), Vec::new(), seats);
+        let shared = share(store, &options, None, Vec::new(), Vec::new(), worker_slots);
         let listening = |socket| Listening { socket, tls: false, inherited: false };
         let mut listeners = Some(listeners.into_iter().map(listening).collect());
         let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, wakeup))| {

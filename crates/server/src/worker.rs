@@ -172,7 +172,7 @@ impl Worker {
             // Once only: others may tell them more and more. What the end of a watcher told is for
             // the next turn.
             if self.touch_watchers() {
-                self.shared.seats[self.index].ring();
+                self.shared.worker_slots[self.index].ring();
             }
         }
     }
@@ -188,7 +188,10 @@ impl Worker {
     /// Whether connections of this thread have lines to send; the other threads are told of theirs.
     fn touch_watchers(&mut self) -> bool {
         let Due { here, elsewhere } = self.shared.watches.due(self.index);
-        elsewhere.iter().filter_map(|worker_slot| self.shared.seats.get(*worker_slot)).for_each(WorkerSlot::ring);
+        elsewhere
+            .iter()
+            .filter_map(|worker_slot| self.shared.worker_slots.get(*worker_slot))
+            .for_each(WorkerSlot::ring);
         here.iter().for_each(|number| _ = self.touch(*number));
         !here.is_empty()
     }
@@ -520,9 +523,9 @@ impl Worker {
             return;
         }
         self.counters().total_connections.add(1);
-        let seats = self.shared.seats.iter().enumerate();
+        let worker_slots = self.shared.worker_slots.iter().enumerate();
         let Some((index, worker_slot)) =
-            seats.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed))
+            worker_slots.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed))
         else {
             return;
         };
@@ -544,7 +547,7 @@ impl Worker {
         let tls = arrival.tls.then(|| self.shared.acceptor.begin().map(Box::new));
         if matches!(tls, Some(None)) {
             tracing::error!("a TLS connection cannot be begun");
-            self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.worker_slots[self.index].connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let permit = MemoryPermit::new(&self.shared.budget);
@@ -565,7 +568,7 @@ impl Worker {
                 (self.entries.len() - 1) as u32
             }
         };
-        lock(&self.shared.seats[self.index].open).insert(number, listed);
+        lock(&self.shared.worker_slots[self.index].open).insert(number, listed);
         if self.drain_until.is_some() {
             self.end(number);
         }
@@ -574,7 +577,7 @@ impl Worker {
 
     /// Another thread left something: connections, or the order to stop.
     fn rung(&mut self, outcome: NetOutcome) {
-        let arrived = lock(&self.shared.seats[self.index].handover).as_mut().map(std::mem::take);
+        let arrived = lock(&self.shared.worker_slots[self.index].handover).as_mut().map(std::mem::take);
         arrived.into_iter().flatten().for_each(|arrival| self.adopt(arrival));
         if self.shared.stopping.load(Ordering::Acquire) && self.drain_until.is_none() {
             self.drain();
@@ -697,7 +700,7 @@ impl Refusals {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.end_relief();
-        let worker_slot = &self.shared.seats[self.index];
+        let worker_slot = &self.shared.worker_slots[self.index];
         let unserved = lock(&worker_slot.handover).take().map_or(0, |arriving| arriving.len());
         worker_slot.connections.fetch_sub(unserved, Ordering::Relaxed);
     }

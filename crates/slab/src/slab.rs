@@ -601,8 +601,8 @@ impl Shard for Slab {
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
         let total = u64::from(self.space.total());
-        let sheets = self.packed.as_ref().map_or(0, |packed| packed.cache.slab_page_bytes());
-        let cache_bytes = (self.cache.0.len() * PAGE_BYTES + sheets) as u64;
+        let slab_pages = self.packed.as_ref().map_or(0, |packed| packed.cache.slab_page_bytes());
+        let cache_bytes = (self.cache.0.len() * PAGE_BYTES + slab_pages) as u64;
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", self.index.0.len() as u64);
         add("index_bytes", self.index_bytes());

@@ -167,15 +167,15 @@ impl Table {
         Table { fingerprints: vec![0; places], locs: vec![0; places], len: 0 }
     }
 
-    fn ssd_address(&self, fingerprint: u32) -> usize {
+    fn bucket(&self, fingerprint: u32) -> usize {
         ((u64::from(fingerprint) * self.locs.len() as u64) >> 32) as usize
     }
 
-    /// Places from a fingerprint's SSD address to the next empty one.
+    /// Places from a fingerprint's bucket to the next empty one.
     fn chain(&self, fingerprint: u32) -> impl Iterator<Item = usize> {
-        let (len, ssd_address) = (self.locs.len(), self.ssd_address(fingerprint));
-        (ssd_address..len)
-            .chain(0..ssd_address)
+        let (len, bucket) = (self.locs.len(), self.bucket(fingerprint));
+        (bucket..len)
+            .chain(0..bucket)
             .take_while(|at| self.locs[*at] != 0)
             .filter(move |at| self.fingerprints[*at] == fingerprint)
     }
@@ -191,8 +191,8 @@ impl Table {
 
     /// A place must be free.
     fn insert(&mut self, fingerprint: u32, loc: Loc) {
-        let (len, ssd_address) = (self.locs.len(), self.ssd_address(fingerprint));
-        if let Some(at) = (ssd_address..len).chain(0..ssd_address).find(|at| self.locs[*at] == 0) {
+        let (len, bucket) = (self.locs.len(), self.bucket(fingerprint));
+        if let Some(at) = (bucket..len).chain(0..bucket).find(|at| self.locs[*at] == 0) {
             (self.fingerprints[at], self.locs[at]) = (fingerprint, loc.bits());
             self.len += 1;
         }
@@ -224,9 +224,9 @@ impl Table {
             if self.locs[at] == 0 {
                 break;
             }
-            let ssd_address = self.ssd_address(self.fingerprints[at]);
-            // It may lie in the hole if its SSD address is not cyclically in (hole, at].
-            if (at + len - ssd_address) % len >= (at + len - hole) % len {
+            let bucket = self.bucket(self.fingerprints[at]);
+            // It may lie in the hole if its bucket is not cyclically in (hole, at].
+            if (at + len - bucket) % len >= (at + len - hole) % len {
                 (self.fingerprints[hole], self.locs[hole]) = (self.fingerprints[at], self.locs[at]);
                 hole = at;
             }
@@ -394,15 +394,15 @@ impl Index {
         if table.len == 0 {
             return (Vec::new(), behind);
         }
-        let ssd_address = table.ssd_address(first);
-        let end = Some(ssd_address + CHUNK_PLACES).filter(|end| *end < places);
-        // The first fingerprint whose SSD address is there.
+        let bucket = table.bucket(first);
+        let end = Some(bucket + CHUNK_PLACES).filter(|end| *end < places);
+        // The first fingerprint whose bucket is there.
         let end_fingerprint = end.map(|end| ((end as u64) << 32).div_ceil(places as u64));
         let wanted = u64::from(first)..end_fingerprint.unwrap_or(1 << 32);
         let mut entries = Vec::new();
-        for (distance, at) in (ssd_address..places).chain(0..ssd_address).enumerate() {
+        for (distance, at) in (bucket..places).chain(0..bucket).enumerate() {
             if table.locs[at] == 0 {
-                if ssd_address + distance >= end.unwrap_or(places) {
+                if bucket + distance >= end.unwrap_or(places) {
                     break;
                 }
             } else if wanted.contains(&u64::from(table.fingerprints[at])) {

@@ -23,10 +23,10 @@ const RECORD_BYTES: usize = 16;
 /// Records of a page of the ring.
 pub(crate) const RING_RECORDS: usize = (CRC_AT - 32) / RECORD_BYTES;
 /// Flushed ranges of collections that are told apart; more become one.
-pub(crate) const FLOORS_MAX: usize = 32;
+pub(crate) const FLUSH_WATERMARKS_MAX: usize = 32;
 const FLOOR_BYTES: usize = 16;
 /// Records of a tail page.
-pub(crate) const TAIL_RECORDS: usize = (CRC_AT - 96 - FLOORS_MAX * FLOOR_BYTES) / RECORD_BYTES;
+pub(crate) const TAIL_RECORDS: usize = (CRC_AT - 96 - FLUSH_WATERMARKS_MAX * FLOOR_BYTES) / RECORD_BYTES;
 
 /// What is on the volume with this tag and a version below this one is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct Tail {
     /// can be read after all.
     pub(crate) ends: u64,
     pub(crate) since: u64,
-    pub(crate) floors: Vec<FlushWatermark>,
+    pub(crate) flush_watermarks: Vec<FlushWatermark>,
     pub(crate) records: Vec<Record>,
 }
 
@@ -103,10 +103,10 @@ impl Tail {
     pub(crate) fn encode(&self, uuid: &[u8; 16], page: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         let mut writer = Writer::new(bytes);
-        writer.u64(MAGIC).u32(self.floors.len() as u32).u32(self.records.len() as u32).u64(self.number);
+        writer.u64(MAGIC).u32(self.flush_watermarks.len() as u32).u32(self.records.len() as u32).u64(self.number);
         writer.u64(self.first).u64(self.next).u64(self.untrusted).u64(self.low).u64(self.low_page).u64(self.newest);
         writer.u64(self.ends).u64(self.since);
-        for flush_watermark in &self.floors {
+        for flush_watermark in &self.flush_watermarks {
             writer.u32(flush_watermark.first).u32(flush_watermark.last).u64(flush_watermark.version);
         }
         encode_records(&mut writer, &self.records);
@@ -132,7 +132,7 @@ impl Tail {
         if reader.u64()? != MAGIC {
             return Ok(None);
         }
-        let (floors, records) = (reader.u32()?, reader.u32()?);
+        let (flush_watermarks, records) = (reader.u32()?, reader.u32()?);
         let mut tail = Tail {
             number: reader.u64()?,
             first: reader.u64()?,
@@ -145,8 +145,12 @@ impl Tail {
             since: reader.u64()?,
             ..Tail::default()
         };
-        for _ in 0..floors.min(FLOORS_MAX as u32) {
-            tail.floors.push(FlushWatermark { first: reader.u32()?, last: reader.u32()?, version: reader.u64()? });
+        for _ in 0..flush_watermarks.min(FLUSH_WATERMARKS_MAX as u32) {
+            tail.flush_watermarks.push(FlushWatermark {
+                first: reader.u32()?,
+                last: reader.u32()?,
+                version: reader.u64()?,
+            });
         }
         tail.records = decode_records(&mut reader, records, TAIL_RECORDS)?;
         Ok(Some(tail))
@@ -262,8 +266,8 @@ impl Journal {
     }
 
     /// Collections were flushed: nothing is said to anybody before that is written.
-    pub(crate) fn flush(&mut self, floors: &[FlushWatermark]) {
-        self.tail.floors = floors.to_vec();
+    pub(crate) fn flush(&mut self, flush_watermarks: &[FlushWatermark]) {
+        self.tail.flush_watermarks = flush_watermarks.to_vec();
         self.barrier = self.gathering;
         self.dirty = true;
     }
@@ -392,7 +396,7 @@ mod tests {
 
     #[test]
     fn pages_are_read_back_and_only_where_they_were_written() {
-        let floors = vec![FlushWatermark { first: 1, last: 2, version: 3 }; FLOORS_MAX];
+        let flush_watermarks = vec![FlushWatermark { first: 1, last: 2, version: 3 }; FLUSH_WATERMARKS_MAX];
         let records: Vec<Record> = (0..TAIL_RECORDS as u64).map(record).collect();
         let tail = Tail {
             number: 9,
@@ -404,7 +408,7 @@ mod tests {
             newest: 6,
             ends: 7,
             since: 8,
-            floors,
+            flush_watermarks,
             records,
         };
         let mut page = vec![0; PAGE_BYTES];

@@ -407,7 +407,7 @@ impl TierOpener {
             recovery.newest_of.clear();
         }
         if fault_point!("tier_flush_forgotten_at_restart") {
-            tail.floors.clear();
+            tail.flush_watermarks.clear();
         }
         (tail.ends, tail.since) = (recovery.last.max(tail.low.saturating_sub(1)), first);
         tail.newest = tail.newest.max(recovery.last);
@@ -476,7 +476,7 @@ impl TierOpener {
         let Recovery { index, log, tail, newest_of, crowded_out, .. } = self.recovery;
         let mut counters = Counters::default();
         counters.drops.add(DropReason::IndexFull, crowded_out);
-        let floors = tail.floors.clone();
+        let flush_watermarks = tail.flush_watermarks.clone();
         let (has_volume, ring_pages) = (self.layout.is_some() || self.parked, self.superblock.layout.ring_pages);
         let volume = has_volume.then(|| Volume {
             lapped: log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page),
@@ -529,7 +529,7 @@ impl TierOpener {
             superblock: self.superblock,
             void_tries: 0,
             void_at: None,
-            floors,
+            flush_watermarks,
             now: Now::default(),
             expiry_hand: 0,
             closing: Closing::Open,

@@ -210,13 +210,13 @@ impl Tier {
         }
         self.version += 1;
         let flush_watermark = FlushWatermark { first, last, version: self.version };
-        self.floors.retain(|old| old.first < first || old.last > last);
-        self.floors.push(flush_watermark);
-        if self.floors.len() > crate::journal::FLOORS_MAX {
-            self.floors = vec![FlushWatermark { first: 0, last: u32::MAX, version: self.version }];
+        self.flush_watermarks.retain(|old| old.first < first || old.last > last);
+        self.flush_watermarks.push(flush_watermark);
+        if self.flush_watermarks.len() > crate::journal::FLUSH_WATERMARKS_MAX {
+            self.flush_watermarks = vec![FlushWatermark { first: 0, last: u32::MAX, version: self.version }];
         }
         if let Some(volume) = self.volume.as_mut().filter(|volume| volume.parking.is_none()) {
-            volume.journal.flush(&self.floors);
+            volume.journal.flush(&self.flush_watermarks);
         }
         let reply = Reply::Number { number: 0, version: self.version };
         self.answer(token, reply, None, effects);
@@ -224,11 +224,11 @@ impl Tier {
 
     /// Whether an item was flushed.
     pub(crate) fn is_flushed(&self, encoded: &[u8], version: u64) -> bool {
-        if self.floors.is_empty() {
+        if self.flush_watermarks.is_empty() {
             return false;
         }
         let collection = Key::from_encoded(encoded).map_or(0, |key| key.collection().0);
-        self.floors.iter().any(|flush_watermark| flush_watermark.covers(collection, version))
+        self.flush_watermarks.iter().any(|flush_watermark| flush_watermark.covers(collection, version))
     }
 
     pub(crate) fn is_visible(&self, key: &Key, header: &Header) -> bool {

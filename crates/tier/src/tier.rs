@@ -125,7 +125,7 @@ pub struct Tier {
     pub(crate) void_at: Option<Mono>,
     pub(crate) version: u64,
     /// What was flushed.
-    pub(crate) floors: Vec<FlushWatermark>,
+    pub(crate) flush_watermarks: Vec<FlushWatermark>,
     pub(crate) now: Now,
     /// The next slot to be looked at for expired segments.
     pub(crate) expiry_hand: usize,

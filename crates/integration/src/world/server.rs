@@ -95,7 +95,7 @@ struct Run {
     options: ServerOptions,
     workers: usize,
     clients: Vec<Client>,
-    rudes: Vec<Adversary>,
+    adversaries: Vec<Adversary>,
     random: Random,
     statistics: Statistics,
 }
@@ -132,7 +132,7 @@ impl Run {
             options: ServerOptions { connections_max: circumstances.connections_max, ..ServerOptions::default() },
             workers: 1 + random.below(2) as usize,
             clients: (0..circumstances.clients).map(client).collect(),
-            rudes: (0..circumstances.rudes).map(|number| Adversary::new(number, &circumstances)).collect(),
+            adversaries: (0..circumstances.adversaries).map(|number| Adversary::new(number, &circumstances)).collect(),
             host,
             circumstances,
             random,
@@ -185,7 +185,7 @@ impl Run {
             // What failed is tried again after a while, and given up after a longer one.
             self.host.pass(50_000_000);
         }
-        let which = self.random.below((self.clients.len() + self.rudes.len()) as u64) as usize;
+        let which = self.random.below((self.clients.len() + self.adversaries.len()) as u64) as usize;
         match self.random.below(24) {
             0..=7 => self.somebody_acts(which)?,
             8..=13 => self.turn_worker(life)?,
@@ -219,10 +219,10 @@ impl Run {
     }
 
     fn somebody_acts(&mut self, which: usize) -> Result<(), String> {
-        let Run { host, clients, rudes, random, statistics, .. } = self;
+        let Run { host, clients, adversaries, random, statistics, .. } = self;
         host.world.with_net(|net, net_random| {
             let Some(client) = clients.get_mut(which) else {
-                rudes[which - clients.len()].act(net, net_random, statistics);
+                adversaries[which - clients.len()].act(net, net_random, statistics);
                 return Ok(());
             };
             client.connect(net, statistics);
@@ -308,7 +308,8 @@ impl Run {
             let is_over = |client: &Client| client.mood != Mood::Left;
             let is_content = |client: &Client| client.is_quiet() || !client.must_be_served();
             let mut clients = run.clients.iter();
-            clients.all(|client| is_over(client) && is_content(client)) && !run.rudes.iter().any(Adversary::has_left)
+            clients.all(|client| is_over(client) && is_content(client))
+                && !run.adversaries.iter().any(Adversary::has_left)
         })
     }
 
@@ -326,11 +327,11 @@ impl Run {
             }
             // Before anybody hears of it.
             self.look_at(life)?;
-            let Run { host, clients, rudes, statistics, .. } = self;
+            let Run { host, clients, adversaries, statistics, .. } = self;
             for client in clients {
                 busy |= host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
             }
-            for adversary in rudes {
+            for adversary in adversaries {
                 host.world.with_net(|net, net_random| adversary.finish(net, net_random, statistics));
             }
             // A long answer through a narrow pipe takes its time; it is another thing when nothing
@@ -340,7 +341,7 @@ impl Run {
             self.host.pass(if busy { 20_000 } else { 10_000_000 });
             if idle > 50 * IDLE_ROUNDS_MAX {
                 let clients: Vec<String> = self.clients.iter().map(Client::describe).collect();
-                let left = self.rudes.iter().filter(|adversary| adversary.has_left()).count();
+                let left = self.adversaries.iter().filter(|adversary| adversary.has_left()).count();
                 let told: Vec<String> = life
                     .process
                     .store
@@ -423,11 +424,11 @@ impl Run {
     }
 
     fn over(&mut self) -> Result<(), String> {
-        let Run { host, clients, rudes, statistics, .. } = self;
+        let Run { host, clients, adversaries, statistics, .. } = self;
         for client in clients {
             host.world.with_net(|net, net_random| client.server_died(net, net_random, statistics))?;
         }
-        rudes.iter_mut().for_each(Adversary::server_died);
+        adversaries.iter_mut().for_each(Adversary::server_died);
         match host.world.with_net(|net, _| net.held()) {
             0 => host.is_all_given_back(),
             held => Err(format!("{held} sockets were not closed when the process ended")),

@@ -49,7 +49,7 @@ pub(super) struct Core {
 
 /// One for each server thread, in their order.
 pub(super) fn cores(shared: &Shared) -> Vec<Core> {
-    let threads = shared.measures.iter().zip(&shared.counters).zip(&shared.seats);
+    let threads = shared.measures.iter().zip(&shared.counters).zip(&shared.worker_slots);
     let core =
         |((measures, counters), worker_slot): ((&crate::measures::Measures, &Counters), &crate::server::WorkerSlot)| {
             Core {

@@ -62,7 +62,7 @@ impl Worker {
         let reason = if entry.connection.is_broken() { "error" } else { "normal" };
         let log = log(&self.shared, self.driver.now().wall, &entry.socket);
         watch::connected(log, &entry.peer, Some(entry.ending.unwrap_or(reason)));
-        lock(&self.shared.seats[self.index].open).remove(&number);
-        self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
+        lock(&self.shared.worker_slots[self.index].open).remove(&number);
+        self.shared.worker_slots[self.index].connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -102,7 +102,8 @@ impl Worker {
         self.relief.relieve_at = after(now, RELIEVE_EVERY);
         if !self.relief.is_empty() {
             // What they wait for others may hold.
-            let others = self.shared.seats.iter().enumerate().filter(|(worker_slot, _)| *worker_slot != self.index);
+            let others =
+                self.shared.worker_slots.iter().enumerate().filter(|(worker_slot, _)| *worker_slot != self.index);
             others.for_each(|(_, worker_slot)| WorkerSlot::ring(worker_slot));
         }
         let offenders = self.offenders(now);
@@ -137,7 +138,7 @@ impl Worker {
             }
         }
         // Those that wait may hold what they wait for.
-        let threads = self.shared.seats.len() as u64;
+        let threads = self.shared.worker_slots.len() as u64;
         if offenders.is_empty() && stuck_bytes * 2 * threads > self.shared.budget.max_bytes() {
             offenders = stuck;
         }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_rounded_up_by_little_and_spots_survive() {
+    fn lengths_are_rounded_up_by_little_and_addresses_survive() {
         for bytes in (BYTES_MIN..=100_000).step_by(8) {
             let addr = RecordAddress::new(VOLUME_BYTES_MAX - 8, bytes);
             assert!(addr.bytes() >= bytes && addr.bytes() - bytes <= bytes / 31, "{bytes} became {}", addr.bytes());

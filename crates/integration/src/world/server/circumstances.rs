@@ -14,7 +14,7 @@ pub(super) struct Circumstances {
     pub(super) setup: Setup,
     pub(super) clients: u64,
     /// Clients that speak no protocol as they should.
-    pub(super) rudes: u64,
+    pub(super) adversaries: u64,
     /// Keys of each client.
     pub(super) keys: usize,
     pub(super) value_bytes_max: u64,
@@ -71,7 +71,7 @@ impl Circumstances {
         Circumstances {
             setup,
             clients: 1 + random.below(5),
-            rudes: if refuses { 0 } else { random.below(4) },
+            adversaries: if refuses { 0 } else { random.below(4) },
             keys,
             events_max,
             value_bytes_max,
