@@ -5,39 +5,39 @@
 //! that runs the fault points reads their names from the sources. Without feature `canaries`, which
 //! only that tool turns on, the condition is the constant `false`.
 
-/// Whether the named fault point is singing.
+/// Whether the named fault point is on.
 #[macro_export]
 macro_rules! fault_point {
     ($name:literal) => {
-        $crate::fault_point::sings($name)
+        $crate::fault_point::is_on($name)
     };
 }
 
 #[cfg(feature = "canaries")]
-mod cage {
+mod switches {
     use std::cell::RefCell;
 
     thread_local! {
-        static SINGING: RefCell<Option<String>> = const { RefCell::new(None) };
+        static ON: RefCell<Option<String>> = const { RefCell::new(None) };
     }
 
-    /// Lets one fault point sing in this thread, or none.
+    /// Turns one fault point on in this thread, or none.
     pub fn release(name: Option<&str>) {
-        SINGING.with_borrow_mut(|singing| *singing = name.map(str::to_owned));
+        ON.with_borrow_mut(|on| *on = name.map(str::to_owned));
     }
 
-    /// See [`fault_point!`](crate::fault point!).
-    pub fn sings(name: &str) -> bool {
-        SINGING.with_borrow(|singing| singing.as_deref() == Some(name))
+    /// See [`fault_point!`](crate::fault_point!).
+    pub fn is_on(name: &str) -> bool {
+        ON.with_borrow(|on| on.as_deref() == Some(name))
     }
 }
 
 #[cfg(feature = "canaries")]
-pub use cage::{release, sings};
+pub use switches::{is_on, release};
 
-/// See [`fault_point!`](crate::fault point!).
+/// See [`fault_point!`](crate::fault_point!).
 #[cfg(not(feature = "canaries"))]
 #[inline(always)]
-pub const fn sings(_: &str) -> bool {
+pub const fn is_on(_: &str) -> bool {
     false
 }

@@ -290,6 +290,13 @@ pub(crate) fn refuse_another_format<'a>(
     for path in directories {
         let Some(format) = stratakv::format_of(path)? else { continue };
         let shown = path.display();
+        if let Some(asked) = engine.map(Engine::from).filter(|asked| *asked != format.engine) {
+            let (asked, has) = (asked.name(), format.engine.name());
+            return Err(Failure::usage(format!(
+                "--engine: `{asked}` was asked for, and {shown} holds a store of engine `{has}`, which is fixed when a \
+                 store is created. Name another directory with --data, or leave the option out"
+            )));
+        }
         has_placement(format.engine, &format!("the store in {shown} has"))?;
         let advice = "that is fixed when a store is created. Leave the option out, or `dump` this store and `load` it into a new one";
         if let Some(asked) = shards.filter(|asked| *asked != format.shards) {

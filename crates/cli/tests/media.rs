@@ -88,8 +88,9 @@ impl Server {
             // It must not find its stdout closed.
             io::copy(&mut stdout, &mut io::sink())
         });
-        let listens = told.recv_timeout(NEVER).expect("it serves or ends");
-        Server { child, listens }
+        let mut server = Server { child, listens: None };
+        server.listens = told.recv_timeout(NEVER).expect("it serves or ends");
+        server
     }
 
     /// Whether it serves; else it has ended.
@@ -150,7 +151,7 @@ impl Server {
                 break status;
             }
             if began.elapsed() > NEVER {
-                let _ = self.child.kill();
+                strace::end(&mut self.child);
                 panic!("it never ends");
             }
             std::thread::yield_now();

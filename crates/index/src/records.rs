@@ -99,7 +99,7 @@ pub struct Hit<'a> {
 
 impl std::fmt::Debug for RecordCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RecordCache({} records in {} sheets)", self.len(), self.slab_page_count())
+        write!(f, "RecordCache({} records in {} slab pages)", self.len(), self.slab_page_count())
     }
 }
 
@@ -565,7 +565,7 @@ mod tests {
         for number in queued.clone().chain(cache.open.iter().copied().flatten()).chain(cache.free.iter().copied()) {
             seen[number as usize] += 1;
         }
-        assert!(seen.iter().all(|count| *count == 1), "sheets by the places that name them: {seen:?}");
+        assert!(seen.iter().all(|count| *count == 1), "slab pages by the places that name them: {seen:?}");
         let hollow = queued.filter(|number| cache.slab_pages[*number as usize].is_none()).count();
         assert_eq!(hollow, cache.hollow);
         assert!(cache.free.iter().all(|number| cache.slab_pages[*number as usize].is_none()));

@@ -131,7 +131,7 @@ fn a_whole_block_is_taken_as_it_is() {
         assert_eq!((cache.slab_page_bytes(), pool.used_bytes()), (0, 0));
         footprints.push(cache.footprint_bytes());
     }
-    assert_eq!(footprints.first(), footprints.last(), "bytes beside the sheets");
+    assert_eq!(footprints.first(), footprints.last(), "bytes beside the slab pages");
     (0..8).for_each(|at| adopt(&mut cache, at));
     assert_eq!(cache.len(), 8);
     assert_eq!((cache.slab_page_bytes(), pool.used_bytes()), (8 * slab_page, 8 * slab_page));

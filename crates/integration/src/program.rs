@@ -245,6 +245,7 @@ pub fn admin(address: SocketAddr, path: &str) -> io::Result<String> {
     let deadline = Instant::now() + START_TIMEOUT;
     let get = |path: &str| {
         let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(START_TIMEOUT))?;
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -76,7 +76,7 @@ impl<P: Pmem> Matrix<P> {
         let known = first + tables + values + deferred + manifest + under_way + installing + free;
         (known != all).then(|| {
             format!(
-                "of {all} pages of {medium} {known} are accounted for: {tables} of tables, {values} of values, {deferred} in limbo, {manifest} of the \
+                "of {all} pages of {medium} {known} are accounted for: {tables} of tables, {values} of values, {deferred} deferred, {manifest} of the \
                  manifest, {under_way} being written, {installing} being installed, {free} free"
             )
         })

@@ -144,8 +144,12 @@ impl Bench {
     /// Lets things happen in an order drawn from `random` until the connection is over.
     pub(crate) fn run(mut self, random: &mut Random, bytes_max: u64) -> Bench {
         let (mut receiving, mut sending) = (None, None);
+        // As a thread does: only if something has happened, or the connection wants more.
+        let mut has_moved = true;
         for _ in 0..1_000_000 {
-            self.advance();
+            if std::mem::take(&mut has_moved) || self.connection.wants_more() || self.connection.is_starved() {
+                self.advance();
+            }
             self.connection.hang_up();
             if self.connection.is_finished() && self.model.waiting() == 0 {
                 return self;
@@ -155,16 +159,19 @@ impl Bench {
             match random.below(3) {
                 0 => {
                     if let Some(buffer) = receiving.take() {
+                        has_moved = true;
                         self.receive(buffer, 1 + random.below(bytes_max) as usize);
                     }
                 }
                 1 => {
                     if let Some((chunks, _)) = sending.take() {
+                        has_moved = true;
                         self.take_sent(chunks);
                         self.connection.sent(true);
                     }
                 }
                 _ if self.model.waiting() > 0 => {
+                    has_moved = true;
                     let (sequence, reply) = self.model.answer(random);
                     self.connection.replied(sequence, reply);
                 }

@@ -378,9 +378,8 @@ impl Connection {
         loop {
             self.drop_old_values(context);
             self.proceed(context);
-            self.list(context);
             self.word(&context.here());
-            while self.pump_stream(context) {
+            while self.pump_stream(context) || self.list(context) {
                 self.word(&context.here());
             }
             self.ask_again(context);

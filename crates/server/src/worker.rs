@@ -499,7 +499,7 @@ impl Worker {
             Ok((socket, peer)) => {
                 tracing::debug!(?peer, "accepted");
                 let tls = listener.tls;
-                self.worker_slot(socket, tls);
+                self.assign(socket, tls);
             }
             Err(_) if stopping => {}
             Err(error) => {
@@ -512,7 +512,7 @@ impl Worker {
     }
 
     /// Gives a new connection to the thread with the fewest.
-    fn worker_slot(&mut self, socket: Socket, tls: bool) {
+    fn assign(&mut self, socket: Socket, tls: bool) {
         if self.shared.connections() >= self.shared.connections_max {
             self.counters().rejected_connections.add(1);
             self.refusals.tell(self.shared.connections_max, self.driver.now().mono);

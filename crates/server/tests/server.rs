@@ -506,6 +506,35 @@ fn a_listing_of_many_records_is_whole_with_every_engine() {
     }
 }
 
+/// Pages without keys, of shards that have none, once ended in silence: nobody went on after them.
+#[test]
+fn a_listing_of_little_ends_while_its_client_waits() {
+    for engine in [Engine::Slab, Engine::Hash, Engine::Tier, Engine::Matrix] {
+        let bench = Bench::of(engine);
+        let mut stream = bench.connect();
+        let lists = [
+            ("lru_crawler metadump all\r\n", "END\r\n"),
+            ("lru_crawler mgdump all\r\n", "EN\r\n"),
+            ("stats cachedump 1 10\r\n", "END\r\n"),
+        ];
+        lists.iter().for_each(|(list, end)| ask(&mut stream, list, end));
+        // A binary key cannot be told there.
+        ask(&mut stream, "ms AAo= 1 b\r\nx\r\n", "HD\r\n");
+        ask(&mut stream, "stats cachedump 1 10\r\n", "END\r\n");
+        ask(&mut stream, "lru_crawler mgdump all\r\nmn\r\n", "mg AAo= b\r\nEN\r\nMN\r\n");
+        // What has expired is passed over.
+        ask(&mut stream, "md AAo= b\r\n", "HD\r\n");
+        let sets: String = (0..200).map(|number| format!("set e{number} 0 1 1 noreply\r\n1\r\n")).collect();
+        ask(&mut stream, &(sets + "mn\r\n"), "MN\r\n");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while bench.store.get(b"e199").unwrap().is_some() {
+            assert!(Instant::now() < deadline, "it does not expire");
+            std::thread::yield_now();
+        }
+        lists.iter().for_each(|(list, end)| ask(&mut stream, list, end));
+    }
+}
+
 /// Most of its keys lie on the second tier, and nowhere in memory.
 #[test]
 fn a_listing_of_a_cache_has_what_left_memory() {

@@ -162,7 +162,7 @@ impl Slab {
         let in_flight = self.images.values().filter(|image| image.writing.is_some()).count();
         if self.is_quiet() && sum != report.total_pages {
             mistakes.push(format!(
-                "{used} pages in use, {} free, {} in limbo, {FIRST_PAGE} superblocks do not make {} ({in_flight} being written)",
+                "{used} pages in use, {} free, {} deferred, {FIRST_PAGE} superblocks do not make {} ({in_flight} being written)",
                 report.free_pages, report.deferred_pages, report.total_pages
             ));
         }

@@ -76,6 +76,20 @@ fn a_capacity_that_is_far_too_small_was_called_damage() {
     }
 }
 
+/// The store's own placement was taken for one that was asked for, and that refused.
+#[test]
+fn a_server_of_another_engine_is_told_which_one_the_store_has() {
+    let (_directory, data) = directory();
+    drop(Serving::with(&data, &["--threads", "1", "--placement", "packed"]));
+    for engine in [&["tier"][..], &["hash", "--region", "64M"], &["matrix", "--region", "64M"]] {
+        let serve = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash", "--engine"];
+        let refused = run(&data, &[&serve, engine].concat());
+        assert_eq!(code(&refused), 2, "{engine:?}: {}", stderr(&refused));
+        let said = stderr(&refused);
+        assert!(said.contains("holds a store of engine `slab`") && said.contains("--data"), "{said}");
+    }
+}
+
 /// `store.toml`, a lock and volumes were left, in the way of the next creation with other options.
 #[test]
 fn a_creation_that_was_refused_left_files_behind() {

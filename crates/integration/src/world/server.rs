@@ -352,7 +352,7 @@ impl Run {
                     .collect();
                 let clients = clients.join("; ");
                 return Err(format!(
-                    "nobody is answered any more: {clients}; {left} rude ones kept; the store: {}",
+                    "nobody is answered any more: {clients}; {left} adversaries kept; the store: {}",
                     told.join(", ")
                 ));
             }

@@ -130,7 +130,7 @@ fn accept(state: &Arc<State>, listener: &TcpListener, stopped: &UnixStream) {
             return;
         }
         match polled.map_err(io::Error::from).and_then(|_| listener.accept()) {
-            Ok((stream, _)) => state.worker_slot(stream),
+            Ok((stream, _)) => state.serve_apart(stream),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an admin connection; trying again in a moment");
@@ -143,7 +143,7 @@ fn accept(state: &Arc<State>, listener: &TcpListener, stopped: &UnixStream) {
 
 impl State {
     /// Serves one connection in a thread of its own, if there is room.
-    fn worker_slot(self: &Arc<Self>, stream: TcpStream) {
+    fn serve_apart(self: &Arc<Self>, stream: TcpStream) {
         let Some(place) = self.place() else {
             // A fresh connection takes this without waiting; one that does not is closed all the
             // same.

@@ -8,7 +8,7 @@ use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_engine::{Capability, Error, Item, ListRequest, Operation, PageRequest, Record, RecordPart, Reply};
 use stratakv_protocol::memcache::{DumpKind, encode_key, reply};
 
-use super::{Connection, Context, OUTPUT_BYTES_MAX, Submission, Target, hash};
+use super::{Connection, Context, OUTPUT_BYTES_MAX, PENDING_MAX, Submission, Target, hash};
 use crate::answer::{Answer, Here, failed};
 use crate::output::Output;
 use crate::pending::{Access, Pending};
@@ -61,38 +61,41 @@ impl Connection {
         self.place(Answer::Dump(Box::new(dump)), false, Access::Everything).missing = 1;
     }
 
-    /// Goes on with a listing, which is alone among the commands in progress.
-    pub(super) fn list(&mut self, context: &mut Context<'_>) {
-        let Some(Pending { answer: Answer::Dump(dump), reply, missing, .. }) = self.pending.front_mut() else { return };
+    /// Goes on with a listing that is next in order; whether that ended it.
+    pub(super) fn list(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(Pending { answer: Answer::Dump(dump), reply, missing, .. }) = self.pending.front_mut() else {
+            return false;
+        };
         if *missing == 0 || self.broken {
-            return;
+            return false;
         }
         if self.units <= 0 {
-            self.wants_more = reply.is_some() || !dump.asked;
-            return;
+            self.wants_more |= reply.is_some() || !dump.asked;
+            return false;
         }
-        if std::mem::take(&mut self.response_encoder.list_failed) {
-            *missing = 0;
-            return;
-        }
-        if let Some(reply) = reply.take() {
+        let mut ends = std::mem::take(&mut self.response_encoder.list_failed);
+        if let Some(reply) = reply.take().filter(|_| !ends) {
             dump.asked = false;
             self.units -= PAGE_UNITS;
             match dump.page(reply, &context.here(), &mut self.output) {
                 Page::Written => {}
-                Page::Keys(keys) => return self.list_records(keys, context),
-                Page::Ended => {
-                    *missing = 0;
-                    return;
+                Page::Keys(keys) => {
+                    self.list_records(keys, context);
+                    return false;
                 }
+                Page::Ended => ends = true,
             }
         }
-        if dump.left == 0 || dump.shard >= context.shards {
+        if !ends && (dump.left == 0 || dump.shard >= context.shards) {
             self.output.push(if dump.kind == DumpKind::MetaGet { reply::META_END } else { reply::END });
+            ends = true;
+        }
+        if ends {
             *missing = 0;
         } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
             self.next_page(context);
         }
+        ends
     }
 
     /// Asks what is known of the records of a page. Their lines come before the rest of the list,
@@ -107,8 +110,10 @@ impl Connection {
             context.submissions.push(Submission { sequence, target: Target::Key, operation });
         }
         for key in keys.into_iter().rev() {
+            let reading_bytes = key.encoded().len() as u64;
+            self.reading_bytes += reading_bytes;
             let answer = Answer::Listed { kind, key };
-            self.pending.push_front(Pending { answer, missing: 1, ..Pending::default() });
+            self.pending.push_front(Pending { answer, missing: 1, reading_bytes, ..Pending::default() });
         }
     }
 
@@ -117,21 +122,29 @@ impl Connection {
         if !self.may_take(PAGE_BYTES_MAX.into()) {
             return;
         }
+        // Answers that need no operation may stand behind it already.
+        let items_max = PENDING_MAX.saturating_sub(self.pending.len()).max(1) as u32;
         let Some(Pending { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else { return };
         dump.asked = true;
         *reading_bytes = PAGE_BYTES_MAX.into();
         self.reading_bytes += *reading_bytes;
         let target = Target::Shard(dump.shard);
-        context.submissions.push(Submission { sequence: self.first, target, operation: dump.next() });
+        context.submissions.push(Submission {
+            sequence: self.first,
+            target,
+            operation: dump.next(items_max.min(PAGE_ITEMS_MAX)),
+        });
     }
 }
 
 impl Dump {
-    fn next(&self) -> Operation {
+    /// Asks for the next page, of so many records at most.
+    fn next(&self, items_max: u32) -> Operation {
+        let items_max = self.left.min(items_max);
         let from = match &self.from {
             From::Key(from) => from.clone(),
             From::Cursor(cursor) => {
-                let (shard, items_max) = (self.shard as u32, self.left.min(PAGE_ITEMS_MAX));
+                let shard = self.shard as u32;
                 let collection = CollectionId::default();
                 return Operation::List(ListRequest { collection, cursor: *cursor, shard, items_max });
             }
@@ -142,7 +155,7 @@ impl Dump {
                 to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
                 reverse: false,
                 keys_only: true,
-                items_max: self.left.min(PAGE_ITEMS_MAX),
+                items_max,
                 bytes_max: PAGE_BYTES_MAX,
                 at: None,
             }
@@ -156,15 +169,17 @@ impl Dump {
             Reply::Page { items, next } => {
                 self.pass(items.len(), next.map(From::Key));
                 let keys = items.into_iter().map(|item| item.key);
-                match self.kind {
-                    DumpKind::Meta => Page::Keys(keys.collect()),
+                let keys: Vec<Key> = match self.kind {
+                    DumpKind::Meta => keys.collect(),
                     DumpKind::MetaGet => {
                         keys.for_each(|key| key_line(&key, out));
-                        Page::Written
+                        Vec::new()
                     }
                     // Others cannot be told there.
-                    DumpKind::Cache { .. } => Page::Keys(keys.filter(|key| !is_no_word(key.user())).collect()),
-                }
+                    DumpKind::Cache { .. } => keys.filter(|key| !is_no_word(key.user())).collect(),
+                };
+                // A shard may be empty, and a page too.
+                if keys.is_empty() { Page::Written } else { Page::Keys(keys) }
             }
             Reply::Listed { items, next } => {
                 for Item { key, record } in items.iter().take(self.left as usize) {
@@ -200,7 +215,7 @@ impl Dump {
 /// What became of a page.
 enum Page {
     Written,
-    /// Something has to be known of these records.
+    /// Something has to be known of these records; there are some.
     Keys(Vec<Key>),
     /// An error ended the list.
     Ended,
