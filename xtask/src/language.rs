@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::tidy::{Tree, prose};
+use crate::tidy::Tree;
+use crate::tidy::prose::{self, LINE_CHARS_MAX, WORDS_MAX};
 
 const USAGE: &str = "usage: cargo xtask language [--of DIR] [--write FILE]\n\n\
     Measures the words of this tree, or of another checkout, as Markdown tables.";
 
-/// Most characters of a comment's line.
-const COMMENT_CHARS_MAX: usize = 100;
 /// Under `src/` of a product's crate these folders and files are tests.
 const TEST_PLACES: &[&str] =
     &["/trial", "/fuzzing", "/conformance", "_tests.rs", "/tests.rs", "/tests/", "/interleavings.rs", "/forging.rs"];
@@ -42,19 +41,15 @@ fn pages(tree: &Tree) -> String {
     let mut text = String::from(
         "| page | sentences | words, mean | p90 | longest | over 40 | lines over 100 |\n|---|--:|--:|--:|--:|--:|--:|\n",
     );
-    let mut all = Vec::new();
+    let (mut all, mut all_long) = (Vec::new(), 0);
     for page in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
         let words: Vec<usize> = prose::sentences(&page.text).iter().map(|sentence| sentence.words).collect();
-        text += &row(&page.path, words.clone(), prose::long_lines(&page.text).len());
+        let long = prose::long_lines(&page.text).len();
+        text += &row(&page.path, words.clone(), long);
         all.extend(words);
+        all_long += long;
     }
-    let long: usize = tree
-        .files
-        .iter()
-        .filter(|file| file.path.ends_with(".md"))
-        .map(|page| prose::long_lines(&page.text).len())
-        .sum();
-    text + &row("all", all, long)
+    text + &row("all", all, all_long)
 }
 
 fn row(name: &str, mut words: Vec<usize>, long_lines: usize) -> String {
@@ -63,7 +58,7 @@ fn row(name: &str, mut words: Vec<usize>, long_lines: usize) -> String {
     let mean = words.iter().sum::<usize>() as f64 / count.max(1) as f64;
     let p90 = words.get(count * 9 / 10).copied().unwrap_or_default();
     let longest = words.last().copied().unwrap_or_default();
-    let over = words.iter().filter(|words| **words > 40).count();
+    let over = words.iter().filter(|words| **words > WORDS_MAX).count();
     format!("| {name} | {count} | {mean:.1} | {p90} | {longest} | {over} | {long_lines} |\n")
 }
 
@@ -85,7 +80,7 @@ fn code(tree: &Tree) -> String {
     most.sort_by_key(|(_, places)| std::cmp::Reverse(**places));
     let named: Vec<String> = most.iter().take(30).map(|(name, places)| format!("`{name}` {places}")).collect();
     format!(
-        "| code | |\n|---|--:|\n| lines of comments over {COMMENT_CHARS_MAX} characters | {} |\n| fault points in product \
+        "| code | |\n|---|--:|\n| lines of comments over {LINE_CHARS_MAX} characters | {} |\n| fault points in product \
          functions | {} |\n| files of tests under `src/` of product crates | {} |\n| their lines | {} |\n| type names \
          that are declared more than once | {} |\n\nThe most frequent of these: {}.\n",
         counted.long_comments,
@@ -98,11 +93,8 @@ fn code(tree: &Tree) -> String {
 }
 
 fn count(tree: &Tree) -> Counted {
-    let mut counted = Counted::default();
+    let mut counted = Counted { long_comments: prose::comments(tree).len(), ..Counted::default() };
     for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
-        let is_comment = |line: &&str| line.trim_start().starts_with("//");
-        let is_long = |line: &&str| line.chars().count() > COMMENT_CHARS_MAX;
-        counted.long_comments += file.text.lines().filter(is_comment).filter(is_long).count();
         let is_product = file.path.starts_with("crates/")
             && file.path.contains("/src/")
             && !HARNESSES.iter().any(|harness| file.path.starts_with(harness));

@@ -139,7 +139,7 @@ pub struct Limit {
     pub cpu_seconds: f64,
 }
 
-/// Lets a fault point sing and runs seed after seed until one fails or the limit is reached.
+/// Turns a fault point on and runs seed after seed until one fails or the limit is reached.
 ///
 /// # Panics
 /// The seed fails without the fault point too: that is a defect.
@@ -186,7 +186,7 @@ fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(
     caught
 }
 
-/// Whether the scenarios kept of this fault point's defect still fail while it sings; `None` if
+/// Whether the scenarios kept of this fault point's defect still fail while it is on; `None` if
 /// there are none.
 #[cfg(feature = "canaries")]
 pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {

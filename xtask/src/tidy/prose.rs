@@ -6,9 +6,9 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use super::{Finding, Tree};
 
 /// Most words of a sentence. Writers aim at 25.
-const WORDS_MAX: usize = 40;
+pub const WORDS_MAX: usize = 40;
 /// Most characters of a line, in Markdown and comments. Tables and code of Markdown are apart.
-const LINE_CHARS_MAX: usize = 100;
+pub const LINE_CHARS_MAX: usize = 100;
 /// A line may be longer for code in backticks that is longer than this.
 const CODE_CHARS_MAX: usize = 60;
 /// Pages that may break these rules until they are rewritten.
