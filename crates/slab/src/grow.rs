@@ -125,8 +125,12 @@ impl Slab {
         capacity.min(u64::from(u32::MAX - 1)) as u32
     }
 
-    /// Writes that waited for space try again.
+    /// Writes that waited for space try again. Batches had their turn in this tick already, and
+    /// perhaps nothing else brings the next one.
     pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
+        if self.batches.wait_for_space() && !fault_point!("library_batch_waits_for_space_unseen") {
+            effects.more();
+        }
         for key in std::mem::take(&mut self.space_waiters) {
             if self.pending.get(&key).is_some_and(|pending| pending.wait == Some(Wait::Space)) {
                 self.wake(&key, effects);

@@ -83,17 +83,18 @@ impl Run {
         let power = self.has_power_cuts && self.random.below(4) > 0;
         let closes = outcome.is_ok() && !life.is_cut() && !self.machine.is_excused(&life) && self.random.below(5) == 0;
         self.expired.clear();
+        let mut closed = Ok(());
         if closes {
-            let closed = life.close();
+            let outcome = life.close();
             if !self.machine.is_excused(&life) {
-                closed?;
+                closed = outcome.map_err(|why| format!("it does not close on a sound machine: {why}"));
             }
             self.statistics.closes += 1;
         } else {
             *(if power { &mut self.statistics.power_cuts } else { &mut self.statistics.kills }) += 1;
         }
         let ended = self.machine.end(life, power);
-        outcome.and(ended)
+        outcome.and(closed).and(ended)
     }
 
     fn use_store(&mut self, life: &Life) -> Result<(), String> {

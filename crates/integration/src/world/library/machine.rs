@@ -29,11 +29,11 @@ pub(super) enum Machine {
     Region { image: Vec<u8>, created: bool, clock: Arc<ManualClock>, now: Now },
 }
 
-/// A process.
+/// A process. Its reactors are dropped first, as in `end`: a store that is dropped waits for them.
 pub(super) struct Life {
+    turned: Rc<Turned>,
     pub(super) store: Store,
     runtime: Arc<Runtime<AnyShard>>,
-    turned: Rc<Turned>,
     region: Option<Arc<Hash<Cutting>>>,
 }
 
