@@ -32,17 +32,19 @@ use crate::pending::{Access, Held, Pending};
 use crate::received::Received;
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
-use crate::schedule::{ATTEMPT_ERRORS, UNITS_EACH, cost_of, cost_of_text};
+use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
 mod classic;
 pub(crate) mod dump;
+mod grant;
 mod memory;
 mod places;
 mod reading;
 mod refused;
 mod storing;
 
+use grant::Grant;
 pub(crate) use reading::Stream;
 use storing::{Header, Storing};
 
@@ -193,10 +195,7 @@ pub(crate) struct Connection {
     is_starved: bool,
     /// What others hold for it.
     outside_bytes: u64,
-    /// What it may still do in this tick, and whether it would do more.
-    units: i64,
-    wants_more: bool,
-    may_take_long: bool,
+    grant: Grant,
     /// Commands that were none or that its client may not give, since it was last asked.
     errors: u32,
     /// A recent long value, in bytes.
@@ -253,9 +252,7 @@ impl Connection {
             permit,
             is_starved: false,
             outside_bytes: 0,
-            units: UNITS_EACH,
-            wants_more: false,
-            may_take_long: false,
+            grant: Grant::new(),
             errors: 0,
             value_bytes: 0,
             first_bytes: FREE_BYTES,
@@ -314,7 +311,7 @@ impl Connection {
                 return;
             }
             read_bytes = record.value.len();
-            self.units -= cost_of(read_bytes);
+            self.grant.spend(cost_of(read_bytes));
         }
         let Some(pending) = self.pending.get_mut(index) else { return };
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
@@ -374,7 +371,7 @@ impl Connection {
 
     /// Parses, begins and words as much as limits and order allow.
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
-        (self.is_starved, self.wants_more) = (false, false);
+        (self.is_starved, self.grant.wants_more) = (false, false);
         loop {
             self.drop_old_values(context);
             self.proceed(context);
@@ -397,7 +394,7 @@ impl Connection {
     /// What to send, if there is something and nothing is being sent.
     pub(crate) fn next_send(&mut self) -> Option<(Vec<Chunk>, u64)> {
         // What follows at once goes with it.
-        let is_corked = self.wants_more && self.output.bytes() < CORK_BYTES;
+        let is_corked = self.grant.wants_more && self.output.bytes() < CORK_BYTES;
         if self.sending_bytes > 0 || self.output.is_empty() || self.broken || is_corked {
             return None;
         }
@@ -486,14 +483,14 @@ impl Connection {
         if self.closing || self.hungry || self.receiving.is_some() {
             return false;
         }
-        if self.units <= 0 {
-            self.wants_more = true;
+        if self.grant.units <= 0 {
+            self.grant.wants_more = true;
             return false;
         }
         if !self.has_room() {
             return false;
         }
-        self.units -= 1;
+        self.grant.spend(1);
         if let Some(held) = self.held.take() {
             return self.begin(held, context);
         }
@@ -663,8 +660,8 @@ impl Connection {
             self.held = Some(held);
             return false;
         }
-        if held.takes_long() && !self.may_take_long {
-            (self.held, self.wants_more) = (Some(held), true);
+        if held.takes_long() && !self.grant.may_take_long {
+            (self.held, self.grant.wants_more) = (Some(held), true);
             return false;
         }
         match held {
@@ -690,7 +687,7 @@ impl Connection {
             Held::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
                 let text = binary.map_or(text.clone(), |words| words.statistics(&text));
-                self.units -= cost_of_text(&text);
+                self.grant.spend(cost_of_text(&text));
                 self.answer(Answer::Written(text), false);
             }
             Held::Dump(kind) => self.begin_dump(kind),

@@ -53,6 +53,9 @@ const CALLED_OFF: i32 = 125;
 /// Tags of socket requests: connections count from 0, these from the top.
 const TAG_WAKEUP: u64 = u64::MAX;
 const TAG_LISTENER: u64 = 1 << 63;
+/// With more operations under way than these, a connection waits behind those with few: who asks for
+/// one record is not delayed by who asks for a hundred.
+const OPERATIONS_FEW: usize = 4;
 /// Tag of operations nobody waits for.
 const TAG_BACKGROUND: u64 = u64::MAX;
 
@@ -230,7 +233,8 @@ impl Worker {
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if !entry.touched {
             entry.touched = true;
-            self.schedule.add(number, entry.share.is_used_up(now));
+            let is_behind = entry.share.is_used_up(now) || entry.operations > OPERATIONS_FEW;
+            self.schedule.add(number, is_behind);
         }
         Some(entry)
     }
@@ -302,11 +306,10 @@ impl Worker {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 0 };
         entry.touched = false;
         entry.connection.grant(units, is_behind);
-        let before = entry.connection.units();
         entry.open_received();
         self.drive(number);
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 1 };
-        let used = before - entry.connection.units();
+        let used = entry.connection.take_spent();
         entry.share.add(used, now);
         if entry.connection.is_finished() {
             self.close(number);

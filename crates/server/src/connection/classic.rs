@@ -36,7 +36,7 @@ impl Connection {
     /// The value of such a set.
     pub(super) fn account(&mut self, value: &[u8], context: &mut Context<'_>) {
         context.counters.auth_cmds.add(1);
-        self.units -= ATTEMPT_UNITS;
+        self.grant.spend(ATTEMPT_UNITS);
         self.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
         context.counters.auth_errors.add(u64::from(!self.admitted));
         self.errors += if self.admitted { 0 } else { ATTEMPT_ERRORS };

@@ -69,14 +69,14 @@ impl Connection {
         if *missing == 0 || self.broken {
             return false;
         }
-        if self.units <= 0 {
-            self.wants_more |= reply.is_some() || !dump.asked;
+        if self.grant.units <= 0 {
+            self.grant.wants_more |= reply.is_some() || !dump.asked;
             return false;
         }
         let mut ends = std::mem::take(&mut self.response_encoder.list_failed);
         if let Some(reply) = reply.take().filter(|_| !ends) {
             dump.asked = false;
-            self.units -= PAGE_UNITS;
+            self.grant.spend(PAGE_UNITS);
             match dump.page(reply, &context.here(), &mut self.output) {
                 Page::Written => {}
                 Page::Keys(keys) => {

@@ -60,18 +60,17 @@ impl Connection {
 
     /// It may do so much more; what takes long only if others had their turn.
     pub(crate) fn grant(&mut self, units: i64, others_had_theirs: bool) {
-        self.units = units.min(self.units + units);
-        self.may_take_long = others_had_theirs;
+        self.grant.give(units, others_had_theirs);
     }
 
-    /// What it did of that.
-    pub(crate) fn units(&self) -> i64 {
-        self.units
+    /// Counts work against its share: what its commands cost, and the values that are sent to it.
+    pub(crate) fn spend(&mut self, units: i64) {
+        self.grant.spend(units);
     }
 
-    /// What was done for it elsewhere.
-    pub(crate) fn charge(&mut self, units: i64) {
-        self.units -= units;
+    /// What it has cost since this was last asked.
+    pub(crate) fn take_spent(&mut self) -> i64 {
+        self.grant.take_spent()
     }
 
     /// How many errors its client made since this was last asked.
@@ -81,7 +80,7 @@ impl Connection {
 
     /// Whether it stopped because its share of the tick is used up.
     pub(crate) fn wants_more(&self) -> bool {
-        self.wants_more && !self.broken
+        self.grant.wants_more && !self.broken
     }
 
     /// Waits for memory that others hold.

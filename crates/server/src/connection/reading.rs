@@ -112,7 +112,7 @@ impl Connection {
                 if record.value.len() == asked_bytes && record.version == stream.version =>
             {
                 stream.taken_bytes += asked_bytes;
-                self.units -= cost_of(asked_bytes);
+                self.grant.spend(cost_of(asked_bytes));
                 let lease = self.lending.lend(&mut record.value);
                 self.output.push_value(record.value);
                 self.output.hold(lease);

@@ -103,7 +103,7 @@ impl Entry {
     pub(super) fn open_received(&mut self) {
         let Some(tls) = &mut self.tls else { return };
         if tls.is_handshaking() && tls.has_sealed() {
-            self.connection.charge(HANDSHAKE_UNITS);
+            self.connection.spend(HANDSHAKE_UNITS);
         }
         if let Err(error) = tls.open() {
             tracing::debug!(%error, "a client spoke no TLS that could be understood");
