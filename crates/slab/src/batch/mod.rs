@@ -151,7 +151,7 @@ impl Batches {
             .iter()
             .filter_map(|(_, say)| if let BatchMessage::Prepare(one) = say { Some(one) } else { None });
         come.any(|prepare| prepare.changes.iter().any(is_within))
-            || self.shares.values().any(|share| share.changes.iter().any(is_within))
+            || self.shares.values().any(|share| share.is_yet_to_change() && share.changes.iter().any(is_within))
     }
 
     /// Of a shard in whose index these records of batches were found.

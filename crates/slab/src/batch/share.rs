@@ -73,6 +73,13 @@ impl PrepareRecord {
         is_set(&self.shown)
     }
 
+    /// Whether it is yet to change its keys. One that is stuck does so when the store is opened
+    /// again, and nobody may wait for that.
+    pub(super) fn is_yet_to_change(&self) -> bool {
+        self.state != State::Resolved
+            && (self.state != State::Stuck || fault_point!("library_range_waits_for_a_stuck_batch"))
+    }
+
     /// Nothing more will come of it by itself.
     pub(super) fn is_at_rest(&self) -> bool {
         matches!(self.state, State::Resolved | State::Stuck) || (self.recovered && self.state == State::Prepared)
