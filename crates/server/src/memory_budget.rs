@@ -25,7 +25,8 @@ pub fn client_memory_bytes(memory_bytes: u64) -> u64 {
 pub(crate) const FREE_BYTES: u64 = 4 << 10;
 
 /// Answers up to so many bytes may take the budget to three quarters, longer ones to five eighths:
-/// short ones find room, and so do values that come.
+/// short ones find room, and so do values that come. An eighth is for longer ones whatever the short
+/// ones hold, or a crowd of these would keep them out for ever.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that a permit takes ahead while there is plenty, so that not every command has to ask.
@@ -45,6 +46,8 @@ pub(crate) struct MemoryBudget {
     peak_bytes: AtomicU64,
     /// Of values that are being received: at most half of the budget.
     values_bytes: AtomicU64,
+    /// Of long answers that came in by the eighth which is theirs.
+    long_bytes: AtomicU64,
     /// Connections that stopped for want of a permit.
     waiting: AtomicUsize,
     trim: Trim,
@@ -70,6 +73,7 @@ impl MemoryBudget {
             held_bytes,
             peak_bytes,
             values_bytes: 0.into(),
+            long_bytes: 0.into(),
             waiting,
             trim: Trim::default(),
         })
@@ -171,12 +175,14 @@ impl Drop for ValuePermit {
 pub(crate) struct MemoryPermit {
     budget: Arc<MemoryBudget>,
     bytes: u64,
+    /// Of them, those that came in by the part of long answers.
+    long_bytes: u64,
 }
 
 impl MemoryPermit {
     /// For nothing yet.
     pub(crate) fn new(budget: &Arc<MemoryBudget>) -> MemoryPermit {
-        MemoryPermit { budget: Arc::clone(budget), bytes: 0 }
+        MemoryPermit { budget: Arc::clone(budget), bytes: 0, long_bytes: 0 }
     }
 
     /// Whose it is.
@@ -199,6 +205,14 @@ impl MemoryPermit {
             self.budget.give_back(self.bytes - bytes);
         }
         self.bytes = bytes;
+        self.keep_long(bytes);
+    }
+
+    /// No more than `bytes` of it are of long answers any more.
+    fn keep_long(&mut self, bytes: u64) {
+        let over = self.long_bytes.saturating_sub(bytes);
+        self.budget.long_bytes.fetch_sub(over, Ordering::Relaxed);
+        self.long_bytes -= over;
     }
 
     /// A permit for a value that is going to be received, of which `missing` bytes are to come.
@@ -213,7 +227,27 @@ impl MemoryPermit {
     /// from then on.
     pub(crate) fn try_grow(&mut self, held_bytes: u64, more: u64) -> bool {
         let eighth = self.budget.max_bytes() / 8;
-        self.try_grow_to(held_bytes, more, if more > SMALL_BYTES_MAX { 5 * eighth } else { 6 * eighth })
+        // What is in the part of long answers takes nothing from the others.
+        let long_bytes = self.budget.long_bytes.load(Ordering::Relaxed);
+        match more > SMALL_BYTES_MAX {
+            true => {
+                self.try_grow_to(held_bytes, more, 5 * eighth + long_bytes) || self.try_long(held_bytes, more, eighth)
+            }
+            false => self.try_grow_to(held_bytes, more, 6 * eighth + long_bytes),
+        }
+    }
+
+    /// The same by the part that is for long answers, which is so long. One answer may take all of
+    /// it, and more.
+    fn try_long(&mut self, held_bytes: u64, more: u64, part: u64) -> bool {
+        let before = self.budget.long_bytes.fetch_add(more, Ordering::Relaxed);
+        let may = before == 0 || before + more <= part;
+        if may && self.try_grow_to(held_bytes, more, self.budget.max_bytes()) {
+            self.long_bytes += more;
+            return true;
+        }
+        self.budget.long_bytes.fetch_sub(more, Ordering::Relaxed);
+        false
     }
 
     fn try_grow_to(&mut self, held_bytes: u64, more: u64, limit: u64) -> bool {
@@ -237,6 +271,7 @@ impl MemoryPermit {
 
 impl Drop for MemoryPermit {
     fn drop(&mut self) {
+        self.keep_long(0);
         self.budget.give_back(self.bytes);
     }
 }
@@ -255,10 +290,10 @@ mod tests {
         let held: Vec<_> = values.iter_mut().map_while(|permit| permit.try_value(0, MIB)).collect();
         assert_eq!(held.len(), 8, "half of it");
         let long = long.iter_mut().map_while(|permit| permit.try_grow(0, MIB).then_some(())).count();
-        assert!((1..=2).contains(&long), "to five eighths: {long}");
+        assert!((3..=4).contains(&long), "to five eighths, and the eighth that is theirs: {long}");
         let short = short.iter_mut().map_while(|permit| permit.try_grow(0, 64 << 10).then_some(())).count();
         assert!((15..=50).contains(&short), "to three quarters: {short}");
-        assert!(budget.held_bytes() <= 12 * MIB);
+        assert!(budget.held_bytes() <= 14 * MIB);
         drop((values, held));
         assert!(MemoryPermit::new(&budget).try_value(0, MIB).is_some());
     }
@@ -273,6 +308,23 @@ mod tests {
         assert!(held.len() >= 4 && budget.peak_bytes() <= 16 * MIB);
         drop((values, held, answers));
         assert_eq!((budget.held_bytes(), budget.values_bytes.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn a_crowd_of_short_answers_does_not_keep_a_long_one_out() {
+        let budget = MemoryBudget::new(16 * MIB);
+        let mut short: Vec<_> = (0..400).map(|_| MemoryPermit::new(&budget)).collect();
+        assert!(!short.iter_mut().all(|permit| permit.try_grow(0, 64 << 10)), "they take all that they may");
+        let mut long: Vec<_> = (0..8).map(|_| MemoryPermit::new(&budget)).collect();
+        let held = long.iter_mut().map_while(|permit| permit.try_grow(0, MIB).then_some(())).count();
+        assert_eq!(held, 2, "an eighth");
+        long.first_mut().expect("one").set(MIB / 2);
+        assert!(!MemoryPermit::new(&budget).try_grow(0, MIB), "it goes as it is sent");
+        drop(long);
+        assert_eq!(budget.long_bytes.load(Ordering::Relaxed), 0);
+        assert!(MemoryPermit::new(&budget).try_grow(0, 3 * MIB), "one may take more");
+        drop(short);
+        assert_eq!(budget.held_bytes(), 0);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::received::Received;
 
 /// Places that a connection has whatever the others do.
 const FREE_PLACES: usize = 4;
+/// What the thread and the engine hold for an operation under way, beside its place.
+const OPERATION_BYTES: usize = 256;
 /// Places are given back from this number on once they are empty.
 const KEPT_PLACES: usize = 8;
 
@@ -25,7 +27,7 @@ impl Connection {
     fn footprint(&self) -> u64 {
         let value = self.storing.as_ref().map_or(0, Storing::held_bytes);
         let line = self.rest.as_ref().map_or(0, |rest| rest.line.capacity());
-        let places = self.pending.capacity() * size_of::<Pending>();
+        let places = self.pending.capacity() * size_of::<Pending>() + self.pending.len() * OPERATION_BYTES;
         let buffers = (self.received.capacity() + self.receiving_bytes + line + places) as u64;
         let values = self.reading_bytes + self.writing_bytes + value;
         buffers + values + self.output.bytes() + self.sending_bytes + self.outside_bytes

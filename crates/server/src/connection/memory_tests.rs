@@ -134,3 +134,15 @@ fn one_tick_does_no_more_invalid_lines_than_a_share() {
         assert_eq!(bench.counters.protocol_errors.get(), tick * UNITS_EACH as u64);
     }
 }
+
+/// The bytes of answers counted against no share, so that a tick beside a crowd of gets took as long
+/// as the crowd had asked for.
+#[test]
+fn values_count_against_the_share_of_whoever_gets_them() {
+    let spent = |value_bytes: usize| {
+        let sent = format!("set a 0 0 {value_bytes}\r\n{}\r\nget a\r\n", "v".repeat(value_bytes));
+        let mut bench = Bench::new(sent.as_bytes()).run(&mut Random::new(1), 1 << 20);
+        bench.connection.take_spent()
+    };
+    assert!(spent(64 << 10) - spent(1) >= 32, "a unit for 2 KiB");
+}

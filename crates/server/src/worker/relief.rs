@@ -12,8 +12,9 @@ use crate::server::WorkerSlot;
 
 /// How often connections that stopped for want of memory try again.
 const RETRY_EVERY: Duration = Duration::from_millis(2);
-/// How many do so at once.
+/// How many do so at once, and one in how many of them is of those that have had no answer yet.
 const RETRIES: usize = 16;
+const RETRIES_OF_OTHERS: usize = 4;
 /// How often it is looked for those that hold memory and move nothing, while others wait for it.
 const RELIEVE_EVERY: Duration = Duration::from_millis(100);
 /// Where most of the memory is held by connections that wait for more of it, they may wait for so
@@ -72,18 +73,19 @@ impl Worker {
         retry.into_iter().chain(self.shared.budget.trim_at()).min()
     }
 
-    /// Lets those try again that stopped for want of memory: first those whose clients have taken
-    /// answers, and of each the newest first, for who has waited long has likely been given up by
-    /// its client.
+    /// Lets those try again that stopped for want of memory: most of them are such whose clients have
+    /// taken answers, as long as there are any. Of each kind the newest are first, for who has waited
+    /// long has likely been given up by its client.
     pub(super) fn retry_starved(&mut self) {
         let now = self.driver.now().mono;
         if self.relief.is_empty() || now < self.relief.retry_at {
             return;
         }
         self.relief.retry_at = after(now, RETRY_EVERY);
-        for _ in 0..RETRIES {
+        for at in 0..RETRIES {
             let [proven, others] = &mut self.relief.starved;
-            let Some(number) = proven.pop().or_else(|| others.pop()) else { break };
+            let (first, second) = if at % RETRIES_OF_OTHERS == 0 { (others, proven) } else { (proven, others) };
+            let Some(number) = first.pop().or_else(|| second.pop()) else { break };
             self.shared.budget.count_waiting(false);
             let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { continue };
             if std::mem::take(&mut entry.starving) {
