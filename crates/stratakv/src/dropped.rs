@@ -13,7 +13,7 @@ use std::time::Duration;
 use stratakv_base::{CollectionId, Mono};
 
 use crate::batch::WriteBatch;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::Store;
 
 /// How long an operation may be on its way.
@@ -121,7 +121,13 @@ impl Store {
         for some in keys.chunks(FORGOTTEN_AT_ONCE) {
             let mut batch = WriteBatch::new();
             some.iter().for_each(|key| _ = batch.delete_in(&catalogue, key.as_ref()));
-            self.write(batch)?;
+            match self.write(batch) {
+                // A batch takes space until it is complete; a delete finds some in a full store too.
+                Err(error) if error.kind() == ErrorKind::Full => {
+                    some.iter().try_for_each(|key| catalogue.delete(key.as_ref()).map(|_| ()))?;
+                }
+                written => _ = written?,
+            }
         }
         self.inner().names.recount();
         Ok(())

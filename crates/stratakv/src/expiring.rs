@@ -211,7 +211,7 @@ impl Store {
 
     /// At opening: learns what expires, and removes what has.
     pub(crate) fn load_expiring(&self) -> Result<(), Error> {
-        let mut emptied = Vec::new();
+        let (mut emptied, mut cleared) = (Vec::new(), Ok(()));
         for (key, record) in self.catalogue().prefix(EXPIRING).collect::<Result<Vec<_>, _>>()? {
             let Some(id) = numbered(EXPIRING, &key) else { continue };
             let name = String::from_utf8_lossy(&record.to_bytes()).into_owned();
@@ -220,13 +220,15 @@ impl Store {
                 Some(_) if fault_point!("library_expiry_is_forgotten_at_an_opening") => {}
                 Some(named) => self.inner().expiring.set(id, named.expiry, &name),
                 // Its name is gone already: what is left are keys that old handles wrote meanwhile.
-                None if !self.inner().read_only => {
-                    self.empty(id)?;
-                    emptied.push(key);
-                }
+                None if !self.inner().read_only => match self.empty(id) {
+                    Ok(_) => emptied.push(key),
+                    Err(error) => cleared = cleared.and(Err(error)),
+                },
                 None => {}
             }
         }
+        // Those behind it are known by now.
+        cleared?;
         self.forget_emptied(&emptied)?;
         for (id, name) in self.inner().expiring.past(self.inner().wall(), usize::MAX) {
             self.drop_if_expired(id, &name)?;

@@ -13,7 +13,7 @@ use stratakv_runtime::{EvictionListener, Runtime};
 use crate::catalogue::Names;
 use crate::collection::Collection;
 use crate::engine::{AnyShard, Engine};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
 use crate::open;
@@ -116,7 +116,13 @@ impl Store {
             mapping: opened.mapping,
             values_apart: AtomicBool::new(false),
         });
-        store.settle_names()?;
+        match store.settle_names() {
+            // It is what makes room that could not be done. It is done at the next opening.
+            Err(error) if error.kind() == ErrorKind::Full => {
+                tracing::warn!(%error, "what dropped collections left could not all be removed");
+            }
+            settled => settled?,
+        }
         Ok(store)
     }
 
@@ -130,10 +136,8 @@ impl Store {
         if self.inner().has_names().is_err() {
             return Ok(());
         }
-        if !self.inner().read_only {
-            self.finish_drops()?;
-        }
-        self.load_expiring()
+        let finished = if self.inner().read_only { Ok(()) } else { self.finish_drops() };
+        self.load_expiring().and(finished)
     }
 
     /// A store over a runtime that somebody else has put together, without a directory: for
