@@ -223,6 +223,13 @@ impl MemoryPermit {
         (all <= max / 2 && self.try_grow_to(held_bytes, missing, max)).then_some(permit)
     }
 
+    /// The same for an answer that is begun: to five eighths only, so that those that are begun can
+    /// go on. Otherwise all would wait for each other.
+    pub(crate) fn try_begin(&mut self, held_bytes: u64, more: u64) -> bool {
+        let eighth = self.budget.max_bytes() / 8;
+        self.try_grow_to(held_bytes, more, 5 * eighth + self.budget.long_bytes.load(Ordering::Relaxed))
+    }
+
     /// Whether the connection, which holds `held_bytes`, may hold `more` beside them. They count
     /// from then on.
     pub(crate) fn try_grow(&mut self, held_bytes: u64, more: u64) -> bool {
@@ -308,6 +315,21 @@ mod tests {
         assert!(held.len() >= 4 && budget.peak_bytes() <= 16 * MIB);
         drop((values, held, answers));
         assert_eq!((budget.held_bytes(), budget.values_bytes.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn answers_that_are_begun_leave_room_to_go_on_with_them() {
+        let budget = MemoryBudget::new(16 * MIB);
+        let mut all: Vec<_> = (0..400).map(|_| MemoryPermit::new(&budget)).collect();
+        assert!(!all.iter_mut().all(|permit| permit.try_begin(0, 64 << 10)));
+        assert!(
+            all.iter_mut()
+                .map(|permit| permit.try_grow(permit.bytes() + FREE_BYTES, 10 << 10))
+                .filter(|may| *may)
+                .count()
+                > 100
+        );
+        assert!(budget.held_bytes() <= 12 * MIB);
     }
 
     #[test]

@@ -110,6 +110,14 @@ impl Connection {
         self.permit.budget()
     }
 
+    /// What the place of one more command takes. It counts although nothing is read for it: a value
+    /// that is too long for now is let go, and its place stays.
+    fn next_place_bytes(&self) -> u64 {
+        let (places, room) = (self.pending.len(), self.pending.capacity());
+        let growth = if places == room { room.max(FREE_PLACES) * size_of::<Pending>() } else { 0 };
+        (growth + OPERATION_BYTES) as u64
+    }
+
     /// Whether another command may be begun.
     pub(super) fn has_room(&mut self) -> bool {
         if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
@@ -117,7 +125,13 @@ impl Connection {
         }
         self.first_bytes = self.first_bytes();
         let was_starved = self.is_starved;
-        if self.may_hold(self.first_bytes) && self.may_take(self.first_bytes) {
+        let held = self.footprint();
+        let may = self.may_hold(self.first_bytes) && {
+            let may_begin = self.permit.try_begin(held, self.first_bytes + self.next_place_bytes());
+            self.is_starved |= !may_begin;
+            may_begin
+        };
+        if may {
             return true;
         }
         // A short answer is free, and whether this one is long is not known.

@@ -27,27 +27,29 @@ fn set_command(bytes: usize) -> Vec<u8> {
 /// reads.
 fn go_on(bench: &mut Bench, reads: bool) {
     let mut random = Random::new(1);
-    for _ in 0..2000 {
-        bench.advance();
-        if let Some(buffer) = bench.connection.next_recv() {
-            if bench.unsent.is_empty() {
-                bench.connection.room_taken(buffer);
-            } else {
-                bench.receive(buffer, 100_000);
-            }
+    (0..2000).for_each(|_| go_on_once(bench, &mut random, reads));
+}
+
+fn go_on_once(bench: &mut Bench, random: &mut Random, reads: bool) {
+    bench.advance();
+    if let Some(buffer) = bench.connection.next_recv() {
+        if bench.unsent.is_empty() {
+            bench.connection.room_taken(buffer);
+        } else {
+            bench.receive(buffer, 100_000);
         }
-        if let Some((chunks, _)) = bench.connection.next_send()
-            && reads
-        {
-            bench.take_sent(chunks);
-            bench.connection.sent(true);
-        }
-        if bench.model.waiting() > 0 {
-            let (sequence, reply) = bench.model.answer(&mut random);
-            bench.connection.replied(sequence, reply);
-        }
-        bench.connection.true_up(0);
     }
+    if let Some((chunks, _)) = bench.connection.next_send()
+        && reads
+    {
+        bench.take_sent(chunks);
+        bench.connection.sent(true);
+    }
+    if bench.model.waiting() > 0 {
+        let (sequence, reply) = bench.model.answer(random);
+        bench.connection.replied(sequence, reply);
+    }
+    bench.connection.true_up(0);
 }
 
 #[test]
@@ -103,6 +105,31 @@ fn clients_that_take_no_answers_hold_no_more_than_the_budget_and_short_answers_g
         assert!(last.answer.len() > answers * 500_000, "{}", last.answer.len());
         assert!(front_bytes.is_some() || last.answer.ends_with(b"\r\nEND\r\n"));
     }
+}
+
+/// Each had places for as many values as it had asked for, and no room for the first of them: places
+/// alone held the budget, and more, and nobody was answered any more.
+#[test]
+fn a_crowd_that_asks_for_many_values_is_answered_within_the_budget() {
+    let budget = MemoryBudget::new(MIB / 2);
+    let mut random = Random::new(1);
+    let mut all: Vec<Bench> = (0..150)
+        .map(|_| {
+            let mut bench = bench(&budget, &set_command(10 << 10));
+            go_on(&mut bench, true);
+            bench.unsent.extend_from_slice(format!("get{}\r\n", " a".repeat(40)).as_bytes());
+            bench
+        })
+        .collect();
+    for _ in 0..20_000 {
+        all.iter_mut().for_each(|bench| go_on_once(bench, &mut random, true));
+        if all.iter().all(|bench| bench.answer.ends_with(b"END\r\n")) {
+            break;
+        }
+    }
+    let answered = all.iter().filter(|bench| bench.answer.ends_with(b"END\r\n")).count();
+    assert_eq!(answered, all.len());
+    assert!(budget.peak_bytes() <= budget.max_bytes(), "{} bytes", budget.peak_bytes());
 }
 
 /// Texts that were made and not sent counted nowhere.
