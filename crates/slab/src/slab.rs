@@ -449,7 +449,7 @@ impl Shard for Slab {
             effects.reply(token, Reply::Failed(error.into()));
             return Ok(());
         }
-        let Some((token, operation)) = self.hold_back(token, operation) else { return Ok(()) };
+        let Some((token, operation)) = self.hold_back(token, operation, effects) else { return Ok(()) };
         match operation {
             Operation::Get { key, part } => self.get(token, key, part, effects),
             Operation::Write { changes, level } => self.accept_write(token, changes, level, effects),

@@ -101,7 +101,12 @@ impl<P: Pmem> Matrix<P> {
                     }
                 }
             }
-            Some(_) => self.tell_found(None),
+            // Which keys its batches change is not known, so nothing is served.
+            Some(_) => {
+                let why = "a batch's record could not be read when the store was opened; open it again";
+                self.batches.opening.refusal = Some(Error::Unknown(why));
+                self.tell_found(None);
+            }
             None => {}
         }
     }

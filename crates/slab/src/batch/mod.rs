@@ -88,7 +88,8 @@ enum BatchMessage {
         resolved: bool,
     },
     Forget(BatchId),
-    Found(Vec<FoundBatch>),
+    /// `None`: it cannot be read.
+    Found(Option<Vec<FoundBatch>>),
     /// Everything that was found at opening is decided.
     Decided,
     /// Make your cut for this backup.
@@ -290,9 +291,16 @@ impl Slab {
     }
 
     /// Holds an operation back until it is known which batches hold.
-    pub(crate) fn hold_back(&mut self, token: Token, operation: Operation) -> Option<(Token, Operation)> {
+    pub(crate) fn hold_back(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        effects: &mut Effects,
+    ) -> Option<(Token, Operation)> {
         if self.batches.opening.may_serve() {
-            return Some((token, operation));
+            let Some(error) = self.batches.opening.refusal() else { return Some((token, operation)) };
+            effects.reply(token, Reply::Failed(error.clone()));
+            return None;
         }
         self.batches.held_back.push((token, operation));
         None

@@ -32,14 +32,36 @@ pub(crate) struct Opening {
     undecided: bool,
     /// Shard 0: what the shards found, by shard.
     lists: Option<BTreeMap<u32, Vec<FoundBatch>>>,
-    /// Shard 0: shards that broke before they told.
+    /// Shard 0: shards that broke before they told, or cannot read what they have.
     lost: Vec<u32>,
+    /// Records that could not be read, and were asked for again.
+    failures: u32,
+    /// Why nothing is served: a record cannot be read, and its keys are not known.
+    refusal: Option<Error>,
 }
+
+/// Reads of records that may fail, before the opening gives up: a device's passing fault must not
+/// pass for a record that is not there.
+const FAILURES_MAX: u32 = 8;
 
 impl Opening {
     pub(super) fn new(records: Vec<Key>) -> Opening {
         let undecided = !records.is_empty();
-        Opening { records, loading: 0, found: Vec::new(), told: false, undecided, lists: None, lost: Vec::new() }
+        Opening {
+            records,
+            loading: 0,
+            found: Vec::new(),
+            told: false,
+            undecided,
+            lists: None,
+            lost: Vec::new(),
+            failures: 0,
+            refusal: None,
+        }
+    }
+
+    pub(super) fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
     }
 
     pub(super) fn may_serve(&self) -> bool {
@@ -66,9 +88,12 @@ impl Slab {
             let origin = Origin::Batch(id, Step::Load);
             self.submit(Work::new(origin, key, Expect::Any, Kind::Load, Level::ProcessCrash), effects);
         }
-        if self.batches.opening.loading == 0 && !self.batches.shares.values().any(super::PrepareRecord::is_being_held) {
-            self.batches.opening.told = true;
-            let found = std::mem::take(&mut self.batches.opening.found);
+        let opening = &mut self.batches.opening;
+        let is_read = opening.loading == 0 && opening.records.is_empty();
+        if is_read && !self.batches.shares.values().any(super::PrepareRecord::is_being_held) {
+            opening.told = true;
+            let found = std::mem::take(&mut opening.found);
+            let found = opening.refusal.is_none().then_some(found);
             self.say(0, BatchMessage::Found(found), effects);
         }
     }
@@ -78,6 +103,11 @@ impl Slab {
         self.batches.opening.loading -= 1;
         let value = match event {
             Event::Answered(Reply::Record(Some(record))) => Some(record.value.to_bytes()),
+            Event::Answered(Reply::Failed(error))
+                if !matches!(error, Error::Corrupt(_)) && !fault_point!("library_unread_batch_passes_for_none") =>
+            {
+                return self.load_again(id, &error);
+            }
             _ => None,
         };
         let kept = value.as_deref().and_then(record::decode).filter(|kept| self.may_be_mine(kept));
@@ -98,6 +128,21 @@ impl Slab {
         self.batches.opening.found.push(found);
     }
 
+    /// A record could not be read: it is asked for again. If that does not help, shard 0 treats this
+    /// shard as one that broke, and every operation is refused: which keys the batch changes is not
+    /// known.
+    fn load_again(&mut self, id: BatchId, error: &Error) {
+        let opening = &mut self.batches.opening;
+        opening.failures += 1;
+        if opening.failures < FAILURES_MAX && self.poisoned.is_none() {
+            opening.records.push(record::key(id));
+        } else {
+            tracing::error!(%error, shard = self.config.shard, "a batch's record cannot be read: nothing is served");
+            let why = "a batch's record could not be read when the store was opened; open it again";
+            opening.refusal = Some(Error::Unknown(why));
+        }
+    }
+
     /// Whether this shard can have logged it: keys of its own, a version that it had handed out.
     fn may_be_mine(&self, kept: &Kept) -> bool {
         let Kept::Share { version, changes, .. } = kept else { return true };
@@ -105,13 +150,23 @@ impl Slab {
             && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }
 
-    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every
-    /// participant holds its share or a mark.
-    pub(super) fn participant_found(&mut self, from: u32, found: Vec<FoundBatch>, effects: &mut Effects) {
+    /// Shard 0 hears what a shard found; `None`: it cannot read it.
+    pub(super) fn participant_found(&mut self, from: u32, found: Option<Vec<FoundBatch>>, effects: &mut Effects) {
+        let opening = &mut self.batches.opening;
+        match (found, opening.lists.as_mut()) {
+            (_, None) => return,
+            (Some(found), Some(lists)) => _ = lists.insert(from, found),
+            (None, Some(_)) => opening.lost.push(from),
+        }
+        self.decide_when_all_told(effects);
+    }
+
+    /// When all shards have told, or broke: a batch is committed if every participant holds its
+    /// share or a mark.
+    fn decide_when_all_told(&mut self, effects: &mut Effects) {
         let shards = self.config.shards as usize;
         let opening = &mut self.batches.opening;
-        let Some(lists) = opening.lists.as_mut() else { return };
-        lists.insert(from, found);
+        let Some(lists) = &opening.lists else { return };
         if lists.len() + opening.lost.len() < shards {
             return;
         }
@@ -184,10 +239,8 @@ impl Slab {
         let Some(lists) = &self.batches.opening.lists else { return };
         if !lists.contains_key(&peer) && !self.batches.opening.lost.contains(&peer) {
             self.batches.opening.lost.push(peer);
-            // Told as if by itself, so that the count is looked at.
-            let (me, mine) = (self.config.shard, lists.get(&self.config.shard).cloned());
-            if let Some(mine) = mine {
-                self.participant_found(me, mine, effects);
+            if self.batches.opening.told {
+                self.decide_when_all_told(effects);
             }
         }
     }

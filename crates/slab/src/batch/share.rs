@@ -107,7 +107,8 @@ impl Slab {
         let Prepare { id, participants, changes, checks, last, waits, shown } = prepare;
         let error = match self.poisoned {
             Some(fault) => Some(Error::Poisoned(fault)),
-            None => (self.closing != Closing::Open).then_some(Error::Closed),
+            None if self.closing != Closing::Open => Some(Error::Closed),
+            None => self.batches.opening.refusal().cloned(),
         };
         if let Some(error) = error {
             return self.say(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) }, effects);

@@ -427,7 +427,8 @@ impl Model {
         if each && before.is_some_and(|before| self.is_between(before, after)) {
             return Ok(());
         }
-        Err(self.first_difference(candidates))
+        let each = candidates.iter().map(|candidate| self.first_difference(std::slice::from_ref(candidate)));
+        Err(each.collect::<Vec<_>>().join("; or else "))
     }
 
     /// Whether each record is as in one of the two. Of a list as much as there is was pushed.
