@@ -21,6 +21,7 @@
 //! - Product code computes nothing for a fault point's sake, and clones nothing.
 //! - A step that a fault point leaves out is a function of its own, if nothing else serves. The
 //!   function begins with `fault_point!("name", return …)`.
+//! - `cargo xtask tidy` refuses a fault point that does not begin its line.
 //!
 //! The tool that runs the fault points reads their names from the sources. Only that tool turns
 //! feature `canaries` on. Without the feature [`is_on`] is the constant `false`, so a release has
@@ -30,10 +31,6 @@
 /// statement)`. See [the module](crate::fault_point).
 #[macro_export]
 macro_rules! fault_point {
-    // As an operand: goes once no crate has one.
-    ($name:literal) => {
-        $crate::fault_point::is_on($name)
-    };
     ($name:literal, $defect:expr $(,)?) => {
         if $crate::fault_point::is_on($name) {
             $defect;
