@@ -1,8 +1,8 @@
 //! Fault points: deliberate defects in the product's own code, to see that the simulator finds
 //! them.
 //!
-//! A fault point is a statement of its own, at the beginning of a line. The product reads on without
-//! it: skip the line, or fold it.
+//! A fault point is a statement of its own, at the beginning of a line. The product reads on
+//! without it: skip the line, or fold it.
 //!
 //! ```
 //! # use stratakv_base::fault_point;

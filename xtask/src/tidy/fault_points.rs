@@ -1,5 +1,5 @@
-//! Fault points stand apart from the product's logic: each is a statement that begins its line, with
-//! its name. So a reader passes over the line, and the tools that read the names find them.
+//! Fault points stand apart from the product's logic: each is a statement that begins its line,
+//! with its name. So a reader passes over the line, and the tools that read the names find them.
 
 use super::{File, Finding, Tree};
 
