@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::tidy::Tree;
 use crate::tidy::prose::{self, LINE_CHARS_MAX, WORDS_MAX};
+use crate::tidy::{Tree, fault_points};
 
 const USAGE: &str = "usage: cargo xtask language [--of DIR] [--write FILE]\n\n\
     Measures the words of this tree, or of another checkout, as Markdown tables.";
@@ -67,6 +67,7 @@ fn row(name: &str, mut words: Vec<usize>, long_lines: usize) -> String {
 struct Counted {
     long_comments: usize,
     fault_points: usize,
+    fault_points_within_logic: usize,
     test_files: usize,
     test_lines: usize,
     /// Where types of a name are declared.
@@ -81,10 +82,12 @@ fn code(tree: &Tree) -> String {
     let named: Vec<String> = most.iter().take(30).map(|(name, places)| format!("`{name}` {places}")).collect();
     format!(
         "| code | |\n|---|--:|\n| lines of comments over {LINE_CHARS_MAX} characters | {} |\n| fault points in product \
-         functions | {} |\n| files of tests under `src/` of product crates | {} |\n| their lines | {} |\n| type names \
-         that are declared more than once | {} |\n\nThe most frequent of these: {}.\n",
+         functions | {} |\n| of these, within conditions and other statements (aim: 0) | {} |\n| files of tests under \
+         `src/` of product crates | {} |\n| their lines | {} |\n| type names that are declared more than once | {} |\n\n\
+         The most frequent of these: {}.\n",
         counted.long_comments,
         counted.fault_points,
+        counted.fault_points_within_logic,
         counted.test_files,
         counted.test_lines,
         several.len(),
@@ -106,6 +109,7 @@ fn count(tree: &Tree) -> Counted {
             counted.test_lines += file.text.lines().count();
             continue;
         }
+        counted.fault_points_within_logic += fault_points::within_logic(file).len();
         for (_, line, _) in file.code_lines().filter(|(_, _, is_test)| !is_test) {
             counted.fault_points += line.matches("fault_point!(").count();
             if let Some(name) = declared(line) {
@@ -138,7 +142,7 @@ mod tests {
     fn types_long_comments_fault_points_and_tests_are_counted() {
         let long = format!("// {}\n", "word ".repeat(30));
         let product = format!(
-            "{long}pub(crate) struct Found<'a> {{}}\nfn f() {{ if fault_point!(\"x\") {{}} }}\n#[cfg(test)]\nmod tests {{\n    struct Found;\n}}\n"
+            "{long}pub(crate) struct Found<'a> {{}}\nfn f() {{ if fault_point!(\"x\") {{}} }}\nfn g() {{\nfault_point!(\"y\", return);\n}}\n#[cfg(test)]\nmod tests {{\n    struct Found;\n}}\n"
         );
         let files = vec![
             File::new("crates/slab/src/a.rs", &product),
@@ -147,7 +151,14 @@ mod tests {
             File::new("crates/sim/src/d.rs", "struct Found;\n"),
         ];
         let types = BTreeMap::from([("Found".to_owned(), 2)]);
-        let expected = Counted { long_comments: 1, fault_points: 1, test_files: 1, test_lines: 2, types };
+        let expected = Counted {
+            long_comments: 1,
+            fault_points: 2,
+            fault_points_within_logic: 1,
+            test_files: 1,
+            test_lines: 2,
+            types,
+        };
         assert_eq!(count(&Tree { files }), expected);
     }
 

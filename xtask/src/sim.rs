@@ -100,10 +100,13 @@ mod tests {
 
     #[test]
     fn a_fault_point_is_known_by_being_written_down() {
-        let source = "fn f() -> bool { fault_point!(\"one\") || x && !fault_point!(\"two\") }";
-        let packed = File::new("crates/slab/src/packed/b.rs", "fault_point!(\"three\")");
-        let files =
-            vec![File::new("crates/slab/src/a.rs", source), packed, File::new(EXPLAINED, "fault_point!(\"example\")")];
+        let source = "fn f() {\n    fault_point!(\"one\", return);\n    fault_point!(\"two\", x, y = z);\n}\n";
+        let packed = File::new("crates/slab/src/packed/b.rs", "fault_point!(\"three\", return);");
+        let files = vec![
+            File::new("crates/slab/src/a.rs", source),
+            packed,
+            File::new(EXPLAINED, "fault_point!(\"example\", return)"),
+        ];
         let names: Vec<String> = canaries(&Tree { files }).into_iter().collect();
         assert_eq!(names, ["one", "packed:three", "two"]);
     }

@@ -4,6 +4,7 @@
 
 mod calls;
 pub mod dropped;
+pub mod fault_points;
 mod glossary;
 mod layers;
 mod names;
@@ -131,6 +132,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         calls::unsafe_code,
         calls::allow_attributes,
         dropped::check,
+        fault_points::check,
         glossary::check,
         names::modules,
         names::workplaces,

@@ -475,9 +475,7 @@ impl Allocator {
 
     /// Gives back an extent that readers may be looking at, and that is free on the medium.
     pub(crate) fn retire(&self, epochs: &Epochs, home: usize, extent: Extent) {
-        if fault_point!("hash_reused_under_readers") {
-            return self.free(extent);
-        }
+        fault_point!("hash_reused_under_readers", return self.free(extent));
         let mut deferred = lock(&self.deferred[home % self.deferred.len()]);
         deferred.push_back((epochs.of_unlinked(), extent));
         self.retired.fetch_add(u64::from(extent.blocks), Ordering::AcqRel);
@@ -685,7 +683,8 @@ fn store_joins<P: Pmem>(region: &Region<P>, joins: &[Join]) -> Result<bool, Pmem
     for Join { first, blocks } in joins {
         region.set_first(region.offset(first.place), First::free(*blocks))?;
     }
-    if !joins.is_empty() && !fault_point!("hash_merged_without_a_fence") {
+    fault_point!("hash_merged_without_a_fence", return Ok(true));
+    if !joins.is_empty() {
         region.pmem.fence()?;
     }
     Ok(true)

@@ -326,19 +326,23 @@ impl<P: Pmem> Hash<P> {
                 }
             }
         }
-        if !fault_point!("hash_members_not_fenced") {
-            self.region.pmem.fence()?;
-        }
+        self.fence_members()?;
         self.region.set_commit(number, commit_value(version))?;
-        if fault_point!("hash_commit_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
+        fault_point!("hash_commit_not_fenced", return Ok(()));
+        self.region.pmem.fence()
+    }
+
+    /// The members are durable before the word says that they count.
+    fn fence_members(&self) -> Result<(), PmemError> {
+        fault_point!("hash_members_not_fenced", return Ok(()));
+        self.region.pmem.fence()
     }
 
     /// Lets readers see all of it: nobody who has seen one change sees what another one replaces.
     fn show(&self, targets: &[Target<'_>], changes: &[&Change], members: &[Laid]) {
         for (target, member) in targets.iter().zip(members) {
-            if let Some(found) = target.found
-                && !fault_point!("hash_batch_shown_by_halves")
-            {
+            fault_point!("hash_batch_shown_by_halves", continue);
+            if let Some(found) = target.found {
                 target.slot.announce(found, target.current.as_ref().map_or(member.place, |_| found.place));
             }
         }
@@ -373,9 +377,7 @@ impl<P: Pmem> Hash<P> {
                 self.region.set_first(self.region.offset(member.place), member.header.first())?;
             }
         }
-        if !fault_point!("hash_word_taken_back_early") {
-            self.region.pmem.fence()?;
-        }
+        self.fence_kinds()?;
         self.region.set_commit(number, 0)?;
         for (target, member) in targets.iter().zip(members) {
             if target.removes && target.current.is_some() {
@@ -383,6 +385,12 @@ impl<P: Pmem> Hash<P> {
                 self.region.set_first(self.region.offset(member.place), free)?;
             }
         }
+        self.region.pmem.fence()
+    }
+
+    /// What the word said is durable without it, before the word is taken back.
+    fn fence_kinds(&self) -> Result<(), PmemError> {
+        fault_point!("hash_word_taken_back_early", return Ok(()));
         self.region.pmem.fence()
     }
 

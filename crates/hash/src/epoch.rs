@@ -38,8 +38,8 @@ pub(crate) struct Inside<'a>(&'a AtomicU64);
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // Release: what was read lies before.
-        let release =
-            if fault_point!("hash_order_left_without_release") { Ordering::Relaxed } else { Ordering::Release };
+        let mut release = Ordering::Release;
+        fault_point!("hash_order_left_without_release", release = Ordering::Relaxed);
         self.0.fetch_sub(1, release);
     }
 }
@@ -76,7 +76,9 @@ impl Epochs {
             counter.fetch_add(1, Ordering::SeqCst);
             fence_for_loom();
             // The epoch may have gone on before the count was seen: then it protects nothing.
-            if self.now.load(Ordering::SeqCst) == epoch || fault_point!("hash_order_entered_without_looking_again") {
+            let mut is_now = self.now.load(Ordering::SeqCst) == epoch;
+            fault_point!("hash_order_entered_without_looking_again", is_now = true);
+            if is_now {
                 return Inside(counter);
             }
             counter.fetch_sub(1, Ordering::Release);
@@ -93,9 +95,7 @@ impl Epochs {
     /// enters a later epoch has seen the store. A fence here alone would need another one in
     /// `enter`. On x86-64 this is a fence and a load, 1 % of an update.
     pub(crate) fn of_unlinked(&self) -> u64 {
-        if fault_point!("hash_order_unlinked_by_a_load") {
-            return self.now();
-        }
+        fault_point!("hash_order_unlinked_by_a_load", return self.now());
         self.now.fetch_or(0, Ordering::AcqRel)
     }
 

@@ -257,7 +257,10 @@ impl<P: Pmem> Hash<P> {
         let mut targets: Vec<(&Slot<'_>, Found<'_>, &mut Moved)> = Vec::with_capacity(moved.len());
         for (slot, moved) in slots.iter().zip(moved) {
             let current = self.current(slot, moved.old.key()).ok().flatten();
-            let is_it = |found: u64| found == moved.old.place || fault_point!("hash_moved_over_a_newer_one");
+            let is_it = |found: u64| {
+                fault_point!("hash_moved_over_a_newer_one", return true);
+                found == moved.old.place
+            };
             if let Some(current) = current.filter(|current| is_it(current.found.place)) {
                 targets.push((slot, current.found, moved));
             }
@@ -271,15 +274,19 @@ impl<P: Pmem> Hash<P> {
         Ok(places)
     }
 
+    /// The copies are durable before entries name them.
+    fn fence_copies(&self) -> Result<(), PmemError> {
+        fault_point!("hash_moved_not_fenced", return Ok(()));
+        self.region.pmem.fence()
+    }
+
     /// Steps 2 and 3.
     fn replace_all(&self, targets: &mut [(&Slot<'_>, Found<'_>, &mut Moved)]) -> Result<(), PmemError> {
         for (.., moved) in &mut *targets {
             let version = moved.old.header.version;
             self.store_header(&mut moved.copy, version, Kind::Record)?;
         }
-        if !fault_point!("hash_moved_not_fenced") {
-            self.region.pmem.fence()?;
-        }
+        self.fence_copies()?;
         for (slot, found, moved) in targets {
             let (header, place) = (&moved.old.header, moved.copy.place);
             slot.replace(*found, place);

@@ -196,7 +196,9 @@ impl Stripe {
     /// Whoever finds nothing waiting reads what that one stored, with the tree locked and with
     /// release: so the lock is asked for after that, and had when it is made.
     fn read(&self) -> RwLockReadGuard<'_, Made> {
-        if self.waiting_bytes.load(Ordering::Acquire) > 0 && !fault_point!("hash_order_read_without_what_waits") {
+        let mut is_behind = self.waiting_bytes.load(Ordering::Acquire) > 0;
+        fault_point!("hash_order_read_without_what_waits", is_behind = false);
+        if is_behind {
             self.drain(self.made.write().unwrap_or_else(PoisonError::into_inner));
         }
         self.made.read().unwrap_or_else(PoisonError::into_inner)

@@ -112,26 +112,15 @@ impl<P: Pmem> Hash<P> {
                 "a region of {wanted} bytes does not fit into {there}: make its file longer first"
             )));
         }
-        if !fault_point!("hash_growth_from_one_superblock") {
-            store_superblocks(pmem, &before)?;
-        }
+        repair_superblocks(pmem, &before)?;
         let (offset, uuid) = (before.region_bytes(), after.uuid);
         let region = Region::new(pmem, after);
-        if fault_point!("hash_part_named_before_it_is_there") {
-            store_superblocks(pmem, &region.superblock)?;
-        }
+        fault_point!("hash_part_named_before_it_is_there", store_superblocks(pmem, &region.superblock)?);
         let segments = region.parts.last().map_or(0..0, |part| part.segments.clone());
         for number in segments {
             region.set_segment(number, SegmentState::Unused)?;
         }
-        let head = Head { number: before.parts.len() as u32, id, bytes: part_bytes, uuid }.encode();
-        for at in [offset + PAGE, offset] {
-            pmem.store(at, &head)?;
-            pmem.flush(at, HEAD_LEN as u64)?;
-        }
-        if !fault_point!("hash_part_not_fenced") {
-            pmem.fence()?;
-        }
+        store_heads(pmem, offset, &Head { number: before.parts.len() as u32, id, bytes: part_bytes, uuid })?;
         Ok(store_superblocks(pmem, &region.superblock)?)
     }
 
@@ -212,6 +201,23 @@ fn head_at(pmem: &impl Pmem, at: u64) -> Result<Result<Head, NoSuperblock>, Pmem
     let mut bytes = [0; HEAD_LEN];
     pmem.load(at, &mut bytes)?;
     Ok(Head::decode(&bytes))
+}
+
+/// Both heads of a part, durably.
+fn store_heads(pmem: &impl Pmem, offset: u64, head: &Head) -> Result<(), PmemError> {
+    let head = head.encode();
+    for at in [offset + PAGE, offset] {
+        pmem.store(at, &head)?;
+        pmem.flush(at, HEAD_LEN as u64)?;
+    }
+    fault_point!("hash_part_not_fenced", return Ok(()));
+    pmem.fence()
+}
+
+/// Before a region grows both superblocks say the same.
+fn repair_superblocks(pmem: &impl Pmem, superblock: &Superblock) -> Result<(), PmemError> {
+    fault_point!("hash_growth_from_one_superblock", return Ok(()));
+    store_superblocks(pmem, superblock)
 }
 
 /// Makes both copies say this, durably, the first one last.

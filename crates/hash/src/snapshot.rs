@@ -112,6 +112,12 @@ pub struct SnapshotReport {
 }
 
 impl Snapshots {
+    /// Until the writes under way are done.
+    fn wait_for_writers(&self) {
+        fault_point!("hash_snapshot_without_grace", return);
+        self.writers.wait();
+    }
+
     pub(crate) fn new() -> Snapshots {
         Snapshots {
             open: Mutex::default(),
@@ -193,13 +199,9 @@ impl<P: Pmem> Hash<P> {
             return Err(Error::TooManySnapshots { max: OPEN_MAX });
         }
         snapshots.latest.store(u64::MAX, Ordering::SeqCst);
-        if !fault_point!("hash_snapshot_without_grace") {
-            snapshots.writers.wait();
-        }
+        snapshots.wait_for_writers();
         let version = self.last_version();
-        if !fault_point!("hash_snapshot_without_grace") {
-            snapshots.writers.wait();
-        }
+        snapshots.wait_for_writers();
         open.last_id += 1;
         let id = open.last_id;
         open.snapshots.insert(id, Snapshot { version, opened: now });
@@ -276,7 +278,8 @@ impl<P: Pmem> Hash<P> {
     /// does. With the key's slot locked, before others see the new one, by a writer who is inside.
     pub(crate) fn keep(&self, key: &[u8], current: &Current<'_>, version: u64) -> bool {
         let (snapshots, header) = (&self.snapshots, &current.header);
-        if snapshots.latest.load(Ordering::SeqCst) < header.version || fault_point!("hash_old_record_not_kept") {
+        fault_point!("hash_old_record_not_kept", return false);
+        if snapshots.latest.load(Ordering::SeqCst) < header.version {
             return false;
         }
         let extent = Extent { place: current.found.place, blocks: header.blocks };

@@ -234,9 +234,7 @@ impl Table {
             let first = self.bucket(bucket_of(hash, buckets))?;
             // From the end: what moves forward meanwhile is met behind, or else in front.
             let mut chain: SmallVec<[&Bucket; 4]> = self.chain(first).collect();
-            if fault_point!("hash_order_looked_from_the_front") {
-                chain.reverse();
-            }
+            fault_point!("hash_order_looked_from_the_front", chain.reverse());
             for entry in chain.iter().rev().flat_map(|bucket| bucket.entries.iter().rev()) {
                 if entry.load(Ordering::Acquire) & TAG_MASK != tag(hash) {
                     continue;
@@ -251,9 +249,9 @@ impl Table {
             }
             // It may have gone to a bucket that there was not yet.
             let now = self.buckets.load(Ordering::Acquire);
-            if bucket_of(hash, now) == bucket_of(hash, buckets)
-                || fault_point!("hash_order_found_without_looking_again")
-            {
+            let mut is_same = bucket_of(hash, now) == bucket_of(hash, buckets);
+            fault_point!("hash_order_found_without_looking_again", is_same = true);
+            if is_same {
                 return None;
             }
             buckets = now;
@@ -304,9 +302,9 @@ impl Table {
             lock(bucket);
             let slot = Slot { table: self, bucket, hash, unlocks: true };
             let now = self.buckets.load(Ordering::Acquire);
-            if bucket_of(hash, now) == bucket_of(hash, buckets)
-                || fault_point!("hash_order_locked_without_looking_again")
-            {
+            let mut is_same = bucket_of(hash, now) == bucket_of(hash, buckets);
+            fault_point!("hash_order_locked_without_looking_again", is_same = true);
+            if is_same {
                 return Some(slot);
             }
         }

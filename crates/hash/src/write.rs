@@ -78,9 +78,8 @@ impl<P: Pmem> Hash<P> {
         let blocks = self.region.superblock.blocks_of(draft.bytes()) as u32;
         let extent = self.room(blocks, 0)?;
         let laid = self.lay(extent, &draft).and_then(|laid| {
-            if !fault_point!("hash_body_not_fenced") {
-                self.region.pmem.fence()?;
-            }
+            fault_point!("hash_body_not_fenced", return Ok(laid));
+            self.region.pmem.fence()?;
             Ok(laid)
         });
         let is_laid = laid.is_ok();
@@ -128,20 +127,18 @@ impl<P: Pmem> Hash<P> {
     /// Lays what others cannot see yet: flags, key and value, and the free extent behind the
     /// record. Durable after a fence.
     pub(crate) fn lay(&self, extent: Extent, draft: &Draft<'_>) -> Result<Laid, PmemError> {
-        let (pmem, offset) = (&self.region.pmem, self.region.offset(extent.place));
-        let (at, value, blocks) = (offset + HEADER_BYTES, draft.value, self.region.superblock.blocks_of(draft.bytes()));
+        let offset = self.region.offset(extent.place);
+        let (value, blocks) = (draft.value, self.region.superblock.blocks_of(draft.bytes()));
         let mut prefix = Prefix::new();
         if draft.flags != 0 {
             prefix.extend_from_slice(&draft.flags.to_le_bytes());
         }
         prefix.extend_from_slice(draft.key);
-        pmem.store(at, &prefix)?;
-        pmem.store(at + prefix.len() as u64, value)?;
-        if !fault_point!("hash_body_not_flushed") {
-            pmem.flush(at, (prefix.len() + value.len()) as u64)?;
-        }
+        self.store_body(offset + HEADER_BYTES, &prefix, value)?;
         let rest = behind(extent, blocks as u32);
-        if rest.blocks > 0 && !fault_point!("hash_rest_forgotten") {
+        let mut has_rest = rest.blocks > 0;
+        fault_point!("hash_rest_forgotten", has_rest = false);
+        if has_rest {
             self.region.set_first(self.region.offset(rest.place), First::free(rest.blocks))?;
         }
         let header = Header {
@@ -155,6 +152,15 @@ impl<P: Pmem> Hash<P> {
             value_crc: value_crc(self.region.uuid(), offset, value),
         };
         Ok(Laid { place: extent.place, header, prefix })
+    }
+
+    /// Durable after a fence.
+    fn store_body(&self, at: u64, prefix: &[u8], value: &[u8]) -> Result<(), PmemError> {
+        let pmem = &self.region.pmem;
+        pmem.store(at, prefix)?;
+        pmem.store(at + prefix.len() as u64, value)?;
+        fault_point!("hash_body_not_flushed", return Ok(()));
+        pmem.flush(at, (prefix.len() + value.len()) as u64)
     }
 
     /// Stores the header of a laid record. Durable after a fence.
@@ -180,12 +186,11 @@ impl<P: Pmem> Hash<P> {
             Some(current) => current.found,
             None => slot.reserve().ok_or(TABLE_FULL)?,
         };
-        if fault_point!("hash_entry_before_record") {
-            slot.replace(found, place);
-        }
-        let stored = self
-            .store_header(&mut laid, version, Kind::Record)
-            .and_then(|()| if fault_point!("hash_header_not_fenced") { Ok(()) } else { self.region.pmem.fence() });
+        fault_point!("hash_entry_before_record", slot.replace(found, place));
+        let stored = self.store_header(&mut laid, version, Kind::Record).and_then(|()| {
+            fault_point!("hash_header_not_fenced", return Ok(()));
+            self.region.pmem.fence()
+        });
         if let Err(error) = stored {
             if current.is_none() {
                 slot.remove(found);
@@ -282,7 +287,8 @@ impl<P: Pmem> Hash<P> {
     /// Makes a record a free extent, durably.
     fn free_record(&self, place: u64, header: &Header) -> Result<(), PmemError> {
         self.region.set_first(self.region.offset(place), header.first().with(Kind::Free))?;
-        if fault_point!("hash_delete_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
+        fault_point!("hash_delete_not_fenced", return Ok(()));
+        self.region.pmem.fence()
     }
 
     /// The memory failed where the medium may have one state or the other: no more is written to

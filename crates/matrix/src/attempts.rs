@@ -229,8 +229,9 @@ impl<P: Pmem> Matrix<P> {
     /// An operation ends without being attempted again.
     pub(crate) fn end_failed(&mut self, id: u64, mut parked: Parked, error: Error, effects: &mut Effects) {
         self.orphan(&mut parked.work);
-        let was_load = self.load.take_if(|turn| turn.id == id).is_some();
-        if was_load && !fault_point!("trial_failed_load_is_waited_for") {
+        let mut was_load = self.load.take_if(|turn| turn.id == id).is_some();
+        fault_point!("trial_failed_load_is_waited_for", was_load = false);
+        if was_load {
             self.ready.extend(self.after_install.drain(..));
             effects.more();
         }

@@ -104,7 +104,8 @@ impl<P: Pmem> Matrix<P> {
         let mut blob_write = BlobWrite { waiting: Vec::new(), outputs: Vec::new() };
         // Of several writers as much as may wait in memory; at least one, and no more where there
         // is hardly room: who finds none is not to keep it from others.
-        let is_alone = self.wanted_pages > 0 && !fault_point!("trial_long_values_fail_together");
+        let mut is_alone = self.wanted_pages > 0;
+        fault_point!("trial_long_values_fail_together", is_alone = false);
         let mut bytes = 0;
         let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
         while (blob_write.waiting.is_empty() || (bytes < most && !is_alone))
@@ -181,7 +182,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// What rested for the sake of a value that is refused goes on.
     fn go_on_without_blob_write(&mut self) {
-        if self.wanted_pages == 0 && !self.is_tight() && !fault_point!("trial_compaction_rests_for_refused_values") {
+        fault_point!("trial_compaction_rests_for_refused_values", return);
+        if self.wanted_pages == 0 && !self.is_tight() {
             self.wake_compaction();
         }
     }
@@ -192,9 +194,8 @@ impl<P: Pmem> Matrix<P> {
         self.dropped.append(&mut blob_write.outputs);
         self.defer_reclaim();
         self.refuse(&blob_write, error, effects);
-        if !fault_point!("trial_failed_values_keep_their_claim") {
-            self.wanted_pages = 0;
-        }
+        fault_point!("trial_failed_values_keep_their_claim", return self.go_on_without_blob_write());
+        self.wanted_pages = 0;
         self.go_on_without_blob_write();
     }
 

@@ -272,13 +272,10 @@ impl<P: Pmem> Matrix<P> {
         if !grows {
             return None;
         }
-        match self.must_wait_for_room() {
-            Ok(false)
-                if !fault_point!("trial_growth_leaves_no_reserve")
-                    && self.waits_for_growth(self.reserve_pages() + self.wanted_pages) =>
-            {
-                Some(OperationStep::Grows)
-            }
+        let must_wait = self.must_wait_for_room();
+        fault_point!("trial_growth_leaves_no_reserve", matches!(must_wait, Ok(false)), return None);
+        match must_wait {
+            Ok(false) if self.waits_for_growth(self.reserve_pages() + self.wanted_pages) => Some(OperationStep::Grows),
             Ok(false) => None,
             Ok(true) => Some(OperationStep::NoRoom),
             Err(error) => {

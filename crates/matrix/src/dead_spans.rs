@@ -57,7 +57,8 @@ impl DeadSpans {
     /// Remembers that a reader who sees everything up to `version`, at `now`, finds nothing here.
     /// Spans that it touches become one with it. O(spans).
     pub(crate) fn learn(&mut self, run: DeadRun, version: u64, now: Wall) {
-        if run.from >= run.to || fault_point!("trial_nothing_is_known_dead") {
+        fault_point!("trial_nothing_is_known_dead", return);
+        if run.from >= run.to {
             return;
         }
         let now = if run.has_expired { now } else { Wall(0) };
@@ -120,7 +121,8 @@ impl DeadSpans {
 
     /// Something is put at a key: it is in no span any more. O(log spans).
     pub(crate) fn split(&mut self, key: &[u8]) {
-        if self.spans.is_empty() || fault_point!("trial_dead_spans_outlive_puts") {
+        fault_point!("trial_dead_spans_outlive_puts", return);
+        if self.spans.is_empty() {
             return;
         }
         let Some((from, _)) = self.before(key).filter(|(_, span)| key < &span.to[..]) else { return };

@@ -98,7 +98,8 @@ impl<P: Pmem> Matrix<P> {
         }
         let growth = &self.growth;
         let step = growth.step.max(if growth.step < growth.step_pages { 0 } else { self.extents.capacity() / 16 });
-        let reserve_pages = if fault_point!("trial_growth_leaves_no_reserve") { 0 } else { self.reserve_pages() };
+        let mut reserve_pages = self.reserve_pages();
+        fault_point!("trial_growth_leaves_no_reserve", reserve_pages = 0);
         let needed = reserve_pages.max(self.growth.wanted) + step;
         if self.extents.free_pages() >= needed {
             return;
@@ -106,9 +107,8 @@ impl<P: Pmem> Matrix<P> {
         if let Some(since) = self.growth.full_since {
             let again = Mono(since.0 + RETRY_NS);
             if self.now.mono < again {
-                if !fault_point!("trial_full_devices_are_not_asked_again") {
-                    effects.wake_at(again);
-                }
+                fault_point!("trial_full_devices_are_not_asked_again", return);
+                effects.wake_at(again);
                 return;
             }
             self.growth.full_since = None;
@@ -140,10 +140,9 @@ impl<P: Pmem> Matrix<P> {
                 self.growth = Growth { full_since: Some(self.now.mono), wanted: 0, ..self.growth };
             }
         }
-        // Whoever waits asks again: what they wanted is forgotten.
-        if self.growth.step == self.growth.step_pages || !fault_point!("trial_growth_forgets_who_waits") {
-            self.ready.extend(self.after_install.drain(..));
-        }
         effects.more();
+        fault_point!("trial_growth_forgets_who_waits", self.growth.step != self.growth.step_pages, return);
+        // Whoever waits asks again: what they wanted is forgotten.
+        self.ready.extend(self.after_install.drain(..));
     }
 }

@@ -117,9 +117,7 @@ impl<P: Pmem> Matrix<P> {
         for (file, bytes) in &self.orphans {
             *change.dropped.entry(*file).or_default() += bytes;
         }
-        if fault_point!("trial_orphans_lost_with_a_failed_install") {
-            self.orphans.clear();
-        }
+        fault_point!("trial_orphans_lost_with_a_failed_install", self.orphans.clear());
         for output in &mut outputs {
             let (file, extents) = (output.file(), output.extents(&mut self.extents));
             let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
@@ -161,19 +159,18 @@ impl<P: Pmem> Matrix<P> {
             has_ranges: !manifest.ranges.is_empty(),
             compressed: levels.have_compressed(),
         };
-        if fault_point!("matrix_freed_before_the_superblock") {
-            self.deferred.append(&mut free);
-        }
-        if fault_point!("trial_layer_freed_before_the_superblock") {
+        fault_point!("matrix_freed_before_the_superblock", self.deferred.append(&mut free));
+        fault_point!("trial_layer_freed_before_the_superblock", {
             self.deferred.extend(free.extract_if(.., |extent| extent.in_layer()));
-        }
-        if let Made::Compaction(job) = &made
-            && let Source::Column(column) = &job.source
-            && fault_point!("matrix_column_released_early")
-        {
-            // A planted defect.
-            let _ = self.container.release(column, manifest.number);
-        }
+        });
+        fault_point!("matrix_column_released_early", {
+            if let Made::Compaction(job) = &made
+                && let Source::Column(column) = &job.source
+            {
+                // A planted defect.
+                let _ = self.container.release(column, manifest.number);
+            }
+        });
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
         let ranges_kept = self.container.durable_version();
         Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, orphans })
@@ -248,8 +245,10 @@ impl<P: Pmem> Matrix<P> {
 
     /// A write of the manifest is done; after the last one everything is flushed.
     pub(crate) fn manifest_written(&mut self, number: u64, effects: &mut Effects) {
-        let of_it =
-            |install: &&mut Install| install.number() == number || fault_point!("trial_manifests_without_numbers");
+        let of_it = |install: &&mut Install| {
+            fault_point!("trial_manifests_without_numbers", return true);
+            install.number() == number
+        };
         let Some(install) = self.install.as_mut().filter(of_it) else { return self.aborted_install_written(number) };
         let Stage::Manifest { begun, in_flight } = &mut install.stage else { return };
         *in_flight -= 1;
@@ -259,9 +258,7 @@ impl<P: Pmem> Matrix<P> {
             if layered && let Err(error) = self.settle_layer() {
                 return self.fail_region(error);
             }
-            if fault_point!("matrix_superblock_before_the_flush") {
-                return self.flushed(number, effects);
-            }
+            fault_point!("matrix_superblock_before_the_flush", return self.flushed(number, effects));
             let io = self.io.start(Purpose::Flush(number));
             effects.background(io);
             effects.flush(io);
@@ -275,7 +272,9 @@ impl<P: Pmem> Matrix<P> {
         };
         let aborted_install = &mut self.aborted_install[at];
         aborted_install.in_flight = aborted_install.in_flight.saturating_sub(1);
-        if aborted_install.in_flight == 0 && (self.io.is_empty() || !fault_point!("trial_condemned_under_load")) {
+        let mut is_over = aborted_install.in_flight == 0;
+        fault_point!("trial_condemned_under_load", !self.io.is_empty(), is_over = false);
+        if is_over {
             self.deferred.append(&mut self.aborted_install.swap_remove(at).extents);
         }
     }
@@ -321,7 +320,8 @@ impl<P: Pmem> Matrix<P> {
         superblock.encode(&self.config.uuid, &mut block);
         let io = self.io.start(Purpose::Superblock(superblock.number));
         effects.background(io);
-        let durable = !fault_point!("matrix_superblock_in_the_cache");
+        let mut durable = true;
+        fault_point!("matrix_superblock_in_the_cache", durable = false);
         effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 

@@ -287,8 +287,10 @@ impl Job {
         while self.read.len() > READS_HELD.max(self.asked) {
             let Some((names, block)) = self.read.pop_front() else { break };
             // A page that was read twice goes with the later read.
-            let is_of_it = |part: &Part| block.as_ref().is_some_and(|block| Arc::ptr_eq(block, &part.block));
-            let goes = |part: &Part| is_of_it(part) || fault_point!("trial_pages_go_with_the_first_read");
+            let goes = |part: &Part| {
+                fault_point!("trial_pages_go_with_the_first_read", return true);
+                block.as_ref().is_some_and(|block| Arc::ptr_eq(block, &part.block))
+            };
             for name in names {
                 if self.pins.get(&name).is_some_and(goes) {
                     self.pins.remove(&name);

@@ -136,11 +136,7 @@ impl<P: Pmem> Matrix<P> {
         while let Some((extent, bytes)) = output.next_in_layer(&mut self.extents) {
             let Some(offset) = offset_in_region(&self.container, extent.page) else { break };
             let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
-            if fault_point!("trial_layer_not_flushed") {
-                pmem.store(offset, bytes)?;
-            } else {
-                pmem.store_nt(offset, bytes)?;
-            }
+            store_past_cache(pmem, offset, bytes)?;
             output.stored(extent.pages);
             self.counters.wrote(output.role(), len_bytes);
             self.counters.layer_write_bytes += len_bytes;
@@ -166,6 +162,12 @@ impl<P: Pmem> Matrix<P> {
         let extents = self.tables().flat_map(|table| table.extents.iter().filter(in_layer));
         (extents.map(|extent| u64::from(extent.pages)).sum::<u64>() * page, free * page, all * page)
     }
+}
+
+/// Durable after a fence.
+fn store_past_cache<P: Pmem>(pmem: &P, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+    fault_point!("trial_layer_not_flushed", return pmem.store(offset, bytes));
+    pmem.store_nt(offset, bytes)
 }
 
 #[cfg(test)]

@@ -206,22 +206,22 @@ impl<P: Pmem> Matrix<P> {
     /// [`Stop`]: nothing was changed.
     pub(crate) fn begin_load(&mut self, load: &mut Load) -> Result<OperationStep, Stop> {
         load.begun = true;
-        let is_free = self.is_vacant(load)? || fault_point!("matrix_loads_under_what_is_there");
+        let mut is_free = self.is_vacant(load)?;
+        fault_point!("matrix_loads_under_what_is_there", is_free = true);
         if !is_free || !self.has_room_to_load(load) {
             return Ok(OperationStep::Reply(refused()));
         }
         let key = marker();
-        if fault_point!("matrix_loads_without_a_marker") {
+        fault_point!("matrix_loads_without_a_marker", {
             load.version = self.container.version() + 1;
             return Ok(OperationStep::Loads);
-        }
+        });
         load.version = match self.append(&[Append::delete(key.encoded())]) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };
-        if !fault_point!("matrix_loads_name_files_again") {
-            self.next_file = self.next_file.max(load.version << FILES_BITS);
-        }
+        fault_point!("matrix_loads_name_files_again", return Ok(OperationStep::Loads));
+        self.next_file = self.next_file.max(load.version << FILES_BITS);
         Ok(OperationStep::Loads)
     }
 
@@ -284,8 +284,9 @@ impl<P: Pmem> Matrix<P> {
         // A table around it would have to be merged with all that lies in between: its own level
         // could not have both, and the one above would reach over any number of tables.
         let around = |level| Some((level, self.tables_in_the_way(level, &load).first()?.clone()));
-        let around = (level.saturating_sub(1)..=level).find_map(around);
-        let job = match around.filter(|_| !fault_point!("trial_loads_into_tables")) {
+        let mut around = (level.saturating_sub(1)..=level).find_map(around);
+        fault_point!("trial_loads_into_tables", around = None);
+        let job = match around {
             None => Job::of_load(load, level),
             Some((at, table)) => {
                 let (first, _) = load.range()?;
@@ -328,7 +329,8 @@ impl<P: Pmem> Matrix<P> {
     /// Whether an operation has to wait until no load is under way: what it sees is to stay as it
     /// is, and the load's version is given already.
     pub(crate) fn waits_for_load(&self, operation: &Operation) -> bool {
+        fault_point!("trial_snapshots_see_loads_appear", return false);
         let is_cut = matches!(operation, Operation::Snapshot(SnapshotOp::Open) | Operation::Backup { .. });
-        is_cut && self.load.is_some() && !fault_point!("trial_snapshots_see_loads_appear")
+        is_cut && self.load.is_some()
     }
 }

@@ -177,7 +177,8 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// Whether a value is read in pieces.
 pub(crate) fn is_long(pointer: Pointer) -> bool {
-    u64::from(pointer.value_bytes) > PIECE_BYTES && !fault_point!("trial_long_values_in_one_piece")
+    fault_point!("trial_long_values_in_one_piece", return false);
+    u64::from(pointer.value_bytes) > PIECE_BYTES
 }
 
 /// A long value that is being read.

@@ -54,7 +54,9 @@ impl<P: Pmem> Matrix<P> {
             return self.fail_region(error);
         }
         let is_closing = self.closing != Closing::Open;
-        if !is_closing || (self.somebody_waits() && !fault_point!("trial_closing_clears_nothing")) {
+        let mut has_use = !is_closing || self.somebody_waits();
+        fault_point!("trial_closing_clears_nothing", has_use = !is_closing);
+        if has_use {
             self.plan_job(free);
         }
         if self.job.is_some() {
@@ -105,12 +107,10 @@ impl<P: Pmem> Matrix<P> {
     /// be enough by now: a memtable that became a row has a shorter reserve. What can be cleared
     /// away is, or they are told that nothing can, so none asks for ever.
     fn waits_for_nothing(&self) -> bool {
+        fault_point!("trial_values_wait_for_nothing", return false);
         let is_under_way =
             self.blob_write.is_some() || self.load.is_some() || self.is_growing() || !self.deferred.is_empty();
-        !self.after_install.is_empty()
-            && !is_under_way
-            && self.reads.held().next().is_none()
-            && !fault_point!("trial_values_wait_for_nothing")
+        !self.after_install.is_empty() && !is_under_way && self.reads.held().next().is_none()
     }
 
     pub(crate) fn free_percent(&self) -> u64 {
@@ -120,7 +120,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// Memtables become rows: as many bytes as came in, and half as many again.
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
-        let seen = if fault_point!("matrix_flush_forgets_snapshots") { &[] } else { self.snapshots.versions() };
+        let mut seen = self.snapshots.versions();
+        fault_point!("matrix_flush_forgets_snapshots", seen = &[]);
         let seals_dead = std::mem::take(&mut self.walks.seals_dead) && self.container.is_memtable_dense();
         let clears = self.is_clearing() || seals_dead;
         if (self.container.is_full() || !self.space_waiters.is_empty() || clears)
@@ -139,14 +140,15 @@ impl<P: Pmem> Matrix<P> {
             Ok(Flush::Row { .. }) => self.counters.rows += 1,
             Ok(Flush::More) => {}
             Ok(Flush::Waits(version)) => {
-                if fault_point!("trial_range_forgotten_with_its_log") {
+                self.ranges_wait = Some(version);
+                fault_point!("trial_range_forgotten_with_its_log", {
                     self.container.ranges_are_kept(version);
-                } else {
-                    self.ranges_wait = Some(version);
-                }
+                    self.ranges_wait = None;
+                });
                 self.flush_waits = self.now.mono < self.job_not_before;
+                fault_point!("trial_ranges_spin_for_a_failing_device", effects.more());
                 // Else it is woken then.
-                if !self.flush_waits || fault_point!("trial_ranges_spin_for_a_failing_device") {
+                if !self.flush_waits {
                     effects.more();
                 }
                 return Ok(());
@@ -220,8 +222,8 @@ impl<P: Pmem> Matrix<P> {
     /// Whether a row is on its way, of which more may be cleared away. One that finds no room in
     /// the container is not.
     fn awaits_row(&self) -> bool {
-        let is_blocked = self.flush_waits && !fault_point!("trial_blocked_rows_are_awaited");
-        self.container.has_sealed() && !is_blocked
+        fault_point!("trial_blocked_rows_are_awaited", return self.container.has_sealed());
+        self.container.has_sealed() && !self.flush_waits
     }
 
     /// Of the container's units, so many of a hundred may stay free.
@@ -449,10 +451,12 @@ impl<P: Pmem> Matrix<P> {
         match result {
             Err(fault) if of_blob_write.is_some() => self.fail_blob_write(&write_failed(fault), effects),
             Err(IoFault::Full) if of_job.is_some() => self.volume_is_full(),
-            Err(fault) if of_job.is_some() || fault_point!("trial_errors_of_dropped_files_count") => {
-                self.put_off(&write_failed(fault));
+            Err(fault) if of_job.is_some() => self.put_off(&write_failed(fault)),
+            // Nobody waits for a file that was given up.
+            Err(fault) => {
+                fault_point!("trial_errors_of_dropped_files_count", self.put_off(&write_failed(fault)));
             }
-            _ => {}
+            Ok(()) => {}
         }
         self.defer_reclaim();
     }
@@ -553,9 +557,8 @@ impl Failures {
     /// Why writes that wait for a compaction are refused, if so many failed. It is tried again all
     /// the same.
     pub(crate) fn verdict(&self) -> Option<&Error> {
-        self.last
-            .as_ref()
-            .filter(|_| self.count >= FAILURES_MAX && !fault_point!("trial_failing_devices_are_waited_for"))
+        fault_point!("trial_failing_devices_are_waited_for", return None);
+        self.last.as_ref().filter(|_| self.count >= FAILURES_MAX)
     }
 }
 

@@ -219,8 +219,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Apart(_)));
         puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
-        let forgets = fault_point!("matrix_overwrite_forgets_snapshots");
-        match self.container.append(changes, if forgets { &[] } else { self.snapshots.versions() }) {
+        let mut seen = self.snapshots.versions();
+        fault_point!("matrix_overwrite_forgets_snapshots", seen = &[]);
+        match self.container.append(changes, seen) {
             Ok(versions) => {
                 let bytes = changes.iter().map(Append::user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
@@ -232,13 +233,15 @@ impl<P: Pmem> Matrix<P> {
                 Ok(*versions.end())
             }
             Err(Error::Full(_)) => {
-                match self.container.batch_error(changes).filter(|_| !fault_point!("trial_large_batches_wait")) {
+                fault_point!("trial_large_batches_wait", return Err(OperationStep::NoRoom));
+                match self.container.batch_error(changes) {
                     // It would not find room in an empty container either.
                     Some(error) => Err(OperationStep::Reply(Reply::Failed(error))),
                     None => Err(OperationStep::NoRoom),
                 }
             }
-            Err(error) if self.container.has_failed() && !fault_point!("trial_half_written_is_refused") => {
+            Err(error) if self.container.has_failed() => {
+                fault_point!("trial_half_written_is_refused", return Err(OperationStep::Reply(Reply::Failed(error))));
                 self.fail_region(error);
                 // A part of it may be durable, and found at the next opening: what its records
                 // point to stays.
@@ -454,28 +457,25 @@ impl<P: Pmem> Matrix<P> {
 
     /// These pages can be taken again: what the cache has of them is of nobody.
     pub(crate) fn give_back(&mut self, extent: Extent) {
-        if !fault_point!("trial_cached_pages_outlive_their_file") {
-            let cache = self.cache.get_mut();
-            (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
-        }
+        fault_point!("trial_cached_pages_outlive_their_file", return self.extents.give(extent));
+        let cache = self.cache.get_mut();
+        (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
         self.extents.give(extent);
     }
 
     /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not,
     /// whatever rests on no part of it is answered all the same.
     fn commit(&mut self, effects: &mut Effects) {
-        let is_durable = self.container.durable_version() == self.container.version();
-        if !is_durable
-            && !fault_point!("matrix_acknowledged_before_the_fence")
-            && let Err(error) = self.container.commit()
-        {
+        let mut is_durable = self.container.durable_version() == self.container.version();
+        fault_point!("matrix_acknowledged_before_the_fence", is_durable = true);
+        if !is_durable && let Err(error) = self.container.commit() {
             self.fail_region(error);
             let durable = self.container.durable_version();
-            for (_, reply, _) in self
-                .promises
-                .iter_mut()
-                .filter(|(_, _, version)| *version > durable || fault_point!("trial_all_rests_on_the_log"))
-            {
+            let is_lost = |version: u64| {
+                fault_point!("trial_all_rests_on_the_log", return true);
+                version > durable
+            };
+            for (_, reply, _) in self.promises.iter_mut().filter(|(_, _, version)| is_lost(*version)) {
                 let why = "the persistent memory failed while the write was made durable";
                 *reply = Reply::Failed(Error::Unknown(why));
             }
@@ -492,10 +492,10 @@ impl<P: Pmem> Matrix<P> {
         if self.syncs.is_empty() {
             return;
         }
-        let is_left = !self.container.pmem().survives_power_loss();
+        let mut is_left = !self.container.pmem().survives_power_loss();
+        fault_point!("trial_sync_writes_nothing_back", is_left = false);
         if is_left
             && self.region_failed.is_none()
-            && !fault_point!("trial_sync_writes_nothing_back")
             && let Err(error) = self.container.pmem().sync()
         {
             self.fail_region(error.into());
@@ -651,11 +651,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
             self.commit(effects);
         }
-        if let Some(error) = self
-            .region_failed
-            .clone()
-            .filter(|_| !self.turns.is_idle() && !fault_point!("trial_failed_region_is_waited_for"))
-        {
+        let mut somebody_waits = !self.turns.is_idle();
+        fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
+        if somebody_waits && let Some(error) = self.region_failed.clone() {
             self.refuse_waiting(&error, effects);
         }
         self.maintain(effects);

@@ -50,7 +50,8 @@ impl<P: Pmem> Matrix<P> {
     /// room, and so has whoever does not wait.
     pub(crate) fn lease_for_reading(&self, bytes: u64, at_once: bool) -> Option<Lease> {
         let held = self.long_bytes.load(Ordering::Relaxed);
-        let is_crowded = held > 0 && held + bytes > self.outside_bytes_max() && !fault_point!("trial_long_reads_crowd");
+        let mut is_crowded = held > 0 && held + bytes > self.outside_bytes_max();
+        fault_point!("trial_long_reads_crowd", is_crowded = false);
         (at_once || !is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
     }
 
@@ -110,7 +111,9 @@ impl<P: Pmem> Matrix<P> {
     /// ever, since a pool that gives nothing then is held by somebody else, who is asked again at
     /// intervals.
     pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
-        if !std::mem::take(&mut self.lacks_block) || fault_point!("trial_lacks_blocks_silently") {
+        let mut lacks_block = std::mem::take(&mut self.lacks_block);
+        fault_point!("trial_lacks_blocks_silently", lacks_block = false);
+        if !lacks_block {
             self.starved_turns = 0;
             return;
         }

@@ -274,13 +274,15 @@ impl<P: Pmem> MatrixOpener<P> {
                 let counts = |slot: usize| self.found.get(slot) == Some(&Some(Ok(self.counted)));
                 // A slot that could not be read may have an epoch that the volume took up and the
                 // region will have forgotten, once it begins the one after the next.
-                match (0..2).find(|slot| !counts(*slot)) {
-                    Some(slot) if !fault_point!("trial_epoch_over_slots_that_differ") => {
+                let mut other = (0..2).find(|slot| !counts(*slot));
+                fault_point!("trial_epoch_over_slots_that_differ", other = None);
+                match other {
+                    Some(slot) => {
                         let mut page = [0; PAGE_BYTES];
                         self.counted.encode(&self.config.uuid, &mut page);
                         self.write(slot as u64, &page, Purpose::Level, effects);
                     }
-                    _ => self.begin_epoch(effects),
+                    None => self.begin_epoch(effects),
                 }
             }
             Err(error) => self.fail(error),
@@ -350,9 +352,7 @@ impl<P: Pmem> MatrixOpener<P> {
     /// other one names is free, and will be written over. The slot that has another one goes first,
     /// so one of them is whole all the while. Then the end is not in order any more.
     fn prepare_mend(&mut self, known: Known) {
-        if fault_point!("trial_superblocks_differ") {
-            return;
-        }
+        fault_point!("trial_superblocks_differ", return);
         let has_it = self.found.first() == Some(&Some(Ok(self.counted)));
         self.mends = if has_it { [1, 0] } else { [0, 1] }.into();
         self.closed_in_order = self.superblock.clean;

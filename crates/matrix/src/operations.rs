@@ -85,9 +85,7 @@ impl Parked {
     /// Itself, if it goes on though a page that it wanted is damaged.
     pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Parked> {
         let Error::Corrupt(corruption) = error else { return None };
-        if fault_point!("trial_damage_cannot_be_deleted") {
-            return None;
-        }
+        fault_point!("trial_damage_cannot_be_deleted", return None);
         self.work.bears(corruption).then_some(self)
     }
 }
@@ -114,7 +112,8 @@ impl KeyLockQueue {
 
     /// Whether this operation can be attempted now, without being queued.
     pub(crate) fn is_free(&self, work: &Work) -> bool {
-        if self.is_idle() || fault_point!("matrix_writes_out_of_turn") {
+        fault_point!("matrix_writes_out_of_turn", return true);
+        if self.is_idle() {
             return true;
         }
         !work.is_barrier() && work.keys().all(|key| !self.keys.contains_key(key) && !self.is_in_range(u64::MAX, key))

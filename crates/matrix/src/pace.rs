@@ -55,7 +55,8 @@ impl Pace {
 
     /// A column gave so many bytes back.
     fn expect_after(&mut self, bytes: u64) {
-        let at_least = if fault_point!("trial_rests_of_columns_are_expected") { 0 } else { self.column_bytes / 2 };
+        let mut at_least = self.column_bytes / 2;
+        fault_point!("trial_rests_of_columns_are_expected", at_least = 0);
         self.column_bytes = bytes.max(at_least);
     }
 
@@ -93,7 +94,8 @@ impl<P: Pmem> Matrix<P> {
         if self.pace.is_paced && !was_paced {
             (self.pace.since, self.pace.is_idle) = (self.now.mono, self.job.is_none());
         }
-        if !self.pace.is_paced || self.pace.rate == 0 || fault_point!("trial_nobody_is_paced") {
+        fault_point!("trial_nobody_is_paced", return);
+        if !self.pace.is_paced || self.pace.rate == 0 {
             return;
         }
         let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);

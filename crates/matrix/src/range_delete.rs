@@ -260,8 +260,8 @@ impl<P: Pmem> Matrix<P> {
         }
         let durable = self.container.durable_version();
         let needed = self.ranges.needed(self.snapshots.versions(), durable, |range| {
-            let in_table = || self.tables().any(|table| may_hide(range, table));
-            self.container.has_older_than(range) || (in_table() && !fault_point!("trial_range_forgotten_above_tables"))
+            fault_point!("trial_range_forgotten_above_tables", return self.container.has_older_than(range));
+            self.container.has_older_than(range) || self.tables().any(|table| may_hide(range, table))
         });
         if let Some(needed) = needed {
             self.ranges = needed.into();

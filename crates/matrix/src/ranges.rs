@@ -102,7 +102,8 @@ impl RangeDeletes {
         let over = self.over(key);
         let behind = over.partition_point(|delete| *delete <= at);
         let newest = over.get(behind.checked_sub(1)?).copied()?;
-        (newest > version && !fault_point!("trial_range_hides_nothing")).then_some(newest)
+        fault_point!("trial_range_hides_nothing", return None);
+        (newest > version).then_some(newest)
     }
 
     /// Those that hide something still, of which `is_needed` tells, without those that a later one

@@ -37,7 +37,8 @@ impl Readers<'_> {
             }
             newer = Some(meta.version);
         }
-        let drops = self.bottom || fault_point!("matrix_delete_dropped_above_the_bottom");
+        let mut drops = self.bottom;
+        fault_point!("matrix_delete_dropped_above_the_bottom", drops = true);
         while drops && kept.last().is_some_and(|(_, meta)| meta.body == Body::Delete) {
             kept.pop();
         }
@@ -58,9 +59,7 @@ impl Readers<'_> {
 
     /// Whether a snapshot was taken at or after `version`, and before `newer`.
     fn sees_between(&self, version: u64, newer: u64) -> bool {
-        if fault_point!("matrix_snapshot_version_dropped") {
-            return false;
-        }
+        fault_point!("matrix_snapshot_version_dropped", return false);
         let first = self.snapshots.partition_point(|snapshot| *snapshot < version);
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
     }

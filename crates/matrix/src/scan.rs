@@ -113,7 +113,8 @@ impl PageWork {
 
     /// What was passed over is not looked at again.
     fn pass(&mut self, passed: Option<Bound<Key>>) {
-        let Some(passed) = passed.filter(|_| !fault_point!("trial_scan_begins_anew")) else { return };
+        fault_point!("trial_scan_begins_anew", return);
+        let Some(passed) = passed else { return };
         let end = if self.reverse { &mut self.to } else { &mut self.from };
         if is_further(end, &passed, self.reverse) {
             self.skips += 1;

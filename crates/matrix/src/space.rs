@@ -103,7 +103,8 @@ impl<P: Pmem> Matrix<P> {
         // Down there it has indexes and filters besides, and pages that are not full.
         let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
         let (layer_free, layer_pages) = self.extents.layer_pages();
-        let in_layer = if fault_point!("trial_layer_has_no_reserve") { 0 } else { layer_pages - layer_free };
+        let mut in_layer = layer_pages - layer_free;
+        fault_point!("trial_layer_has_no_reserve", in_layer = 0);
         self.manifest_pages() + container_pages + in_layer + working_pages(self.config.table_bytes)
     }
 
@@ -128,7 +129,8 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn must_wait_for_room(&mut self) -> Result<bool, Error> {
-        if fault_point!("trial_puts_take_the_last_room") || !self.is_tight() {
+        fault_point!("trial_puts_take_the_last_room", return Ok(false));
+        if !self.is_tight() {
             return Ok(false);
         }
         // What snapshots keep goes before a put is refused.
@@ -158,7 +160,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn end_oldest_snapshot(&mut self) -> bool {
-        let ended = !fault_point!("trial_snapshots_last_for_ever") && self.snapshots.end_oldest();
+        fault_point!("trial_snapshots_last_for_ever", return false);
+        let ended = self.snapshots.end_oldest();
         if ended {
             self.looked_at_installs = u64::MAX;
             tracing::warn!(
@@ -239,12 +242,9 @@ impl<P: Pmem> Matrix<P> {
     /// for it at all.
     pub(crate) fn compression_of(&self, job: &Job) -> Compression {
         let growth = job.growth_pages();
-        let needs_it = growth > 0 && self.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
-        if needs_it && !fault_point!("trial_tables_grow_beyond_the_room") {
-            Compression::Lz4
-        } else {
-            self.config.compression
-        }
+        let mut needs_it = growth > 0 && self.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
+        fault_point!("trial_tables_grow_beyond_the_room", needs_it = false);
+        if needs_it { Compression::Lz4 } else { self.config.compression }
     }
 
     /// Rewrites a table that has values in the value file of which the least is alive, so that
@@ -252,9 +252,7 @@ impl<P: Pmem> Matrix<P> {
     /// `poor_percent` alive; `None`: there are none, or no room. One table, and as many of its
     /// values in such files as there is room for: bounded work. O(files + tables).
     pub(crate) fn collection(&self, poor_percent: u64) -> Option<Job> {
-        if fault_point!("trial_values_are_not_collected") {
-            return None;
-        }
+        fault_point!("trial_values_are_not_collected", return None);
         let poor = self.levels.value_files().filter(|values| !values.unreferenced && values.is_poor(poor_percent));
         let mut poor: Vec<_> =
             poor.map(|values| (values.live_bytes * 1000 / values.bytes.max(1), values.file)).collect();
@@ -265,8 +263,8 @@ impl<P: Pmem> Matrix<P> {
     /// Rewrites the table that has the most for snapshots that are closed, if that is at least so
     /// much.
     fn stale_job(&self, bytes_min: u64) -> Option<Job> {
-        let stale = self.snapshots.most_stale().filter(|_| !fault_point!("trial_snapshots_leave_what_they_kept"));
-        let (file, _) = stale.filter(|(_, bytes)| *bytes >= bytes_min)?;
+        fault_point!("trial_snapshots_leave_what_they_kept", return None);
+        let (file, _) = self.snapshots.most_stale().filter(|(_, bytes)| *bytes >= bytes_min)?;
         self.rewriting(|table| table.facts.file == file)
     }
 
@@ -352,7 +350,9 @@ impl<P: Pmem> Matrix<P> {
         files.sort_unstable();
         let mut met = Vec::new();
         for (_, file, bytes) in files {
-            if self.move_credit_bytes <= 0 && !fault_point!("trial_columns_move_all_they_meet") {
+            let mut is_spent = self.move_credit_bytes <= 0;
+            fault_point!("trial_columns_move_all_they_meet", is_spent = false);
+            if is_spent {
                 break;
             }
             self.move_credit_bytes -= bytes as i64;

@@ -133,7 +133,8 @@ impl<P: Pmem> Matrix<P> {
         let facts = || self.tables().map(|table| &table.facts);
         let entries = container.elements + container.keys + facts().map(|facts| facts.entries).sum::<u64>();
         let deletes = container.deletes + facts().map(|facts| facts.deletes).sum::<u64>();
-        if fault_point!("trial_deletes_count_as_records") { entries } else { entries.saturating_sub(2 * deletes) }
+        fault_point!("trial_deletes_count_as_records", return entries);
+        entries.saturating_sub(2 * deletes)
     }
 
     /// Pages of the volume, those of them that are free, and those that are free as soon as nobody

@@ -74,7 +74,9 @@ impl Walks {
     /// A walk is to be attempted. Whether the turn has visits for it.
     pub(crate) fn begin(&self) -> bool {
         let left = self.left[self.pool].get();
-        self.allowance.set(if fault_point!("trial_walks_never_pause") { u64::MAX } else { left.min(WALK_VISITS) });
+        let mut allowance = left.min(WALK_VISITS);
+        fault_point!("trial_walks_never_pause", allowance = u64::MAX);
+        self.allowance.set(allowance);
         self.may_go_on()
     }
 
@@ -106,7 +108,8 @@ impl Walks {
 
     /// If walks have passed many dead records, compaction sees to them.
     pub(crate) fn note_dead(&mut self) {
-        if self.passed_dead.get() >= DENSE_VISITS && !fault_point!("trial_dead_records_stay") {
+        fault_point!("trial_dead_records_stay", return);
+        if self.passed_dead.get() >= DENSE_VISITS {
             self.passed_dead.set(0);
             (self.clears_dead, self.seals_dead) = (true, true);
         }
@@ -157,8 +160,9 @@ impl<'a> Walk<'a> {
 
     /// Whether a key is none of its range any more.
     pub(crate) fn is_beyond(&self, key: &[u8]) -> bool {
+        fault_point!("trial_walks_pass_their_end", return false);
         let is_beyond = |end: &[u8]| if self.way.reverse { key < end } else { key >= end };
-        self.way.end.is_some_and(is_beyond) && !fault_point!("trial_walks_pass_their_end")
+        self.way.end.is_some_and(is_beyond)
     }
 
     /// Whether it ends before a key that it has not visited: it has gone far enough, or there is a
@@ -289,10 +293,9 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         self.walks.pool = FRESH;
-        if !fault_point!("trial_walks_end_unnoticed") {
-            // Writes may have waited for one that is over.
-            self.give_turns(effects);
-        }
+        fault_point!("trial_walks_end_unnoticed", return);
+        // Writes may have waited for one that is over.
+        self.give_turns(effects);
     }
 
     /// Nobody finds anything between these any more, of whoever comes later.

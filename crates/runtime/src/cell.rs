@@ -436,7 +436,9 @@ impl<S: Shard> Cell<S> {
     /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
     /// False: this shard is broken and takes none.
     pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) -> bool {
-        if self.is_broken.load(Ordering::SeqCst) && !fault_point!("messages_to_broken_shards_are_dropped") {
+        let mut is_broken = self.is_broken.load(Ordering::SeqCst);
+        fault_point!("messages_to_broken_shards_are_dropped", is_broken = false);
+        if is_broken {
             return false;
         }
         lock(&self.messages).push((from, message));

@@ -355,9 +355,9 @@ impl Connection {
 
     /// Gives up: nothing more is parsed or sent.
     pub(crate) fn abort(&mut self) {
-        if fault_point!("server_blocks_kept_of_a_broken_connection") {
+        fault_point!("server_blocks_kept_of_a_broken_connection", {
             Box::leak(Box::new(std::mem::take(&mut self.output)));
-        }
+        });
         self.broken = true;
         self.closing = true;
         self.pending.iter_mut().for_each(|pending| pending.stream = None);

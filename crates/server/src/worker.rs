@@ -462,7 +462,8 @@ impl Worker {
             let first = u64::from(number) << 32;
             self.driver.give_up(first..=first | u64::from(u32::MAX));
         }
-        let is_answered = entry.operations == 0 || fault_point!("server_number_given_away_too_early");
+        let mut is_answered = entry.operations == 0;
+        fault_point!("server_number_given_away_too_early", is_answered = true);
         if !entry.receiving && !entry.sending && is_answered {
             let unshaken = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
             self.shared.counters[self.index].ssl_handshake_errors.add(u64::from(unshaken));

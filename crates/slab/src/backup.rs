@@ -173,8 +173,9 @@ impl Slab {
         if key.collection() == CollectionId::ENGINE {
             return false;
         }
+        fault_point!("backup_without_copies", return false);
         let passed = matches!(&backup.from, Bound::Excluded(last) if key <= last);
-        backup.failed.is_none() && !passed && !backup.ahead.contains(key) && !fault_point!("backup_without_copies")
+        backup.failed.is_none() && !passed && !backup.ahead.contains(key)
     }
 
     /// The record of a key that is about to be changed; or, if it cannot be read, nothing.

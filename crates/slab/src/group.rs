@@ -138,8 +138,8 @@ impl Groups {
     }
     /// Whether every group so far is durable, or will be before it is applied.
     pub(crate) fn all_durable_when_applied(&self) -> bool {
+        fault_point!("write_through_covers_everything", return true);
         self.durable == self.applied && self.in_flight.iter().all(|group| group.needs_flush || group.writes_through)
-            || fault_point!("write_through_covers_everything")
     }
     /// The last group such that it and all before it are written.
     fn written(&self) -> (u64, u64) {
@@ -212,7 +212,8 @@ impl Slab {
         self.counters.groups += 1;
         let number = self.groups.sealed;
         let volatile = self.config.geometry.volatile_cache;
-        let needs_flush = volatile && level == Level::PowerLoss && !fault_point!("no_flush");
+        let mut needs_flush = volatile && level == Level::PowerLoss;
+        fault_point!("no_flush", needs_flush = false);
         // Write-through covers its own writes only: not the slices of a run that were written
         // before, nor groups that were acknowledged without a flush, on which this one may rely. It
         // saves a turn; many writes are cheaper with one flush. (`packed`: users' records and
@@ -248,15 +249,17 @@ impl Slab {
             let sequence = self.next_number();
             let mut block = dirty.block;
             let class = page::class_of(&block);
-            let durable = if fault_point!("durable_mark_too_high") { sequence } else { self.groups.durable_sequence };
+            let mut durable = self.groups.durable_sequence;
+            fault_point!("durable_mark_too_high", durable = sequence);
             let header = PageHeader { class, logical, sequence, durable };
             page::seal(&mut block, &self.config.uuid, place, &header);
             let block = Arc::new(block);
             if let Some(image) = self.images.get_mut(&logical) {
                 image.writing = Some(Arc::clone(&block));
             }
-            if self.table.get(logical).is_some_and(|page| page.place == NOWHERE) && !fault_point!("promised_pages_stay")
-            {
+            let mut was_promised = self.table.get(logical).is_some_and(|page| page.place == NOWHERE);
+            fault_point!("promised_pages_stay", was_promised = false);
+            if was_promised {
                 self.promised_pages -= 1;
             }
             *level = (*level).max(dirty.level);
@@ -273,7 +276,9 @@ impl Slab {
             *level = (*level).max(run.level);
             let sequence = self.next_number();
             let first = run.first;
-            batch.has_body |= run.has_body() && !fault_point!("head_written_through_before_its_body");
+            let mut has_body = run.has_body();
+            fault_point!("head_written_through_before_its_body", has_body = false);
+            batch.has_body |= has_body;
             let (parts, change) = run.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
             batch.alone(first, parts);
             members.push(Member::Run { change });
@@ -331,9 +336,7 @@ impl Slab {
             self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
         }
         let (mut covers, sequence) = self.groups.written();
-        if fault_point!("flush_covers_writes_in_flight") {
-            covers = self.groups.sealed;
-        }
+        fault_point!("flush_covers_writes_in_flight", covers = self.groups.sealed);
         let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
         let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
         let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
@@ -367,13 +370,10 @@ impl Slab {
     fn apply_groups(&mut self, effects: &mut Effects) {
         let durable = self.groups.durable;
         while let Some(group) = self.groups.in_flight.front() {
-            let written = match group.writes_left {
-                0 => true,
-                1 => fault_point!("group_half_applied"),
-                _ => false,
-            };
-            let ready = written && (!group.needs_flush || group.number <= self.groups.flushed)
-                || fault_point!("acknowledge_before_completion");
+            let mut written = group.writes_left == 0;
+            fault_point!("group_half_applied", written = group.writes_left <= 1);
+            let mut ready = written && (!group.needs_flush || group.number <= self.groups.flushed);
+            fault_point!("acknowledge_before_completion", ready = true);
             if !ready {
                 break;
             }
@@ -418,10 +418,8 @@ impl Slab {
 
     fn page_durable(&mut self, logical: u32, place: u32, sequence: u64, group: u64) {
         let old = self.table.place(logical, place, sequence);
-        if old != NOWHERE && fault_point!("free_before_the_new_copy_is_durable") {
-            self.space.release(Extent::page(old));
-        } else if old != NOWHERE {
-            self.space.release_after(group, Extent::page(old));
+        if old != NOWHERE {
+            self.release_page(old, group);
         }
         let Some(image) = self.images.get_mut(&logical) else { return };
         if let Some(block) = image.writing.take() {
@@ -432,6 +430,12 @@ impl Slab {
         } else {
             self.images.remove(&logical);
         }
+    }
+
+    /// A page that was written elsewhere is free once `group` is durable.
+    fn release_page(&mut self, place: u32, group: u64) {
+        fault_point!("free_before_the_new_copy_is_durable", return self.space.release(Extent::page(place)));
+        self.space.release_after(group, Extent::page(place));
     }
 
     pub(crate) fn apply_change(&mut self, change: Change, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
@@ -475,9 +479,7 @@ impl Slab {
         if old.place == entry.place {
             return None;
         }
-        if fault_point!("stale_index_after_class_change") {
-            self.index.0.insert(change.key.encoded(), old);
-        }
+        fault_point!("stale_index_after_class_change", self.index.0.insert(change.key.encoded(), old));
         Some(Place::from_bits(old.place))
     }
 
@@ -503,11 +505,11 @@ impl Slab {
         self.obsolete_queue.push_back((key.clone(), place));
     }
 
-    fn run_cleared(&mut self, place: Place, group: u64) {
+    fn run_cleared(&mut self, place: Place, mut group: u64) {
+        fault_point!("run_freed_before_it_is_cleared", group = 0);
         if let Place::Run { first, pages } = place {
             self.run_pages -= u64::from(pages);
             self.run_tags.remove(&first);
-            let group = if fault_point!("run_freed_before_it_is_cleared") { 0 } else { group };
             self.space.release_after(group, Extent { first, pages });
         }
     }
@@ -517,8 +519,8 @@ impl Slab {
         let (reads, runs, log) = (&self.reads, &self.run_reads, self.packed.as_ref().map(|packed| &packed.reads));
         let before = self.space.free_pages();
         self.space.release_durable(self.groups.durable, |extent| {
-            (reads.pins(extent) || runs.pins(extent) || log.is_some_and(|log| log.pins(extent)))
-                && !fault_point!("reuse_a_page_with_a_read_in_flight")
+            fault_point!("reuse_a_page_with_a_read_in_flight", return false);
+            reads.pins(extent) || runs.pins(extent) || log.is_some_and(|log| log.pins(extent))
         });
         if self.space.free_pages() != before {
             self.wake_space_waiters(effects);

@@ -209,9 +209,7 @@ impl Slab {
                     Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
                     Some(_) => {}
                     None if in_flight == 0 && next == self.growth.to => {
-                        if fault_point!("growth_used_before_it_is_recorded") {
-                            self.space.extend(self.growth.to);
-                        }
+                        fault_point!("growth_used_before_it_is_recorded", self.space.extend(self.growth.to));
                         self.growth.step = Step::Zeroed;
                     }
                     None => self.write_zeroes(effects),

@@ -26,7 +26,9 @@ impl Slab {
             let copies = self.obsolete.get(&key);
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
             let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
-            if copy.after > self.groups.durable() && !fault_point!("older_copy_cleared_too_early") {
+            let mut is_needed = copy.after > self.groups.durable();
+            fault_point!("older_copy_cleared_too_early", is_needed = false);
+            if is_needed {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when
                 // space is short.
                 if self.obsolete_queue.len() >= COPIES_PER_TURN || self.waits_for_space() {
@@ -57,6 +59,7 @@ impl Slab {
     }
 
     fn set_clearing(&mut self, key: &Key, place: Place, clearing: Clearing) {
+        fault_point!("space_waiters_are_not_told", clearing == Clearing::Unreadable, return);
         if let Some(copy) = self.copy_mut(key, place) {
             copy.clearing = clearing;
         }
@@ -126,9 +129,7 @@ impl Slab {
     /// An older copy could not be read: it is still there, so a delete that waits for it fails, and
     /// it gives no space to those who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
-        if !fault_point!("space_waiters_are_not_told") {
-            self.set_clearing(key, place, Clearing::Unreadable);
-        }
+        self.set_clearing(key, place, Clearing::Unreadable);
         if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Obsolete)) {
             self.fail_first(key, error, effects);
         }

@@ -159,11 +159,8 @@ impl LastWrites {
             effects.write(io.start(purpose), Slab::offset(page), vec![Part::whole(Arc::new(block))], false);
             return Ok(());
         }
-        if self.step == 0 && fault_point!("recovery_without_a_flush")
-            || self.step == 2 && fault_point!("one_superblock_copy")
-        {
-            self.step += 1;
-        }
+        fault_point!("recovery_without_a_flush", self.step == 0, self.step = 1);
+        fault_point!("one_superblock_copy", self.step == 2, self.step = 3);
         match self.step {
             0 => effects.flush(io.start(purpose)),
             1 | 2 => {
@@ -573,7 +570,8 @@ impl Recovery {
         found.report.read_bytes = self.read_bytes;
         self.tell_unreadable(&mut found.report);
         superblock.incarnation = superblock.incarnation.max(found.last_number >> 40);
-        superblock.incarnation += u64::from(!fault_point!("versions_are_reused"));
+        superblock.incarnation += 1;
+        fault_point!("versions_are_reused", superblock.incarnation -= 1);
         if superblock.incarnation >= INCARNATIONS_MAX && !self.config.read_only {
             // New versions and sequences would begin again below those on the volume.
             self.error = Some(Error::Corrupt(Corruption {

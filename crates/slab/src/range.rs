@@ -87,22 +87,22 @@ impl Slab {
             .filter(|(key, pending)| pending.outstanding > 0 && std::ops::RangeBounds::contains(&range, *key))
             .map(|(key, _)| key.clone())
             .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
-            .filter(|key| match self.index.0.get(key.encoded()) {
-                None => !fault_point!("range_misses_a_first_write"),
-                // It may be gone from the index, and not be there again yet, when the walk comes
-                // by.
-                Some(_) => !fault_point!("pipelined_range_misses_what_is_written_again"),
-            })
             .collect();
+        // Also those that the index has: they may be gone from it, and not be there again yet, when
+        // the walk comes by.
+        fault_point!("range_misses_a_first_write", pending.retain(|key| self.index.0.get(key.encoded()).is_some()));
+        fault_point!("pipelined_range_misses_what_is_written_again", {
+            pending.retain(|key| self.index.0.get(key.encoded()).is_none());
+        });
         pending.sort_unstable();
         // Writes that wait have no version yet: what they leave is removed behind them, whatever
         // version that will have.
-        let waiting = self.pending.iter().filter(|(key, pending)| {
-            !pending.queue.is_empty()
-                && std::ops::RangeBounds::contains(&range, *key)
-                && !fault_point!("range_overtakes_writes")
-        });
+        let waiting = self
+            .pending
+            .iter()
+            .filter(|(key, pending)| !pending.queue.is_empty() && std::ops::RangeBounds::contains(&range, *key));
         let mut waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
+        fault_point!("range_overtakes_writes", waiting.clear());
         waiting.sort_unstable();
         self.ranges.next += 1;
         let number = self.ranges.next;

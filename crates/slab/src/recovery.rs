@@ -187,13 +187,14 @@ impl Scanner {
         // Looked for first: `verify` changes the page.
         let head = run::decode_header(&self.uuid, number, page);
         let mended = if head.is_none() { run::mend_header(&self.uuid, number, page) } else { None };
+        let is_older_than_head = |image: &PageHeader| {
+            fault_point!("run_head_before_an_old_trailer", return false);
+            head.is_some_and(|head| head.sequence > image.sequence)
+        };
         match page::verify(page, &self.uuid, number) {
             // A run whose write was cut off over an older image: its head is there, and still the
             // image's trailer.
-            Verdict::Image { header, .. }
-                if head.is_some_and(|head| head.sequence > header.sequence)
-                    && !fault_point!("run_head_before_an_old_trailer") =>
-            {
+            Verdict::Image { header, .. } if is_older_than_head(&header) => {
                 self.note(header.sequence, header.durable);
                 self.maybe_run(number, page, head, true);
             }
@@ -243,10 +244,12 @@ impl Scanner {
                 }
                 Slot::Live(record) => (Some(record.key), record.meta, false),
                 // What its version was is not known, but it was below this: it may be the newest.
-                Slot::Damaged { key, .. } if fault_point!("damage_becomes_newer") => {
-                    (key, page::Meta { version: header.sequence, ..page::Meta::default() }, true)
+                Slot::Damaged { key, below } => {
+                    let mut version = below;
+                    fault_point!("damage_becomes_newer", version = header.sequence);
+                    fault_point!("damage_is_rolled_back", version = 0);
+                    (key, page::Meta { version, ..page::Meta::default() }, true)
                 }
-                Slot::Damaged { key, below } => (key, page::Meta { version: below, ..page::Meta::default() }, true),
             };
             marked += u8::from(damaged);
             let Some(key) = key.filter(|key| Key::from_encoded(key).is_some()) else {
@@ -258,7 +261,7 @@ impl Scanner {
                 key_at,
                 key_len,
                 expiry: meta.expiry,
-                version: if damaged && fault_point!("damage_is_rolled_back") { 0 } else { meta.version },
+                version: meta.version,
                 place: Place::Slot { logical, slot },
                 image: header.sequence,
                 damaged,
@@ -348,15 +351,13 @@ impl Scanner {
     pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
         let mut torn_places = Vec::new();
         // Zeroed as well: one half alone, left by the next cut, would look like damage.
-        let mixed =
-            self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable && !fault_point!("mixed_pages_stay"));
+        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable);
         torn_places.extend(mixed.map(|(_, place)| *place));
+        fault_point!("mixed_pages_stay", torn_places.clear());
         let mut torn = torn_places.len() as u64;
         torn += self.judge_images(&mut torn_places);
         torn += self.judge_runs(&mut torn_places);
-        if fault_point!("torn_places_stay") {
-            torn_places.clear();
-        }
+        fault_point!("torn_places_stay", torn_places.clear());
         let mut found = Found::empty(self.pages);
         found.last_number = self.last_number;
         found.report = RecoveryReport { torn, ..RecoveryReport::default() };
@@ -474,9 +475,9 @@ impl Scanner {
             }
         });
         candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(b.version.cmp(&a.version)));
-        if fault_point!("oldest_version_wins") {
+        fault_point!("oldest_version_wins", {
             candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
-        }
+        });
         let mut builder = Builder::new();
         let mut last: Option<&[u8]> = None;
         let mut last_damaged = false;
@@ -511,7 +512,8 @@ impl Scanner {
                 digest.run(first);
             }
             found.expiring += u64::from(candidate.expiry != 0);
-            let expiry = if fault_point!("expired_record_resurrected") { 0 } else { candidate.expiry };
+            let mut expiry = candidate.expiry;
+            fault_point!("expired_record_resurrected", expiry = 0);
             builder.push(key, Entry { place: candidate.place.to_bits(), expiry });
         }
         found.index = DebugTree(builder.finish());

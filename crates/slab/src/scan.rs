@@ -124,7 +124,8 @@ impl Scan {
             if self.bytes >= self.request.bytes_max as usize && self.done < self.items.len() {
                 self.items.truncate(self.done);
                 self.passed = None;
-                self.more = !fault_point!("scan_ends_at_its_bytes");
+                self.more = true;
+                fault_point!("scan_ends_at_its_bytes", self.more = false);
             }
         }
         self.done > before
@@ -438,10 +439,9 @@ impl Slab {
         if !std::mem::take(&mut self.scans.holds_blocks) {
             return;
         }
+        fault_point!("scans_keep_their_blocks", return);
         for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
-            if let State::Read(record, _) = state
-                && !fault_point!("scans_keep_their_blocks")
-            {
+            if let State::Read(record, _) = state {
                 record.value = owned_value(std::mem::replace(&mut record.value, Value::Inline(Bytes::new())));
             }
         }

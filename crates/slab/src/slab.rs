@@ -408,8 +408,9 @@ impl Slab {
     /// Gives an answer that rests on what is shown now, without a change of its own: at power loss
     /// once all of that is durable.
     pub(crate) fn answer_when_durable(&mut self, origin: Origin, level: Level, reply: Reply, effects: &mut Effects) {
+        fault_point!("delete_of_nothing_at_once", return self.answer(origin, reply, effects));
         let group = self.groups.applied();
-        if level < Level::PowerLoss || group <= self.groups.durable() || fault_point!("delete_of_nothing_at_once") {
+        if level < Level::PowerLoss || group <= self.groups.durable() {
             return self.answer(origin, reply, effects);
         }
         self.promises.push_back(PendingAck { origin, reply, group });

@@ -315,12 +315,11 @@ impl Slab {
     fn newest(&self, key: &Key, effects: &Effects) -> Newest {
         let (place, expiry, pending) = match self.pending.get(key) {
             Some(pending) if pending.outstanding > 0 => {
-                let before = if fault_point!("write_under_way_has_the_expiry_before_it") {
-                    self.index.0.get(key.encoded())
-                } else {
-                    None
-                };
-                (pending.place, before.map_or(pending.expiry, |entry| entry.expiry), true)
+                let mut expiry = pending.expiry;
+                fault_point!("write_under_way_has_the_expiry_before_it", {
+                    expiry = self.index.0.get(key.encoded()).map_or(expiry, |entry| entry.expiry);
+                });
+                (pending.place, expiry, true)
             }
             _ => match self.index.0.get(key.encoded()) {
                 Some(entry) => (Some(Place::from_bits(entry.place)), entry.expiry, false),
@@ -367,7 +366,8 @@ impl Slab {
         newest.exists &= current.is_some() || !needs_record;
         if let Some(unmet) = work.expect.unmet(newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
             // Decided by a state that may still be lost: ask again when it is durable.
-            let pending = newest.pending && !fault_point!("refused_by_what_may_be_lost");
+            let mut pending = newest.pending;
+            fault_point!("refused_by_what_may_be_lost", pending = false);
             let refusal = match &work.kind {
                 Kind::Update(update) if unmet == Unmet::Absent => update::absent(update),
                 _ => Reply::Unmet(unmet),
@@ -613,7 +613,9 @@ impl Slab {
         if newest.pending && durable.is_some_and(|durable| durable != place) {
             return Err(Wait::Drain.into());
         }
-        if self.obsolete.contains_key(&work.key) && !fault_point!("deleted_before_its_older_copies") {
+        let mut has_older = self.obsolete.contains_key(&work.key);
+        fault_point!("deleted_before_its_older_copies", has_older = false);
+        if has_older {
             self.request_clears(&work.key.clone(), effects);
             return Err(Wait::Obsolete.into());
         }

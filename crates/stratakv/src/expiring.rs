@@ -130,7 +130,8 @@ impl Inner {
                 _ => Reply::Unmet(Unmet::Absent),
             }),
             Operation::Write { changes, .. } => {
-                let looked_at = if fault_point!("library_batches_look_at_one_collection") { 1 } else { changes.len() };
+                let mut looked_at = changes.len();
+                fault_point!("library_batches_look_at_one_collection", looked_at = 1);
                 let mut collections = changes.iter().take(looked_at).map(|change| change.key.collection());
                 let at = collections.position(|id| self.is_expired(id))?;
                 probe!("library: an expired collection stands behind another one in a batch", at > 0);
@@ -217,8 +218,10 @@ impl Store {
             let name = String::from_utf8_lossy(&record.to_bytes()).into_owned();
             let named = self.named(&name)?.map(|(named, _)| named).filter(|named| named.id == id);
             match named {
-                Some(_) if fault_point!("library_expiry_is_forgotten_at_an_opening") => {}
-                Some(named) => self.inner().expiring.set(id, named.expiry, &name),
+                Some(named) => {
+                    fault_point!("library_expiry_is_forgotten_at_an_opening", continue);
+                    self.inner().expiring.set(id, named.expiry, &name);
+                }
                 // Its name is gone already: what is left are keys that old handles wrote meanwhile.
                 None if !self.inner().read_only => match self.empty(id) {
                     Ok(_) => emptied.push(key),

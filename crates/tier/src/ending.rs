@@ -273,10 +273,11 @@ impl Tier {
 
     fn flush_last(&mut self, effects: &mut Effects) {
         self.closing = Closing::Flushing;
-        let is_parked = self.volume.as_ref().is_some_and(|volume| volume.parking.is_some());
-        if is_parked && fault_point!("tier_parked_without_a_flush") {
-            return self.flushed(Ok(()), effects);
-        }
+        fault_point!("tier_parked_without_a_flush", {
+            if self.volume.as_ref().is_some_and(|volume| volume.parking.is_some()) {
+                return self.flushed(Ok(()), effects);
+            }
+        });
         effects.flush(self.io.start(Purpose::Flush));
     }
 

@@ -49,9 +49,9 @@ impl Fetched {
     }
 
     pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        fault_point!("tier_recycled_segment_read_unverified", return true);
         let is_long_enough = self.header.key_bytes as usize == key.len();
         is_long_enough && is_equal(self.slices(HEADER_BYTES, key.len()), key)
-            || fault_point!("tier_recycled_segment_read_unverified")
     }
 
     /// Key, checksums and value.
@@ -372,9 +372,7 @@ impl Tier {
         let sum = item::head_sum(&head, &self.config.uuid, stored.id, offset.unwrap_or_default() as usize);
         drop(head);
         let fetched = Fetched::new(header, blocks, start, header.value_bytes as usize);
-        if fault_point!("tier_recycled_segment_read_unverified") {
-            return Some(fetched);
-        }
+        fault_point!("tier_recycled_segment_read_unverified", return Some(fetched));
         offset?;
         let body = header.body_bytes();
         let is_whole = fetched.slices(HEADER_BYTES, body).map(<[u8]>::len).sum::<usize>() == body;

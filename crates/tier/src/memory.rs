@@ -428,10 +428,12 @@ impl Tier {
                 if !is_whole && self.send_out(source, offset, header, tag, loc, effects) {
                     return Fate::Left;
                 }
-                if !fault_point!("tier_item_dropped_for_want_of_a_block") {
-                    return Fate::Stays;
-                }
-                DropReason::MemoryFull
+                fault_point!("tier_item_dropped_for_want_of_a_block", {
+                    self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main, effects);
+                    self.drop_item(tag, place, DropReason::MemoryFull);
+                    return Fate::Left;
+                });
+                return Fate::Stays;
             }
             true => DropReason::NotAdmitted,
             false => self.unspilled(),
@@ -585,7 +587,8 @@ impl Tier {
 
 /// Whether an item must lie alone, whatever the cap is now.
 fn is_sliced(header: &Header) -> bool {
-    header.slice_shift > 0 && !fault_point!("tier_slices_judged_by_the_cap_of_the_day")
+    fault_point!("tier_slices_judged_by_the_cap_of_the_day", return false);
+    header.slice_shift > 0
 }
 
 fn body_bytes(header: &Header, with_ssd_address: bool) -> usize {

@@ -384,7 +384,11 @@ impl TierOpener {
         // What was parked is called used before anything is served: after a kill nothing of it
         // counts.
         (self.superblock.clean, self.superblock.boot) = (false, self.config.boot.filter(|_| self.layout.is_some()));
-        if self.config.read_only || self.parked && fault_point!("tier_parked_not_called_used") {
+        fault_point!("tier_parked_not_called_used", self.parked, {
+            self.is_done = true;
+            return;
+        });
+        if self.config.read_only {
             self.is_done = true;
         } else if self.layout.is_some() {
             self.write_tail(false, effects);
@@ -406,9 +410,7 @@ impl TierOpener {
             tail.records.clear();
             recovery.newest_of.clear();
         }
-        if fault_point!("tier_flush_forgotten_at_restart") {
-            tail.flush_watermarks.clear();
-        }
+        fault_point!("tier_flush_forgotten_at_restart", tail.flush_watermarks.clear());
         (tail.ends, tail.since) = (recovery.last.max(tail.low.saturating_sub(1)), first);
         tail.newest = tail.newest.max(recovery.last);
         // Not over the tail that counts until this one is there.

@@ -232,7 +232,8 @@ impl Tier {
     }
 
     pub(crate) fn is_visible(&self, key: &Key, header: &Header) -> bool {
-        let expired = header.expiry.is_past(self.now.wall) && !fault_point!("tier_expired_item_served");
+        let mut expired = header.expiry.is_past(self.now.wall);
+        fault_point!("tier_expired_item_served", expired = false);
         !expired && !self.is_flushed(key.encoded(), header.version)
     }
 
@@ -567,7 +568,8 @@ impl Tier {
             }
             last = Some(loc);
         }
-        if returns && !fault_point!("tier_stale_copy_not_journaled") {
+        fault_point!("tier_stale_copy_not_journaled", return last);
+        if returns {
             self.invalidate(tag, version);
         }
         last

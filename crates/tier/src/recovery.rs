@@ -47,7 +47,8 @@ impl Recovery {
     }
 
     fn note(&mut self, records: &[Record]) {
-        for record in records.iter().filter(|_| !fault_point!("tier_journal_not_read")) {
+        fault_point!("tier_journal_not_read", return);
+        for record in records {
             let version = self.stale.entry(record.tag).or_default();
             *version = record.version.max(*version);
         }

@@ -104,9 +104,9 @@ impl Tier {
                     self.forget_retired();
                 }
                 Phase::Pinned(_) => {
-                    if volume.log.oldest().is_none_or(|stored| stored.pins > 0)
-                        && !fault_point!("tier_recycled_segment_read_unverified")
-                    {
+                    let mut is_pinned = volume.log.oldest().is_none_or(|stored| stored.pins > 0);
+                    fault_point!("tier_recycled_segment_read_unverified", is_pinned = false);
+                    if is_pinned {
                         return;
                     }
                     let Some(volume) = &mut self.volume else { return };
@@ -222,8 +222,11 @@ impl Tier {
             Some(next) => (next.order, next.page),
             None => (volume.next_order, volume.log.head()),
         };
-        let says_so = !fault_point!("tier_forgotten_though_the_journal_does_not_say_so");
-        retire.phase = Phase::Low(if says_so { volume.journal.raise_low(low, page) } else { 0 });
+        fault_point!("tier_forgotten_though_the_journal_does_not_say_so", {
+            retire.phase = Phase::Low(0);
+            return;
+        });
+        retire.phase = Phase::Low(volume.journal.raise_low(low, page));
     }
 
     /// The journal says that the segment is gone: so it is.

@@ -76,7 +76,8 @@ impl Tier {
         }
         // A read that was begun under a higher cap may need all of it.
         let may_step = is_under && self.fetches.longest_pages() <= self.fetch_pages_max();
-        if may_step && !fault_point!("tier_lower_cap_not_followed") {
+        if may_step {
+            fault_point!("tier_lower_cap_not_followed", return self.go_on_soon(true, effects));
             let step = STEP_SEGMENTS * self.segment_len() as u64;
             self.set_cap(self.memory_target_bytes.max(self.config.memory_bytes.saturating_sub(step)));
         }

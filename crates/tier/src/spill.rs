@@ -26,7 +26,8 @@ impl Tier {
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
         // At an end there is no later time.
-        let is_closing = self.closing != Closing::Open && !fault_point!("tier_pause_outlives_an_end");
+        let mut is_closing = self.closing != Closing::Open;
+        fault_point!("tier_pause_outlives_an_end", is_closing = false);
         let takes = |volume: &Volume| {
             let is_paused = volume.not_before > now && !is_closing;
             !volume.is_lost && !is_paused && (volume.parking.is_none() || self.is_parking())
@@ -116,9 +117,8 @@ impl Tier {
             offset += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         }
         self.counters.spilled_bytes += pages * PAGE_BYTES as u64;
-        if !fault_point!("tier_overwrite_of_a_spilling_item_not_journaled") {
-            self.segments.change(slot, |segment| segment.order = Some(order));
-        }
+        fault_point!("tier_overwrite_of_a_spilling_item_not_journaled", return true);
+        self.segments.change(slot, |segment| segment.order = Some(order));
         true
     }
 
@@ -141,7 +141,9 @@ impl Tier {
             (stored.is_written, stored.is_void) = (true, spill.failed);
         }
         if spill.failed || volume.is_lost {
-            if volume.journals() && !fault_point!("tier_hole_left_in_the_log") {
+            let mut journals = volume.journals();
+            fault_point!("tier_hole_left_in_the_log", journals = false);
+            if journals {
                 volume.holes.insert(spill.page, Hole::New);
             }
             self.pause_spills();

@@ -153,8 +153,8 @@ impl<P: Pmem> Matrix<P> {
         };
         self.batches.coordinator.active.insert(id, coordinated);
         for (shard, Part { changes, last }) in parts {
-            let shown =
-                if fault_point!("matrix_batch_shown_shard_by_shard") { Arc::default() } else { Arc::clone(&shown) };
+            let mut shown = Arc::clone(&shown);
+            fault_point!("matrix_batch_shown_shard_by_shard", shown = Arc::default());
             let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, shown };
             self.batches.say(shard, BatchMessage::Prepare(prepare));
         }
@@ -181,7 +181,8 @@ impl<P: Pmem> Matrix<P> {
         let active = &mut self.batches.coordinator.active;
         let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Logging) else { return };
         batch.missing.retain(|shard| *shard != from);
-        if batch.missing.is_empty() || fault_point!("matrix_batch_half_committed") {
+        fault_point!("matrix_batch_half_committed", return self.decide_commit(id));
+        if batch.missing.is_empty() {
             self.decide_commit(id);
         }
     }

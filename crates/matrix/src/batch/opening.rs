@@ -204,13 +204,16 @@ impl<P: Pmem> Matrix<P> {
             Verdict::Over(present) => {
                 present.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Forget(id)))
             }
-            Verdict::Committed { holders, present } if !fault_point!("matrix_batch_dropped_at_opening") => {
+            Verdict::Committed { holders, present } => {
+                fault_point!("matrix_batch_dropped_at_opening", return self.abort_found(id, holders));
                 self.resume_batch(id, holders, present);
             }
-            Verdict::Committed { holders, .. } | Verdict::Aborted(holders) => {
-                holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Abort(id)));
-            }
+            Verdict::Aborted(holders) => self.abort_found(id, holders),
         }
+    }
+
+    fn abort_found(&mut self, id: BatchId, holders: Vec<u32>) {
+        holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Abort(id)));
     }
 
     /// A shard is broken, perhaps before it told what it found.

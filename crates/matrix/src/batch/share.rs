@@ -202,10 +202,9 @@ impl<P: Pmem> Matrix<P> {
         let mark = record::encode(&Kept::Resolved { participants: share.participants.to_vec() });
         let (mut appends, done) = self.appends(&share.changes, &share.looked, &share.placed);
         let changed = appends.len() as u64;
-        if !fault_point!("matrix_batch_carried_out_without_a_mark") {
-            let what = What::Put(&mark);
-            appends.push(Append { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what });
-        }
+        let what = What::Put(&mark);
+        appends.push(Append { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what });
+        fault_point!("matrix_batch_carried_out_without_a_mark", appends.pop());
         let before = self.container.version();
         let version = match self.append(&appends) {
             Ok(version) => version,

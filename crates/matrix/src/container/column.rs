@@ -244,11 +244,7 @@ impl<P: Pmem> Container<P> {
             directory.rotation = Rotation { start, wrapped: false, begun: false, ..then.clone() };
         }
         self.failed = true;
-        if fault_point!("matrix_units_freed_before_release") {
-            self.directory = directory;
-        } else {
-            self.store_directory(directory)?;
-        }
+        self.store_released(directory)?;
         self.failed = false;
         let units: Vec<(u64, u32)> = self.rows.drain(..leaving).flat_map(super::Row::into_units).collect();
         units.into_iter().for_each(|(number, unit)| self.free_of_row(number, unit));
@@ -264,6 +260,15 @@ impl<P: Pmem> Container<P> {
         }
         free.into_iter().for_each(|(number, unit)| self.free_of_row(number, unit));
         Ok(())
+    }
+
+    /// The directory says what is down before its units are free.
+    fn store_released(&mut self, directory: Directory) -> Result<(), Error> {
+        fault_point!("matrix_units_freed_before_release", {
+            self.directory = directory;
+            return Ok(());
+        });
+        self.store_directory(directory)
     }
 
     /// A unit that a row had goes back, unless it did before and has another owner now.

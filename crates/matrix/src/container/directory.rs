@@ -205,7 +205,8 @@ impl Directory {
     }
 
     fn slot(&self, layout: &Layout) -> u64 {
-        let slot = if fault_point!("matrix_directory_in_place") { 0 } else { self.number % 2 };
+        let mut slot = self.number % 2;
+        fault_point!("matrix_directory_in_place", slot = 0);
         superblock::BYTES + slot * u64::from(layout.directory_bytes)
     }
 

@@ -39,9 +39,8 @@ impl Log {
 
     pub(super) fn flush<P: Pmem>(&mut self, pmem: &P) -> Result<(), PmemError> {
         for (from, to) in self.dirty.drain(..) {
-            if !fault_point!("matrix_commit_not_flushed") {
-                pmem.flush(from, to - from)?;
-            }
+            fault_point!("matrix_commit_not_flushed", continue);
+            pmem.flush(from, to - from)?;
         }
         Ok(())
     }

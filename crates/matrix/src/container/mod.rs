@@ -323,13 +323,16 @@ impl<P: Pmem> Container<P> {
             return Ok(self.durable);
         }
         self.failed = true;
-        self.log.flush(&self.medium.pmem)?;
-        if !fault_point!("matrix_commit_not_fenced") {
-            self.medium.pmem.fence()?;
-        }
+        self.persist_log()?;
         self.failed = false;
         self.durable = self.version;
         Ok(self.durable)
+    }
+
+    fn persist_log(&mut self) -> Result<(), Error> {
+        self.log.flush(&self.medium.pmem)?;
+        fault_point!("matrix_commit_not_fenced", return Ok(()));
+        Ok(self.medium.pmem.fence()?)
     }
 
     /// Whether the active memtable is long enough to be sealed.
@@ -396,9 +399,9 @@ impl<P: Pmem> Container<P> {
                 return Err(Error::Full("the directory of the container has no room for another row"));
             }
             self.announce(number)?;
-            if fault_point!("matrix_log_freed_early") {
+            fault_point!("matrix_log_freed_early", {
                 source_units.iter().for_each(|unit| self.units.give_back(*unit));
-            }
+            });
         }
         let (Some(memtable), older) = (self.immutables.front(), self.rows.last()) else { return Ok(Flush::Idle) };
         let build = self.build.get_or_insert_with(|| Build::new(memtable));
@@ -421,13 +424,17 @@ impl<P: Pmem> Container<P> {
         }
     }
 
+    /// The units of a row are durable before the directory names it.
+    fn fence_row(&self) -> Result<(), Error> {
+        fault_point!("matrix_row_before_its_units", return Ok(()));
+        Ok(self.medium.pmem.fence()?)
+    }
+
     /// The row is there, its log is free.
     fn commit_row(&mut self) -> Result<Flush, Error> {
         let Some(build) = self.build.take() else { return Ok(Flush::Idle) };
         self.failed = true;
-        if !fault_point!("matrix_row_before_its_units") {
-            self.medium.pmem.fence()?;
-        }
+        self.fence_row()?;
         let row = build.into_row();
         let highest = self.immutables.front().map_or(row.highest, |memtable| memtable.highest);
         let mut directory = self.directory.clone();
@@ -593,7 +600,8 @@ impl<P: Pmem> Container<P> {
     /// Sees to it that a memtable's number is never used again, whatever a cut leaves of what it
     /// seeds.
     fn announce(&mut self, number: u64) -> Result<(), Error> {
-        if number < self.directory.next || fault_point!("matrix_number_not_announced") {
+        fault_point!("matrix_number_not_announced", return Ok(()));
+        if number < self.directory.next {
             return Ok(());
         }
         let directory = Directory { next: number + 1, ..self.directory.clone() };
@@ -603,12 +611,15 @@ impl<P: Pmem> Container<P> {
     /// Makes a directory durable: the next one.
     fn store_directory(&mut self, mut directory: Directory) -> Result<(), Error> {
         directory.number = self.directory.number + 1;
-        directory.store(&self.medium)?;
-        if !fault_point!("matrix_directory_not_fenced") {
-            self.medium.pmem.fence()?;
-        }
+        self.persist_directory(&directory)?;
         self.directory = directory;
         Ok(())
+    }
+
+    fn persist_directory(&self, directory: &Directory) -> Result<(), Error> {
+        directory.store(&self.medium)?;
+        fault_point!("matrix_directory_not_fenced", return Ok(()));
+        Ok(self.medium.pmem.fence()?)
     }
 
     /// Numbers of the moment. O(rows).

@@ -95,9 +95,7 @@ impl<P: Pmem> Container<P> {
     /// and what comes next builds on it.
     fn settle(&self) -> Result<(), Error> {
         let (pmem, layout) = (&self.medium.pmem, &self.medium.layout);
-        if fault_point!("matrix_recovered_not_flushed") {
-            return Ok(());
-        }
+        fault_point!("matrix_recovered_not_flushed", return Ok(()));
         pmem.flush(0, layout.first())?;
         for unit in &self.active.units {
             pmem.flush(layout.unit_start(*unit), layout.unit_bytes.into())?;
@@ -155,7 +153,9 @@ impl<P: Pmem> Container<P> {
             let at = self.medium.layout.unit_start(unit);
             match self.medium.unit_header(unit)? {
                 Some(header) if header.kind == LOG && header.number > self.directory.flushed => {
-                    if header.number >= self.directory.next && !fault_point!("matrix_number_not_announced") {
+                    let mut is_announced = header.number < self.directory.next;
+                    fault_point!("matrix_number_not_announced", is_announced = true);
+                    if !is_announced {
                         let (number, next) = (header.number, self.directory.next);
                         return Err(self.medium.damage(
                             at,
@@ -211,9 +211,7 @@ impl<P: Pmem> Replay<'_, P> {
                 break 'units;
             }
         }
-        if fault_point!("matrix_incomplete_batch_kept") {
-            self.take(&mut batch, number)?;
-        }
+        fault_point!("matrix_incomplete_batch_kept", self.take(&mut batch, number)?);
         self.void_part(number, units, end);
         Ok(())
     }
@@ -221,13 +219,14 @@ impl<P: Pmem> Replay<'_, P> {
     /// The record at a place, if it checks, with its value, and is this version.
     fn whole(&mut self, number: u64, place: u64, version: u64) -> Option<Head> {
         let head = Head::load(self.medium, number, place).ok()?;
-        if head.version() != version && !fault_point!("matrix_gap_passed_over") {
+        let mut follows = head.version() == version;
+        fault_point!("matrix_gap_passed_over", follows = true);
+        if !follows {
             return None;
         }
         self.value.clear();
-        if !fault_point!("matrix_value_not_checked_at_open") {
-            head.value(self.medium, &mut self.value).ok()?;
-        }
+        fault_point!("matrix_value_not_checked_at_open", return Some(head));
+        head.value(self.medium, &mut self.value).ok()?;
         Some(head)
     }
 

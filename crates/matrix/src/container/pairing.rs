@@ -104,8 +104,8 @@ impl<P: Pmem> Container<P> {
     ///
     /// # Errors
     /// The memory failed.
-    pub fn begin_epoch(&mut self, epoch: Epoch, volumes: Epoch) -> Result<(), Error> {
-        let volumes = if fault_point!("matrix_epoch_before_the_volumes") { epoch } else { volumes };
+    pub fn begin_epoch(&mut self, epoch: Epoch, mut volumes: Epoch) -> Result<(), Error> {
+        fault_point!("matrix_epoch_before_the_volumes", volumes = epoch);
         self.mark(|directory| (directory.epoch, directory.before) = (epoch, volumes))
     }
 

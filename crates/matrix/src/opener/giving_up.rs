@@ -79,7 +79,8 @@ impl<P: Pmem> MatrixOpener<P> {
         let tables = manifest.levels.iter().flatten().map(|table| table.facts.highest_version);
         let version = tables.chain(manifest.ranges.iter().map(|range| range.version)).max().unwrap_or(0);
         let VolumeState { known, directory, compactor, .. } = *volume;
-        let awaited = if fault_point!("trial_layer_given_up_unannounced") { manifest.number } else { left.number };
+        let mut awaited = left.number;
+        fault_point!("trial_layer_given_up_unannounced", awaited = manifest.number);
         let lost = Predecessor { known, directory, compactor, version, manifest: awaited };
         let epoch = Epoch { number: known.epoch.number + 1, session: self.config.session };
         let region_bytes = pmem.len_bytes().saturating_sub(layer_bytes);

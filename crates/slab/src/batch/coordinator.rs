@@ -193,8 +193,8 @@ impl Slab {
         };
         self.batches.coordinator.active.insert(id, coordinated);
         for (shard, Part { changes, checks, last }) in shares {
-            let own = fault_point!("batch_shown_shard_by_shard");
-            let shown = if own { Arc::default() } else { Arc::clone(&shown) };
+            let mut shown = Arc::clone(&shown);
+            fault_point!("batch_shown_shard_by_shard", shown = Arc::default());
             let prepare = Prepare { id, participants: Arc::clone(&participants), changes, checks, last, waits, shown };
             self.say(shard, BatchMessage::Prepare(prepare), effects);
         }
@@ -230,7 +230,8 @@ impl Slab {
         if let Some(existed) = existed {
             (batch.version, batch.existed) = (version, existed);
         }
-        if batch.missing.is_empty() || fault_point!("batch_half_applied") {
+        fault_point!("batch_half_applied", return self.decide_commit(id, effects));
+        if batch.missing.is_empty() {
             self.decide_commit(id, effects);
         }
     }
@@ -248,10 +249,10 @@ impl Slab {
             effects.reply(token, Reply::Done { version: batch.version, existed: batch.existed });
         }
         self.batches.done += 1;
-        if fault_point!("batch_half_applied") {
+        fault_point!("batch_half_applied", {
             participants = participants.iter().filter(|shard| !late.contains(shard)).copied().collect();
             late.iter().for_each(|shard| self.say(*shard, BatchMessage::Abort(id), effects));
-        }
+        });
         if participants.is_empty() {
             self.batches.coordinator.active.remove(&id);
         }

@@ -143,9 +143,7 @@ impl Batches {
     /// Whether batches of this shard, or whose shares have come, are yet to change keys of a range.
     /// Not those that wait to be let in.
     pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
-        if fault_point!("pipelined_range_overtakes_batches") {
-            return false;
-        }
+        fault_point!("pipelined_range_overtakes_batches", return false);
         let is_within = |change: &Change| std::ops::RangeBounds::contains(range, &change.key);
         let mut come = self
             .inbox

@@ -194,13 +194,16 @@ impl Slab {
             Verdict::Over(present) => {
                 present.into_iter().for_each(|shard| self.say(shard, BatchMessage::Forget(id), effects))
             }
-            Verdict::Committed { holders, present } if !fault_point!("batch_dropped_at_opening") => {
+            Verdict::Committed { holders, present } => {
+                fault_point!("batch_dropped_at_opening", return self.abort_found(id, holders, effects));
                 self.resume_batch(id, holders, present, effects);
             }
-            Verdict::Committed { holders, .. } | Verdict::Aborted(holders) => {
-                holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::Abort(id), effects));
-            }
+            Verdict::Aborted(holders) => self.abort_found(id, holders, effects),
         }
+    }
+
+    fn abort_found(&mut self, id: BatchId, holders: Vec<u32>, effects: &mut Effects) {
+        holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::Abort(id), effects));
     }
 
     /// Everything that was found is decided: what came meanwhile is served.

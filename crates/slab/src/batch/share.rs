@@ -236,15 +236,15 @@ impl Slab {
         if !share.waits {
             return self.log(id, effects);
         }
-        if fault_point!("batch_logged_before_all_hold") && !share.changes.is_empty() {
+        fault_point!("batch_logged_before_all_hold", !share.changes.is_empty(), {
             self.say(id.coordinator, BatchMessage::Held(id), effects);
             return self.log(id, effects);
-        }
+        });
         share.state = State::Held;
-        if fault_point!("batch_checks_let_go_early") {
+        fault_point!("batch_checks_let_go_early", {
             let checks = std::mem::take(&mut share.checks);
             checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
-        }
+        });
         self.say(id.coordinator, BatchMessage::Held(id), effects);
     }
 
@@ -425,9 +425,7 @@ impl Slab {
         }
         share.state = State::Marking;
         let participants = share.participants.to_vec();
-        if fault_point!("batch_keys_let_go_early") {
-            self.let_go_keys(id, effects);
-        }
+        fault_point!("batch_keys_let_go_early", self.let_go_keys(id, effects));
         self.write_record(id, Step::Mark, record::encode(&Kept::Resolved { participants }), effects);
     }
 

@@ -139,8 +139,9 @@ impl Slab {
                 None => false,
             },
             Moving::Value => {
-                self.index.0.relocate(key.encoded(), from_bits, to_bits)
-                    || fault_point!("moved_while_a_write_is_under_way") && self.show_moved(key, to_bits)
+                let mut still = self.index.0.relocate(key.encoded(), from_bits, to_bits);
+                fault_point!("moved_while_a_write_is_under_way", !still, still = self.show_moved(key, to_bits));
+                still
             }
         };
         let Some(packed) = &mut self.packed else { return };

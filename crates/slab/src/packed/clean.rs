@@ -485,18 +485,13 @@ impl Slab {
         match record.kind {
             RecordKind::Deleted { .. } if !packed.segments.counts(from) => Verdict::Dead,
             RecordKind::Deleted { laid } => {
-                let needed = entry.is_none() && packed.segments.oldest_but(segment) < laid;
-                if needed && !fault_point!("tombstone_dropped_too_early") {
-                    Verdict::Live(Moving::Tombstone)
-                } else {
-                    Verdict::Drop
-                }
+                let mut needed = entry.is_none() && packed.segments.oldest_but(segment) < laid;
+                fault_point!("tombstone_dropped_too_early", needed = false);
+                if needed { Verdict::Live(Moving::Tombstone) } else { Verdict::Drop }
             }
             RecordKind::Value => {
                 let named = entry.is_some_and(|entry| entry.place == Place::Record(from).to_bits());
-                if named && fault_point!("cleaner_drops_a_live_record") && from.at.is_multiple_of(7) {
-                    return Verdict::Drop;
-                }
+                fault_point!("cleaner_drops_a_live_record", named && from.at.is_multiple_of(7), return Verdict::Drop);
                 self.unless_pending(&key, named, Moving::Value)
             }
             RecordKind::Large { run, .. } => {
@@ -509,9 +504,10 @@ impl Slab {
     /// A copy laid after a tombstone of its key could outlive it.
     pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
         let laid = || self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
+        fault_point!("moved_while_a_write_is_under_way", named, return Verdict::Live(what));
         match named {
             false => Verdict::Dead,
-            true if laid() && !fault_point!("moved_while_a_write_is_under_way") => Verdict::Wait,
+            true if laid() => Verdict::Wait,
             true => Verdict::Live(what),
         }
     }

@@ -14,7 +14,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
-use stratakv_index::Entry as IndexEntry;
 
 use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, Stream};
@@ -205,13 +204,13 @@ impl Slab {
         let (addr, generation) = gathered.origin;
         let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(gathered.key.encoded());
-        let here = |entry: IndexEntry| {
-            entry.place == Place::Record(addr).to_bits() || fault_point!("gathered_though_it_was_written_over")
-        };
+        let mut named = entry.is_some_and(|entry| entry.place == Place::Record(addr).to_bits());
+        fault_point!("gathered_though_it_was_written_over", named = entry.is_some());
         let number = packed.segments.of(addr);
         let segment = packed.segments.get(number);
-        let same_life = segment.generation == generation || fault_point!("gathered_from_another_life");
-        let named = entry.is_some_and(here) && same_life && !packed.cleaner.holds(number) && segment.moving == own;
+        let mut same_life = segment.generation == generation;
+        fault_point!("gathered_from_another_life", same_life = true);
+        let named = named && same_life && !packed.cleaner.holds(number) && segment.moving == own;
         matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
     }
 }

@@ -82,10 +82,11 @@ impl Slab {
         if let Err(fault) = result {
             return self.poison(fault, "the head of a large value could not be written", effects);
         }
-        let volatile = self.config.geometry.volatile_cache;
+        let mut volatile = self.config.geometry.volatile_cache;
+        fault_point!("record_laid_before_its_run_is_durable", volatile = false);
         let Some(packed) = &mut self.packed else { return };
         let Some(large) = packed.large.heads.remove(&number) else { return };
-        if volatile && !fault_point!("record_laid_before_its_run_is_durable") {
+        if volatile {
             return packed.large.written.push(large);
         }
         packed.large.record_bytes -= large.record_bytes();

@@ -229,10 +229,10 @@ impl Slab {
 
     /// Completes a batch: it joins the group.
     pub(crate) fn seal_batch(&mut self, open: Open, laying: &mut Laying) {
-        let durable = self.groups.durable_sequence();
+        let mut durable = self.groups.durable_sequence();
+        fault_point!("packed_durable_mark_too_high", durable = open.sequence);
         let Some(packed) = &mut self.packed else { return };
         let previous = std::mem::replace(&mut packed.last_sequence, open.sequence);
-        let durable = if fault_point!("packed_durable_mark_too_high") { open.sequence } else { durable };
         let blocks = open.segment_writer.seal(open.stream, open.sequence, previous, durable);
         let pages: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
         packed.counters.batches += 1;
@@ -316,9 +316,7 @@ impl Slab {
         packed.segments.set_state(number, State::Free);
         packed.counters.segments_freed += 1;
         let extent = crate::space::Extent { first: number * packed.segments.pages, pages: packed.segments.pages };
-        if fault_point!("segment_reused_before_its_successors_are_durable") {
-            return self.space.release(extent);
-        }
+        fault_point!("segment_reused_before_its_successors_are_durable", return self.space.release(extent));
         self.space.release_after(group, extent);
     }
 }

@@ -423,12 +423,13 @@ fn record_of(hit: Hit<'_>, key: &Key, part: RecordPart) -> Option<Record> {
     Some(record_with(value, record.meta, record.value.len()))
 }
 
-fn record_with(value: Value, meta: Meta, value_len: usize) -> Record {
+fn record_with(value: Value, mut meta: Meta, value_len: usize) -> Record {
+    fault_point!("packed_records_lose_their_version", meta.version = 1);
     Record {
         value,
         value_bytes: value_len as u64,
         flags: meta.flags,
-        version: if fault_point!("packed_records_lose_their_version") { 1 } else { meta.version },
+        version: meta.version,
         expiry: Expiry(meta.expiry),
     }
 }

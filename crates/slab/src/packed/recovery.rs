@@ -303,10 +303,11 @@ impl LogScanner {
         for index in above {
             let batch = &mut self.batches[index];
             let header = batch.at.header;
-            let follows = header.previous == last || (last == durable && header.previous <= durable);
-            void |= !follows && !fault_point!("batches_after_a_torn_one_hold");
-            let whole = batch.sound && batch.at.both;
-            void |= !(whole || fault_point!("torn_batch_holds"));
+            let mut follows = header.previous == last || (last == durable && header.previous <= durable);
+            fault_point!("batches_after_a_torn_one_hold", follows = true);
+            let mut whole = batch.sound && batch.at.both;
+            fault_point!("torn_batch_holds", whole = true);
+            void |= !(follows && whole);
             batch.holds = !void;
             last = header.sequence;
             if void {
@@ -351,7 +352,8 @@ impl LogScanner {
         found.last_number = self.last_number;
         found.report.clean = false;
         found.report.torn = self.batches.iter().filter(|batch| !batch.holds).count() as u64;
-        found.torn_places = if fault_point!("void_batches_stay") { Vec::new() } else { torn_places };
+        found.torn_places = torn_places;
+        fault_point!("void_batches_stay", found.torn_places.clear());
         let mut packed = Packed::new(self.segment_pages);
         self.place_segments(&mut packed, &mut found.space);
         let mut fits =
@@ -468,9 +470,9 @@ impl LogScanner {
             let newer = b.version.cmp(&a.version).then(a.damaged.cmp(&b.damaged)).then(sequence(b).cmp(&sequence(a)));
             key_of(a).cmp(key_of(b)).then(newer)
         });
-        if fault_point!("oldest_record_of_a_log_wins") {
+        fault_point!("oldest_record_of_a_log_wins", {
             candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
-        }
+        });
         let mut builder = Builder::new();
         let mut entries = checkpoint.map(Loaded::keys);
         let mut fits = true;
@@ -491,8 +493,9 @@ impl LogScanner {
                     let older = |other: &&Candidate| !matches!(other.kind, RecordKind::Deleted { .. });
                     let mut older = group.iter().filter(older);
                     // What a checkpoint covers was not read: it may be there.
-                    let needed = checkpoint.is_some() || older.any(|other| packed.segments.of(addr(other)) != own);
-                    if needed && !fault_point!("tombstones_forgotten_at_recovery") {
+                    let mut needed = checkpoint.is_some() || older.any(|other| packed.segments.of(addr(other)) != own);
+                    fault_point!("tombstones_forgotten_at_recovery", needed = false);
+                    if needed {
                         packed.segments.add_live(addr(top), true);
                     }
                 }

@@ -71,9 +71,7 @@ impl Slab {
     /// Nothing names this run any more.
     pub(crate) fn forget_slices(&mut self, first: u32, pages: u32) {
         let Some(packed) = &mut self.packed else { return };
-        if fault_point!("cached_slices_of_a_dead_run_stay") {
-            return;
-        }
+        fault_point!("cached_slices_of_a_dead_run_stay", return);
         for slice in 0..(pages as usize * PAGE_BYTES).div_ceil(SLICE_BYTES) {
             packed.cache.remove(slice_at(first, slice));
         }

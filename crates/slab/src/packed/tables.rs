@@ -139,10 +139,10 @@ impl Slab {
             packed.segments.set_state(number, State::Preparing);
             packed.segments.reset(number, generation);
             packed.tables.set(number, TableEntry { kind: SegmentKind::Log, generation });
-            if fault_point!("segment_opened_before_its_table_is_written") {
+            fault_point!("segment_opened_before_its_table_is_written", {
                 packed.segments.set_state(number, State::Ready);
                 packed.segments.ready.push_back(number);
-            }
+            });
         }
         let Some(packed) = &mut self.packed else { return };
         for group in std::mem::take(&mut packed.tables.changed) {
@@ -243,9 +243,9 @@ impl Slab {
     /// Whether the table allows runs to be written here.
     pub(crate) fn runs_may_lie_at(&self, extent: Extent) -> bool {
         let Some(packed) = &self.packed else { return true };
+        fault_point!("run_written_where_the_table_has_a_log", return true);
         let mut numbers =
             extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages;
         numbers.all(|number| packed.tables.durable(number).kind == SegmentKind::Runs)
-            || fault_point!("run_written_where_the_table_has_a_log")
     }
 }

@@ -242,14 +242,17 @@ impl Build {
             let unit = medium.layout.unit_of(at);
             let room = (medium.layout.unit_end(unit) - at) as usize;
             let bytes = &metadata[self.stored..metadata.len().min(self.stored + room.min(left.next_multiple_of(64)))];
-            if !fault_point!("matrix_metadata_not_stored") {
-                medium.store_past_cache(at, bytes)?;
-            }
+            store_metadata_at(medium, at, bytes)?;
             self.stored += bytes.len();
             left = left.saturating_sub(bytes.len());
         }
         Ok(self.stored == metadata.len())
     }
+}
+
+fn store_metadata_at<P: Pmem>(medium: &Medium<P>, at: u64, bytes: &[u8]) -> Result<(), Error> {
+    fault_point!("matrix_metadata_not_stored", return Ok(()));
+    Ok(medium.store_past_cache(at, bytes)?)
 }
 
 impl Row {

@@ -105,9 +105,7 @@ impl<'a, P: Pmem> View<'a, P> {
         if from > to || to > elements {
             return Ok(None);
         }
-        if fault_point!("matrix_hint_off_by_one") {
-            return Ok(Some(self.search(target, (from + 1).min(to), to)?));
-        }
+        fault_point!("matrix_hint_off_by_one", return Ok(Some(self.search(target, (from + 1).min(to), to)?)));
         let (at, mut found) = self.search(target, from, to)?;
         // What the search compared is known; the ends of the window are not.
         if at == from && from > 0 && self.order(from - 1, target)? != Ordering::Less {

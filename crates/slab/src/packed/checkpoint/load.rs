@@ -440,5 +440,6 @@ fn looks_like_a_root(bytes: &[u8]) -> bool {
 /// Whether the table lets the log use what a checkpoint says of a segment: it has not been opened
 /// since.
 pub(crate) fn is_valid(kind: SegmentKind, generation: u64, mark: u64) -> bool {
-    kind == SegmentKind::Log && (generation <= mark || fault_point!("checkpoint_keeps_entries_of_reused_segments"))
+    fault_point!("checkpoint_keeps_entries_of_reused_segments", return kind == SegmentKind::Log);
+    kind == SegmentKind::Log && generation <= mark
 }

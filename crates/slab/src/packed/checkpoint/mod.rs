@@ -50,8 +50,8 @@ impl Segments {
     /// life.
     fn settled(&self) -> Vec<u32> {
         let settled = self.iter().filter(|(_, segment)| {
-            let sealed = matches!(segment.state, State::Sealed | State::Free)
-                || segment.state == State::Open && fault_point!("checkpoint_covers_open_segments");
+            let mut sealed = matches!(segment.state, State::Sealed | State::Free);
+            fault_point!("checkpoint_covers_open_segments", segment.state == State::Open, sealed = true);
             sealed && segment.in_flight == 0 && segment.end > 0
         });
         settled.map(|(number, _)| number).collect()
@@ -60,8 +60,8 @@ impl Segments {
     /// What a checkpoint says of a segment.
     fn covered(&self, number: u32) -> Covered {
         let segment = self.get(number);
-        let skipped = fault_point!("checkpoint_skips_the_tombstones");
-        let tombstones = if skipped { Vec::new() } else { self.tombstones_of(number) };
+        let mut tombstones = self.tombstones_of(number);
+        fault_point!("checkpoint_skips_the_tombstones", tombstones.clear());
         Covered { number, end: segment.end, tombstones }
     }
 }

@@ -123,9 +123,9 @@ impl Slab {
 
     fn begin_checkpoint(&mut self) {
         let id = self.next_number();
-        let start = self.groups.applied_sequence();
+        let mut start = self.groups.applied_sequence();
         let Some(packed) = &mut self.packed else { return };
-        let start = if fault_point!("checkpoint_starts_before_it_is_shown") { packed.last_sequence } else { start };
+        fault_point!("checkpoint_starts_before_it_is_shown", start = packed.last_sequence);
         packed.checkpoints.log_bytes = 0;
         packed.checkpoints.writing = Some(Writing {
             phase: Phase::Segments,
@@ -160,14 +160,15 @@ impl Slab {
 
     fn step_checkpoint(&mut self, effects: &mut Effects) {
         let durable = self.groups.durable_sequence();
-        let hasty = fault_point!("checkpoint_acknowledged_too_early");
         let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) else { return };
         if writing.is_over {
             return self.abandon_checkpoint();
         }
+        fault_point!("checkpoint_acknowledged_too_early", matches!(writing.phase, Phase::Written), {
+            return self.write_root(effects);
+        });
         match writing.phase {
             Phase::Segments | Phase::Keys => self.write_chunk(effects),
-            Phase::Written if hasty => self.write_root(effects),
             Phase::Written if writing.in_flight > 0 => {}
             Phase::Written if self.config.geometry.volatile_cache => {
                 if self.submit_flush(slab::Purpose::Packed(Purpose::CheckpointFlush), effects)
