@@ -1,11 +1,10 @@
 //! Loads: all records or none, where nothing lies yet; or the engine says that it has none.
 
 use stratakv_base::{Expiry, Level};
+use stratakv_engine::{Capability, Error, LoadRecord, Operation, Reply, Unmet};
 
 use super::Subject;
 use super::ask::{brief, expect_absent, expect_value, failed, fill, key, put};
-use crate::error::{Capability, Error, Unmet};
-use crate::operation::{LoadRecord, Operation, Reply};
 
 fn record(name: &str, len: usize) -> LoadRecord {
     LoadRecord { key: key(name), value: fill(len as u64, len), flags: len as u32, expiry: Expiry::NEVER }

@@ -5,12 +5,11 @@ mod log_shard;
 use std::ops::Bound;
 
 use stratakv_base::{Expiry, Wall};
+use stratakv_engine::{ChangeKind, Expect, RecordPart, Unmet, Update, Value};
 
 use log_shard::{Defect, LogOpener, LogShard};
 
 use super::*;
-use crate::error::Unmet;
-use crate::operation::{ChangeKind, Expect, RecordPart, Update, Value};
 
 const START: Wall = Wall(1_700_000_000_000);
 
@@ -26,7 +25,7 @@ macro_rules! tests {
         }
     };
 }
-conformance_cases!(tests);
+cases!(tests);
 
 fn log(defect: Defect, ending: Ending) -> ShardSubject<LogShard, impl FnMut(Opening) -> LogOpener> {
     ShardSubject::new(1 << 30, 256 << 20, ending, 5, move |opening| LogOpener::new(opening, defect))

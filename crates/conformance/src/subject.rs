@@ -3,11 +3,9 @@
 use stratakv_base::random::Random;
 use stratakv_base::{Level, Mono, Now, Wall};
 use stratakv_device::Pool;
+use stratakv_engine::{Capabilities, Effects, Error, Io, Opener, Operation, Outcome, Reply, Shard, Token};
 
 use super::{Disk, Ending, Subject};
-use crate::effects::{Effects, Io, Outcome};
-use crate::operation::{Operation, Reply};
-use crate::shard::{Capabilities, Opener, Shard, Token};
 
 /// Turns without any progress after which an engine counts as stuck.
 const IDLE_TURNS_MAX: usize = 10_000;
@@ -106,7 +104,7 @@ where
     ///
     /// # Errors
     /// As [`Opener::finish`].
-    pub fn open(&mut self, create: bool) -> Result<(), crate::Error> {
+    pub fn open(&mut self, create: bool) -> Result<(), Error> {
         let opening = Opening { create, len_bytes: self.disk.len_bytes(), capacity_bytes: self.capacity_bytes };
         let mut opener = (self.make)(opening);
         self.effects.begin(self.now);
@@ -239,7 +237,7 @@ where
                 let answer = answers.get_mut(token.slot.wrapping_sub(first) as usize);
                 let Some(answer) = answer else { panic!("a reply to {token:?}, which asked nothing: {reply:?}") };
                 assert!(answer.is_none(), "a second reply to one token");
-                self.given_up += usize::from(matches!(reply, Reply::Failed(crate::Error::Cancelled)));
+                self.given_up += usize::from(matches!(reply, Reply::Failed(Error::Cancelled)));
                 *answer = Some(reply);
             }
         }

@@ -3,13 +3,12 @@
 use std::ops::Bound;
 
 use stratakv_base::Expiry;
+use stratakv_engine::{Expect, Reply, Unmet, Update};
 
 use super::Subject;
 use super::ask::{
     brief, delete_of, done, expect_absent, expect_value, key, page_of, put, put_with, scan, unmet, update_of,
 };
-use crate::error::Unmet;
-use crate::operation::{Expect, Reply, Update};
 
 /// Visible one millisecond before, gone at it.
 pub fn at_its_millisecond_a_record_is_gone(subject: &mut dyn Subject) {

@@ -5,10 +5,11 @@ use std::ops::Bound;
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
+use stratakv_engine::{
+    Change, ChangeKind, Error, Expect, Operation, PageRequest, Record, RecordPart, Reply, Unmet, Update,
+};
 
 use super::Subject;
-use crate::error::Unmet;
-use crate::operation::{Change, ChangeKind, Expect, Operation, PageRequest, Record, RecordPart, Reply, Update};
 
 /// A key of the default collection.
 pub(super) fn key(user: impl AsRef<[u8]>) -> Key {
@@ -123,7 +124,7 @@ pub(super) fn unmet(reply: Reply) -> Unmet {
 }
 
 #[track_caller]
-pub(super) fn failed(reply: Reply) -> crate::Error {
+pub(super) fn failed(reply: Reply) -> Error {
     match reply {
         Reply::Failed(error) => error,
         other => panic!("expected Failed, not {}", brief(&other)),

@@ -3,14 +3,13 @@
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::KEY_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_engine::{Capability, Error, Expect, Operation, RecordPart};
 
 use super::Subject;
 use super::ask::{
     check_value, delete, delete_of, done, expect_absent, expect_value, failed, fill, get, get_part, key, put, put_of,
     put_with,
 };
-use crate::error::{Capability, Error};
-use crate::operation::{Expect, Operation, RecordPart};
 
 /// A key never written has no record.
 pub fn an_absent_key_is_none(subject: &mut dyn Subject) {
@@ -170,7 +169,7 @@ pub fn deleted_keys_stay_deleted(subject: &mut dyn Subject) {
                 _ => drop(expect_value(subject, key, &fill(number as u64, 500))),
             }
         }
-        put(subject, &crate::conformance::ask::key(format!("new{round}")), fill(1, 500));
+        put(subject, &super::ask::key(format!("new{round}")), fill(1, 500));
     }
 }
 

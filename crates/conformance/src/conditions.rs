@@ -1,11 +1,10 @@
 //! Writes under a condition: checked and applied as one step; unmet, they change nothing.
 
 use stratakv_base::{Expiry, Key, Level};
+use stratakv_engine::{Capability, Change, ChangeKind, Error, Expect, Operation, Reply, Unmet};
 
 use super::Subject;
 use super::ask::{delete, done, expect_absent, expect_value, key, put, put_with, unmet, write_of};
-use crate::error::{Capability, Error, Unmet};
-use crate::operation::{Change, ChangeKind, Expect, Operation, Reply};
 
 fn put_if(key: &Key, value: &'static str, expect: Expect) -> Operation {
     put_with(key, value, 0, Expiry::NEVER, expect)

@@ -2,13 +2,12 @@
 
 use stratakv_base::Expiry;
 use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_engine::{Error, Expect, Reply, Unmet, Update};
 
 use super::Subject;
 use super::ask::{
     brief, done, expect_absent, expect_value, failed, fill, get, key, number, put, put_with, unmet, update_of,
 };
-use crate::error::{Error, Unmet};
-use crate::operation::{Expect, Reply, Update};
 
 /// Bytes join on either side; flags and expiry stay, the version grows.
 pub fn append_and_prepend(subject: &mut dyn Subject) {

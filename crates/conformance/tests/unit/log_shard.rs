@@ -10,12 +10,12 @@ use stratakv_base::codec::Reader;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Expiry, Key};
 use stratakv_device::{Class, Part};
+use stratakv_engine::{
+    Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, PageRequest, Progress, Record, RecordPart,
+    Reply, Shard, ShardId, Statistic, Token, Value,
+};
 
-use crate::conformance::{Opening, Oracle, Subject};
-use crate::effects::{Effects, Io, Outcome};
-use crate::error::Error;
-use crate::operation::{Operation, PageRequest, Record, RecordPart, Reply, Value};
-use crate::shard::{Capabilities, Message, Opener, Progress, Shard, ShardId, Statistic, Token};
+use crate::{Opening, Oracle, Subject};
 
 const IO: Io = Io { slot: 0, generation: 0 };
 const MAGIC: u32 = 0x10C_10C;

@@ -5,10 +5,10 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Key, Level};
+use stratakv_engine::{Operation, PageRequest, Reply};
 
 use super::Subject;
 use super::ask::{check_value, delete, fill, key, number, page_of, put, scan};
-use crate::operation::{Operation, PageRequest};
 
 /// What the subject should hold.
 type Expected = BTreeMap<Key, Bytes>;
@@ -127,9 +127,7 @@ pub fn bytes_max_ends_a_page(subject: &mut dyn Subject) {
         let request = page_of(Bound::Unbounded, Bound::Unbounded, false);
         let request = PageRequest { bytes_max, ..request };
         let reply = subject.execute(Operation::Page(request.clone().into()));
-        let crate::operation::Reply::Page { items: found, next } = reply else {
-            panic!("a page is answered with a page")
-        };
+        let Reply::Page { items: found, next } = reply else { panic!("a page is answered with a page") };
         assert!(!found.is_empty() && found.len() <= items, "{} items for {bytes_max} bytes", found.len());
         assert!(next.is_some(), "there is more");
         check(subject, request, &expected);

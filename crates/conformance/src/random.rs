@@ -6,10 +6,10 @@ use std::ops::Bound;
 
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level};
+use stratakv_engine::{ChangeKind, Expect, Operation, PageRequest, Record, RecordPart, Reply, Update};
 
 use super::ask::{brief, delete_of, fill, get_of, key, page_of, put_of, put_with, shown, update_of, write_of};
 use super::{Oracle, Subject};
-use crate::operation::{ChangeKind, Expect, Operation, PageRequest, RecordPart, Reply, Update};
 
 /// Small values, 150 keys, 6,000 operations in groups; reopened now and then.
 pub fn against_the_oracle(subject: &mut dyn Subject) {
@@ -154,7 +154,7 @@ impl<'a> Differential<'a> {
             }
             (Reply::Record(Some(expected)), Reply::Record(Some(found))) => {
                 let same_value = expected.value.to_bytes() == found.value.to_bytes();
-                let meta = |record: &crate::Record| (record.value_bytes, record.flags, record.expiry);
+                let meta = |record: &Record| (record.value_bytes, record.flags, record.expiry);
                 (!same_value)
                     .then_some("the value")
                     .or_else(|| (meta(expected) != meta(found)).then_some("length, flags or expiry"))

@@ -1,11 +1,10 @@
 //! Values of every size, and keys whose values change size.
 
 use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_engine::{Error, RecordPart};
 
 use super::Subject;
 use super::ask::{delete, expect_value, failed, fill, get_part, key, put, put_of};
-use crate::error::Error;
-use crate::operation::RecordPart;
 
 /// 0 to 4,200 bytes, each, before and after reopening.
 pub fn every_size_of_small_values(subject: &mut dyn Subject) {

@@ -1,12 +1,12 @@
 //! The conformance suite: one set of cases, run on Operation → Reply by every engine, by
 //! capability.
 //!
-//! A case gets a fresh [`Subject`] and panics where the contract is broken.
-//! [`conformance_cases!`](crate::conformance_cases) names all of them, so that each can be a test
-//! of its own; [`run`] runs them all. [`ShardSubject`] makes a subject of any
-//! [`Shard`](crate::Shard) over a disk in memory; [`Oracle`] is the contract as a map, the measure
-//! of the random case. The suite itself is tested: the oracle passes, and oracles with one
-//! deliberate defect each do not.
+//! A case gets a fresh [`Subject`] and panics where the contract is broken. [`cases!`] names all of
+//! them, so that each can be a test of its own; [`run`] runs them all. [`ShardSubject`] makes a
+//! subject of any [`Shard`](stratakv_engine::Shard) over a disk in memory; [`Oracle`] is the
+//! contract as a map, the measure of the random case. The suite itself is tested: the oracle
+//! passes, and oracles with one deliberate defect each do not.
+#![forbid(unsafe_code)]
 
 mod ask;
 pub mod concurrent;
@@ -29,9 +29,7 @@ pub use oracle::Oracle;
 pub use subject::{Opening, ShardSubject};
 
 use stratakv_base::Wall;
-
-use crate::operation::{Operation, Reply};
-use crate::shard::Capabilities;
+use stratakv_engine::{Capabilities, Operation, Reply};
 
 /// Something that answers operations: an engine under test, or the oracle.
 pub trait Subject {
@@ -47,7 +45,7 @@ pub trait Subject {
     }
 
     /// The same, while those who asked for some leave after the first turn: their gets and pages
-    /// may be answered with [`Error::Cancelled`](crate::Error::Cancelled).
+    /// may be answered with [`Error::Cancelled`](stratakv_engine::Error::Cancelled).
     fn execute_leaving(&mut self, operations: Vec<Operation>, leaves: &dyn Fn(usize) -> bool) -> Vec<Reply> {
         let _ = leaves;
         self.execute_all(operations)
@@ -71,13 +69,13 @@ pub type Case = (&'static str, fn(&mut dyn Subject));
 /// ```ignore
 /// macro_rules! tests {
 ///     ($($module:ident :: $name:ident),* $(,)?) => {
-///         $(#[test] fn $name() { conformance::$module::$name(&mut my_subject()); })*
+///         $(#[test] fn $name() { stratakv_conformance::$module::$name(&mut my_subject()); })*
 ///     };
 /// }
-/// stratakv_engine::conformance_cases!(tests);
+/// stratakv_conformance::cases!(tests);
 /// ```
 #[macro_export]
-macro_rules! conformance_cases {
+macro_rules! cases {
     ($callback:ident) => {
         $callback! {
             records::an_absent_key_is_none,
@@ -144,7 +142,7 @@ macro_rules! table {
         pub const CASES: &[Case] = &[$((stringify!($name), $module::$name)),*];
     };
 }
-conformance_cases!(table);
+cases!(table);
 
 /// Runs every case on a fresh subject.
 ///
@@ -169,4 +167,5 @@ pub fn failure(case: fn(&mut dyn Subject), make: &mut dyn FnMut() -> Box<dyn Sub
 }
 
 #[cfg(test)]
+#[path = "../tests/unit/mod.rs"]
 mod tests;

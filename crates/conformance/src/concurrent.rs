@@ -1,11 +1,10 @@
 //! Several operations in one turn.
 
 use stratakv_base::{Expiry, Key};
+use stratakv_engine::{Error, Expect, Reply, Unmet, Update};
 
 use super::Subject;
 use super::ask::{brief, delete_of, done, expect_value, fill, get_of, key, number, put, put_of, put_with, update_of};
-use crate::error::{Error, Unmet};
-use crate::operation::{Expect, Reply, Update};
 
 /// Each one finds the one before it.
 pub fn increments_of_one_key_all_count(subject: &mut dyn Subject) {

@@ -3,11 +3,10 @@
 use std::ops::Bound;
 
 use stratakv_base::{Expiry, Level};
+use stratakv_engine::{Capability, Change, ChangeKind, Error, Expect, Operation, PageRequest, Reply, SnapshotOp};
 
 use super::Subject;
 use super::ask::{brief, expect_absent, expect_value, failed, key, page_of, put};
-use crate::error::{Capability, Error};
-use crate::operation::{Change, ChangeKind, Expect, Operation, PageRequest, Reply, SnapshotOp};
 
 /// `Unsupported`, with what is lacking; never silence, never a wrong answer.
 pub fn answers_say_so(subject: &mut dyn Subject) {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_engine::{Capability, Error, Expect, Item, ListRequest, Operation, Record, Reply};
 
 use super::Subject;
 use super::ask::{brief, delete, done, fill, key, put, put_with, shown};
-use crate::error::{Capability, Error};
-use crate::operation::{Expect, ListRequest, Operation, Record, Reply};
 
 /// Records of a page, and the cursor of the next one.
 type Listed = (Vec<(Key, Record)>, Option<u64>);
@@ -17,7 +16,7 @@ fn page(subject: &mut dyn Subject, cursor: u64, items_max: u32) -> Option<Listed
     let request = ListRequest { collection: CollectionId(0), cursor, shard: 0, items_max };
     match subject.execute(Operation::List(request)) {
         Reply::Listed { items, next } => {
-            let told = |item: crate::Item| (item.key, item.record.expect("a list tells of each record"));
+            let told = |item: Item| (item.key, item.record.expect("a list tells of each record"));
             Some((items.into_iter().map(told).collect(), next))
         }
         Reply::Failed(Error::Unsupported(Capability::List)) if subject.capabilities().ordered => None,

@@ -7,13 +7,12 @@ use bytes::Bytes;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::{Expiry, Key, Wall};
+use stratakv_engine::{
+    Capabilities, Capability, Change, ChangeKind, Error, Expect, Item, ListRequest, Operation, PageRequest, Record,
+    RecordPart, Reply, Unmet, Update, Value, update,
+};
 
 use super::Subject;
-use crate::error::{Capability, Error, Unmet};
-use crate::operation::{
-    Change, ChangeKind, Expect, Item, ListRequest, Operation, PageRequest, Record, RecordPart, Reply, Update, Value,
-};
-use crate::shard::Capabilities;
 
 /// What the contract says, in memory. Ordered; reopening changes nothing.
 #[derive(Clone, Debug)]
@@ -140,7 +139,7 @@ impl Oracle {
 
     fn update(&mut self, key: Key, update: Update) -> Result<Reply, Reply> {
         let Some(old) = self.live(&key).cloned() else {
-            return Err(crate::update::absent(&update));
+            return Err(update::absent(&update));
         };
         let (mut new, mut number) = (old.clone(), None);
         match update {
