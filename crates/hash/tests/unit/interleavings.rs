@@ -303,7 +303,7 @@ fn every_deliberate_defect_is_caught() {
         two_have_the_slot_of_a_key,
     ];
     // That of the order is seen by a test of its own, without luck (`order.rs`).
-    let sources = [include_str!("epoch.rs"), include_str!("table.rs")].concat();
+    let sources = [include_str!("../../src/epoch.rs"), include_str!("../../src/table.rs")].concat();
     let names: Vec<&str> = sources.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(names.len() >= 6, "{names:?}");
     for name in names {

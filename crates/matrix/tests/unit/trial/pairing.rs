@@ -394,7 +394,7 @@ pub(super) fn a_volume_and_a_region_without_epochs_are_paired_when_they_are_open
     }
     let mut image = trial.region_image();
     let region = stratakv_sim::pmem::Region::open(image.clone(), stratakv_sim::pmem::Domain::Adr);
-    crate::container::forget_epochs(&region, trial.config.uuid, 0);
+    crate::container::forging::forget_epochs(&region, trial.config.uuid, 0);
     region.load(0, &mut image).unwrap();
     trial.put_region(&image);
     trial.assert_opens();

@@ -15,12 +15,12 @@ use crate::details::Details;
 use crate::memory_budget::MemoryBudget;
 use crate::watch::Watches;
 
-#[path = "../tests/conversations/mod.rs"]
+#[path = "../conversations/mod.rs"]
 mod conversations;
 use conversations::binary::BinaryConversation as Conversation;
 use conversations::{conversations, matches};
 
-#[path = "connection/refused_tests.rs"]
+#[path = "connection/refused.rs"]
 mod refused_values;
 
 fn permit() -> MemoryPermit {
