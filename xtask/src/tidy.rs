@@ -7,6 +7,7 @@ pub mod dropped;
 mod glossary;
 mod layers;
 mod names;
+pub mod product;
 pub mod prose;
 mod scan;
 
@@ -135,6 +136,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         names::modules,
         names::workplaces,
         names::crate_documentation,
+        product::check,
         prose::check,
         prose::comments,
     ];
