@@ -2,20 +2,18 @@
 //! lines. Code: long comment lines, nouns that mean several things, what of tests stands among the
 //! product.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::tidy::product::{is_product, test_only};
 use crate::tidy::prose::{self, LINE_CHARS_MAX, WORDS_MAX};
 use crate::tidy::{Tree, fault_points};
 
 const USAGE: &str = "usage: cargo xtask language [--of DIR] [--write FILE]\n\n\
     Measures the words of this tree, or of another checkout, as Markdown tables.";
 
-/// Under `src/` of a product's crate these folders and files are tests.
-const TEST_PLACES: &[&str] =
-    &["/trial", "/fuzzing", "/conformance", "_tests.rs", "/tests.rs", "/tests/", "/interleavings.rs", "/forging.rs"];
-/// Crates that are harnesses as a whole.
-const HARNESSES: &[&str] = &["crates/integration/", "crates/sim/", "crates/bench/"];
+/// Loads stores to measure them; its words are not counted.
+const LOADER: &str = "crates/bench/";
 
 /// Runs the command.
 pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
@@ -70,6 +68,8 @@ struct Counted {
     fault_points_within_logic: usize,
     test_files: usize,
     test_lines: usize,
+    /// Lines of `#[cfg(test)]` in files of the product.
+    inline_test_lines: usize,
     /// Where types of a name are declared.
     types: BTreeMap<String, usize>,
 }
@@ -83,13 +83,14 @@ fn code(tree: &Tree) -> String {
     format!(
         "| code | |\n|---|--:|\n| lines of comments over {LINE_CHARS_MAX} characters | {} |\n| fault points in product \
          functions | {} |\n| of these, within conditions and other statements (aim: 0) | {} |\n| files of tests under \
-         `src/` of product crates | {} |\n| their lines | {} |\n| type names that are declared more than once | {} |\n\n\
-         The most frequent of these: {}.\n",
+         `src/` of product crates | {} |\n| their lines | {} |\n| lines of tests in files of the product | {} |\n| type \
+         names that are declared more than once | {} |\n\nThe most frequent of these: {}.\n",
         counted.long_comments,
         counted.fault_points,
         counted.fault_points_within_logic,
         counted.test_files,
         counted.test_lines,
+        counted.inline_test_lines,
         several.len(),
         named.join(", ")
     )
@@ -97,20 +98,19 @@ fn code(tree: &Tree) -> String {
 
 fn count(tree: &Tree) -> Counted {
     let mut counted = Counted { long_comments: prose::comments(tree).len(), ..Counted::default() };
-    for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
-        let is_product = file.path.starts_with("crates/")
-            && file.path.contains("/src/")
-            && !HARNESSES.iter().any(|harness| file.path.starts_with(harness));
-        if !is_product {
-            continue;
-        }
-        if TEST_PLACES.iter().any(|place| file.path.contains(place)) {
+    let tests: BTreeSet<&str> = test_only(tree).into_iter().map(|file| file.path.as_str()).collect();
+    for file in tree.files.iter().filter(|file| is_product(&file.path) && !file.path.starts_with(LOADER)) {
+        if tests.contains(file.path.as_str()) {
             counted.test_files += 1;
             counted.test_lines += file.text.lines().count();
             continue;
         }
         counted.fault_points_within_logic += fault_points::within_logic(file).len();
-        for (_, line, _) in file.code_lines().filter(|(_, _, is_test)| !is_test) {
+        for (_, line, is_test) in file.code_lines() {
+            if is_test {
+                counted.inline_test_lines += 1;
+                continue;
+            }
             counted.fault_points += line.matches("fault_point!(").count();
             if let Some(name) = declared(line) {
                 *counted.types.entry(name.to_owned()).or_default() += 1;
@@ -157,6 +157,7 @@ mod tests {
             fault_points_within_logic: 1,
             test_files: 1,
             test_lines: 2,
+            inline_test_lines: 4,
             types,
         };
         assert_eq!(count(&Tree { files }), expected);

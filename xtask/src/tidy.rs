@@ -8,6 +8,7 @@ pub mod fault_points;
 mod glossary;
 mod layers;
 mod names;
+pub mod product;
 pub mod prose;
 mod scan;
 
@@ -137,6 +138,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         names::modules,
         names::workplaces,
         names::crate_documentation,
+        product::check,
         prose::check,
         prose::comments,
     ];

@@ -8,6 +8,7 @@ pub mod corruption;
 pub mod decimal;
 pub mod fault_point;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 pub mod key;
 pub mod limits;

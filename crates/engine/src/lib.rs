@@ -13,7 +13,6 @@
 //! * long work is done in bounded steps in [`Shard::turn_end`].
 #![forbid(unsafe_code)]
 
-pub mod conformance;
 pub mod effects;
 pub mod error;
 pub mod event;

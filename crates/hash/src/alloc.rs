@@ -28,6 +28,7 @@ mod pool;
 mod span;
 mod steps;
 #[cfg(test)]
+#[path = "../tests/unit/alloc.rs"]
 mod tests;
 
 use std::collections::VecDeque;

@@ -13,9 +13,11 @@ mod batch;
 mod epoch;
 mod expiry;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod hash;
 #[cfg(all(test, loom))]
+#[path = "../tests/unit/interleavings.rs"]
 mod interleavings;
 mod layout;
 mod list;

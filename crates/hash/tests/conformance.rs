@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
-use stratakv_engine::conformance::{self, Subject};
+use stratakv_conformance::{self as conformance, Subject};
 use stratakv_engine::{Capabilities, Change, ChangeKind, Expect, Operation, Reply, Shared};
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_pmem::{MapOptions, Mapping};
@@ -124,7 +124,7 @@ macro_rules! tests {
         }
     };
 }
-stratakv_engine::conformance_cases!(tests);
+stratakv_conformance::cases!(tests);
 
 /// The default collection is in no order; all of it, or a range, can be deleted.
 #[test]

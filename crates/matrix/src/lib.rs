@@ -20,6 +20,7 @@ pub mod cursor;
 mod dead_spans;
 pub mod entry;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod growth;
 mod install;
@@ -48,6 +49,7 @@ mod space;
 mod statistics;
 pub mod table;
 #[cfg(test)]
+#[path = "../tests/unit/trial/mod.rs"]
 mod trial;
 pub mod volume;
 mod walk;

@@ -1,7 +1,7 @@
 //! The engines' common suite, with an orderly end, a killed process and a loss of power between
 //! lives.
 
-use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
+use stratakv_conformance::{self as conformance, Ending, Opening, ShardSubject};
 use stratakv_matrix::{Compression, MatrixConfig, MatrixOpener};
 use stratakv_sim::pmem::Memory;
 
@@ -51,4 +51,4 @@ macro_rules! tests {
         })*
     };
 }
-stratakv_engine::conformance_cases!(tests);
+stratakv_conformance::cases!(tests);

@@ -14,6 +14,7 @@ use crate::space::{Access, Space};
 use crate::{Domain, MapError, Pmem, PmemError};
 
 #[cfg(test)]
+#[path = "../tests/unit/map.rs"]
 mod tests;
 
 /// The smallest page, in bytes.

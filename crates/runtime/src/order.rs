@@ -199,4 +199,5 @@ impl<J> Order<J> {
 }
 
 #[cfg(test)]
+#[path = "../tests/unit/order.rs"]
 mod tests;

@@ -181,5 +181,5 @@ fn one_line(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "backups_tests.rs"]
+#[path = "../tests/unit/backups.rs"]
 mod tests;

@@ -739,5 +739,5 @@ pub(crate) fn hash(key: &Key) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
+#[path = "../tests/unit/connection.rs"]
 mod tests;

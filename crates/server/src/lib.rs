@@ -19,6 +19,7 @@ mod admin;
 mod answer;
 mod backups;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/unit/bench.rs"]
 mod bench;
 mod binary;
 mod connection;
@@ -26,6 +27,7 @@ mod counters;
 mod credentials;
 mod details;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod lending;
 mod listener;
@@ -34,6 +36,7 @@ mod measures;
 mod memory_budget;
 mod meta;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/unit/model.rs"]
 mod model;
 mod output;
 mod pending;

@@ -313,5 +313,5 @@ impl Tls {
 }
 
 #[cfg(test)]
-#[path = "tls_tests.rs"]
+#[path = "../tests/unit/tls.rs"]
 mod tests;

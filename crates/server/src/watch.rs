@@ -347,5 +347,5 @@ fn status_of_error(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "watch_tests.rs"]
+#[path = "../tests/unit/watch.rs"]
 mod tests;

@@ -18,6 +18,7 @@ mod class;
 pub mod config;
 mod expiry;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod group;
 mod grow;

@@ -1,8 +1,8 @@
 //! The engines' common suite, with an orderly end, a killed process and a loss of power between
 //! lives.
 
+use stratakv_conformance::{self as conformance, Ending, Opening, ShardSubject};
 use stratakv_device::Geometry;
-use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
 use stratakv_slab::{Placement, SlabConfig, SlabOpener};
 
 const MEMORY: u64 = 160 << 20;
@@ -54,4 +54,4 @@ macro_rules! tests {
         }
     };
 }
-stratakv_engine::conformance_cases!(tests);
+stratakv_conformance::cases!(tests);

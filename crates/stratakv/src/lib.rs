@@ -47,6 +47,7 @@ mod events;
 mod expiring;
 mod format;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod in_region;
 mod kind;

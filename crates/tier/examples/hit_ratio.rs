@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
-use stratakv_engine::conformance::{Ending, Opening, ShardSubject, Subject};
+use stratakv_conformance::{Ending, Opening, ShardSubject, Subject};
 use stratakv_engine::{Change, ChangeKind, Expect, Operation, RecordPart, Reply, Shard};
 use stratakv_tier::{Tier, TierConfig, TierOpener};
 

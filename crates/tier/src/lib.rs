@@ -12,6 +12,7 @@ mod drops;
 mod ending;
 mod fetch;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod ghost_queue;
 mod index;

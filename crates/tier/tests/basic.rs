@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
+use stratakv_conformance::{Disk, Ending};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
-use stratakv_engine::conformance::{Disk, Ending};
 use stratakv_engine::{
     Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token, Update,
 };

@@ -1,7 +1,7 @@
 //! The engines' common suite, with an orderly end between lives: all that fits on the volume, or in
 //! memory where that is parked, is there again.
 
-use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
+use stratakv_conformance::{self as conformance, Ending, Opening, ShardSubject};
 use stratakv_tier::{Tier, TierConfig, TierOpener};
 
 /// `memory_bytes` decides how much of a case reaches the volume before its end.
@@ -40,7 +40,7 @@ macro_rules! tests {
         })*
     };
 }
-stratakv_engine::conformance_cases!(tests);
+stratakv_conformance::cases!(tests);
 
 #[test]
 fn nothing_more_is_read_for_those_who_have_left() {

@@ -18,9 +18,9 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("bury", &["crates/"], "defer reclaim"),
     ("crowd", &["crates/matrix/"], "memory waiters"),
     ("loose", &["crates/matrix/"], "unreferenced"),
-    ("sight", &["crates/matrix/src/", "crates/hash/src/"], "read view"),
-    ("floor", &["crates/tier/src/"], "flush watermark"),
-    ("floors", &["crates/tier/src/"], "flush watermarks"),
+    ("sight", &["crates/matrix/", "crates/hash/"], "read view"),
+    ("floor", &["crates/tier/"], "flush watermark"),
+    ("floors", &["crates/tier/"], "flush watermarks"),
     ("home", &["crates/tier/"], "SSD address"),
     ("ghosts", &["crates/tier/"], "ghost queue"),
     ("wording", &["crates/server/"], "response encoder"),
@@ -32,7 +32,7 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("rude", &["crates/"], "adversary"),
     ("rudes", &["crates/"], "adversaries"),
     ("rival", &["crates/"], "baseline"),
-    ("odd", &["crates/stratakv/", "crates/cli/src/"], "unexpected reply"),
+    ("odd", &["crates/stratakv/", "crates/cli/"], "unexpected reply"),
 ];
 
 /// What contains such a word and is meant.

@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["device", "pmem", "protocol"],
     &["index"],
     &["engine"],
-    &["sim"],
+    &["sim", "conformance"],
     &["slab", "matrix", "tier", "hash", "runtime"],
     &["stratakv"],
     &["server", "bench", "c", "python"],
@@ -17,8 +17,15 @@ const LAYERS: &[&[&str]] = &[
     &["integration", "compare"],
 ];
 
-/// Tables of a manifest that name dependencies.
-const TABLES: &[&str] = &["dependencies", "dev-dependencies", "build-dependencies"];
+/// Crates for development: the product has them for its tests only.
+const DEVELOPMENT: &[&str] = &["sim", "conformance"];
+/// The one that is for development itself, and depends on them.
+const DEVELOPER: &str = "integration";
+
+/// Tables of a manifest that name what is part of the crate.
+const TABLES: &[&str] = &["dependencies", "build-dependencies"];
+/// The table that names what its tests need besides.
+const TEST_TABLE: &str = "dev-dependencies";
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let manifests = tree.files.iter().filter_map(|file| {
@@ -44,22 +51,30 @@ fn check_manifest(folder: &str, file: &File) -> Vec<Finding> {
             .push(file.finding(1, format!("crates/{folder} has no layer: give it one in xtask/src/tidy/layers.rs")));
         return findings;
     };
-    for dependency in dependencies(&manifest) {
+    let line_of =
+        |dependency: &str| file.text.lines().position(|line| line.starts_with(dependency)).map_or(1, |index| index + 1);
+    for dependency in dependencies(&manifest, TABLES) {
+        let is_wrong = internal(&dependency).is_some_and(|other| DEVELOPMENT.contains(&other)) && folder != DEVELOPER;
+        if is_wrong {
+            let message = format!("{dependency} is for development: it belongs into [{TEST_TABLE}]");
+            findings.push(file.finding(line_of(&dependency), message));
+        }
+    }
+    for dependency in dependencies(&manifest, &[TABLES, &[TEST_TABLE]].concat()) {
         let Some(other) = internal(&dependency) else { continue };
         if layer(other).is_none_or(|other| other >= own) {
-            let line = file.text.lines().position(|line| line.starts_with(&dependency)).map_or(1, |index| index + 1);
             let message = format!("{folder} must not depend on {other}: a crate depends on lower layers only");
-            findings.push(file.finding(line, message));
+            findings.push(file.finding(line_of(&dependency), message));
         }
     }
     findings
 }
 
-/// Names of all dependencies, also those under `[target.*]`.
-fn dependencies(manifest: &toml::Table) -> Vec<String> {
+/// Names of the dependencies in these tables, also of those under `[target.*]`.
+fn dependencies(manifest: &toml::Table, tables: &[&str]) -> Vec<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::values);
     let scopes = targets.filter_map(toml::Value::as_table).chain([manifest]);
-    let tables = scopes.flat_map(|scope| TABLES.iter().filter_map(|table| scope.get(*table)?.as_table()));
+    let tables = scopes.flat_map(|scope| tables.iter().filter_map(|table| scope.get(*table)?.as_table()));
     tables.flat_map(|table| table.keys().cloned()).collect()
 }
 
@@ -94,6 +109,16 @@ mod tests {
         assert_eq!(found("crates/runtime", "[dev-dependencies]\nstratakv-slab.workspace = true").len(), 1);
         assert_eq!(found("crates/matrix", "[target.'cfg(unix)'.dependencies]\nstratakv-slab = \"1\"").len(), 1);
         assert_eq!(found("crates/server", "[dependencies]\nstratakv-nowhere = \"1\"").len(), 1);
+    }
+
+    #[test]
+    fn catches_the_simulator_in_the_product() {
+        let message = "stratakv-sim is for development: it belongs into [dev-dependencies]";
+        let plain = found("crates/matrix", "[dependencies]\nstratakv-sim.workspace = true");
+        assert_eq!(plain, [format!("crates/matrix/Cargo.toml:4: {message}")]);
+        assert_eq!(found("crates/tier", "[target.'cfg(unix)'.dependencies]\nstratakv-conformance = \"1\"").len(), 1);
+        assert!(found("crates/matrix", "[dev-dependencies]\nstratakv-sim.workspace = true").is_empty());
+        assert!(found("crates/integration", "[dependencies]\nstratakv-sim.workspace = true").is_empty());
     }
 
     #[test]

@@ -198,4 +198,5 @@ impl<K: KeyValue> Graph<K> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/unit/graph.rs"]
 mod tests;

@@ -384,5 +384,5 @@ fn exptime(ttl: Duration) -> Result<u64, Failure> {
 }
 
 #[cfg(test)]
-#[path = "client_tests.rs"]
+#[path = "../../tests/unit/remote/client.rs"]
 mod tests;

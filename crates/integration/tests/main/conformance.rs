@@ -1,7 +1,7 @@
 //! The conformance suite on every engine, over every way a life can end.
 
+use stratakv_conformance::{Ending, Opening, ShardSubject, Subject};
 use stratakv_device::Geometry;
-use stratakv_engine::conformance::{Ending, Opening, ShardSubject, Subject};
 use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 /// Room for the largest value twice over, old and new.
@@ -40,24 +40,24 @@ macro_rules! tests {
     ($($module:ident :: $name:ident),* $(,)?) => {
         mod slab_closed_in_order {
             use super::*;
-            $(#[test] fn $name() { stratakv_engine::conformance::$module::$name(&mut slab(Ending::Orderly)); })*
+            $(#[test] fn $name() { stratakv_conformance::$module::$name(&mut slab(Ending::Orderly)); })*
         }
         mod slab_killed {
             use super::*;
-            $(#[test] fn $name() { stratakv_engine::conformance::$module::$name(&mut slab(Ending::Kill)); })*
+            $(#[test] fn $name() { stratakv_conformance::$module::$name(&mut slab(Ending::Kill)); })*
         }
         mod slab_without_power {
             use super::*;
-            $(#[test] fn $name() { stratakv_engine::conformance::$module::$name(&mut slab(Ending::PowerCut)); })*
+            $(#[test] fn $name() { stratakv_conformance::$module::$name(&mut slab(Ending::PowerCut)); })*
         }
     };
 }
-stratakv_engine::conformance_cases!(tests);
+stratakv_conformance::cases!(tests);
 
 #[test]
 fn slab_reads_nothing_more_for_those_who_have_left() {
     let mut subject = slab(Ending::Orderly);
-    stratakv_engine::conformance::concurrent::reads_of_those_who_left_are_given_up(&mut subject);
+    stratakv_conformance::concurrent::reads_of_those_who_left_are_given_up(&mut subject);
     assert!(subject.given_up() >= 20, "{} of 50", subject.given_up());
 }
 

@@ -13,7 +13,7 @@ use stratakv::{
     Placement, PutOptions, Record, RecordPart, Reply, ScanOptions, Store, StoreEvent, Wall, WriteBatch,
 };
 use stratakv_base::Mono;
-use stratakv_engine::conformance::{self, Subject};
+use stratakv_conformance::{self as conformance, Subject};
 use stratakv_engine::{Capabilities, Error as EngineError};
 use stratakv_integration::place;
 use stratakv_runtime::{Clock, ManualClock};
@@ -116,7 +116,7 @@ macro_rules! tests {
         }
     };
 }
-stratakv_engine::conformance_cases!(tests);
+stratakv_conformance::cases!(tests);
 
 #[test]
 fn a_snapshot_stays_as_it_was_while_the_store_goes_on() {

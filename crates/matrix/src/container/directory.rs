@@ -118,7 +118,8 @@ impl Directory {
         Directory { next: 1, ..Directory::default() }
     }
 
-    fn encode(&self, layout: &Layout, paired: u32) -> Vec<u8> {
+    /// Its bytes; `paired` is the flag of one that has epochs, or 0.
+    pub(super) fn encode(&self, layout: &Layout, paired: u32) -> Vec<u8> {
         let rotation = &self.rotation;
         let flags = paired | if rotation.wrapped { WRAPPED } else { 0 } | if rotation.begun { BEGUN } else { 0 };
         let mut bytes = Vec::with_capacity(bytes(self.rows.len(), rotation.start.len() + rotation.cursor.len()));
@@ -215,13 +216,8 @@ impl Directory {
         self.store_bytes(medium, &self.encode(&medium.layout, PAIRED))
     }
 
-    /// As it was before there were epochs.
-    #[cfg(test)]
-    pub(super) fn store_without_epochs<P: Pmem>(&self, medium: &Medium<P>) -> Result<(), Error> {
-        self.store_bytes(medium, &self.encode(&medium.layout, 0))
-    }
-
-    fn store_bytes<P: Pmem>(&self, medium: &Medium<P>, bytes: &[u8]) -> Result<(), Error> {
+    /// Stores encoded bytes into its slot and flushes them.
+    pub(super) fn store_bytes<P: Pmem>(&self, medium: &Medium<P>, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() > medium.layout.directory_bytes as usize {
             return Err(Error::Full("the directory of the container has no room for another row"));
         }

@@ -18,6 +18,7 @@ mod column;
 mod cursors;
 mod directory;
 #[cfg(any(test, fuzzing))]
+#[path = "../../tests/fuzzing/forging.rs"]
 pub(crate) mod forging;
 mod log;
 mod medium;
@@ -44,8 +45,6 @@ pub use self::directory::Rotation;
 pub use self::memtable::MemtableCursor;
 pub use self::open::Report;
 pub use self::pairing::Predecessor;
-#[cfg(test)]
-pub(crate) use self::pairing::forget_epochs;
 pub use self::record::{Change, What};
 pub use self::row::RowCursor;
 pub use self::superblock::{Config, region_bytes_of, uuid_of};

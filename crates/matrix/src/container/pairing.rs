@@ -135,16 +135,3 @@ impl<P: Pmem> Container<P> {
         Ok(())
     }
 }
-
-/// Makes both slots of a region's directory as they were before there were epochs.
-#[cfg(test)]
-pub(crate) fn forget_epochs<P: Pmem>(pmem: &P, uuid: [u8; 16], shard: u32) {
-    let layout = superblock::open(pmem, &uuid, shard).unwrap();
-    let medium = Medium { pmem, layout };
-    let (mut directory, _) = Directory::open(&medium).unwrap();
-    (directory.epoch, directory.before) = Default::default();
-    for _ in 0..2 {
-        directory.number += 1;
-        directory.store_without_epochs(&medium).unwrap();
-    }
-}

@@ -15,12 +15,14 @@ mod data;
 mod filling;
 mod filter;
 #[cfg(any(test, fuzzing))]
+#[path = "../../tests/fuzzing/table.rs"]
 pub mod fuzzing;
 mod index;
 mod packing;
 mod page;
 mod read;
 #[cfg(test)]
+#[path = "../../tests/unit/table/mod.rs"]
 mod tests;
 pub mod values;
 

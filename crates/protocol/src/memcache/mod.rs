@@ -21,6 +21,7 @@ mod body;
 mod command;
 mod expiry;
 #[cfg(any(test, fuzzing))]
+#[path = "../../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod line;
 mod meta;

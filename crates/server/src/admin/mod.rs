@@ -261,4 +261,5 @@ fn ready(shared: &Shared) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../tests/unit/admin.rs"]
 mod tests;

@@ -242,5 +242,5 @@ impl Connection {
 }
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
+#[path = "../../tests/unit/connection/memory.rs"]
 mod tests;

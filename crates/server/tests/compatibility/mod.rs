@@ -367,7 +367,7 @@ fn tests_that_the_table_names_are_there() {
         include_str!("../memory/mod.rs"),
         include_str!("../names/mod.rs"),
         include_str!("../watching/mod.rs"),
-        include_str!("../../src/connection_tests.rs"),
+        include_str!("../unit/connection.rs"),
     ]
     .concat();
     for (row, test) in ELSEWHERE {
