@@ -128,7 +128,9 @@ impl Slab {
     /// Writes that waited for space try again. Batches had their turn in this tick already, and
     /// perhaps nothing else brings the next one.
     pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
-        if self.batches.wait_for_space() && !fault_point!("library_batch_waits_for_space_unseen") {
+        let mut batches_wait = self.batches.wait_for_space();
+        fault_point!("library_batch_waits_for_space_unseen", batches_wait = false);
+        if batches_wait {
             effects.more();
         }
         for key in std::mem::take(&mut self.space_waiters) {

@@ -103,10 +103,13 @@ impl Slab {
         self.batches.opening.loading -= 1;
         let value = match event {
             Event::Answered(Reply::Record(Some(record))) => Some(record.value.to_bytes()),
-            Event::Answered(Reply::Failed(error))
-                if !matches!(error, Error::Corrupt(_)) && !fault_point!("library_unread_batch_passes_for_none") =>
-            {
-                return self.load_again(id, &error);
+            Event::Answered(Reply::Failed(error)) if !matches!(error, Error::Corrupt(_)) => {
+                let mut is_asked_again = true;
+                fault_point!("library_unread_batch_passes_for_none", is_asked_again = false);
+                if is_asked_again {
+                    return self.load_again(id, &error);
+                }
+                None
             }
             _ => None,
         };

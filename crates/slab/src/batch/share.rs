@@ -76,8 +76,8 @@ impl PrepareRecord {
     /// Whether it is yet to change its keys. One that is stuck does so when the store is opened
     /// again, and nobody may wait for that.
     pub(super) fn is_yet_to_change(&self) -> bool {
-        self.state != State::Resolved
-            && (self.state != State::Stuck || fault_point!("library_range_waits_for_a_stuck_batch"))
+        fault_point!("library_range_waits_for_a_stuck_batch", return self.state != State::Resolved);
+        !matches!(self.state, State::Resolved | State::Stuck)
     }
 
     /// Nothing more will come of it by itself.
