@@ -22,7 +22,7 @@ use stratakv_server::{Server, ServerOptions};
 use crate::Output;
 use crate::bench::ground::Ground;
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, EngineArguments, Io, PlacementArgument, refuse_another_format};
+use crate::opening::{DurabilityArguments, EngineArguments, Io, Placed, refuse_another_format};
 use crate::progress;
 use crate::say::say;
 
@@ -88,9 +88,6 @@ struct Subject {
     /// Shards of a new store
     #[arg(long)]
     shards: Option<usize>,
-    /// Where small records of a new store go [default: in_place]
-    #[arg(long, value_enum)]
-    placement: Option<PlacementArgument>,
     /// Most bytes a new store may take on disk
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
@@ -312,13 +309,19 @@ struct Stand {
 
 impl Stand {
     fn open(subject: &Subject) -> Result<Stand, Failure> {
-        refuse_another_format([subject.data.as_path()], subject.engine.engine, subject.shards, subject.placement)?;
+        refuse_another_format(
+            [subject.data.as_path()],
+            subject.engine.engine,
+            subject.shards,
+            subject.engine.placement,
+        )?;
+        let placed =
+            Placed::choose_in(subject.engine.placement, [subject.data.as_path()].into_iter(), false, subject.io)?;
         let mut ground = Ground::claim(&subject.data, !subject.no_load, subject.existing)?;
         let mut options = Options::new()
             .create(!subject.no_load)
             .memory_bytes(subject.memory)
             .depth(subject.depth)
-            .placement(subject.placement.unwrap_or_default().into())
             .capacity_bytes(subject.capacity.unwrap_or(0))
             .io(subject.io.into())
             .progress(progress::watch("recovering"));
@@ -330,12 +333,13 @@ impl Stand {
             options = options.region_paths([region]);
         }
         let options = subject.durability.add_to(options);
-        let store = subject.engine.add_to(options).open(&subject.data).inspect_err(|error| {
+        let store = placed.add_to(subject.engine.add_to(options)).open(&subject.data).inspect_err(|error| {
             // Somebody else was faster.
             if error.kind() == ErrorKind::Locked {
                 ground.keep();
             }
         })?;
+        placed.tell(&store);
         if subject.keep || !store.recovery().created {
             ground.keep();
         }
@@ -343,6 +347,9 @@ impl Stand {
     }
 
     fn print_statistics(&self, output: &mut Output) -> Result<(), Failure> {
+        if let Some(placement) = self.store.placement() {
+            writeln!(output, "{:<32}{:>16}", "placement", placement.name()).map_err(Failure::output)?;
+        }
         for one in self.store.stats() {
             writeln!(output, "{:<32}{:>16}", one.name, one.value).map_err(Failure::output)?;
         }

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Engine, Placement, Store, StoreEvent};
+use stratakv::{Engine, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
 use stratakv_server::{Admin, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
 use crate::Output;
-use crate::doctor::{choose_depth, choose_placement};
+use crate::doctor::choose_depth;
 use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::opening::{
-    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
+    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, Placed, disk_of, refuse_another_format,
     tell_growth,
 };
 use crate::say::say;
@@ -78,10 +78,6 @@ pub(crate) struct Arguments {
     /// `hash`, which has no more, and `matrix`]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Where small records go; fixed when the store is created [default: what suits the disk,
-    /// measured for a second then]
-    #[arg(long, value_enum)]
-    placement: Option<PlacementArgument>,
     /// Longest value a client may store, up to 64M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
     item_bytes_max: u64,
@@ -252,41 +248,6 @@ impl Arguments {
         self.admin.map(start).transpose()
     }
 
-    /// As asked for; for a new store, what suits the slowest of its disks.
-    fn placement(&self) -> Result<Placement, Failure> {
-        if let Some(asked) = self.placement {
-            return Ok(asked.into());
-        }
-        let data = &self.open.data;
-        if let Some(format) = stratakv::format_of(data.first())? {
-            return Ok(format.placement);
-        }
-        let names_region = self.engine.region.is_some() || !data.regions().is_empty();
-        // With a region and no engine it is refused: not after a second of measuring.
-        if !matches!(self.engine.engine, None | Some(EngineArgument::Slab)) || names_region {
-            return Ok(Placement::InPlace);
-        }
-        if !data.devices().is_empty() {
-            // Measuring writes, and a device may turn out to be somebody's.
-            say!("a new store on raw devices: placement in_place, unmeasured; --placement chooses");
-            return Ok(Placement::InPlace);
-        }
-        let mut chosen = Placement::InPlace;
-        // What is no directory is refused later.
-        for directory in data.all().filter(|path| path.is_dir() || !path.exists()) {
-            match choose_placement(disk_of(directory), self.open.io) {
-                Ok((placement, why)) => {
-                    say!("a new store: {why}");
-                    if placement == Placement::Packed {
-                        chosen = placement;
-                    }
-                }
-                Err(failure) => tracing::warn!("--placement in_place, unmeasured: {}", failure.message),
-            }
-        }
-        Ok(chosen)
-    }
-
     /// As asked for, or measured.
     fn depth(&self) -> Result<u32, Failure> {
         let Some(max) = self.max_latency else { return Ok(self.depth) };
@@ -307,12 +268,13 @@ impl Arguments {
     }
 
     fn open(&self) -> Result<Store, Failure> {
-        refuse_another_format(self.open.data.all(), self.engine.engine, self.shards, self.placement)?;
+        refuse_another_format(self.open.data.all(), self.engine.engine, self.shards, self.engine.placement)?;
         let mut options = self.durability.add_to(self.open.options().create(true));
         // The rest is for clients.
         options = options.memory_bytes(self.open.memory - client_memory_bytes(self.open.memory));
         options = options.depth(self.depth()?);
-        options = options.placement(self.placement()?);
+        let placed = Placed::choose(self.engine.placement, &self.open.data, self.open.io)?;
+        options = placed.add_to(options);
         if let Some(shards) = self.shards {
             options = options.shards(shards);
         }
@@ -323,13 +285,10 @@ impl Arguments {
             options = options.park(matches!(park, Switch::On));
         }
         options = self.engine.add_to(options.on_event(Arc::new(tell)));
-        Ok(options.open(self.open.data.first())?)
+        let store = options.open(self.open.data.first())?;
+        placed.tell(&store);
+        Ok(store)
     }
-}
-
-/// A directory on the disk that a store's directory is on, or will be made on.
-fn disk_of(directory: &Path) -> &Path {
-    directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
 }
 
 pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
@@ -480,12 +439,10 @@ fn announce(
             format!("{}, {bytes} in {} ({domain})", store.engine().name(), paths.join(" and "))
         }
         None => {
-            let format = stratakv::format_of(store.path()).ok().flatten();
-            let placement = format.map_or("unknown", |format| format.placement.name());
-            let shards = format_count(store.shards() as u64, "shard");
-            match store.engine() {
-                Engine::Slab => format!("slab, placement {placement}, {shards}"),
-                engine => format!("{}, {shards}", engine.name()),
+            let (engine, shards) = (store.engine().name(), format_count(store.shards() as u64, "shard"));
+            match store.placement() {
+                Some(placement) => format!("{engine}, placement {}, {shards}", placement.name()),
+                None => format!("{engine}, {shards}"),
             }
         }
     };

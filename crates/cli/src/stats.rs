@@ -58,6 +58,9 @@ fn write_json(store: &Store, by_shard: bool, output: &mut Output) -> io::Result<
     let mut object = Map::new();
     object.insert("path".into(), store.path().to_string_lossy().into());
     object.insert("engine".into(), store.engine().name().into());
+    if let Some(placement) = store.placement() {
+        object.insert("placement".into(), placement.name().into());
+    }
     if let Some(region) = store.region() {
         object.insert("region_path".into(), region.path.to_string_lossy().into());
         object.insert("region_domain".into(), region.domain.as_str().into());
@@ -83,6 +86,9 @@ fn write_table(store: &Store, by_shard: bool, output: &mut Output) -> io::Result
     let recovery = store.recovery();
     writeln!(output, "{:<28} {}", "path", store.path().display())?;
     writeln!(output, "{:<28} {}", "engine", store.engine().name())?;
+    if let Some(placement) = store.placement() {
+        writeln!(output, "{:<28} {}", "placement", placement.name())?;
+    }
     if let Some(region) = store.region() {
         writeln!(output, "{:<28} {}", "region", region.path.display())?;
         writeln!(output, "{:<28} {}", "region lies in", region.domain)?;

@@ -16,6 +16,8 @@ mod endings;
 mod operations;
 #[path = "program/orders.rs"]
 mod orders;
+#[path = "program/placement.rs"]
+mod placement;
 #[path = "program/refusals.rs"]
 mod refusals;
 #[path = "program/region.rs"]

@@ -14,7 +14,7 @@ use stratakv_base::limits::SHARDS_MAX;
 use crate::devices::Device;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::options::Compression;
+use crate::options::{Compression, Placement};
 use crate::region;
 
 /// Version of the layout of a store's directory and of `store.toml`.
@@ -81,6 +81,11 @@ impl Manifest {
     /// The engine; one that is unknown was refused when the manifest was read.
     pub(crate) fn engine(&self) -> Engine {
         Engine::named(&self.engine).unwrap_or_default()
+    }
+
+    /// Where engine `slab` puts small records.
+    pub(crate) fn placement(&self) -> Placement {
+        if self.placement.is_some() { Placement::Packed } else { Placement::InPlace }
     }
 
     /// Whether tables are compressed from now on.

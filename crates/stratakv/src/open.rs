@@ -31,13 +31,14 @@ use crate::events::{StoreEvent, listener};
 use crate::options::{Compression, OpenProgress, Options};
 use crate::parts;
 use crate::region;
+use crate::routing::Identity;
 use crate::store::{RecoverySummary, Region};
 
 pub(crate) struct Opened {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) recovery: RecoverySummary,
     pub(crate) directory: Directory,
-    pub(crate) uuid: String,
+    pub(crate) identity: Identity,
     pub(crate) region: Option<Region>,
     pub(crate) engine: Engine,
     /// The region of shards that share one, to be unlocked at the end.
@@ -86,8 +87,10 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let mut begun = None;
     match open_in(&mut directory, further, options, &mut begun) {
         Ok((Running { runtime, recovery, region, mapping }, manifest)) => {
-            let (uuid, engine) = (manifest.uuid.clone(), manifest.engine());
-            Ok(Opened { runtime, recovery, directory, uuid, region, engine, mapping })
+            let engine = manifest.engine();
+            let placement = (engine == Engine::Slab).then(|| manifest.placement());
+            let identity = Identity { uuid: manifest.uuid, placement };
+            Ok(Opened { runtime, recovery, directory, identity, region, engine, mapping })
         }
         Err(error) => {
             if let Some(before) = before {
@@ -336,7 +339,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         (_, _, false) => FORMAT_OF_DEVICES,
     };
     let engine = engine.name().to_owned();
-    let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
+    let placement = (options.placement == Some(Placement::Packed)).then(|| "packed".to_owned());
     let parks = options.parks == Some(true);
     let default_cache_bytes = options.memory_bytes.saturating_mul(TIERS_RATIO);
     let cache_bytes = (options.engine == Some(Engine::Tier))
@@ -458,7 +461,7 @@ fn slab_config(
         shards: manifest.shards,
         geometry: volume.geometry().clone(),
         memory_bytes: options.memory_bytes / u64::from(manifest.shards),
-        placement: if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace },
+        placement: manifest.placement(),
         depth: (options.depth * directory.disks() as u32 / manifest.shards).max(1),
         capacity_bytes: capacity.into_iter().chain(room).min(),
         volume_bytes,

@@ -44,7 +44,7 @@ pub struct Options {
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) memory_bytes: u64,
     pub(crate) io: IoBackend,
-    pub(crate) placement: Placement,
+    pub(crate) placement: Option<Placement>,
     pub(crate) depth: u32,
     pub(crate) reactors: Option<usize>,
     pub(crate) progress: Option<Watch>,
@@ -83,7 +83,7 @@ impl Default for Options {
             capacity_bytes: None,
             memory_bytes: 1 << 30,
             io: IoBackend::Auto,
-            placement: Placement::InPlace,
+            placement: None,
             depth: 128,
             reactors: None,
             progress: None,
@@ -236,11 +236,12 @@ impl Options {
         self
     }
 
-    /// Where small records go; fixed at creation. Default: in their places. Ignored when the store
-    /// exists.
+    /// Where [`Engine::Slab`] puts small records; fixed at creation. Default:
+    /// [`Placement::InPlace`], whatever the disk; a restored store has that of its backup. Ignored
+    /// when the store exists.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Options {
-        self.placement = placement;
+        self.placement = Some(placement);
         self
     }
 
@@ -423,7 +424,7 @@ impl Options {
         if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
             region::check_options(engine, self)?;
         }
-        if self.engine == Some(Engine::Tier) && self.placement != Placement::InPlace {
+        if self.engine == Some(Engine::Tier) && self.placement == Some(Placement::Packed) {
             return refuse("a placement is of the engine `slab`, and `tier` was asked for: leave it out".into());
         }
         let names_region = self.region_bytes.is_some() || !self.region_paths.is_empty();

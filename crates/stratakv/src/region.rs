@@ -91,7 +91,7 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
         return Err(Error::Option(
             "several paths for the region: with the engine `matrix` it is one file or device".into(),
         ));
-    } else if options.placement != Placement::InPlace {
+    } else if options.placement == Some(Placement::Packed) {
         return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
     if let Some((layer, region)) =
@@ -118,7 +118,7 @@ fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     if !options.further.is_empty() {
         return refuse("further directories are for volumes of the engine `slab`");
     }
-    if options.placement != Placement::InPlace {
+    if options.placement == Some(Placement::Packed) {
         return refuse("a placement is of the engine `slab`");
     }
     if options.capacity_bytes.is_some_and(|bytes| bytes > 0) {

@@ -17,9 +17,9 @@ use crate::error::Error;
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
 use crate::open;
-use crate::options::Options;
+use crate::options::{Options, Placement};
 use crate::order::Orders;
-use crate::routing::Inner;
+use crate::routing::{Identity, Inner};
 use crate::session::Session;
 
 /// An open cache comes down to so much memory for each shard: with less, blocks for reads alone may
@@ -100,7 +100,7 @@ impl Store {
             runtime: opened.runtime,
             level: options.level_of(opened.engine),
             path: opened.directory.path.clone(),
-            uuid: opened.uuid,
+            identity: opened.identity,
             recovery: opened.recovery,
             read_only: options.read_only,
             names: Names::default(),
@@ -144,7 +144,7 @@ impl Store {
             runtime,
             level,
             path: PathBuf::new(),
-            uuid: String::new(),
+            identity: Identity::default(),
             recovery: RecoverySummary::default(),
             read_only: false,
             names: Names::default(),
@@ -183,6 +183,11 @@ impl Store {
     /// Its engine.
     pub fn engine(&self) -> Engine {
         self.inner().engine
+    }
+
+    /// Where it puts small records, if its engine is [`Engine::Slab`].
+    pub fn placement(&self) -> Option<Placement> {
+        self.inner().identity.placement
     }
 
     /// Its region, if its engine has one.

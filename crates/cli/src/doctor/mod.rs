@@ -124,7 +124,7 @@ fn run_on_device(arguments: &Arguments, output: &mut Output) -> Result<(), Failu
 /// # Errors
 /// There is no room for a temporary file of 64 MiB, or the disk fails.
 pub(crate) fn choose_placement(directory: &Path, io: Io) -> Result<(Placement, String), Failure> {
-    Ok(advice::placement(&measure::probe(directory, io.into())?, system::cores()))
+    Ok(advice::placement_in_brief(&measure::probe(directory, io.into())?, system::cores()))
 }
 
 /// Measures the disk under a directory for about a second, and tells how many requests may be in

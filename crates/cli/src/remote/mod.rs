@@ -59,6 +59,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("memory", OPENING),
     ("io", OPENING),
     ("engine", OPENING),
+    ("placement", OPENING),
     ("region", OPENING),
     ("region_path", OPENING),
     ("region_node", OPENING),
