@@ -22,6 +22,8 @@ mod placement;
 mod refusals;
 #[path = "program/region.rs"]
 mod region;
+#[path = "program/remembered.rs"]
+mod remembered;
 #[path = "program/server.rs"]
 mod server;
 

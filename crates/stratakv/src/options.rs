@@ -133,7 +133,8 @@ impl Options {
     }
 
     /// When writes are acknowledged. Default: [`Level::PowerLoss`]; with [`Engine::Tier`], which
-    /// has no other, [`Level::Memory`].
+    /// has no other, [`Level::Memory`]. A store on a medium that loses writes in a power cut, such
+    /// as tmpfs, remembers [`Level::ProcessCrash`] once that was asked for.
     #[must_use]
     pub fn level(mut self, level: Level) -> Options {
         self.level = Some(level);

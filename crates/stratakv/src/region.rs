@@ -18,7 +18,7 @@ use stratakv_device::Geometry;
 use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_matrix::container;
-use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
+use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, dax_devices, prospect_of};
 
 use files::Files;
 
@@ -565,6 +565,14 @@ fn was_in_memory(path: &Path) -> bool {
     // What cannot be opened here cannot be used later, which says why.
     let folder = File::open(nearest_directory(path)).ok();
     folder.is_some_and(|folder| !Geometry::probe(&folder).survives_power_loss)
+}
+
+/// Whether a region of that path is in memory that loses its contents in a power cut.
+pub(crate) fn is_in_memory(path: &Path) -> bool {
+    match is_device(path) {
+        true => dax_devices().iter().any(|device| device.path == path && !device.domain.survives_power_loss()),
+        false => was_in_memory(path),
+    }
 }
 
 /// What a command needs that makes or opens a region of that path: nothing, or the level that its

@@ -98,7 +98,7 @@ impl Store {
         let opened = open::open(path, options)?;
         let store = Store::new(Inner {
             runtime: opened.runtime,
-            level: options.level_of(opened.engine),
+            level: opened.level,
             path: opened.directory.path.clone(),
             identity: opened.identity,
             recovery: opened.recovery,
