@@ -19,9 +19,11 @@ use crate::say::say;
   stratakv serve --backup-dir /mnt/backup         # and while it serves:
   stratakv backup --server 127.0.0.1:11211 tuesday
 
-The directory must be empty or not exist. backup.toml is written last: without it the backup is not complete. Opens the store for
-reading, so no server may have it; with --server the server makes the backup while it serves, in its --backup-dir, under a name that is new there. The
-command waits until it is complete; ended before, it leaves the server to it. One at a time: exit code 5 while there is another."
+The directory must be empty or not exist. backup.toml is written last: without it the backup is \
+not complete. Opens the store for reading, so no server may have it; with --server the server \
+makes the backup while it serves, in its --backup-dir, under a name that is new there. The \
+command waits until it is complete; ended before, it leaves the server to it. One at a time: \
+exit code 5 while there is another."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

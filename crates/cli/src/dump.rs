@@ -20,13 +20,16 @@ use crate::say::say;
 #[command(
     after_help = "Examples:\n  stratakv dump > backup.jsonl\n  stratakv dump --prefix user: | stratakv load --data copy -
 
-A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are not UTF-8 stand in
-\"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) are left out when 0. Versions are not kept. Records of a
-collection say so with \"collection\", and with \"order\" if it is in another one than that of bytes; without --collection all collections are dumped, the default one first (with the engine `hash` in no
-order, and as it is at one moment). Elements of a list say \"list\", and their keys are their positions. When a collection expires as a
-whole is not kept.
-`dump` after `load` gives the same lines, those of the default collection of a `hash` store in another order. A damaged record ends the dump with exit code 4; with --skip-damaged it is told,
-the dump goes on, and the exit code is 4 in the end."
+A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are \
+not UTF-8 stand in \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) \
+are left out when 0. Versions are not kept. Records of a collection say so with \"collection\", \
+and with \"order\" if it is in another one than that of bytes; without --collection all \
+collections are dumped, the default one first (with the engine `hash` in no order, and as it is \
+at one moment). Elements of a list say \"list\", and their keys are their positions. When a \
+collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
+the default collection of a `hash` store in another order. A damaged record ends the dump with \
+exit code 4; with --skip-damaged it is told, the dump goes on, and the exit code is 4 in the \
+end."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

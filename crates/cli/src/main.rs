@@ -135,7 +135,13 @@ fn parse() -> Result<Asked, Failure> {
             Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option.as_str(),
             _ => "",
         };
-        match hints::unknown_option(asked.first().map_or("", String::as_str), option) {
+        let subcommand = asked.first().map_or("", String::as_str);
+        if error.kind() == ErrorKind::MissingRequiredArgument
+            && let Some(hint) = hints::missing(subcommand)
+        {
+            return Err(Failure::usage(hint));
+        }
+        match hints::unknown_option(subcommand, option) {
             Some(hint) => Err(Failure::usage(format!("there is no option {option} here: {hint}"))),
             None => error.exit(),
         }
@@ -209,6 +215,24 @@ fn begin_log(command: &Command) -> Result<(), Failure> {
             let asked = std::env::var("STRATAKV_LOG").ok();
             let asked = asked.filter(|filter| tracing_subscriber::EnvFilter::try_new(filter).is_ok());
             logging::begin(asked.as_deref().unwrap_or("error"), logging::LogFormat::Text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines that were broken by hand were broken again by a terminal.
+    #[test]
+    fn the_prose_below_helps_is_wrapped_once() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let (_, prose) = help.split_once("\n\n").unwrap_or_default();
+            for paragraph in prose.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
+                assert!(!paragraph.contains('\n'), "{}: {paragraph}", command.get_name());
+                assert!(paragraph.ends_with(['.', ':']), "{}: {paragraph}", command.get_name());
+            }
         }
     }
 }

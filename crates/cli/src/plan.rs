@@ -22,8 +22,9 @@ use crate::opening::{EngineArgument, PlacementArgument};
   stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 100 --engine hash
   stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024 --engine matrix --region 8G
 
-The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes with the next. `doctor` measures what
---read-bandwidth wants: its line for reads of 64 KiB in order.")]
+The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes \
+with the next. `doctor` measures what --read-bandwidth wants: its line for reads of 64 KiB in \
+order.")]
 pub(crate) struct Arguments {
     /// How many records, such as 4000000 or 100M
     #[arg(long, value_name = "N", value_parser = parse_count)]

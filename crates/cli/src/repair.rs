@@ -23,8 +23,9 @@ const TABLES_LISTED: usize = 5;
 #[command(
     after_help = "Examples:\n  stratakv repair --data /mnt/nvme/store\n  stratakv repair --data /mnt/nvme/store --accept-lost-region
 
-For a region that is gone (a tmpfs after a reboot), blank, damaged, or a copy from before. Without the option nothing is changed: what would be
-lost is told, with exit code 4. No process may have the store open. If there is a copy of the region, or a backup, use that instead."
+For a region that is gone (a tmpfs after a reboot), blank, damaged, or a copy from before. \
+Without the option nothing is changed: what would be lost is told, with exit code 4. No process \
+may have the store open. If there is a copy of the region, or a backup, use that instead."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use stratakv::{Engine, Options};
+use stratakv::{Engine, Error, Options};
 use stratakv_base::quantity::format_count;
 
 use crate::failure::Failure;
@@ -15,9 +15,11 @@ use crate::say::say;
 #[command(
     after_help = "Examples:\n  stratakv restore /mnt/backup/monday --data copy\n  stratakv restore monday --data /mnt/a --data /mnt/b --shards 8
 
-There must be no store in --data yet. Every record comes back in its collection, with flags and expiry; versions are made anew.
-Engine and placement are those of the store that was backed up, and a region is as long as it was, or longer if the records want
-it, unless --engine, --placement and --region say otherwise. Interrupted, what is there refuses to open: remove it and restore again."
+There must be no store in --data yet. Every record comes back in its collection, with flags and \
+expiry; versions are made anew. Engine and placement are those of the store that was backed up, \
+and a region is as long as it was, or longer if the records want it, unless --engine, \
+--placement and --region say otherwise. Interrupted, what is there refuses to open: remove it \
+and restore again."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -33,13 +35,23 @@ pub(crate) struct Arguments {
     shards: Option<usize>,
 }
 
+/// Where the new store was to be, something is in the way: what to say instead.
+fn refused(error: Error, arguments: &Arguments) -> Failure {
+    let Error::Exists { path } = &error else { return error.into() };
+    let from = arguments.from.display();
+    Failure::usage(format!(
+        "{} holds a store, and `restore` makes a new one: stratakv restore {from} --data NEW",
+        path.display()
+    ))
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let EngineArguments { placement: asked, .. } = arguments.engine;
     let placed = Placed::choose(asked, &arguments.open.data, arguments.open.io)?;
     let options: Options = placed.add_to(arguments.engine.add_to(arguments.open.options()));
     let options = arguments.shards.map_or(options.clone(), |shards| options.shards(shards));
     let data = arguments.open.data.first();
-    let summary = stratakv::restore(&arguments.from, data, &options)?;
+    let summary = stratakv::restore(&arguments.from, data, &options).map_err(|error| refused(error, arguments))?;
     let format = stratakv::format_of(data)?;
     let engine = format.map_or("unknown", |format| format.engine.name());
     let placement = match format {

@@ -22,8 +22,9 @@ const READ_AT_ONCE: usize = 64;
     after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
   stratakv scan --json --prefix user: | jq -r .value\n  stratakv scan --match '^user:[0-9]+$' --keys-only
 
-Without --json: key, tab, value; a line for each record, with control characters, backslashes and bytes that are not
-UTF-8 escaped as in Rust. No snapshot: each record as it is when it is reached."
+Without --json: key, tab, value; a line for each record, with control characters, backslashes \
+and bytes that are not UTF-8 escaped as in Rust. No snapshot: each record as it is when it is \
+reached."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

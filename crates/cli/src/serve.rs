@@ -38,10 +38,16 @@ use signals::Signals;
   stratakv serve --backup-dir /mnt/backup
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
-SIGTERM, SIGINT or SIGUSR1: no new connections, commands received are answered, the store is closed, exit code 0. Another signal more than a second
-later ends the process at once; nothing acknowledged is lost. SIGHUP: the files of --config, of TLS and of --auth-file are read again. Exit code 5 if another process has the store or the port.
-Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
-refused without --insecure.")]
+SIGTERM, SIGINT or SIGUSR1: no new connections; commands received are answered, the store is \
+closed, exit code 0. Another signal more than a second later ends the process at once; nothing \
+acknowledged is lost.
+
+SIGHUP reads the files of --config, of TLS and of --auth-file again.
+
+Exit code 5: another process has the store or the port.
+
+Without --auth-file or --tls-client-ca, whoever can connect can read and change everything. So \
+addresses other than loopback are refused without --insecure.")]
 pub(crate) struct Arguments {
     /// Take options from a file of TOML, by their names; the command line and the environment win
     /// over it
@@ -317,10 +323,31 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     systemd::ready();
     let ended = server.join().map_err(failure);
     let closed = closing(|| store.close());
+    tell_dropped(&store);
     closed?;
     ended?;
     say!("closed in order");
     Ok(())
+}
+
+/// Says what the end of a cache dropped, as nobody can ask for it later.
+fn tell_dropped(store: &Store) {
+    if store.engine() != Engine::Tier {
+        return;
+    }
+    let statistics = store.stats();
+    let figure = |name: &str| statistics.iter().filter(|one| one.name == name).map(|one| one.value).sum::<u64>();
+    if let Some(line) = dropped(figure("evictions_at_end"), figure("items"), figure("ssd_capacity_bytes")) {
+        say!("{line}");
+    }
+}
+
+fn dropped(items: u64, kept: u64, capacity_bytes: u64) -> Option<String> {
+    let advice = match capacity_bytes {
+        0 => "memory ends with the process; --park keeps it",
+        _ => "memory found no more room in the second tier; raise --capacity",
+    };
+    (items > 0).then(|| format!("the end dropped {items} of {} items: {advice}", items + kept))
 }
 
 /// How often a close that takes long is told of.

@@ -18,8 +18,8 @@ use crate::text::write_escaped;
 #[command(after_help = "Examples:\n  stratakv stats\n  stratakv stats --json | jq .records
   stratakv stats --server 127.0.0.1:11211
 
-Opens the store itself, so counters of traffic are those of this command. --server asks a running server for its own; there, names
-are those of memcached's `stats` and of the engine.")]
+Opens the store itself, so counters of traffic are those of this command. --server asks a \
+running server for its own; there, names are those of memcached's `stats` and of the engine.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,

@@ -165,6 +165,7 @@ fn may_create_at(
             refuse_contents(&mapping.map_err(refused)?, manifest, begun, is_device(path))
         }
         Ok(_) => Err(exists(path)),
+        Err(_) if path.parent() == Some(Path::new("/dev")) => Err(no_device(path)),
         Err(_) if !directory_of(directory, path).is_dir() => Err(no_directory(directory_of(directory, path))),
         Err(_) if options.durable_level() == Level::PowerLoss => {
             check_level(prospect_of(directory_of(directory, path)).map_err(refused)?.domain, path, options)
@@ -180,6 +181,16 @@ fn no_directory(parent: &Path) -> Error {
     let why = format!(
         "the directory {parent}, in which the region is to lie, does not exist: make it (mkdir -p {parent}), after its file system is mounted, or name another \
          place for the region (--region-path)"
+    );
+    Error::Region { why, kind: ErrorKind::NotFound }
+}
+
+/// A name in `/dev` that nothing has: no file is made there.
+fn no_device(path: &Path) -> Error {
+    let why = format!(
+        "there is no device {}: `ls /dev/dax*` lists those of this machine, and `ndctl create-namespace --mode devdax` makes one of persistent memory. \
+         Without persistent memory name a file for the region (--region-path), or leave the option out",
+        path.display()
     );
     Error::Region { why, kind: ErrorKind::NotFound }
 }

@@ -116,6 +116,8 @@ fn what_a_server_cannot_be_told_is_refused() {
         let output = asked(&serving, arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
     }
+    let shards = stderr(&asked(&serving, &["stats", "--shards"]));
+    assert!(shards.contains("sums over the shards") && shards.contains("Leave --shards out"), "{shards}");
     let collection = stderr(&asked(&serving, &["get", "key", "--collection", "users"]));
     assert!(collection.contains("--collection") && collection.contains("default collection"), "{collection}");
 }
