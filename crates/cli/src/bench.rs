@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use stratakv::{ErrorKind, Level, Options, Store};
-use stratakv_base::quantity::parse_bytes;
+use stratakv_base::quantity::{parse_bytes, parse_count};
 use stratakv_bench::load::{LoadOptions, expect_loaded, load};
 use stratakv_bench::paths::{PathReport, measure};
 use stratakv_bench::value::ValueSize;
@@ -21,10 +21,11 @@ use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
 use crate::bench::ground::Ground;
+use crate::count::{parse_some, parse_usize};
 use crate::failure::{Exit, Failure};
 use crate::opening::{DurabilityArguments, EngineArguments, Io, Placed, refuse_another_format};
-use crate::progress;
 use crate::say::say;
+use crate::{memory, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,8 +71,8 @@ struct Subject {
     /// Do not load: the records are there from an earlier run with --keep
     #[arg(long)]
     no_load: bool,
-    /// Records
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How many records, such as 100000 or 10M
+    #[arg(long, visible_alias = "keys", value_name = "N", default_value = "100K", value_parser = parse_some)]
     records: u64,
     /// Length of values in bytes, or `production` (250 B to 1 KiB)
     #[arg(long, default_value = "1024", value_parser = parse_size)]
@@ -126,7 +127,7 @@ struct Ycsb {
     #[arg(long, default_value = "embedded")]
     target: TargetKind,
     /// Requests in flight
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_usize)]
     clients: usize,
     /// Threads that submit them
     #[arg(long, default_value_t = 1)]
@@ -138,7 +139,7 @@ struct Ycsb {
     #[arg(long, default_value_t = 2)]
     warm_up: u64,
     /// End after so many operations, if that is earlier; the warm-up's count too
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     operations: Option<u64>,
 }
 
@@ -148,7 +149,7 @@ struct Paths {
     #[command(flatten)]
     subject: Subject,
     /// Gets on each path
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value = "20K", value_parser = parse_count)]
     count: u64,
 }
 
@@ -317,6 +318,7 @@ impl Stand {
         )?;
         let placed =
             Placed::choose_in(subject.engine.placement, [subject.data.as_path()].into_iter(), false, subject.io)?;
+        memory::warn_of_too_much(subject.memory);
         let mut ground = Ground::claim(&subject.data, !subject.no_load, subject.existing)?;
         let mut options = Options::new()
             .create(!subject.no_load)

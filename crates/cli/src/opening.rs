@@ -11,6 +11,7 @@ use stratakv_base::quantity::format_bytes;
 
 use crate::doctor::choose_placement;
 use crate::failure::{Exit, Failure};
+use crate::memory;
 use crate::progress;
 use crate::say::say;
 
@@ -462,7 +463,7 @@ impl From<Durability> for Level {
 impl OpenArguments {
     /// Options as given, with a progress bar for long recoveries; nothing is created.
     pub(crate) fn options(&self) -> Options {
-        warn_of_memory(self.memory);
+        memory::warn_of_too_much(self.memory);
         Options::new()
             .create(false)
             .memory_bytes(self.memory)
@@ -494,27 +495,6 @@ impl OpenArguments {
         tell_growth(&store);
         Ok(store)
     }
-}
-
-/// A cap above what the machine has is none: the system ends the process before it is reached.
-fn warn_of_memory(memory_bytes: u64) {
-    let Some(machine_bytes) = machine_memory_bytes() else { return };
-    if memory_bytes > machine_bytes {
-        let (asked, has) = (format_bytes(memory_bytes), format_bytes(machine_bytes));
-        say!(
-            "--memory {asked} is more than the {has} that this process may have: the system would end it before the cap is reached"
-        );
-    }
-}
-
-/// What the machine has, or the control group of this process allows if that is less.
-fn machine_memory_bytes() -> Option<u64> {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let machine = read("/proc/meminfo")?;
-    let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let machine = machine.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
-    let group = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse::<u64>().ok());
-    Some(group.map_or(machine, |group| group.min(machine)))
 }
 
 /// Says that the region is longer than it was.

@@ -8,6 +8,7 @@ use clap::Args;
 use regex::bytes::Regex;
 use stratakv::{Collection, Record, ScanOptions};
 
+use crate::count::parse_usize;
 use crate::failure::Failure;
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments, has_points};
@@ -47,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     reverse: bool,
     /// At most this many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_usize)]
     limit: Option<usize>,
     /// Only keys in which this regular expression is found; reads no other record
     #[arg(long = "match", value_name = "REGEX")]

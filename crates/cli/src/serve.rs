@@ -17,6 +17,7 @@ use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_dur
 use stratakv_server::{Admin, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
 use crate::Output;
+use crate::count::parse_usize;
 use crate::doctor::choose_depth;
 use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
@@ -88,7 +89,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
     item_bytes_max: u64,
     /// Most connections at once
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value = "10K", value_parser = parse_usize)]
     connections: usize,
     /// Most requests in flight on the device
     #[arg(long, value_name = "N", default_value_t = 128)]

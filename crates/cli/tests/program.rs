@@ -12,6 +12,8 @@ mod backup;
 mod configuration;
 #[path = "program/endings.rs"]
 mod endings;
+#[path = "program/numbers.rs"]
+mod numbers;
 #[path = "program/operations.rs"]
 mod operations;
 #[path = "program/orders.rs"]
