@@ -14,6 +14,7 @@ mod doctor;
 mod dump;
 mod failure;
 mod get;
+mod headings;
 mod hints;
 mod json_line;
 mod key;
@@ -156,7 +157,7 @@ fn parse_again() -> Result<Asked, Failure> {
 }
 
 fn try_parse() -> Result<Result<Asked, Failure>, clap::Error> {
-    let mut command = Arguments::command();
+    let mut command = headings::grouped(Arguments::command());
     command.build();
     let command = with_whole_usage(command);
     let given = command.clone().try_get_matches()?;

@@ -439,6 +439,17 @@ fn failure(error: stratakv_server::Error) -> Failure {
     }
 }
 
+/// The first line: what is served where, and how to end it.
+fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
+    let unix = arguments.memcache.iter().filter_map(Listen::path).map(|path| path.display().to_string());
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).chain(unix).collect();
+    let at = match &addresses[..] {
+        [] => "the sockets of systemd".to_owned(),
+        addresses => addresses.join(" and "),
+    };
+    format!("Serving {} to memcache clients at {at}. Ctrl-C ends it in order.", store.path().display())
+}
+
 /// On stdout, flushed at once: whoever started the server waits for these lines.
 fn announce(
     store: &Store,
@@ -447,6 +458,7 @@ fn announce(
     started: Instant,
     output: &mut Output,
 ) -> io::Result<()> {
+    writeln!(output, "{}", sentence(store, server, arguments))?;
     if let Some(admin) = admin {
         writeln!(output, "admin     http://{}/", admin.address())?;
     }
