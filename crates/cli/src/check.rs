@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
-    let options = Options::new().io(arguments.io.into()).progress(progress::watch("checking"));
+    let options = Options::new().io(arguments.io.into()).progress(progress::bar("checking"));
     let options = options.further_directories(arguments.data.further()).devices(arguments.data.devices());
     let mut report = stratakv::check_with(path, &options.region_paths(arguments.data.regions()))?;
     // Recovery and the check of the books may both have met a place.

@@ -490,11 +490,20 @@ impl OpenArguments {
         let Some(engine) = create else { return Ok(options.open(self.data.first())?) };
         refuse_another_format(self.data.all(), engine.engine, None, engine.placement)?;
         let placed = Placed::choose(engine.placement, &self.data, self.io)?;
-        let store = placed.add_to(engine.add_to(options)).open(self.data.first())?;
+        let options = placed.add_to(engine.add_to(options));
+        let store = opened(&options, self.data.first())?;
         placed.tell(&store);
         tell_growth(&store);
         Ok(store)
     }
+}
+
+/// Opens the store, or creates it; a creation that takes long is seen on a terminal.
+pub(crate) fn opened(options: &Options, path: &Path) -> Result<Store, Failure> {
+    let is_new = !path.join("store.toml").exists();
+    let store =
+        if is_new { progress::spinning("creating the store", || options.open(path)) } else { options.open(path) };
+    Ok(store?)
 }
 
 /// Says that the region is longer than it was.

@@ -8,6 +8,7 @@ use stratakv_base::quantity::format_count;
 
 use crate::failure::Failure;
 use crate::opening::{EngineArguments, OpenArguments, Placed};
+use crate::progress;
 use crate::say::say;
 
 /// Make a new store from a backup
@@ -48,7 +49,8 @@ fn refused(error: Error, arguments: &Arguments) -> Failure {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let EngineArguments { placement: asked, .. } = arguments.engine;
     let placed = Placed::choose(asked, &arguments.open.data, arguments.open.io)?;
-    let options: Options = placed.add_to(arguments.engine.add_to(arguments.open.options()));
+    let options: Options =
+        placed.add_to(arguments.engine.add_to(arguments.open.options())).progress(progress::bar("restoring"));
     let options = arguments.shards.map_or(options.clone(), |shards| options.shards(shards));
     let data = arguments.open.data.first();
     let summary = stratakv::restore(&arguments.from, data, &options).map_err(|error| refused(error, arguments))?;

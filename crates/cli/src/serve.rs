@@ -22,8 +22,8 @@ use crate::doctor::choose_depth;
 use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::opening::{
-    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, Placed, disk_of, refuse_another_format,
-    tell_growth,
+    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, Placed, disk_of, opened,
+    refuse_another_format, tell_growth,
 };
 use crate::say::say;
 use listen::{Listen, address, mode};
@@ -292,7 +292,7 @@ impl Arguments {
             options = options.park(matches!(park, Switch::On));
         }
         options = self.engine.add_to(options.on_event(Arc::new(tell)));
-        let store = options.open(self.open.data.first())?;
+        let store = opened(&options, self.open.data.first())?;
         placed.tell(&store);
         Ok(store)
     }

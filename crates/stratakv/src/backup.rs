@@ -22,7 +22,7 @@ use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::load::Chunks;
-use crate::options::{Options, Placement};
+use crate::options::{OpenProgress, Options, Placement};
 use crate::store::{Store, unexpected_reply};
 
 const FORMAT: u32 = 1;
@@ -334,8 +334,9 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
         }
     })?;
     let (mut records, mut of_users) = (0, 0);
+    let mut progress = RestoreProgress { done_bytes: 0, told_bytes: 0, total_bytes: manifest.bytes, watch: &options };
     for shard in 0..manifest.shards {
-        let restored = restore_file(&store, &from.join(file_name(shard)), shard)?;
+        let restored = restore_file(&store, &from.join(file_name(shard)), shard, &mut progress)?;
         (records, of_users) = (records + restored.0, of_users + restored.1);
     }
     if records != manifest.records {
@@ -345,6 +346,31 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
     store.close()?;
     remove_mark(directory)?;
     Ok(BackupSummary { records: of_users, bytes: manifest.bytes })
+}
+
+/// What a record has in a file beside its key and its value.
+const RECORD_HEADER_BYTES: u64 = 24;
+/// Progress is told of so many bytes at a time.
+const TOLD_BYTES: u64 = 1 << 20;
+
+/// How far a restore is, of the bytes of the backup.
+struct RestoreProgress<'a> {
+    done_bytes: u64,
+    told_bytes: u64,
+    total_bytes: u64,
+    watch: &'a Options,
+}
+
+impl RestoreProgress<'_> {
+    fn add(&mut self, bytes: u64) {
+        self.done_bytes += bytes;
+        let Some(watch) = self.watch.progress.as_ref().filter(|_| self.done_bytes >= self.told_bytes + TOLD_BYTES)
+        else {
+            return;
+        };
+        self.told_bytes = self.done_bytes;
+        watch(OpenProgress { done_bytes: self.done_bytes.min(self.total_bytes), total_bytes: self.total_bytes });
+    }
 }
 
 /// The store is whole.
@@ -466,7 +492,12 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
 }
 
 /// Reads a shard's file and writes its records; how many, and how many of these are users'.
-fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<(u64, u64), Error> {
+fn restore_file(
+    store: &Store,
+    path: &Path,
+    shard: u32,
+    progress: &mut RestoreProgress<'_>,
+) -> Result<(u64, u64), Error> {
     let file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             Error::Damaged { path: path.into(), why: "a file of the backup is missing; use another backup".into() }
@@ -478,6 +509,7 @@ fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<(u64, u64), Er
     let records = read_file(BufReader::with_capacity(1 << 20, file), path, shard, |record| {
         // Those of `matrix` are in order; of others they come as they lie.
         of_users += u64::from(is_of_user(&record.key));
+        progress.add(RECORD_HEADER_BYTES + record.key.encoded().len() as u64 + record.value.len() as u64);
         if last.replace(record.key.clone()).is_some_and(|last| last >= record.key) {
             chunks.end_order()?;
         }

@@ -327,7 +327,7 @@ impl Options {
         self
     }
 
-    /// Called now and then while the store is recovered.
+    /// Called now and then while the store is recovered, checked or restored.
     #[must_use]
     pub fn progress(mut self, watch: Arc<dyn Fn(OpenProgress) + Send + Sync>) -> Options {
         self.progress = Some(watch);
