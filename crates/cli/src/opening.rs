@@ -487,7 +487,11 @@ impl OpenArguments {
         create: Option<&EngineArguments>,
     ) -> Result<Store, Failure> {
         let options = durability.add_to(self.options().create(create.is_some()));
-        let Some(engine) = create else { return Ok(options.open(self.data.first())?) };
+        let Some(engine) = create else {
+            let store = options.open(self.data.first())?;
+            tell_growth(&store);
+            return Ok(store);
+        };
         refuse_another_format(self.data.all(), engine.engine, None, engine.placement)?;
         let placed = Placed::choose(engine.placement, &self.data, self.io)?;
         let options = placed.add_to(engine.add_to(options));
