@@ -142,7 +142,9 @@ fn parse() -> Result<Asked, Failure> {
         if error.kind() == ErrorKind::MissingRequiredArgument
             && let Some(hint) = hints::missing(subcommand)
         {
-            return Err(Failure::usage(hint));
+            let text = error.to_string();
+            let usage = text.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
+            return Err(Failure::usage(format!("{hint}\n{usage}")));
         }
         match hints::unknown_option(subcommand, option) {
             Some(hint) => Err(Failure::usage(format!("there is no option {option} here: {hint}"))),

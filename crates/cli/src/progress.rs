@@ -111,7 +111,7 @@ pub(crate) fn spinning<R>(what: &'static str, work: impl FnOnce() -> R) -> R {
             spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             spinner.enable_steady_tick(TICK_EVERY);
             // It ends when the other end is dropped.
-            drop(wait.recv());
+            while wait.recv().is_ok() {}
             spinner.finish_and_clear();
         }
     });

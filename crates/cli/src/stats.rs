@@ -139,7 +139,7 @@ fn write_told(statistics: &[(String, String)], arguments: &Arguments, output: &m
         return writeln!(output);
     }
     if !arguments.raw {
-        let figure = |name: &str| statistics.iter().find(|(known, _)| known == name)?.1.parse().ok();
+        let figure = |name: &str| statistics.iter().find(|(known, _)| known == name)?.1.parse::<u64>().ok();
         summary::write(&figure, output)?;
     }
     for (name, text) in statistics {

@@ -56,7 +56,7 @@ pub(super) fn placement_in_brief(rates: &Rates, cores: usize) -> (Placement, Str
     let gain = rates.batch_bytes_per_s / PACKED_UPDATE_BYTES / rates.page_writes_per_s.max(1.0);
     let placement = placement(rates, cores).0;
     let why = match placement {
-        Placement::Packed => format!("it takes {gain:.1} times the updates of in_place"),
+        Placement::Packed => format!("{gain:.1} times the updates of in_place"),
         Placement::InPlace if gain < PACKED_GAIN_MIN => "packed gains too little here".to_owned(),
         Placement::InPlace => "the disk is not the bottleneck".to_owned(),
     };
