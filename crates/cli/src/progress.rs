@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Where nobody watches a terminal, a line this often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// How work of an unknown length is shown.
+const SPINNER: &str = "{msg} {spinner} {elapsed}";
 /// A spinner moves so often.
 const TICK_EVERY: Duration = Duration::from_millis(100);
 
@@ -107,7 +109,7 @@ pub(crate) fn spinning<R>(what: &'static str, work: impl FnOnce() -> R) -> R {
     let spinner = std::thread::Builder::new().name("progress".into()).spawn(move || {
         if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let spinner = ProgressBar::new_spinner().with_elapsed(PATIENCE).with_message(what);
-            let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}");
+            let style = ProgressStyle::with_template(SPINNER);
             spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             spinner.enable_steady_tick(TICK_EVERY);
             // It ends when the other end is dropped.
@@ -159,5 +161,27 @@ fn show(state: &mut State, done: u64, total: u64) {
     bar.set_position(done);
     if total > 0 && done >= total {
         bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A template that does not parse would fall back to a bar that says nothing.
+    #[test]
+    fn every_bar_has_a_template_that_parses() {
+        for unit in [Unit::Bytes, Unit::Records] {
+            for template in [unit.template(), unit.template_without_end()] {
+                assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+            }
+        }
+        assert!(ProgressStyle::with_template(SPINNER).is_ok());
+    }
+
+    #[test]
+    fn what_is_short_is_done_and_shows_nothing() {
+        assert_eq!(spinning("working", || 7), 7);
+        bar_of_records("working")(1, 2);
     }
 }

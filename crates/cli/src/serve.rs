@@ -32,7 +32,8 @@ use signals::Signals;
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv serve
-  stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
+  stratakv serve --data /mnt/nvme/store --memory 8G
+  stratakv serve --memcache 127.0.0.1:11211 --memcache [::1]:11211
   stratakv serve --data /srv/store --device /dev/disk/by-id/nvme-XYZ
   stratakv serve --durability process_crash --threads 4
   stratakv serve --engine hash --region 64G --data /mnt/pmem/store
