@@ -307,7 +307,8 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<LoadRecord>, Truncated> {
 /// expiry; versions are made anew. `options` says how (shards, level, further directories). Where
 /// it does not name an engine or a placement, that of the store that was backed up is taken; a
 /// region that it gives no length has that of the one that was backed up, or more if the records
-/// want it. There must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
+/// want it. There must be no store yet. If it is interrupted, what is there refuses to open, and
+/// is to be removed.
 ///
 /// # Errors
 /// There is a store, the backup is not complete or is damaged, the region asked for cannot hold it,

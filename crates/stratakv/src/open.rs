@@ -561,7 +561,7 @@ fn check_medium(volume: &Volume, level: Level, read_only: bool) -> Result<(), Er
         let name = geometry.file_system.as_deref().unwrap_or("this file system");
         return Err(Error::Option(format!(
             "durability power_loss cannot be given on {name} ({}): its data does not survive a power cut. \
-             Put the store on a disk, or ask for durability process_crash",
+             Put the store on a disk, or ask for durability process_crash (--durability process_crash); the store remembers it",
             volume.path().display()
         )));
     }
