@@ -2,15 +2,17 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
+use stratakv::{BackupSummary, Store};
 use stratakv_base::quantity::{format_bytes, format_count};
 
-use crate::Output;
 use crate::failure::Failure;
 use crate::opening::OpenArguments;
 use crate::remote::{self, ServerArguments};
 use crate::say::say;
+use crate::{Output, progress};
 
 /// Copy a store into a directory of backup files
 #[derive(Args)]
@@ -19,9 +21,11 @@ use crate::say::say;
   stratakv serve --backup-dir /mnt/backup         # and while it serves:
   stratakv backup --server 127.0.0.1:11211 tuesday
 
-The directory must be empty or not exist. backup.toml is written last: without it the backup is not complete. Opens the store for
-reading, so no server may have it; with --server the server makes the backup while it serves, in its --backup-dir, under a name that is new there. The
-command waits until it is complete; ended before, it leaves the server to it. One at a time: exit code 5 while there is another."
+The directory must be empty or not exist. backup.toml is written last: without it the backup is \
+not complete. Opens the store for reading, so no server may have it; with --server the server \
+makes the backup while it serves, in its --backup-dir, under a name that is new there. The \
+command waits until it is complete; ended before, it leaves the server to it. One at a time: \
+exit code 5 while there is another."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -36,13 +40,25 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+fn write(store: &Store, arguments: &Arguments) -> Result<BackupSummary, Failure> {
+    let (show, written) = (progress::bar_of_records("backing up"), AtomicU64::new(0));
+    let total = store.stats().iter().find(|one| one.name == "records").map_or(0, |one| one.value);
+    let watch = |piece: &BackupSummary| {
+        let done = written.fetch_add(piece.records, Ordering::Relaxed) + piece.records;
+        // Some engines only estimate how many there are.
+        show(done, total.max(done));
+        true
+    };
+    Ok(store.backup_watched(&arguments.target, &watch)?)
+}
+
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let mut incomplete = None;
     let summary = match arguments.server.connect()? {
         Some(server) => remote::backup(server, &arguments.target.to_string_lossy())?,
         None => {
             let store = arguments.open.read()?;
-            let summary = store.backup(&arguments.target)?;
+            let summary = write(&store, arguments)?;
             store.close()?;
             incomplete = Failure::incomplete(&store, "all that can be read is in the backup");
             summary

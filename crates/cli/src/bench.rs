@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use stratakv::{ErrorKind, Level, Options, Store};
-use stratakv_base::quantity::parse_bytes;
+use stratakv_base::quantity::{parse_bytes, parse_count};
 use stratakv_bench::load::{LoadOptions, expect_loaded, load};
 use stratakv_bench::paths::{PathReport, measure};
 use stratakv_bench::value::ValueSize;
@@ -21,10 +21,11 @@ use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
 use crate::bench::ground::Ground;
+use crate::count::{parse_some, parse_usize};
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, EngineArguments, Io, PlacementArgument, refuse_another_format};
-use crate::progress;
+use crate::opening::{DurabilityArguments, EngineArguments, Io, Placed, refuse_another_format};
 use crate::say::say;
+use crate::{memory, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,8 +71,8 @@ struct Subject {
     /// Do not load: the records are there from an earlier run with --keep
     #[arg(long)]
     no_load: bool,
-    /// Records
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How many records, such as 100000 or 10M
+    #[arg(long, visible_alias = "keys", value_name = "N", default_value = "100K", value_parser = parse_some)]
     records: u64,
     /// Length of values in bytes, or `production` (250 B to 1 KiB)
     #[arg(long, default_value = "1024", value_parser = parse_size)]
@@ -88,9 +89,6 @@ struct Subject {
     /// Shards of a new store
     #[arg(long)]
     shards: Option<usize>,
-    /// Where small records of a new store go [default: in_place]
-    #[arg(long, value_enum)]
-    placement: Option<PlacementArgument>,
     /// Most bytes a new store may take on disk
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
@@ -129,7 +127,7 @@ struct Ycsb {
     #[arg(long, default_value = "embedded")]
     target: TargetKind,
     /// Requests in flight
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_usize)]
     clients: usize,
     /// Threads that submit them
     #[arg(long, default_value_t = 1)]
@@ -141,7 +139,7 @@ struct Ycsb {
     #[arg(long, default_value_t = 2)]
     warm_up: u64,
     /// End after so many operations, if that is earlier; the warm-up's count too
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     operations: Option<u64>,
 }
 
@@ -151,7 +149,7 @@ struct Paths {
     #[command(flatten)]
     subject: Subject,
     /// Gets on each path
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value = "20K", value_parser = parse_count)]
     count: u64,
 }
 
@@ -312,13 +310,20 @@ struct Stand {
 
 impl Stand {
     fn open(subject: &Subject) -> Result<Stand, Failure> {
-        refuse_another_format([subject.data.as_path()], subject.engine.engine, subject.shards, subject.placement)?;
+        refuse_another_format(
+            [subject.data.as_path()],
+            subject.engine.engine,
+            subject.shards,
+            subject.engine.placement,
+        )?;
+        let placed =
+            Placed::choose_in(subject.engine.placement, [subject.data.as_path()].into_iter(), false, subject.io)?;
+        memory::warn_of_too_much(subject.memory);
         let mut ground = Ground::claim(&subject.data, !subject.no_load, subject.existing)?;
         let mut options = Options::new()
             .create(!subject.no_load)
             .memory_bytes(subject.memory)
             .depth(subject.depth)
-            .placement(subject.placement.unwrap_or_default().into())
             .capacity_bytes(subject.capacity.unwrap_or(0))
             .io(subject.io.into())
             .progress(progress::watch("recovering"));
@@ -330,12 +335,13 @@ impl Stand {
             options = options.region_paths([region]);
         }
         let options = subject.durability.add_to(options);
-        let store = subject.engine.add_to(options).open(&subject.data).inspect_err(|error| {
+        let store = placed.add_to(subject.engine.add_to(options)).open(&subject.data).inspect_err(|error| {
             // Somebody else was faster.
             if error.kind() == ErrorKind::Locked {
                 ground.keep();
             }
         })?;
+        placed.tell(&store);
         if subject.keep || !store.recovery().created {
             ground.keep();
         }
@@ -343,6 +349,9 @@ impl Stand {
     }
 
     fn print_statistics(&self, output: &mut Output) -> Result<(), Failure> {
+        if let Some(placement) = self.store.placement() {
+            writeln!(output, "{:<32}{:>16}", "placement", placement.name()).map_err(Failure::output)?;
+        }
         for one in self.store.stats() {
             writeln!(output, "{:<32}{:>16}", one.name, one.value).map_err(Failure::output)?;
         }

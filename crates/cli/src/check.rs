@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
-use stratakv::{CheckReport, Engine, Options};
+use stratakv::{CheckReport, Engine, Format, Options};
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::{DEVICE_ADVICE, Exit, Failure};
@@ -16,9 +16,10 @@ use crate::{Output, progress};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
 
-Every byte that a get could read, the index against the disk, the books of free space. Exit code 4 when something is damaged or
-lost: lost records are listed with their keys, then each damaged place. Exit code 1 when nothing is, but the device did not give
-all bytes: these places are listed, and what lies there may be whole.")]
+Every byte that a get could read, the index against the disk, the books of free space. Exit code \
+4 when something is damaged or lost: lost records are listed with their keys, then each damaged \
+place. Exit code 1 when nothing is, but the device did not give all bytes: these places are \
+listed, and what lies there may be whole.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
@@ -32,18 +33,20 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
-    let options = Options::new().io(arguments.io.into()).progress(progress::watch("checking"));
+    let options = Options::new().io(arguments.io.into()).progress(progress::bar("checking"));
     let options = options.further_directories(arguments.data.further()).devices(arguments.data.devices());
     let mut report = stratakv::check_with(path, &options.region_paths(arguments.data.regions()))?;
     // Recovery and the check of the books may both have met a place.
     report.damage.sort();
     report.damage.dedup();
-    let written = if arguments.json { write_json(&report, output) } else { write_text(&report, output) };
+    let format = stratakv::format_of(path).ok().flatten();
+    let written =
+        if arguments.json { write_json(&report, format, output) } else { write_text(&report, format, output) };
     written.map_err(Failure::output)?;
     if report.is_sound() {
         return Ok(());
     }
-    let is_cache = stratakv::format_of(path).ok().flatten().is_some_and(|format| format.engine == Engine::Tier);
+    let is_cache = format.is_some_and(|format| format.engine == Engine::Tier);
     Err(failure(&report, &path.display().to_string(), is_cache))
 }
 
@@ -90,21 +93,29 @@ fn summary(report: &CheckReport, path: &str, is_cache: bool) -> String {
     }
 }
 
-fn write_json(report: &CheckReport, output: &mut Output) -> io::Result<()> {
+fn write_json(report: &CheckReport, format: Option<Format>, output: &mut Output) -> io::Result<()> {
     let lost: Vec<Line> = report.lost.iter().map(|key| Line::key_only(key.user())).collect();
     let object = json!({
         "sound": report.is_sound(), "shards": report.shards, "records": report.records, "pages": report.pages,
         "pages_free": report.pages_free, "torn": report.torn, "lost": lost, "lost_records": report.lost_records,
         "lost_unknown": report.lost_unknown, "damage": report.damage, "unreadable": report.unreadable,
-        "mistakes": report.mistakes,
+        "mistakes": report.mistakes, "engine": format.map(|format| format.engine.name()),
+        "placement": format.and_then(placement),
     });
     writeln!(output, "{object}")
 }
 
-fn write_text(report: &CheckReport, output: &mut Output) -> io::Result<()> {
+/// That of engine `slab`.
+fn placement(format: Format) -> Option<&'static str> {
+    (format.engine == Engine::Slab).then(|| format.placement.name())
+}
+
+fn write_text(report: &CheckReport, format: Option<Format>, output: &mut Output) -> io::Result<()> {
     let size = format_bytes(report.pages * 4096);
     let (shards, records) = (format_count(u64::from(report.shards), "shard"), format_count(report.records, "record"));
-    writeln!(output, "{shards}, {records}, {size}, {} free", format_count(report.pages_free, "page"))?;
+    let placement = format.and_then(placement).map_or(String::new(), |placement| format!(", placement {placement}"));
+    let engine = format.map_or(String::new(), |format| format!("; engine {}{placement}", format.engine.name()));
+    writeln!(output, "{shards}, {records}, {size}, {} free{engine}", format_count(report.pages_free, "page"))?;
     if report.torn > 0 {
         let writes = format_count(report.torn, "write");
         writeln!(output, "cut off before they were acknowledged, so harmless: {writes}")?;

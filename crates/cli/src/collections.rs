@@ -14,8 +14,8 @@ use crate::{Output, text};
 #[command(
     after_help = "Examples:\n  stratakv collections\n  stratakv put --collection users ada 36\n  stratakv collections --drop users\n  stratakv collections --long
 
-A collection is made by the first `put` or `load` into it. --drop removes it with every key in it; exit code 3 if there is none
-of that name."
+A collection is made by the first `put` or `load` into it. --drop removes it with every key in \
+it; exit code 3 if there is none of that name."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

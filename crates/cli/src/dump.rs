@@ -1,32 +1,39 @@
 //! `stratakv dump`.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions};
+use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions, Store};
 use stratakv_base::quantity::format_count;
 
-use crate::Output;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, Found, OpenArguments, has_points, records_of};
 use crate::say::say;
+use crate::{Output, progress};
+
+/// Progress is told of so many records at a time.
+const TOLD_EVERY: u64 = 256;
 
 /// Write every record as a line of JSON, in order of the collections and keys
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv dump > backup.jsonl\n  stratakv dump --prefix user: | stratakv load --data copy -
 
-A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are not UTF-8 stand in
-\"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) are left out when 0. Versions are not kept. Records of a
-collection say so with \"collection\", and with \"order\" if it is in another one than that of bytes; without --collection all collections are dumped, the default one first (with the engine `hash` in no
-order, and as it is at one moment). Elements of a list say \"list\", and their keys are their positions. When a collection expires as a
-whole is not kept.
-`dump` after `load` gives the same lines, those of the default collection of a `hash` store in another order. A damaged record ends the dump with exit code 4; with --skip-damaged it is told,
-the dump goes on, and the exit code is 4 in the end."
+A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are \
+not UTF-8 stand in \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) \
+are left out when 0. Versions are not kept. Records of a collection say so with \"collection\", \
+and with \"order\" if it is in another one than that of bytes; without --collection all \
+collections are dumped, the default one first (with the engine `hash` in no order, and as it is \
+at one moment). Elements of a list say \"list\", and their keys are their positions. When a \
+collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
+the default collection of a `hash` store in another order. A damaged record ends the dump with \
+exit code 4; with --skip-damaged it is told, the dump goes on, and the exit code is 4 in the \
+end."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -60,11 +67,13 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
     let mut passed_over = BTreeSet::new();
+    let progress = Progress::of(&store, arguments);
     for (of, collection) in &all {
         let mut write = |key: &[u8], record: &Record| {
             let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());
             let line = Line { collection, list, order, ..Line::new(key, record) };
             let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
+            progress.tell();
             written.and_then(|()| writeln!(output)).map_err(Failure::output)
         };
         let (prefix, is_default) = (arguments.prefix.as_bytes(), collection.id() == store.id());
@@ -108,6 +117,33 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             Exit::Corrupt,
             format!("missing from this dump: {}", format_count(damaged as u64, "damaged record")),
         )),
+    }
+}
+
+/// A bar, where the lines do not go to the terminal that shows it.
+struct Progress {
+    show: Option<Box<dyn Fn(u64, u64)>>,
+    written: Cell<u64>,
+    total: u64,
+}
+
+impl Progress {
+    /// Of a part of the store it is not known how much there is.
+    fn of(store: &Store, arguments: &Arguments) -> Progress {
+        let is_whole = arguments.collection.name().is_none() && arguments.prefix.is_empty();
+        let records = store.stats().iter().find(|one| one.name == "records").map_or(0, |one| one.value);
+        let show = (!io::stdout().is_terminal())
+            .then(|| -> Box<dyn Fn(u64, u64)> { Box::new(progress::bar_of_records("dumping")) });
+        Progress { show, written: Cell::new(0), total: if is_whole { records } else { 0 } }
+    }
+
+    fn tell(&self) {
+        let written = self.written.get() + 1;
+        self.written.set(written);
+        if let Some(show) = self.show.as_ref().filter(|_| written.is_multiple_of(TOLD_EVERY)) {
+            // Some engines only estimate how many there are.
+            show(written, if self.total == 0 { 0 } else { self.total.max(written) });
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use crate::{Output, key};
     after_help = "Examples:\n  stratakv get user:1\n  stratakv get --json user:1\n  stratakv get --base64 AP8= > value.bin
   stratakv get --server 127.0.0.1:11211 user:1
 
-Exit code 3 if there is no such key. A server does not tell when a record expires: --json has no expiry then."
+Exit code 3 if there is no such key. A server does not tell when a record expires: --json has no \
+expiry then."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

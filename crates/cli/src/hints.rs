@@ -16,6 +16,9 @@ const OF_MEMCACHED: &[(&str, &str)] = &[
     ("-U", "there is no UDP"),
 ];
 
+const LEADING_MINUS: &str =
+    "what begins with - is taken for an option. Put -- in front of keys and values: stratakv put -- KEY -7";
+
 const NO_SERVER: &str = "a server cannot be asked for this, as the memcache protocol knows single keys. End the server and run this on \
                          its --data, or take a backup of it (`backup --server`), restore that elsewhere and run this there";
 
@@ -23,7 +26,20 @@ const NO_SERVER: &str = "a server cannot be asked for this, as the memcache prot
 pub(crate) fn unknown_option(subcommand: &str, option: &str) -> Option<&'static str> {
     match (subcommand, option) {
         (_, "--server") => Some(NO_SERVER),
+        ("get" | "put" | "del" | "update", option) if !option.starts_with("--") && option.starts_with('-') => {
+            Some(LEADING_MINUS)
+        }
         ("serve", option) => OF_MEMCACHED.iter().find(|(theirs, _)| option.starts_with(theirs)).map(|(_, hint)| *hint),
+        _ => None,
+    }
+}
+
+/// The hint for arguments that `subcommand` lacks.
+pub(crate) fn missing(subcommand: &str) -> Option<&'static str> {
+    match subcommand {
+        "put" => Some(
+            "put wants a key and a value: stratakv put KEY VALUE. A value - comes from stdin, --file FILE takes it from a file, '' is an empty one",
+        ),
         _ => None,
     }
 }
@@ -37,7 +53,10 @@ mod tests {
         assert!(unknown_option("serve", "-p").is_some_and(|hint| hint.contains("--memcache")));
         assert!(unknown_option("serve", "-m").is_some_and(|hint| hint.contains("--memory")));
         assert!(unknown_option("scan", "--server").is_some_and(|hint| hint.contains("single keys")));
-        assert_eq!(unknown_option("get", "-p"), None);
+        assert!(unknown_option("put", "-7").is_some_and(|hint| hint.contains("put -- KEY -7")));
+        assert_eq!((unknown_option("get", "--nonsense"), unknown_option("stats", "-p")), (None, None));
+        assert!(missing("put").is_some_and(|hint| hint.contains("put KEY VALUE")));
+        assert_eq!(missing("serve"), None);
         assert_eq!(unknown_option("serve", "--nonsense"), None);
         assert_eq!(unknown_option("serve", ""), None);
     }

@@ -19,12 +19,15 @@ use stratakv_base::quantity::{format_bytes, format_count};
 use crate::failure::Failure;
 use crate::json_line::{self, Named, Parsed};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
+use crate::progress;
 use crate::say::say;
 
 /// Most writes in flight: enough to fill groups of every shard.
 const IN_FLIGHT_MAX: usize = 256;
 /// Most bytes of values in flight: bounds the memory that large values take.
 const IN_FLIGHT_BYTES_MAX: usize = VALUE_BYTES_MAX;
+/// Progress is told of so many lines at a time.
+const TOLD_EVERY: u64 = 256;
 /// Longest line: a key and a value of the longest kind, every byte of them escaped (`\u0000`).
 const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 
@@ -35,12 +38,17 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
   stratakv load --engine matrix --sorted backup.jsonl
   stratakv load --collection scores --order stratakv.numeric scores.jsonl
 
-Records that exist are overwritten. A line's \"collection\" says where it goes, else --collection does; both are made if there are
-none. At the first line that is bad or cannot be written it stops with its number and exit code 1: all lines before it are
-written, and of those after it at most 256. With --skip-errors malformed lines are told, counted and passed over.
-With --sorted engine `matrix` writes each byte once where nothing lies yet; lines before a bad one are written then, too.
-A dump does not say of which engine it was taken: for a store of engine `hash` say --engine hash, and --region with room for it
-(`stratakv plan --engine hash`). A backup does: `stratakv restore`.")]
+Records that exist are overwritten. A line's \"collection\" says where it goes, else \
+--collection does; both are made if there are none. At the first line that is bad or cannot be \
+written it stops with its number and exit code 1: all lines before it are written, and of those \
+after it at most 256. With --skip-errors malformed lines are told, counted and passed over.
+
+With --sorted engine `matrix` writes each byte once where nothing lies yet; lines before a bad \
+one are written then, too.
+
+A dump does not say of which engine it was taken: for a store of engine \
+`hash` say --engine hash, and --region with room for it (`stratakv plan --engine hash`). A \
+backup does: `stratakv restore`.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
@@ -78,6 +86,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => Box::new(io::stdin().lock()),
         false => Box::new(BufReader::with_capacity(1 << 20, File::open(&arguments.file).map_err(unreadable)?)),
     };
+    // A pipe has no length.
+    let total_bytes = std::fs::metadata(&arguments.file).map_or(0, |found| found.len());
     let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
     let mut loader = Loader {
         default: arguments.collection.write(&store)?,
@@ -93,6 +103,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         records: 0,
         bytes: 0,
         skipped: 0,
+        show: Box::new(progress::bar_of_bytes("loading")),
+        read_bytes: 0,
+        total_bytes,
     };
     let started = Instant::now();
     let result = loader.load(lines, &name, arguments.skip_errors);
@@ -135,6 +148,10 @@ struct Loader {
     records: u64,
     bytes: u64,
     skipped: u64,
+    /// Tells of the progress, and what that is of the file.
+    show: Box<dyn Fn(u64, u64)>,
+    read_bytes: u64,
+    total_bytes: u64,
 }
 
 impl Loader {
@@ -152,6 +169,10 @@ impl Loader {
             }
             if read as u64 == LINE_BYTES_MAX && text.last() != Some(&b'\n') {
                 return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
+            }
+            self.read_bytes += read as u64;
+            if line.is_multiple_of(TOLD_EVERY) {
+                (self.show)(self.read_bytes, self.total_bytes);
             }
             if text.trim_ascii().is_empty() {
                 continue;

@@ -8,16 +8,19 @@ mod check;
 mod collections;
 mod completions;
 mod configuration;
+mod count;
 mod del;
 mod doctor;
 mod dump;
 mod failure;
 mod get;
+mod headings;
 mod hints;
 mod json_line;
 mod key;
 mod load;
 mod logging;
+mod memory;
 mod opening;
 mod plan;
 mod progress;
@@ -135,7 +138,15 @@ fn parse() -> Result<Asked, Failure> {
             Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option.as_str(),
             _ => "",
         };
-        match hints::unknown_option(asked.first().map_or("", String::as_str), option) {
+        let subcommand = asked.first().map_or("", String::as_str);
+        if error.kind() == ErrorKind::MissingRequiredArgument
+            && let Some(hint) = hints::missing(subcommand)
+        {
+            let text = error.to_string();
+            let usage = text.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
+            return Err(Failure::usage(format!("{hint}\n{usage}")));
+        }
+        match hints::unknown_option(subcommand, option) {
             Some(hint) => Err(Failure::usage(format!("there is no option {option} here: {hint}"))),
             None => error.exit(),
         }
@@ -148,7 +159,7 @@ fn parse_again() -> Result<Asked, Failure> {
 }
 
 fn try_parse() -> Result<Result<Asked, Failure>, clap::Error> {
-    let mut command = Arguments::command();
+    let mut command = headings::grouped(Arguments::command());
     command.build();
     let command = with_whole_usage(command);
     let given = command.clone().try_get_matches()?;
@@ -209,6 +220,24 @@ fn begin_log(command: &Command) -> Result<(), Failure> {
             let asked = std::env::var("STRATAKV_LOG").ok();
             let asked = asked.filter(|filter| tracing_subscriber::EnvFilter::try_new(filter).is_ok());
             logging::begin(asked.as_deref().unwrap_or("error"), logging::LogFormat::Text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines that were broken by hand were broken again by a terminal.
+    #[test]
+    fn the_prose_below_helps_is_wrapped_once() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let (_, prose) = help.split_once("\n\n").unwrap_or_default();
+            for paragraph in prose.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
+                assert!(!paragraph.contains('\n'), "{}: {paragraph}", command.get_name());
+                assert!(paragraph.ends_with(['.', ':']), "{}: {paragraph}", command.get_name());
+            }
         }
     }
 }

@@ -9,7 +9,9 @@ use stratakv::{
 };
 use stratakv_base::quantity::format_bytes;
 
+use crate::doctor::choose_placement;
 use crate::failure::{Exit, Failure};
+use crate::memory;
 use crate::progress;
 use crate::say::say;
 
@@ -152,6 +154,10 @@ pub(crate) struct EngineArguments {
     /// How the store keeps its records; fixed when it is created [default: slab]
     #[arg(long, value_enum)]
     pub(crate) engine: Option<EngineArgument>,
+    /// Where engine `slab` puts small records; fixed when the store is created [default: in_place;
+    /// a restored store has that of its backup]
+    #[arg(long, value_enum)]
+    pub(crate) placement: Option<PlacementChoice>,
     /// Length of the region of a new store of engine `hash`, which holds all its records, or
     /// `matrix`, best a tenth of the data [default: half of what is free there, at most 1G]; that
     /// of an existing store of `hash` grows to it
@@ -269,13 +275,111 @@ pub(crate) enum PlacementArgument {
     Packed,
 }
 
+/// `--placement` of a command that can create a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum PlacementChoice {
+    /// KVell's: each record stays in its page
+    InPlace,
+    /// Batches back to back in a log that is cleaned as it is written
+    Packed,
+    /// One of them, as suits the disk: it is measured for a second, with a temporary file of 64 MiB
+    Measured,
+}
+
+impl PlacementChoice {
+    fn named(self) -> Option<Placement> {
+        match self {
+            PlacementChoice::InPlace => Some(Placement::InPlace),
+            PlacementChoice::Packed => Some(Placement::Packed),
+            PlacementChoice::Measured => None,
+        }
+    }
+}
+
+/// What a new store is told of its placement, and why.
+#[derive(Default)]
+pub(crate) struct Placed {
+    placement: Option<Placement>,
+    why: Option<String>,
+}
+
+impl Placed {
+    /// As `asked`; a disk is measured only for a store that is new in `data`.
+    pub(crate) fn choose(asked: Option<PlacementChoice>, data: &DataArguments, io: Io) -> Result<Placed, Failure> {
+        Placed::choose_in(asked, data.all(), !data.devices().is_empty(), io)
+    }
+
+    pub(crate) fn choose_in<'a>(
+        asked: Option<PlacementChoice>,
+        directories: impl Iterator<Item = &'a Path>,
+        on_devices: bool,
+        io: Io,
+    ) -> Result<Placed, Failure> {
+        let Some(asked) = asked else { return Ok(Placed::default()) };
+        if let Some(placement) = asked.named() {
+            return Ok(Placed { placement: Some(placement), why: None });
+        }
+        if on_devices {
+            return Err(Failure::usage(
+                "--placement measured writes a temporary file, and raw devices have none: say in_place or packed",
+            ));
+        }
+        let mut placed = Placed::default();
+        // What is no directory is refused later.
+        for directory in directories.filter(|path| path.is_dir() || !path.exists()) {
+            if stratakv::format_of(directory)?.is_some() {
+                return Ok(Placed::default());
+            }
+            let (placement, why) = choose_placement(disk_of(directory), io)?;
+            // One disk that wants it is enough: the others serve as much.
+            if placed.placement.is_none() || placement == Placement::Packed {
+                placed = Placed { placement: Some(placement), why: Some(why) };
+            }
+        }
+        Ok(placed)
+    }
+
+    /// The options, with what was chosen.
+    pub(crate) fn add_to(&self, options: Options) -> Options {
+        match self.placement {
+            Some(placement) => options.placement(placement),
+            None => options,
+        }
+    }
+
+    /// Says in one line that a store was created, and what it is.
+    pub(crate) fn tell(&self, store: &Store) {
+        if !store.recovery().created {
+            return;
+        }
+        say!("{}", self.line(store.engine(), store.placement()));
+    }
+
+    fn line(&self, engine: Engine, placement: Option<Placement>) -> String {
+        let engine = engine.name();
+        let Some(placement) = placement else { return format!("new store: engine {engine}") };
+        let why = match (&self.why, self.placement) {
+            (Some(why), _) => format!(", measured: {why}"),
+            (None, Some(_)) => String::new(),
+            (None, None) => "; `stratakv doctor` says if packed suits".to_owned(),
+        };
+        format!("new store: engine {engine}, placement {}{why}", placement.name())
+    }
+}
+
+/// A directory on the disk that a store's directory is on, or will be made on.
+pub(crate) fn disk_of(directory: &Path) -> &Path {
+    directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
+}
+
 /// What is fixed at creation, asked of a store that exists: refused if it is something else, not
 /// passed over in silence.
 pub(crate) fn refuse_another_format<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     engine: Option<EngineArgument>,
     shards: Option<usize>,
-    placement: Option<PlacementArgument>,
+    placement: Option<PlacementChoice>,
 ) -> Result<(), Failure> {
     let has_placement = |engine: Engine, whose: &str| match placement {
         Some(_) if engine != Engine::Slab => Err(Failure::usage(format!(
@@ -303,20 +407,11 @@ pub(crate) fn refuse_another_format<'a>(
             let has = format.shards;
             return Err(Failure::usage(format!("--shards {asked}: the store in {shown} has {has}, and {advice}")));
         }
-        if placement.is_some_and(|asked| Placement::from(asked) != format.placement) {
+        if placement.and_then(PlacementChoice::named).is_some_and(|asked| asked != format.placement) {
             return Err(Failure::usage(format!("--placement: the store in {shown} has the other one, and {advice}")));
         }
     }
     Ok(())
-}
-
-impl From<PlacementArgument> for Placement {
-    fn from(placement: PlacementArgument) -> Placement {
-        match placement {
-            PlacementArgument::InPlace => Placement::InPlace,
-            PlacementArgument::Packed => Placement::Packed,
-        }
-    }
 }
 
 /// `--io`.
@@ -368,7 +463,7 @@ impl From<Durability> for Level {
 impl OpenArguments {
     /// Options as given, with a progress bar for long recoveries; nothing is created.
     pub(crate) fn options(&self) -> Options {
-        warn_of_memory(self.memory);
+        memory::warn_of_too_much(self.memory);
         Options::new()
             .create(false)
             .memory_bytes(self.memory)
@@ -392,32 +487,27 @@ impl OpenArguments {
         create: Option<&EngineArguments>,
     ) -> Result<Store, Failure> {
         let options = durability.add_to(self.options().create(create.is_some()));
-        let options = create.map_or(options.clone(), |engine| engine.add_to(options));
-        let store = options.open(self.data.first())?;
+        let Some(engine) = create else {
+            let store = options.open(self.data.first())?;
+            tell_growth(&store);
+            return Ok(store);
+        };
+        refuse_another_format(self.data.all(), engine.engine, None, engine.placement)?;
+        let placed = Placed::choose(engine.placement, &self.data, self.io)?;
+        let options = placed.add_to(engine.add_to(options));
+        let store = opened(&options, self.data.first())?;
+        placed.tell(&store);
         tell_growth(&store);
         Ok(store)
     }
 }
 
-/// A cap above what the machine has is none: the system ends the process before it is reached.
-fn warn_of_memory(memory_bytes: u64) {
-    let Some(machine_bytes) = machine_memory_bytes() else { return };
-    if memory_bytes > machine_bytes {
-        let (asked, has) = (format_bytes(memory_bytes), format_bytes(machine_bytes));
-        say!(
-            "--memory {asked} is more than the {has} that this process may have: the system would end it before the cap is reached"
-        );
-    }
-}
-
-/// What the machine has, or the control group of this process allows if that is less.
-fn machine_memory_bytes() -> Option<u64> {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let machine = read("/proc/meminfo")?;
-    let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let machine = machine.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
-    let group = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse::<u64>().ok());
-    Some(group.map_or(machine, |group| group.min(machine)))
+/// Opens the store, or creates it; a creation that takes long is seen on a terminal.
+pub(crate) fn opened(options: &Options, path: &Path) -> Result<Store, Failure> {
+    let is_new = !path.join("store.toml").exists();
+    let store =
+        if is_new { progress::spinning("creating the store", || options.open(path)) } else { options.open(path) };
+    Ok(store?)
 }
 
 /// Says that the region is longer than it was.

@@ -17,23 +17,24 @@ use crate::opening::{EngineArgument, PlacementArgument};
 /// Forecast memory, disk and reopening time for so many records
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024
-  stratakv plan --keys 4000000 --key-bytes 16 --value-bytes 400 --placement packed --json
-  stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 100 --engine hash
-  stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024 --engine matrix --region 8G
+  stratakv plan --records 100M --key-bytes 24 --value-bytes 1024
+  stratakv plan --records 4M --key-bytes 16 --value-bytes 400 --placement packed --json
+  stratakv plan --records 100M --key-bytes 24 --value-bytes 100 --engine hash
+  stratakv plan --records 100M --key-bytes 24 --value-bytes 1024 --engine matrix --region 8G
 
-The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes with the next. `doctor` measures what
---read-bandwidth wants: its line for reads of 64 KiB in order.")]
+The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes \
+with the next. `doctor` measures what --read-bandwidth wants: its line for reads of 64 KiB in \
+order.")]
 pub(crate) struct Arguments {
     /// How many records, such as 4000000 or 100M
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long = "records", visible_alias = "keys", value_name = "N", value_parser = parse_count)]
     keys: u64,
     /// Length of a key in bytes
-    #[arg(long, default_value_t = 24)]
+    #[arg(long, value_name = "BYTES", default_value = "24", value_parser = parse_bytes)]
     key_bytes: u64,
     /// Bytes at its front that a key shares with its neighbours in order, on average [default: as
     /// random bytes do]
-    #[arg(long)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shared_bytes: Option<u64>,
     /// Length of a value in bytes, on average
     #[arg(long, default_value = "1K", value_parser = parse_bytes)]
@@ -300,7 +301,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Err(Failure::usage("--region: only with the engine `matrix`; that of `hash` is what plan tells"));
     }
     if !(1..=1 << 44).contains(&arguments.keys) {
-        return Err(Failure::usage("--keys: 1 to 2^44"));
+        return Err(Failure::usage("--records: 1 to 2^44"));
     }
     if !(1..=65_535).contains(&arguments.key_bytes) || arguments.value_bytes > 64 << 20 {
         return Err(Failure::usage("keys have 1 to 65535 bytes, values at most 64 MiB"));

@@ -8,10 +8,10 @@ use serde_json::json;
 use stratakv::{LostTable, Options, RepairReport};
 use stratakv_base::quantity::{format_bytes, format_count};
 
-use crate::Output;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{DataArguments, DurabilityArguments, Io};
+use crate::{Output, memory};
 
 /// Tables of a lost layer that are listed in words, of a shard: what is lost in each level is said
 /// before them.
@@ -23,8 +23,9 @@ const TABLES_LISTED: usize = 5;
 #[command(
     after_help = "Examples:\n  stratakv repair --data /mnt/nvme/store\n  stratakv repair --data /mnt/nvme/store --accept-lost-region
 
-For a region that is gone (a tmpfs after a reboot), blank, damaged, or a copy from before. Without the option nothing is changed: what would be
-lost is told, with exit code 4. No process may have the store open. If there is a copy of the region, or a backup, use that instead."
+For a region that is gone (a tmpfs after a reboot), blank, damaged, or a copy from before. \
+Without the option nothing is changed: what would be lost is told, with exit code 4. No process \
+may have the store open. If there is a copy of the region, or a backup, use that instead."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -55,6 +56,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let Arguments { data, durability, .. } = arguments;
+    memory::warn_of_too_much(arguments.memory);
     let options = Options::new().memory_bytes(arguments.memory).io(arguments.io.into());
     let options = options.further_directories(data.further()).devices(data.devices());
     let mut options = durability.add_to(options.region_paths(data.regions()));

@@ -8,6 +8,7 @@ use clap::Args;
 use regex::bytes::Regex;
 use stratakv::{Collection, Record, ScanOptions};
 
+use crate::count::parse_usize;
 use crate::failure::Failure;
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments, has_points};
@@ -22,8 +23,9 @@ const READ_AT_ONCE: usize = 64;
     after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
   stratakv scan --json --prefix user: | jq -r .value\n  stratakv scan --match '^user:[0-9]+$' --keys-only
 
-Without --json: key, tab, value; a line for each record, with control characters, backslashes and bytes that are not
-UTF-8 escaped as in Rust. No snapshot: each record as it is when it is reached."
+Without --json: key, tab, value; a line for each record, with control characters, backslashes \
+and bytes that are not UTF-8 escaped as in Rust. No snapshot: each record as it is when it is \
+reached."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -46,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     reverse: bool,
     /// At most this many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_usize)]
     limit: Option<usize>,
     /// Only keys in which this regular expression is found; reads no other record
     #[arg(long = "match", value_name = "REGEX")]

@@ -6,23 +6,24 @@ mod systemd;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Engine, Placement, Store, StoreEvent};
+use stratakv::{Engine, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
 use stratakv_server::{Admin, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
 use crate::Output;
-use crate::doctor::{choose_depth, choose_placement};
+use crate::count::parse_usize;
+use crate::doctor::choose_depth;
 use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::opening::{
-    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
-    tell_growth,
+    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, Placed, disk_of, opened,
+    refuse_another_format, tell_growth,
 };
 use crate::say::say;
 use listen::{Listen, address, mode};
@@ -31,17 +32,24 @@ use signals::Signals;
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv serve
-  stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
+  stratakv serve --data /mnt/nvme/store --memory 8G
+  stratakv serve --memcache 127.0.0.1:11211 --memcache [::1]:11211
   stratakv serve --data /srv/store --device /dev/disk/by-id/nvme-XYZ
   stratakv serve --durability process_crash --threads 4
   stratakv serve --engine hash --region 64G --data /mnt/pmem/store
   stratakv serve --backup-dir /mnt/backup
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
-SIGTERM, SIGINT or SIGUSR1: no new connections, commands received are answered, the store is closed, exit code 0. Another signal more than a second
-later ends the process at once; nothing acknowledged is lost. SIGHUP: the files of --config, of TLS and of --auth-file are read again. Exit code 5 if another process has the store or the port.
-Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
-refused without --insecure.")]
+SIGTERM, SIGINT or SIGUSR1: no new connections; commands received are answered, the store is \
+closed, exit code 0. Another signal more than a second later ends the process at once; nothing \
+acknowledged is lost.
+
+SIGHUP reads the files of --config, of TLS and of --auth-file again.
+
+Exit code 5: another process has the store or the port.
+
+Without --auth-file or --tls-client-ca, whoever can connect can read and change everything. So \
+addresses other than loopback are refused without --insecure.")]
 pub(crate) struct Arguments {
     /// Take options from a file of TOML, by their names; the command line and the environment win
     /// over it
@@ -78,15 +86,11 @@ pub(crate) struct Arguments {
     /// `hash`, which has no more, and `matrix`]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Where small records go; fixed when the store is created [default: what suits the disk,
-    /// measured for a second then]
-    #[arg(long, value_enum)]
-    placement: Option<PlacementArgument>,
     /// Longest value a client may store, up to 64M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
     item_bytes_max: u64,
     /// Most connections at once
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value = "10K", value_parser = parse_usize)]
     connections: usize,
     /// Most requests in flight on the device
     #[arg(long, value_name = "N", default_value_t = 128)]
@@ -252,41 +256,6 @@ impl Arguments {
         self.admin.map(start).transpose()
     }
 
-    /// As asked for; for a new store, what suits the slowest of its disks.
-    fn placement(&self) -> Result<Placement, Failure> {
-        if let Some(asked) = self.placement {
-            return Ok(asked.into());
-        }
-        let data = &self.open.data;
-        if let Some(format) = stratakv::format_of(data.first())? {
-            return Ok(format.placement);
-        }
-        let names_region = self.engine.region.is_some() || !data.regions().is_empty();
-        // With a region and no engine it is refused: not after a second of measuring.
-        if !matches!(self.engine.engine, None | Some(EngineArgument::Slab)) || names_region {
-            return Ok(Placement::InPlace);
-        }
-        if !data.devices().is_empty() {
-            // Measuring writes, and a device may turn out to be somebody's.
-            say!("a new store on raw devices: placement in_place, unmeasured; --placement chooses");
-            return Ok(Placement::InPlace);
-        }
-        let mut chosen = Placement::InPlace;
-        // What is no directory is refused later.
-        for directory in data.all().filter(|path| path.is_dir() || !path.exists()) {
-            match choose_placement(disk_of(directory), self.open.io) {
-                Ok((placement, why)) => {
-                    say!("a new store: {why}");
-                    if placement == Placement::Packed {
-                        chosen = placement;
-                    }
-                }
-                Err(failure) => tracing::warn!("--placement in_place, unmeasured: {}", failure.message),
-            }
-        }
-        Ok(chosen)
-    }
-
     /// As asked for, or measured.
     fn depth(&self) -> Result<u32, Failure> {
         let Some(max) = self.max_latency else { return Ok(self.depth) };
@@ -307,12 +276,13 @@ impl Arguments {
     }
 
     fn open(&self) -> Result<Store, Failure> {
-        refuse_another_format(self.open.data.all(), self.engine.engine, self.shards, self.placement)?;
+        refuse_another_format(self.open.data.all(), self.engine.engine, self.shards, self.engine.placement)?;
         let mut options = self.durability.add_to(self.open.options().create(true));
         // The rest is for clients.
         options = options.memory_bytes(self.open.memory - client_memory_bytes(self.open.memory));
         options = options.depth(self.depth()?);
-        options = options.placement(self.placement()?);
+        let placed = Placed::choose(self.engine.placement, &self.open.data, self.open.io)?;
+        options = placed.add_to(options);
         if let Some(shards) = self.shards {
             options = options.shards(shards);
         }
@@ -323,13 +293,10 @@ impl Arguments {
             options = options.park(matches!(park, Switch::On));
         }
         options = self.engine.add_to(options.on_event(Arc::new(tell)));
-        Ok(options.open(self.open.data.first())?)
+        let store = opened(&options, self.open.data.first())?;
+        placed.tell(&store);
+        Ok(store)
     }
-}
-
-/// A directory on the disk that a store's directory is on, or will be made on.
-fn disk_of(directory: &Path) -> &Path {
-    directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
 }
 
 pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
@@ -358,10 +325,31 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     systemd::ready();
     let ended = server.join().map_err(failure);
     let closed = closing(|| store.close());
+    tell_dropped(&store);
     closed?;
     ended?;
     say!("closed in order");
     Ok(())
+}
+
+/// Says what the end of a cache dropped, as nobody can ask for it later.
+fn tell_dropped(store: &Store) {
+    if store.engine() != Engine::Tier {
+        return;
+    }
+    let statistics = store.stats();
+    let figure = |name: &str| statistics.iter().filter(|one| one.name == name).map(|one| one.value).sum::<u64>();
+    if let Some(line) = dropped(figure("evictions_at_end"), figure("items"), figure("ssd_capacity_bytes")) {
+        say!("{line}");
+    }
+}
+
+fn dropped(items: u64, kept: u64, capacity_bytes: u64) -> Option<String> {
+    let advice = match capacity_bytes {
+        0 => "memory ends with the process; --park keeps it",
+        _ => "memory found no more room in the second tier; raise --capacity",
+    };
+    (items > 0).then(|| format!("the end dropped {items} of {} items: {advice}", items + kept))
 }
 
 /// How often a close that takes long is told of.
@@ -452,6 +440,17 @@ fn failure(error: stratakv_server::Error) -> Failure {
     }
 }
 
+/// The first line: what is served where, and how to end it.
+fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
+    let unix = arguments.memcache.iter().filter_map(Listen::path).map(|path| path.display().to_string());
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).chain(unix).collect();
+    let at = match &addresses[..] {
+        [] => "the sockets of systemd".to_owned(),
+        addresses => addresses.join(" and "),
+    };
+    format!("Serving {} to memcache clients at {at}. Ctrl-C ends it in order.", store.path().display())
+}
+
 /// On stdout, flushed at once: whoever started the server waits for these lines.
 fn announce(
     store: &Store,
@@ -460,6 +459,7 @@ fn announce(
     started: Instant,
     output: &mut Output,
 ) -> io::Result<()> {
+    writeln!(output, "{}", sentence(store, server, arguments))?;
     if let Some(admin) = admin {
         writeln!(output, "admin     http://{}/", admin.address())?;
     }
@@ -480,12 +480,10 @@ fn announce(
             format!("{}, {bytes} in {} ({domain})", store.engine().name(), paths.join(" and "))
         }
         None => {
-            let format = stratakv::format_of(store.path()).ok().flatten();
-            let placement = format.map_or("unknown", |format| format.placement.name());
-            let shards = format_count(store.shards() as u64, "shard");
-            match store.engine() {
-                Engine::Slab => format!("slab, placement {placement}, {shards}"),
-                engine => format!("{}, {shards}", engine.name()),
+            let (engine, shards) = (store.engine().name(), format_count(store.shards() as u64, "shard"));
+            match store.placement() {
+                Some(placement) => format!("{engine}, placement {}, {shards}", placement.name()),
+                None => format!("{engine}, {shards}"),
             }
         }
     };

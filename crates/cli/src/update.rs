@@ -14,14 +14,14 @@ use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArgumen
 use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key, put};
 
-/// Change a record in dependence on itself: count, append, prolong
+/// Modify a record atomically: increment, append, change the TTL
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv update visits --increment 1\n  stratakv update log --append 'one more'
   stratakv update session:1 --ttl 3600
   stratakv update visits --increment 1 --server 127.0.0.1:11211
 
---increment and --decrement print the new number; a counter that does not exist counts from 0. The others exit with code 3 if
-there is no such key.")]
+--increment and --decrement print the new number; a counter that does not exist counts from 0. \
+The others exit with code 3 if there is no such key.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,

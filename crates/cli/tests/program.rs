@@ -12,14 +12,20 @@ mod backup;
 mod configuration;
 #[path = "program/endings.rs"]
 mod endings;
+#[path = "program/numbers.rs"]
+mod numbers;
 #[path = "program/operations.rs"]
 mod operations;
 #[path = "program/orders.rs"]
 mod orders;
+#[path = "program/placement.rs"]
+mod placement;
 #[path = "program/refusals.rs"]
 mod refusals;
 #[path = "program/region.rs"]
 mod region;
+#[path = "program/remembered.rs"]
+mod remembered;
 #[path = "program/server.rs"]
 mod server;
 

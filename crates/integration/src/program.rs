@@ -179,13 +179,6 @@ impl Serve {
             Protocol::Embedded => ("embedded", "--address"),
         };
         command.arg(part).arg("--data").arg(&self.data).arg(at).arg(address.to_string()).args(&self.options);
-        // The disk of a new store of engine `slab` is measured for a second, unless it is told what
-        // to be.
-        let told = self.options.iter().any(|option| option == "--placement") || self.data.join("store.toml").exists();
-        let other = self.options.windows(2).any(|pair| pair[0] == "--engine" && pair[1] != "slab");
-        if self.protocol == Protocol::Memcache && !told && !other {
-            command.args(["--placement", "in_place"]);
-        }
         // The end of its stdin tells the embedded one to close; the other does not look.
         let child = command.stdin(Stdio::piped()).stdout(stderr.try_clone()?).stderr(stderr).spawn()?;
         Ok(Served { child, protocol: self.protocol, address, log: self.log.clone() })

@@ -22,7 +22,7 @@ use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::load::Chunks;
-use crate::options::Options;
+use crate::options::{OpenProgress, Options, Placement};
 use crate::store::{Store, unexpected_reply};
 
 const FORMAT: u32 = 1;
@@ -55,6 +55,9 @@ struct Manifest {
     /// The store's. Backups of before there was another than `slab` do not name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     engine: Option<String>,
+    /// `packed`, or nothing for `in_place`. Older programs do not look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    placement: Option<String>,
     /// Length of the region of a store of engine `hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     region_bytes: Option<u64>,
@@ -141,9 +144,10 @@ impl Store {
         let (region, shards) = (self.region(), self.shards() as u32);
         let manifest = Manifest {
             format: FORMAT,
-            uuid: self.inner().uuid.clone(),
+            uuid: self.inner().identity.uuid.clone(),
             shards,
             engine: region.map(|_| self.engine().name().to_owned()),
+            placement: self.placement().filter(|had| *had == Placement::Packed).map(|had| had.name().to_owned()),
             region_bytes: region.map(|region| region.len_bytes),
             records: summary.records + catalogue_records,
             catalogue_records: Some(catalogue_records),
@@ -301,9 +305,10 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<LoadRecord>, Truncated> {
 
 /// Makes a new store in `directory` from a backup: every record, in its collection, with flags and
 /// expiry; versions are made anew. `options` says how (shards, level, further directories). Where
-/// it does not name an engine, that of the store that was backed up is taken; a region that it
-/// gives no length has that of the one that was backed up, or more if the records want it. There
-/// must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
+/// it does not name an engine or a placement, that of the store that was backed up is taken; a
+/// region that it gives no length has that of the one that was backed up, or more if the records
+/// want it. There must be no store yet. If it is interrupted, what is there refuses to open, and
+/// is to be removed.
 ///
 /// # Errors
 /// There is a store, the backup is not complete or is damaged, the region asked for cannot hold it,
@@ -330,8 +335,9 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
         }
     })?;
     let (mut records, mut of_users) = (0, 0);
+    let mut progress = RestoreProgress { done_bytes: 0, told_bytes: 0, total_bytes: manifest.bytes, watch: &options };
     for shard in 0..manifest.shards {
-        let restored = restore_file(&store, &from.join(file_name(shard)), shard)?;
+        let restored = restore_file(&store, &from.join(file_name(shard)), shard, &mut progress)?;
         (records, of_users) = (records + restored.0, of_users + restored.1);
     }
     if records != manifest.records {
@@ -341,6 +347,31 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
     store.close()?;
     remove_mark(directory)?;
     Ok(BackupSummary { records: of_users, bytes: manifest.bytes })
+}
+
+/// What a record has in a file beside its key and its value.
+const RECORD_HEADER_BYTES: u64 = 24;
+/// Progress is told of so many bytes at a time.
+const TOLD_BYTES: u64 = 1 << 20;
+
+/// How far a restore is, of the bytes of the backup.
+struct RestoreProgress<'a> {
+    done_bytes: u64,
+    told_bytes: u64,
+    total_bytes: u64,
+    watch: &'a Options,
+}
+
+impl RestoreProgress<'_> {
+    fn add(&mut self, bytes: u64) {
+        self.done_bytes += bytes;
+        let Some(watch) = self.watch.progress.as_ref().filter(|_| self.done_bytes >= self.told_bytes + TOLD_BYTES)
+        else {
+            return;
+        };
+        self.told_bytes = self.done_bytes;
+        watch(OpenProgress { done_bytes: self.done_bytes.min(self.total_bytes), total_bytes: self.total_bytes });
+    }
 }
 
 /// The store is whole.
@@ -385,6 +416,16 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
             format_bytes(ample_bytes)
         )));
     }
+    match options.engine.or(had).unwrap_or_default() {
+        Engine::Slab if options.placement.is_none() => options.placement = placement_of(from, manifest)?,
+        engine if engine != Engine::Slab && options.placement.is_some() => {
+            return Err(Error::Option(format!(
+                "a placement is of the engine `slab`, and the new store would be of `{}`: leave it out, or restore with --engine slab",
+                engine.name()
+            )));
+        }
+        _ => {}
+    }
     options.restoring = Some(match holds_all {
         true => Restoring { region_bytes: manifest.region_bytes, ample_bytes },
         false => {
@@ -406,6 +447,18 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
         other => other,
     })?;
     Ok(options)
+}
+
+/// That of the store that was backed up.
+fn placement_of(from: &Path, manifest: &Manifest) -> Result<Option<Placement>, Error> {
+    match manifest.placement.as_deref() {
+        None => Ok(None),
+        Some(name) if name == Placement::Packed.name() => Ok(Some(Placement::Packed)),
+        Some(other) => {
+            let why = format!("placement `{other}` is unknown to this program; use a newer stratakv, or name one");
+            Err(Error::Damaged { path: from.join("backup.toml"), why })
+        }
+    }
 }
 
 /// An interrupted restore is no store.
@@ -440,7 +493,12 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
 }
 
 /// Reads a shard's file and writes its records; how many, and how many of these are users'.
-fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<(u64, u64), Error> {
+fn restore_file(
+    store: &Store,
+    path: &Path,
+    shard: u32,
+    progress: &mut RestoreProgress<'_>,
+) -> Result<(u64, u64), Error> {
     let file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             Error::Damaged { path: path.into(), why: "a file of the backup is missing; use another backup".into() }
@@ -452,6 +510,7 @@ fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<(u64, u64), Er
     let records = read_file(BufReader::with_capacity(1 << 20, file), path, shard, |record| {
         // Those of `matrix` are in order; of others they come as they lie.
         of_users += u64::from(is_of_user(&record.key));
+        progress.add(RECORD_HEADER_BYTES + record.key.encoded().len() as u64 + record.value.len() as u64);
         if last.replace(record.key.clone()).is_some_and(|last| last >= record.key) {
             chunks.end_order()?;
         }

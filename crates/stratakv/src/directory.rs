@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
 
 use crate::devices::Device;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::options::Compression;
+use crate::options::{Compression, Placement};
 use crate::region;
 
 /// Version of the layout of a store's directory and of `store.toml`.
@@ -71,6 +72,10 @@ pub(crate) struct Manifest {
     /// Older programs do not look at it, and begin empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) parks: bool,
+    /// `process_crash` if that was asked for where the medium loses writes in a power cut, or
+    /// nothing. Older programs do not look at it, and want the option each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) durability: Option<String>,
     /// `lz4` if engine `matrix` compresses the tables that it writes, or nothing. Older programs do
     /// not look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +86,16 @@ impl Manifest {
     /// The engine; one that is unknown was refused when the manifest was read.
     pub(crate) fn engine(&self) -> Engine {
         Engine::named(&self.engine).unwrap_or_default()
+    }
+
+    /// Where engine `slab` puts small records.
+    pub(crate) fn placement(&self) -> Placement {
+        if self.placement.is_some() { Placement::Packed } else { Placement::InPlace }
+    }
+
+    /// The level that was asked for where `power_loss` cannot be given.
+    pub(crate) fn durability(&self) -> Option<Level> {
+        self.durability.as_deref().and_then(|name| name.parse().ok())
     }
 
     /// Whether tables are compressed from now on.
@@ -308,6 +323,10 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
         return Err(Refusal::Damaged(format!("compression `{compression}` {why}")));
     }
+    if let Some(name) = manifest.durability.as_deref().filter(|name| *name != Level::ProcessCrash.name()) {
+        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
+        return Err(Refusal::Damaged(format!("durability `{name}` {why}")));
+    }
     if manifest.compression.is_some() && manifest.engine() != Engine::Matrix {
         return Err(Refusal::Damaged(format!("engine `{}` compresses nothing", manifest.engine)));
     }
@@ -448,6 +467,7 @@ mod tests {
             regions: Vec::new(),
             cache_bytes: None,
             parks: false,
+            durability: None,
             compression: None,
         }
     }

@@ -37,7 +37,11 @@ pub fn format_of(path: impl AsRef<Path>) -> Result<Option<Format>, Error> {
         Err(error) => return Err(Error::Io { what: "read", path, error }),
     };
     let manifest = parse(&text).map_err(|refusal| refusal.at(path))?;
-    let placement = if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace };
     let (shards, devices) = (manifest.shards as usize, manifest.devices.len());
-    Ok(manifest.complete.then_some(Format { engine: manifest.engine(), shards, placement, devices }))
+    Ok(manifest.complete.then_some(Format {
+        engine: manifest.engine(),
+        shards,
+        placement: manifest.placement(),
+        devices,
+    }))
 }

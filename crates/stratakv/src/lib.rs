@@ -41,6 +41,7 @@ mod creation;
 mod devices;
 mod directory;
 mod dropped;
+mod durability;
 mod engine;
 mod error;
 mod events;

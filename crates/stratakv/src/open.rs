@@ -25,19 +25,22 @@ use crate::directory::{
     Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
     LZ4, Manifest, io_error,
 };
+use crate::durability;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::events::{StoreEvent, listener};
 use crate::options::{Compression, OpenProgress, Options};
 use crate::parts;
 use crate::region;
+use crate::routing::Identity;
 use crate::store::{RecoverySummary, Region};
 
 pub(crate) struct Opened {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) recovery: RecoverySummary,
     pub(crate) directory: Directory,
-    pub(crate) uuid: String,
+    pub(crate) identity: Identity,
+    pub(crate) level: Level,
     pub(crate) region: Option<Region>,
     pub(crate) engine: Engine,
     /// The region of shards that share one, to be unlocked at the end.
@@ -85,9 +88,11 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         .inspect_err(|_| before.iter().for_each(Before::remove_directories))?;
     let mut begun = None;
     match open_in(&mut directory, further, options, &mut begun) {
-        Ok((Running { runtime, recovery, region, mapping }, manifest)) => {
-            let (uuid, engine) = (manifest.uuid.clone(), manifest.engine());
-            Ok(Opened { runtime, recovery, directory, uuid, region, engine, mapping })
+        Ok((Running { runtime, recovery, region, mapping }, manifest, level)) => {
+            let engine = manifest.engine();
+            let placement = (engine == Engine::Slab).then(|| manifest.placement());
+            let identity = Identity { uuid: manifest.uuid, placement };
+            Ok(Opened { runtime, recovery, directory, identity, level, region, engine, mapping })
         }
         Err(error) => {
             if let Some(before) = before {
@@ -105,7 +110,7 @@ fn open_in(
     further: Vec<PathBuf>,
     options: &Options,
     begun: &mut Option<Manifest>,
-) -> Result<(Running, Manifest), Error> {
+) -> Result<(Running, Manifest, Level), Error> {
     let creates = options.create || options.create_new;
     crate::backup::refuse_unfinished(&directory.path, options.restoring.is_some())?;
     let manifest = directory.read_manifest()?;
@@ -124,8 +129,8 @@ fn open_in(
         }
     };
     check_engine(&manifest, directory, options)?;
-    check_home(&manifest, directory, options)?;
     if created {
+        check_home(&manifest, directory, options)?;
         directory.parts.extend(further);
         *begun = is_new.then(|| manifest.clone());
         creation::begin(directory, &manifest)?;
@@ -133,7 +138,12 @@ fn open_in(
         directory.parts = parts::find(directory, &manifest, &further)?;
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
+    let options = &durability::with_remembered(options, directory, &manifest);
+    if !created {
+        check_home(&manifest, directory, options)?;
+    }
     let manifest = changed(directory, manifest, options)?;
+    let level = options.level_of(manifest.engine());
     let running = match manifest.engine() {
         Engine::Slab | Engine::Matrix | Engine::Tier => run_shards(directory, &manifest, options, created)?,
         Engine::Hash => run_in_region(directory, &manifest, options, created)?,
@@ -142,17 +152,18 @@ fn open_in(
         watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: running.recovery.clone() });
         running.runtime.listen(listener(Arc::clone(watcher)));
     }
-    Ok((running, manifest))
+    Ok((running, manifest, level))
 }
 
-/// What the store is, if the volumes of a cache are to be of another length from now on, or tables
-/// to be compressed or not: remembered, for who says nothing.
+/// What the store is, if the volumes of a cache are to be of another length from now on, tables to
+/// be compressed or not, or writes to be acknowledged sooner: remembered, for who says nothing.
 fn changed(directory: &Directory, manifest: Manifest, options: &Options) -> Result<Manifest, Error> {
     let cache_bytes = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier).or(manifest.cache_bytes);
     let compression = options.compression.map_or_else(|| manifest.compression.clone(), name_of);
     let has_second_tier = cache_bytes.unwrap_or_default() > 0;
     let parks = options.parks.unwrap_or(manifest.parks) && !has_second_tier;
-    let changed = Manifest { cache_bytes, parks, compression, ..manifest.clone() };
+    let durability = durability::remembered(options, directory, &manifest);
+    let changed = Manifest { cache_bytes, parks, durability, compression, ..manifest.clone() };
     if changed != manifest && !options.read_only && changed.complete {
         directory.write_manifest(&changed)?;
     }
@@ -336,7 +347,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         (_, _, false) => FORMAT_OF_DEVICES,
     };
     let engine = engine.name().to_owned();
-    let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
+    let placement = (options.placement == Some(Placement::Packed)).then(|| "packed".to_owned());
     let parks = options.parks == Some(true);
     let default_cache_bytes = options.memory_bytes.saturating_mul(TIERS_RATIO);
     let cache_bytes = (options.engine == Some(Engine::Tier))
@@ -355,6 +366,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         regions,
         cache_bytes,
         parks,
+        durability: None,
         compression: options.compression.and_then(name_of),
     })
 }
@@ -458,7 +470,7 @@ fn slab_config(
         shards: manifest.shards,
         geometry: volume.geometry().clone(),
         memory_bytes: options.memory_bytes / u64::from(manifest.shards),
-        placement: if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace },
+        placement: manifest.placement(),
         depth: (options.depth * directory.disks() as u32 / manifest.shards).max(1),
         capacity_bytes: capacity.into_iter().chain(room).min(),
         volume_bytes,
@@ -549,7 +561,7 @@ fn check_medium(volume: &Volume, level: Level, read_only: bool) -> Result<(), Er
         let name = geometry.file_system.as_deref().unwrap_or("this file system");
         return Err(Error::Option(format!(
             "durability power_loss cannot be given on {name} ({}): its data does not survive a power cut. \
-             Put the store on a disk, or ask for durability process_crash",
+             Put the store on a disk, or ask for durability process_crash (--durability process_crash); the store remembers it",
             volume.path().display()
         )));
     }

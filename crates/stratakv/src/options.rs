@@ -44,7 +44,7 @@ pub struct Options {
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) memory_bytes: u64,
     pub(crate) io: IoBackend,
-    pub(crate) placement: Placement,
+    pub(crate) placement: Option<Placement>,
     pub(crate) depth: u32,
     pub(crate) reactors: Option<usize>,
     pub(crate) progress: Option<Watch>,
@@ -83,7 +83,7 @@ impl Default for Options {
             capacity_bytes: None,
             memory_bytes: 1 << 30,
             io: IoBackend::Auto,
-            placement: Placement::InPlace,
+            placement: None,
             depth: 128,
             reactors: None,
             progress: None,
@@ -133,7 +133,8 @@ impl Options {
     }
 
     /// When writes are acknowledged. Default: [`Level::PowerLoss`]; with [`Engine::Tier`], which
-    /// has no other, [`Level::Memory`].
+    /// has no other, [`Level::Memory`]. A store on a medium that loses writes in a power cut, such
+    /// as tmpfs, remembers [`Level::ProcessCrash`] once that was asked for.
     #[must_use]
     pub fn level(mut self, level: Level) -> Options {
         self.level = Some(level);
@@ -236,11 +237,12 @@ impl Options {
         self
     }
 
-    /// Where small records go; fixed at creation. Default: in their places. Ignored when the store
-    /// exists.
+    /// Where [`Engine::Slab`] puts small records; fixed at creation. Default:
+    /// [`Placement::InPlace`], whatever the disk; a restored store has that of its backup. Ignored
+    /// when the store exists.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Options {
-        self.placement = placement;
+        self.placement = Some(placement);
         self
     }
 
@@ -325,7 +327,7 @@ impl Options {
         self
     }
 
-    /// Called now and then while the store is recovered.
+    /// Called now and then while the store is recovered, checked or restored.
     #[must_use]
     pub fn progress(mut self, watch: Arc<dyn Fn(OpenProgress) + Send + Sync>) -> Options {
         self.progress = Some(watch);
@@ -423,7 +425,7 @@ impl Options {
         if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
             region::check_options(engine, self)?;
         }
-        if self.engine == Some(Engine::Tier) && self.placement != Placement::InPlace {
+        if self.engine == Some(Engine::Tier) && self.placement == Some(Placement::Packed) {
             return refuse("a placement is of the engine `slab`, and `tier` was asked for: leave it out".into());
         }
         let names_region = self.region_bytes.is_some() || !self.region_paths.is_empty();

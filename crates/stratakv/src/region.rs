@@ -18,7 +18,7 @@ use stratakv_device::Geometry;
 use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_matrix::container;
-use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
+use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, dax_devices, prospect_of};
 
 use files::Files;
 
@@ -91,7 +91,7 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
         return Err(Error::Option(
             "several paths for the region: with the engine `matrix` it is one file or device".into(),
         ));
-    } else if options.placement != Placement::InPlace {
+    } else if options.placement == Some(Placement::Packed) {
         return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
     if let Some((layer, region)) =
@@ -118,7 +118,7 @@ fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     if !options.further.is_empty() {
         return refuse("further directories are for volumes of the engine `slab`");
     }
-    if options.placement != Placement::InPlace {
+    if options.placement == Some(Placement::Packed) {
         return refuse("a placement is of the engine `slab`");
     }
     if options.capacity_bytes.is_some_and(|bytes| bytes > 0) {
@@ -165,6 +165,7 @@ fn may_create_at(
             refuse_contents(&mapping.map_err(refused)?, manifest, begun, is_device(path))
         }
         Ok(_) => Err(exists(path)),
+        Err(_) if path.parent() == Some(Path::new("/dev")) => Err(no_device(path)),
         Err(_) if !directory_of(directory, path).is_dir() => Err(no_directory(directory_of(directory, path))),
         Err(_) if options.durable_level() == Level::PowerLoss => {
             check_level(prospect_of(directory_of(directory, path)).map_err(refused)?.domain, path, options)
@@ -180,6 +181,16 @@ fn no_directory(parent: &Path) -> Error {
     let why = format!(
         "the directory {parent}, in which the region is to lie, does not exist: make it (mkdir -p {parent}), after its file system is mounted, or name another \
          place for the region (--region-path)"
+    );
+    Error::Region { why, kind: ErrorKind::NotFound }
+}
+
+/// A name in `/dev` that nothing has: no file is made there.
+fn no_device(path: &Path) -> Error {
+    let why = format!(
+        "there is no device {}: `ls /dev/dax*` lists those of this machine, and `ndctl create-namespace --mode devdax` makes one of persistent memory. \
+         Without persistent memory name a file for the region (--region-path), or leave the option out",
+        path.display()
     );
     Error::Region { why, kind: ErrorKind::NotFound }
 }
@@ -565,6 +576,14 @@ fn was_in_memory(path: &Path) -> bool {
     // What cannot be opened here cannot be used later, which says why.
     let folder = File::open(nearest_directory(path)).ok();
     folder.is_some_and(|folder| !Geometry::probe(&folder).survives_power_loss)
+}
+
+/// Whether a region of that path is in memory that loses its contents in a power cut.
+pub(crate) fn is_in_memory(path: &Path) -> bool {
+    match is_device(path) {
+        true => dax_devices().iter().any(|device| device.path == path && !device.domain.survives_power_loss()),
+        false => was_in_memory(path),
+    }
 }
 
 /// What a command needs that makes or opens a region of that path: nothing, or the level that its

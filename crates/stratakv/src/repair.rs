@@ -147,7 +147,8 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     };
     if manifest.engine() != Engine::Matrix {
         return Err(Error::Option(format!(
-            "the store in {} has the engine `{}`: `repair` goes on without the region of one of engine `matrix`; `check` says what is damaged",
+            "`repair` is for stores of engine `matrix` that have lost their region, and the store in {} has the engine `{}`. `stratakv check` says what is \
+             damaged, `stratakv dump --skip-damaged` saves the rest, `stratakv restore` brings a backup back",
             path.display(),
             manifest.engine().name()
         )));

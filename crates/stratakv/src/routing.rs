@@ -27,6 +27,7 @@ use crate::events::{StoreEvent, Watcher};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
 use crate::merge::{Gather, Page, merge_pages, shares};
+use crate::options::Placement;
 use crate::order::Orders;
 use crate::store::RecoverySummary;
 use crate::store::Region;
@@ -36,7 +37,7 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) level: Level,
     pub(crate) path: PathBuf,
-    pub(crate) uuid: String,
+    pub(crate) identity: Identity,
     pub(crate) recovery: RecoverySummary,
     pub(crate) read_only: bool,
     pub(crate) names: Names,
@@ -53,6 +54,14 @@ pub(crate) struct Inner {
     pub(crate) mapping: Option<Arc<Mapping>>,
     /// Of scans through `matrix`: see [`Inner::gathered_of`].
     pub(crate) values_apart: AtomicBool,
+}
+
+/// What a store is besides its engine, fixed at creation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) uuid: String,
+    /// Of engine `slab`.
+    pub(crate) placement: Option<Placement>,
 }
 
 /// The shard that coordinates batches across shards.

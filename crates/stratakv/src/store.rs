@@ -17,9 +17,9 @@ use crate::error::{Error, ErrorKind};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
 use crate::open;
-use crate::options::Options;
+use crate::options::{Options, Placement};
 use crate::order::Orders;
-use crate::routing::Inner;
+use crate::routing::{Identity, Inner};
 use crate::session::Session;
 
 /// An open cache comes down to so much memory for each shard: with less, blocks for reads alone may
@@ -98,9 +98,9 @@ impl Store {
         let opened = open::open(path, options)?;
         let store = Store::new(Inner {
             runtime: opened.runtime,
-            level: options.level_of(opened.engine),
+            level: opened.level,
             path: opened.directory.path.clone(),
-            uuid: opened.uuid,
+            identity: opened.identity,
             recovery: opened.recovery,
             read_only: options.read_only,
             names: Names::default(),
@@ -148,7 +148,7 @@ impl Store {
             runtime,
             level,
             path: PathBuf::new(),
-            uuid: String::new(),
+            identity: Identity::default(),
             recovery: RecoverySummary::default(),
             read_only: false,
             names: Names::default(),
@@ -187,6 +187,11 @@ impl Store {
     /// Its engine.
     pub fn engine(&self) -> Engine {
         self.inner().engine
+    }
+
+    /// Where it puts small records, if its engine is [`Engine::Slab`].
+    pub fn placement(&self) -> Option<Placement> {
+        self.inner().identity.placement
     }
 
     /// Its region, if its engine has one.

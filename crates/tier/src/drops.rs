@@ -68,9 +68,14 @@ impl Drops {
         failures.into_iter().map(|reason| self.0[reason as usize]).sum()
     }
 
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     /// `evictions`: all of them; then each reason.
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
-        out.push(Statistic { name: "evictions", value: self.0.iter().sum() });
+        out.push(Statistic { name: "evictions", value: self.total() });
         let each = DropReason::ALL.iter().zip(self.0);
         out.extend(each.map(|(reason, value)| Statistic { name: reason.statistic(), value }));
     }

@@ -113,7 +113,7 @@ impl Tier {
                 // would take what was written meanwhile.
                 let gives_back = self.volume.is_none() && !self.io.is_empty();
                 if is_drained && (self.config.read_only || !(self.is_returning() || gives_back)) {
-                    self.failures_before_end = self.counters.drops.of_failures();
+                    self.drops_before_end = self.counters.drops;
                     self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
                     self.begin_parking(effects);
                     effects.more();
@@ -157,10 +157,12 @@ impl Tier {
         }
     }
 
-    /// Says once how much of what was in memory could not be written.
+    /// Counts what this end dropped, and says once how much of it could not be written.
     fn tell_what_end_costs(&mut self) {
-        let failures = self.counters.drops.of_failures();
-        let items = failures - std::mem::replace(&mut self.failures_before_end, failures);
+        let drops = self.counters.drops;
+        let before = std::mem::replace(&mut self.drops_before_end, drops);
+        self.counters.dropped_at_end += drops.total() - before.total();
+        let items = drops.of_failures() - before.of_failures();
         if items > 0 {
             self.fail_end();
             let shard = self.config.shard;

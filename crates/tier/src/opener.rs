@@ -535,7 +535,7 @@ impl TierOpener {
             now: Now::default(),
             expiry_hand: 0,
             closing: Closing::Open,
-            failures_before_end: 0,
+            drops_before_end: counters.drops,
             end_failure: None,
             last_fault: None,
             counters,

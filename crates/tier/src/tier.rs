@@ -66,6 +66,8 @@ pub(crate) struct Counters {
     pub(crate) journal_writes: u64,
     pub(crate) invalidations: u64,
     pub(crate) stalled_turns: u64,
+    /// Items that the orderly end found no room for.
+    pub(crate) dropped_at_end: u64,
     /// At parked operations.
     pub(crate) attempts: u64,
 }
@@ -130,8 +132,8 @@ pub struct Tier {
     /// The next slot to be looked at for expired segments.
     pub(crate) expiry_hand: usize,
     pub(crate) closing: Closing,
-    /// Items that failures had cost when the end began.
-    pub(crate) failures_before_end: u64,
+    /// What had been dropped when the end began.
+    pub(crate) drops_before_end: Drops,
     /// An end did not keep what it should have, for this reason.
     pub(crate) end_failure: Option<IoFault>,
     /// The last write or flush that failed.
@@ -363,6 +365,7 @@ impl Shard for Tier {
         add("corrupt_records", counters.corrupt_records);
         add("journal_writes", counters.journal_writes);
         add("invalidations", counters.invalidations);
+        add("evictions_at_end", counters.dropped_at_end);
         add("stalled_turns", counters.stalled_turns);
         add("parked_attempts", counters.attempts);
         add("recovered_items", self.report.items);

@@ -51,6 +51,18 @@ pub(super) fn placement(rates: &Rates, cores: usize) -> (Placement, String) {
     }
 }
 
+/// As [`placement`], with the reason in a few words.
+pub(super) fn placement_in_brief(rates: &Rates, cores: usize) -> (Placement, String) {
+    let gain = rates.batch_bytes_per_s / PACKED_UPDATE_BYTES / rates.page_writes_per_s.max(1.0);
+    let placement = placement(rates, cores).0;
+    let why = match placement {
+        Placement::Packed => format!("{gain:.1} times the updates of in_place"),
+        Placement::InPlace if gain < PACKED_GAIN_MIN => "packed gains too little here".to_owned(),
+        Placement::InPlace => "the disk is not the bottleneck".to_owned(),
+    };
+    (placement, why)
+}
+
 /// The greatest depth up to which no read is slower than `max`, of `(depth, p99 in µs)`, and why.
 pub(super) fn depth(latency_us_p99: &[(u64, f64)], max: Duration) -> (u32, String) {
     let max_us = max.as_secs_f64() * 1e6;

@@ -31,8 +31,9 @@ use system::System;
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
   stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
 
-Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, and takes about twenty seconds (with --long, a minute
-more). Run it while nothing else uses the disk. Of a devdax device it only tells what a region there would be.")]
+Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, \
+and takes about twenty seconds (with --long, a minute more). Run it while nothing else uses the \
+disk. Of a devdax device it only tells what a region there would be.")]
 pub(crate) struct Arguments {
     /// A directory on the disk in question, or a devdax device
     #[arg(default_value = ".")]
@@ -61,6 +62,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if !((1 << 20)..=(1 << 40)).contains(&arguments.file_bytes) {
         return Err(Failure::usage("--file-bytes: 1M to 1T"));
     }
+    refuse_missing(&arguments.directory)?;
     if std::fs::metadata(&arguments.directory).is_ok_and(|metadata| !metadata.is_dir()) {
         return run_on_device(arguments, output);
     }
@@ -98,6 +100,25 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     written.map_err(Failure::output)
 }
 
+/// A path that is not there, or cannot be looked at.
+fn refuse_missing(path: &Path) -> Result<(), Failure> {
+    let Err(error) = std::fs::metadata(path) else { return Ok(()) };
+    let shown = path.display();
+    if error.kind() != io::ErrorKind::NotFound {
+        return Err(Failure::failed(format!("cannot look at {shown}: {error}")));
+    }
+    let advice = match path.starts_with("/dev") {
+        true => {
+            "`ls /dev/dax*` lists the devdax devices of this machine, and `ndctl create-namespace --mode devdax` makes \
+             one of persistent memory. For a disk name a directory on it"
+        }
+        false => {
+            "name a directory on the disk in question that exists (mkdir -p makes one), or a device such as /dev/dax0.0"
+        }
+    };
+    Err(Failure::failed(format!("there is no {shown}: {advice}")))
+}
+
 /// Not a directory: a devdax device, or nothing that can be measured.
 fn run_on_device(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = &arguments.directory;
@@ -124,7 +145,7 @@ fn run_on_device(arguments: &Arguments, output: &mut Output) -> Result<(), Failu
 /// # Errors
 /// There is no room for a temporary file of 64 MiB, or the disk fails.
 pub(crate) fn choose_placement(directory: &Path, io: Io) -> Result<(Placement, String), Failure> {
-    Ok(advice::placement(&measure::probe(directory, io.into())?, system::cores()))
+    Ok(advice::placement_in_brief(&measure::probe(directory, io.into())?, system::cores()))
 }
 
 /// Measures the disk under a directory for about a second, and tells how many requests may be in

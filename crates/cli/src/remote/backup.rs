@@ -30,7 +30,7 @@ pub(crate) fn backup(mut server: Client, name: &str) -> Result<BackupSummary, Fa
     }
     let records = find(&server.statistics("")?, "curr_items");
     server.begin_backup(name)?;
-    let watch = progress::watch_records("backing up");
+    let watch = progress::bar_of_records("backing up");
     let mut pause = PAUSE_MIN;
     loop {
         let told = server.pause(pause).and_then(|()| server.statistics("backup"));

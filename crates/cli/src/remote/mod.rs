@@ -53,19 +53,23 @@ fn account(file: &Path) -> Result<(String, String), Failure> {
 const OPENING: &str = "is for a store that this command opens itself; this one the server has opened, as it was told";
 const NO_RANGES: &str = "cannot be told to a server: the memcache protocol knows single keys. Name them";
 
+const NO_SHARDS: &str = "is for a store that this command opens itself: the memcache protocol has sums over the shards only. `serve --admin` shows \
+                         each shard (/metrics, /stats.json). Leave --shards out";
+
 /// Options that mean nothing to a server, and why. Passed over in silence they would mislead.
 const REFUSED: &[(&str, &str)] = &[
     ("data", OPENING),
     ("memory", OPENING),
     ("io", OPENING),
     ("engine", OPENING),
+    ("placement", OPENING),
     ("region", OPENING),
     ("region_path", OPENING),
     ("region_node", OPENING),
     ("durability", OPENING),
     ("collection", "cannot be told to a server: memcache clients see the default collection, and no other"),
     ("order", "is of a collection, which cannot be told to a server"),
-    ("shards", "cannot be asked of a server: it tells the sums over its shards"),
+    ("shards", NO_SHARDS),
     ("prefix", NO_RANGES),
     ("from", NO_RANGES),
     ("to", NO_RANGES),

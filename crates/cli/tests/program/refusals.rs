@@ -192,3 +192,84 @@ fn a_cache_refused_its_backup_in_internal_words() {
     assert!(said.contains("a cache (engine `tier`) cannot be backed up") && said.contains("`slab`"), "{said}");
     assert!(!target.exists(), "nothing was made");
 }
+
+/// "the following required arguments were not provided", and "unexpected argument '-7'".
+#[test]
+fn a_put_without_a_value_says_how_to_give_one() {
+    let (_directory, data) = directory();
+    for (arguments, advice) in [
+        (&["put", "k"][..], "put KEY VALUE"),
+        (&["put", "-7"], "put -- KEY -7"),
+        (&["put", "k", "-7"], "put -- KEY -7"),
+        (&["get", "-k"], "Put -- in front"),
+    ] {
+        let refused = run(&data, arguments);
+        assert_eq!(code(&refused), 2, "{arguments:?}");
+        assert!(stderr(&refused).contains(advice), "{arguments:?}: {}", stderr(&refused));
+    }
+    put(&data, &["--", "-k", "-7"]);
+    assert_eq!(ok(&data, &["get", "--", "-k"]), b"-7");
+}
+
+/// A file was made in `/dev`, and `doctor` spoke of a temporary file.
+#[test]
+fn a_device_that_is_not_there_is_named_with_what_to_do() {
+    let (_directory, data) = directory();
+    let put = ["put", "--durability", "process_crash", "--engine", "hash", "--region", "16M"];
+    let refused = run(&data, &[&put[..], &["--region-path", "/dev/dax97.3", "a", "1"]].concat());
+    assert_eq!(code(&refused), 3, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("no device /dev/dax97.3") && stderr(&refused).contains("ndctl"), "{refused:?}");
+    assert!(!Path::new("/dev/dax97.3").exists() && !data.exists());
+    for (path, advice) in [("/dev/dax97.3", "ndctl"), ("/no/such/place", "mkdir -p")] {
+        let refused = run(&data, &["doctor", path]);
+        assert_eq!(code(&refused), 1, "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(path) && stderr(&refused).contains(advice), "{}", stderr(&refused));
+    }
+}
+
+/// "already holds a store".
+#[test]
+fn a_restore_over_a_store_says_where_to_restore() {
+    let (directory, data) = directory();
+    put(&data, &["a", "1"]);
+    let backup = directory.path().join("backup");
+    ok(&data, &["backup", backup.to_str().unwrap()]);
+    let refused = run(&data, &["restore", backup.to_str().unwrap()]);
+    assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("--data NEW"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_repair_of_another_engine_names_the_commands_that_help() {
+    let (_directory, data) = directory();
+    put(&data, &["a", "1"]);
+    let refused = run(&data, &["repair"]);
+    assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+    for command in ["`slab`", "stratakv check", "dump --skip-damaged", "stratakv restore"] {
+        assert!(stderr(&refused).contains(command), "{}", stderr(&refused));
+    }
+}
+
+/// An eighth of a full cache went at its end, and nothing said so.
+#[test]
+fn a_cache_that_drops_records_at_its_end_says_how_many() {
+    let (_directory, data) = directory();
+    let arguments = ["serve", "--engine", "tier", "--memory", "32M", "--capacity", "32M", "--shards", "1"];
+    let more = ["--memcache", "127.0.0.1:0", "--threads", "1"];
+    let mut serving = Serving::started(&mut command(&data, &[&arguments[..], &more].concat()));
+    let mut client = std::net::TcpStream::connect(&serving.address).unwrap();
+    let value = "v".repeat(100_000);
+    for number in 0..800 {
+        write!(client, "set key{number} 0 0 {}\r\n{value}\r\n", value.len()).unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"STORED\r\n");
+    }
+    drop(client);
+    serving.signal("-TERM");
+    let mut told = String::new();
+    serving.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(serving.child.wait().unwrap().success(), "{told}");
+    let line = told.lines().find(|line| line.contains("the end dropped")).unwrap_or_else(|| panic!("{told}"));
+    assert!(line.contains("raise --capacity") && line.chars().count() <= 120, "{line}");
+}

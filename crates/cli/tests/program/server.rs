@@ -76,6 +76,28 @@ fn a_running_server_updates_and_tells_its_statistics() {
 }
 
 /// Clients of the protocol see no other collection, so they empty no other.
+/// It began with a table; and a hundred counters stood where people looked for four figures.
+#[test]
+fn what_people_read_first_comes_first() {
+    let (_directory, data) = directory();
+    let serving = Serving::start(&data);
+    let first = &serving.lines[0];
+    assert!(first.starts_with("Serving ") && first.contains(&serving.address) && first.contains("Ctrl-C"), "{first}");
+    told(&serving, &["put", "key", "value"]);
+    told(&serving, &["get", "key"]);
+    let table = told(&serving, &["stats"]);
+    assert!(table.starts_with("Items    1, ") && table.contains("\nHits     100.0 % of 1 get\n"), "{table}");
+    assert!(table.contains("\nMemory   ") && table.contains("\nClients  ") && table.contains("\nDisk     "), "{table}");
+    let (summary, counters) = table.split_once("\n\n").unwrap();
+    assert!(summary.lines().count() <= 6 && counters.contains("curr_items"), "{table}");
+    let names = |text: &str| text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(&told(&serving, &["stats", "--raw"])), names(counters));
+    drop(serving);
+    let table = String::from_utf8(ok(&data, &["stats"])).unwrap();
+    assert!(table.starts_with("Items    1\n"), "{table}");
+    assert!(ok(&data, &["stats", "--raw"]).starts_with(b"path "));
+}
+
 #[test]
 fn flush_all_leaves_named_collections() {
     for engine in [&["--engine", "slab"][..], &["--engine", "hash", "--region", "8M"]] {
@@ -116,6 +138,8 @@ fn what_a_server_cannot_be_told_is_refused() {
         let output = asked(&serving, arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
     }
+    let shards = stderr(&asked(&serving, &["stats", "--shards"]));
+    assert!(shards.contains("sums over the shards") && shards.contains("Leave --shards out"), "{shards}");
     let collection = stderr(&asked(&serving, &["get", "key", "--collection", "users"]));
     assert!(collection.contains("--collection") && collection.contains("default collection"), "{collection}");
 }
