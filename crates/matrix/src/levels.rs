@@ -186,8 +186,8 @@ impl Levels {
     }
 
     /// Whether a table has pages in the layer. O(tables).
-    pub fn have_layer(&self) -> bool {
-        self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_layer()))
+    pub fn have_pmem_levels(&self) -> bool {
+        self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_pmem_levels()))
     }
 
     /// Whether a table has compressed pages. O(tables).
@@ -241,7 +241,7 @@ mod tests {
             first_key: first.as_bytes().into(),
             last_key: last.as_bytes().into(),
             deletes: 0,
-            apart: Vec::new(),
+            blob: Vec::new(),
         };
         Table { facts, extents: vec![Extent { page: 10 * file, pages: 2 }], clean_version: 0 }
     }

@@ -26,15 +26,15 @@ use crate::container::{Change as Append, Container, What};
 use crate::growth::Growth;
 use crate::install::{AbortedInstall, Install};
 use crate::job::Job;
-use crate::layer::Plan;
 use crate::levels::Levels;
 use crate::load::{Load, LoadTurn};
 use crate::maintain::Failures;
-use crate::memory::Lease;
+use crate::memory::Permit;
 use crate::merge::ReadView;
-use crate::operations::{KeyLockQueue, Parked, Work};
+use crate::operations::{KeyLockQueue, Suspended, Work};
 use crate::output::Output;
 use crate::pace::Pace;
+use crate::pmem_levels::Plan;
 use crate::range_delete::Looked;
 use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
@@ -98,7 +98,7 @@ pub struct Matrix<P> {
     pub(crate) missing: RefCell<Vec<Wanted>>,
     pub(crate) ahead: RefCell<Vec<Wanted>>,
     pub(crate) io: IoTable<Purpose>,
-    pub(crate) parked: HashMap<u64, Parked>,
+    pub(crate) suspended: HashMap<u64, Suspended>,
     pub(crate) ready: VecDeque<u64>,
     /// Operations for which the container had no room, in order.
     pub(crate) space_waiters: VecDeque<u64>,
@@ -217,7 +217,7 @@ impl<P: Pmem> Matrix<P> {
         if self.batches.is_paused() {
             return Err(OperationStep::NoRoom);
         }
-        let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Apart(_)));
+        let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Blob(_)));
         puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
         let mut seen = self.snapshots.versions();
         fault_point!("matrix_overwrite_forgets_snapshots", seen = &[]);
@@ -356,14 +356,14 @@ impl<P: Pmem> Matrix<P> {
         };
         self.next_operation += 1;
         let id = self.next_operation;
-        let lease = Lease::new(&self.waiting_bytes, work.value_bytes());
-        let parked = Parked::new(token, work, lease);
-        let is_free = self.turns.is_free(&parked.work);
-        if !parked.work.is_write() || (is_free && self.space_waiters.is_empty()) {
-            return self.attempt(id, parked, false, effects);
+        let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
+        let suspended = Suspended::new(token, work, permit);
+        let is_free = self.turns.is_free(&suspended.work);
+        if !suspended.work.is_write() || (is_free && self.space_waiters.is_empty()) {
+            return self.attempt(id, suspended, false, effects);
         }
-        self.turns.queue(id, &parked.work);
-        self.parked.insert(id, parked);
+        self.turns.queue(id, &suspended.work);
+        self.suspended.insert(id, suspended);
     }
 
     /// Reads come back: those who wait get their pages.
@@ -393,20 +393,21 @@ impl<P: Pmem> Matrix<P> {
         for waiter in flight.waiters {
             match (waiter, &checked) {
                 (Waiter::Operation(id), Ok(())) => {
-                    let Some(parked) = self.parked.get_mut(&id) else { continue };
-                    parked.pins.extend(parts(&block, wanted));
-                    parked.missing = parked.missing.saturating_sub(1);
-                    if parked.missing == 0 {
+                    let Some(suspended) = self.suspended.get_mut(&id) else { continue };
+                    suspended.pins.extend(parts(&block, wanted));
+                    suspended.missing = suspended.missing.saturating_sub(1);
+                    if suspended.missing == 0 {
                         self.ready.push_back(id);
                     }
                 }
                 (Waiter::Operation(id), Err(error)) => {
-                    let Some(parked) = self.parked.get_mut(&id).and_then(|parked| parked.bearing(error)) else {
+                    let Some(suspended) = self.suspended.get_mut(&id).and_then(|suspended| suspended.bearing(error))
+                    else {
                         self.fail_operation(id, error.clone(), effects);
                         continue;
                     };
-                    parked.missing = parked.missing.saturating_sub(1);
-                    if parked.missing == 0 {
+                    suspended.missing = suspended.missing.saturating_sub(1);
+                    if suspended.missing == 0 {
                         self.ready.push_back(id);
                     }
                 }
@@ -439,8 +440,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
-        let Some(parked) = self.parked.remove(&id) else { return };
-        self.end_failed(id, parked, error, effects);
+        let Some(suspended) = self.suspended.remove(&id) else { return };
+        self.end_failed(id, suspended, error, effects);
     }
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
@@ -511,7 +512,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn is_drained(&self) -> bool {
         let owes_nothing = self.promises.is_empty() && self.syncs.is_empty();
-        let is_idle = self.parked.is_empty() && owes_nothing && self.batches.is_idle();
+        let is_idle = self.suspended.is_empty() && owes_nothing && self.batches.is_idle();
         is_idle && self.io.is_empty() && self.superblock_waits.is_none()
     }
 
@@ -564,8 +565,8 @@ impl<P: Pmem> Matrix<P> {
     /// Writes that wait wait in vain.
     fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
         self.space_waiters.clear();
-        let waiting = self.parked.iter().filter(|(_, parked)| parked.work.is_write());
-        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, parked)| (*id, parked.work.is_begun())).collect();
+        let waiting = self.suspended.iter().filter(|(_, suspended)| suspended.work.is_write());
+        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, suspended)| (*id, suspended.work.is_begun())).collect();
         waiting.sort_unstable();
         for (id, is_begun) in waiting {
             let error = match self.load.as_ref().is_some_and(|turn| turn.id == id) && self.install.is_some() {
@@ -590,7 +591,7 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
 
 /// How often in a turn what was wanted of the layer is loaded, and who waited for it goes on:
 /// filters and indexes come before data, at each level.
-const LAYER_ROUNDS_MAX: u32 = 8;
+const PMEM_LEVELS_ROUNDS_MAX: u32 = 8;
 /// Turns from one look at the memory to the next.
 const BALANCE_TURNS: u64 = 64;
 
@@ -639,8 +640,8 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.now = effects.now();
         self.empty_deferred();
         self.run_ready(effects);
-        for _ in 0..LAYER_ROUNDS_MAX {
-            if !self.load_from_layer(effects) {
+        for _ in 0..PMEM_LEVELS_ROUNDS_MAX {
+            if !self.load_from_pmem_levels(effects) {
                 break;
             }
             self.run_ready(effects);
@@ -663,7 +664,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.balance_memory(effects);
         }
         self.pump_reads(effects);
-        if self.load_from_layer(effects) {
+        if self.load_from_pmem_levels(effects) {
             effects.more();
         }
         self.pump_close(effects);

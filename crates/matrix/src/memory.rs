@@ -22,19 +22,19 @@ const OUTSIDE_SHARE: u64 = 4;
 
 /// Bytes outside the pool that somebody holds, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct Permit {
     held: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Lease {
-    pub(crate) fn new(held: &Arc<AtomicU64>, bytes: u64) -> Lease {
+impl Permit {
+    pub(crate) fn new(held: &Arc<AtomicU64>, bytes: u64) -> Permit {
         held.fetch_add(bytes, Ordering::Relaxed);
-        Lease { held: Arc::clone(held), bytes }
+        Permit { held: Arc::clone(held), bytes }
     }
 }
 
-impl Drop for Lease {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -48,11 +48,11 @@ impl<P: Pmem> Matrix<P> {
 
     /// Room for a long value that is to be read; `None`: others have to end first. One always has
     /// room, and so has whoever does not wait.
-    pub(crate) fn lease_for_reading(&self, bytes: u64, at_once: bool) -> Option<Lease> {
+    pub(crate) fn permit_for_reading(&self, bytes: u64, at_once: bool) -> Option<Permit> {
         let held = self.long_bytes.load(Ordering::Relaxed);
         let mut is_crowded = held > 0 && held + bytes > self.outside_bytes_max();
         fault_point!("trial_long_reads_crowd", is_crowded = false);
-        (at_once || !is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
+        (at_once || !is_crowded).then(|| Permit::new(&self.long_bytes, bytes))
     }
 
     /// Those that waited for room to read a long value in, one at a time.
@@ -141,8 +141,8 @@ impl<P: Pmem> Matrix<P> {
         if let Some(job) = &mut self.job {
             job.release();
         }
-        let oldest = self.parked.keys().min().copied();
-        let others = self.parked.iter_mut().filter(|(id, _)| Some(**id) != oldest);
-        others.for_each(|(_, parked)| parked.pins.clear());
+        let oldest = self.suspended.keys().min().copied();
+        let others = self.suspended.iter_mut().filter(|(id, _)| Some(**id) != oldest);
+        others.for_each(|(_, suspended)| suspended.pins.clear());
     }
 }

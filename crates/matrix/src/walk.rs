@@ -287,9 +287,9 @@ impl<P: Pmem> Matrix<P> {
                 break;
             }
             let Some(id) = self.walks.suspended.pop_front() else { break };
-            if let Some(parked) = self.parked.remove(&id) {
-                let queued = parked.work.is_write();
-                self.attempt(id, parked, queued, effects);
+            if let Some(suspended) = self.suspended.remove(&id) {
+                let queued = suspended.work.is_write();
+                self.attempt(id, suspended, queued, effects);
             }
         }
         self.walks.pool = FRESH;

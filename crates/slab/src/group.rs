@@ -11,7 +11,7 @@ use stratakv_engine::{Effects, Error, Reply};
 use stratakv_index::Entry;
 
 use crate::packed::clean::LOW;
-use crate::packed::lay::LaidBatch;
+use crate::packed::append::AppendedBatch;
 use crate::page::{self, PageHeader};
 use crate::place::Place;
 use crate::run_write::ReadyRun;
@@ -44,7 +44,7 @@ pub(crate) struct Kill {
 #[derive(Debug)]
 pub(crate) enum Member {
     /// Placement `packed`.
-    Batch(LaidBatch),
+    Batch(AppendedBatch),
     Page {
         logical: u32,
         place: u32,
@@ -447,7 +447,7 @@ impl Slab {
                         None => self.add_obsolete(&change.key, old, group),
                     }
                 }
-                self.let_go(&change.key, group);
+                self.release(&change.key, group);
             }
             Changed::Delete => {
                 if let Some(old) = self.index.0.remove(change.key.encoded()) {

@@ -113,7 +113,7 @@ impl Slab {
 
     /// The damaged record of `key` is replaced once `group` is durable: its older copies need not
     /// be kept any longer.
-    pub(crate) fn let_go(&mut self, key: &Key, group: u64) {
+    pub(crate) fn release(&mut self, key: &Key, group: u64) {
         let kept = |copy: &&mut ObsoleteCopy| copy.clearing == Clearing::Kept;
         for copy in self.obsolete.get_mut(key).into_iter().flatten().filter(kept) {
             (copy.clearing, copy.after) = (Clearing::Queued, group);

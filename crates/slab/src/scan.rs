@@ -16,7 +16,7 @@ use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Rep
 use stratakv_index::CachedAt;
 
 use crate::packed::Packed;
-use crate::packed::gather::Origin;
+use crate::packed::recluster::Origin;
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run_read::RunPurpose;
@@ -201,7 +201,7 @@ impl Slab {
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
         let Some(id) = scan.for_backup else {
             if scan.reads > 0 {
-                self.gather(scan.reads, &scan.records(), effects);
+                self.recluster(scan.reads, &scan.records(), effects);
             }
             return reply(scan, effects);
         };

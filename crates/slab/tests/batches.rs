@@ -63,7 +63,7 @@ impl Pair {
 }
 
 #[test]
-fn both_shards_show_it_and_both_let_go() {
+fn both_shards_show_it_and_both_release() {
     let mut pair = Pair::new();
     let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     pair.turns(40);
@@ -84,7 +84,7 @@ fn both_shards_show_it_and_both_let_go() {
 }
 
 #[test]
-fn when_a_participant_breaks_the_caller_is_told_and_keys_are_let_go() {
+fn when_a_participant_breaks_the_caller_is_told_and_keys_are_released() {
     let mut pair = Pair::new();
     let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     // Shard 1 never hears of it.

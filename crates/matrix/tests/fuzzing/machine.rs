@@ -89,7 +89,7 @@ pub(super) fn config(session: u64, read_only: bool) -> MatrixConfig {
         row_bytes: 8 << 10,
         table_bytes: 16 << 10,
         level_bytes: 24 << 10,
-        layer_bytes: 0,
+        pmem_levels_bytes: 0,
         range_keys_few: 4,
         compression: Compression::Lz4,
         read_only,

@@ -42,7 +42,7 @@ fn is_absent(trial: &mut Trial, keys: Range<u64>) -> bool {
 }
 
 /// Within each level tables are in order, and no two hold the same key.
-fn assert_apart(trial: &Trial) {
+fn assert_blob(trial: &Trial) {
     trial.assert_sound();
     for level in 0..trial.shard.levels.depth() {
         for pair in trial.shard.levels.level(level).windows(2) {
@@ -69,7 +69,7 @@ pub(super) fn a_load_is_written_once_and_never_compacted() {
             loaded(&trial.ask(load(records(from..from + count, bytes))));
         }
         trial.settle();
-        assert_apart(&trial);
+        assert_blob(&trial);
         let all = trial.statistic("loaded_bytes");
         assert_eq!(all, 3 * count * (bytes as u64 + 9 + 1));
         let written = trial.statistic("write_bytes") + trial.statistic("layer_write_bytes");
@@ -79,7 +79,7 @@ pub(super) fn a_load_is_written_once_and_never_compacted() {
         trial.assert_filled(0..3 * count, bytes);
         trial.reopen();
         trial.assert_filled(0..3 * count, bytes);
-        assert_apart(&trial);
+        assert_blob(&trial);
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn every_cut_of_a_load_leaves_all_or_nothing() {
             trial.region.memory.cut();
         }
         trial.reopen_after([0, 1, u32::MAX][steps % 3]).unwrap();
-        assert_apart(&trial);
+        assert_blob(&trial);
         let is_there = !is_absent(&mut trial, 0..1);
         assert!(is_there || (answered.is_none() && is_absent(&mut trial, 0..300)), "step {steps}: a part of it");
         ends[usize::from(is_there)] += 1;
@@ -153,7 +153,7 @@ pub(super) fn what_lies_in_the_range_of_a_load_refuses_it() {
     loaded(&trial.ask(load(records(100..150, 300))));
     loaded(&trial.ask(load(records(151..200, 300))));
     trial.settle();
-    assert_apart(&trial);
+    assert_blob(&trial);
     trial.assert_filled(100..150, 300);
     trial.assert_filled(151..200, 300);
     trial.assert_filled(1000..6000, 300);
@@ -177,7 +177,7 @@ pub(super) fn tables_around_a_load_are_parted() {
     loaded(&trial.ask(load(records(50_000..54_000, 300))));
     loaded(&trial.ask(load(records(54_000..58_000, 300))));
     trial.settle();
-    assert_apart(&trial);
+    assert_blob(&trial);
     trial.assert_filled(50_000..58_000, 300);
     for level in 1..trial.shard.levels.depth() {
         for table in trial.shard.levels.level(level - 1) {
@@ -270,7 +270,7 @@ pub(super) fn a_load_for_which_there_is_no_room_changes_nothing() {
     loaded(&trial.ask(load(records(10_000..10_500, 700))));
     trial.fill(1000..1500, 700);
     trial.settle();
-    assert_apart(&trial);
+    assert_blob(&trial);
     trial.assert_filled(0..1500, 700);
     trial.assert_filled(10_000..10_500, 700);
     assert!(is_absent(&mut trial, 10_500..10_600));
@@ -295,7 +295,7 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         assert!(is_absent(&mut trial, 0..300));
         loaded(&trial.ask(load(records(0..300, 700))));
         trial.assert_filled(0..300, 700);
-        assert_apart(&trial);
+        assert_blob(&trial);
     }
     // The flush: it is there or not, and nothing more is written. A snapshot that waited for the
     // load went on waiting (simulator, seed 130000432).
@@ -340,7 +340,7 @@ pub(super) fn records_of_a_load_are_sorted_and_within_limits() {
     gone.iter_mut().for_each(|record| record.expiry = Expiry(1));
     loaded(&trial.ask(load(gone)));
     assert!(is_absent(&mut trial, 10..12));
-    assert_apart(&trial);
+    assert_blob(&trial);
 }
 
 /// What the store should hold: the value of each key, and how many cuts there were.
@@ -426,7 +426,7 @@ impl Story {
         let wanted: Vec<(Key, Bytes)> =
             self.holds.iter().map(|(number, (seed, bytes))| (key(&name(*number)), value(*seed, *bytes))).collect();
         assert!(held == wanted, "{} records, and should be {}", held.len(), wanted.len());
-        assert_apart(&self.trial);
+        assert_blob(&self.trial);
     }
 }
 

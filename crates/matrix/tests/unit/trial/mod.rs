@@ -8,9 +8,9 @@ mod failures;
 mod giving_up;
 mod growth;
 mod installs;
-mod layer;
 mod load;
 mod pairing;
+mod pmem_levels;
 mod ranges;
 mod reads;
 mod space;
@@ -131,7 +131,7 @@ pub(crate) fn config() -> MatrixConfig {
         row_bytes: 24 << 10,
         table_bytes: 64 << 10,
         level_bytes: 256 << 10,
-        layer_bytes: 0,
+        pmem_levels_bytes: 0,
         range_keys_few: 16,
         compression: Compression::None,
         read_only: false,
