@@ -96,7 +96,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if queued {
-            self.turns.done(id, &suspended.work);
+            self.ticks.done(id, &suspended.work);
         }
     }
 
@@ -111,7 +111,7 @@ impl<P: Pmem> Matrix<P> {
     /// A write that cannot be ended now holds its keys from here on.
     fn wait_for_turn(&mut self, id: u64, suspended: &Suspended, queued: bool) {
         if suspended.work.is_write() && !queued {
-            self.turns.queue(id, &suspended.work);
+            self.ticks.queue(id, &suspended.work);
         }
     }
 
@@ -158,7 +158,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         self.retry_space_waiters(effects);
-        self.give_turns(effects);
+        self.give_ticks(effects);
     }
 
     fn retry_space_waiters(&mut self, effects: &mut Effects) {
@@ -175,7 +175,7 @@ impl<P: Pmem> Matrix<P> {
             if self.space_waiters.back() == Some(&id) {
                 // No room for the first one: the others wait behind it.
                 self.space_waiters.rotate_right(1);
-                self.counters.stalled_turns += 1;
+                self.counters.stalled_ticks += 1;
                 break;
             }
         }
@@ -192,11 +192,11 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Writes that waited for others.
-    pub(crate) fn give_turns(&mut self, effects: &mut Effects) {
+    pub(crate) fn give_ticks(&mut self, effects: &mut Effects) {
         while self.space_waiters.is_empty()
-            && let Some(id) = self.turns.next_candidate()
+            && let Some(id) = self.ticks.next_candidate()
         {
-            let has_turn = |suspended: &Suspended| !suspended.begun && self.turns.has(id, &suspended.work);
+            let has_turn = |suspended: &Suspended| !suspended.begun && self.ticks.has(id, &suspended.work);
             if self.suspended.get(&id).is_some_and(has_turn)
                 && let Some(suspended) = self.suspended.remove(&id)
             {
@@ -229,14 +229,14 @@ impl<P: Pmem> Matrix<P> {
     /// An operation ends without being attempted again.
     pub(crate) fn end_failed(&mut self, id: u64, mut suspended: Suspended, error: Error, effects: &mut Effects) {
         self.orphan(&mut suspended.work);
-        let mut was_load = self.load.take_if(|turn| turn.id == id).is_some();
+        let mut was_load = self.load.take_if(|tick| tick.id == id).is_some();
         fault_point!("trial_failed_load_is_waited_for", was_load = false);
         if was_load {
             self.ready.extend(self.after_install.drain(..));
             effects.more();
         }
         if suspended.work.is_write() {
-            self.turns.done(id, &suspended.work);
+            self.ticks.done(id, &suspended.work);
         }
         match &suspended.work {
             Work::PrepareRecord(prepare_record) => self.fail_prepare_record(prepare_record, Reply::Failed(error)),

@@ -1,5 +1,5 @@
 //! One compaction: a column of L0 into L1, or a table of a level into the next. It is planned, then
-//! run in steps, each at the end of a turn; then it is installed.
+//! run in steps, each at the end of a tick; then it is installed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

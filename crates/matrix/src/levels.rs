@@ -15,7 +15,7 @@ pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
     by_file: HashMap<u64, Arc<Table>>,
     values: HashMap<u64, ValueFile>,
-    /// Pages of each level's tables, and bytes of memory: sums that are asked for in each turn.
+    /// Pages of each level's tables, and bytes of memory: sums that are asked for in each tick.
     pages: Vec<u64>,
     /// Pages of each level's data, and versions in all of them.
     data_pages: Vec<u64>,

@@ -1,4 +1,4 @@
-//! What a turn does besides operations: rows from memtables, columns into L1, tables into the
+//! What a tick does besides operations: rows from memtables, columns into L1, tables into the
 //! levels below. All of it is paid for by the writes that cause it.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const COLUMN_FREE_PERCENT: u64 = 30;
 /// 60 % of the container; here at 40 %).
 const RECEIVER_FREE_PERCENT: u64 = 60;
 
-/// Bytes of maintenance in one turn while nothing is written: bytes and not time, so that it is
+/// Bytes of maintenance in one tick while nothing is written: bytes and not time, so that it is
 /// deterministic.
 const STEP_BYTES: u64 = 64 << 10;
 
@@ -90,7 +90,7 @@ impl<P: Pmem> Matrix<P> {
             effects.more();
         }
         if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.promises.is_empty() {
-            // They are told in the next turn.
+            // They are told in the next tick.
             effects.more();
         }
         if let Some((superblock, slot)) = self.superblock_waits {
@@ -127,7 +127,7 @@ impl<P: Pmem> Matrix<P> {
         if (self.container.is_full() || !self.space_waiters.is_empty() || clears)
             && !matches!(self.container.seal(seen), Ok(_) | Err(Error::Full(_)))
         {
-            self.counters.stalled_turns += 1;
+            self.counters.stalled_ticks += 1;
         }
         if !self.container.has_sealed() {
             return Ok(());
@@ -153,7 +153,7 @@ impl<P: Pmem> Matrix<P> {
                 }
                 return Ok(());
             }
-            // The directory has no room for a row before a compactor's are gone: a turn more would
+            // The directory has no room for a row before a compactor's are gone: a tick more would
             // not help.
             Ok(Flush::Idle) | Err(Error::Full(_)) => return Ok(()),
             Err(error) => return Err(error),

@@ -12,8 +12,8 @@ use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
 
-/// A shard without blocks asks for so many turns, then for one in a while.
-const STARVED_TURNS_MAX: u32 = 32;
+/// A shard without blocks asks for so many ticks, then for one in a while.
+const STARVED_TICKS_MAX: u32 = 32;
 const STARVED_NS: u64 = 10_000_000;
 
 /// Operations may hold this share of the memory in values outside the pool: those that wait to be
@@ -106,15 +106,15 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A block was wanted and could not be had. What is in flight gives some back and makes a turn;
-    /// if nothing is, others have to let go of what they hold, and there is another turn: not for
+    /// A block was wanted and could not be had. What is in flight gives some back and makes a tick;
+    /// if nothing is, others have to let go of what they hold, and there is another tick: not for
     /// ever, since a pool that gives nothing then is held by somebody else, who is asked again at
     /// intervals.
     pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
         let mut lacks_block = std::mem::take(&mut self.lacks_block);
         fault_point!("trial_lacks_blocks_silently", lacks_block = false);
         if !lacks_block {
-            self.starved_turns = 0;
+            self.starved_ticks = 0;
             return;
         }
         self.balance_memory(effects);
@@ -122,8 +122,8 @@ impl<P: Pmem> Matrix<P> {
             return;
         }
         self.release_pins();
-        self.starved_turns += 1;
-        if self.starved_turns < STARVED_TURNS_MAX {
+        self.starved_ticks += 1;
+        if self.starved_ticks < STARVED_TICKS_MAX {
             effects.more();
         } else {
             effects.wake_at(Mono(self.now.mono.0 + STARVED_NS));

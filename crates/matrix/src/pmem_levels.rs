@@ -140,7 +140,7 @@ impl<P: Pmem> Matrix<P> {
             output.stored(extent.pages);
             self.counters.wrote(output.role(), len_bytes);
             self.counters.pmem_levels_write_bytes += len_bytes;
-            // No completion makes a turn.
+            // No completion makes a tick.
             effects.more();
         }
         Ok(())

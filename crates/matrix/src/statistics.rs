@@ -39,7 +39,7 @@ pub(crate) struct Counters {
     pub(crate) rows: u64,
     pub(crate) full_refusals: u64,
     pub(crate) corrupt_records: u64,
-    pub(crate) stalled_turns: u64,
+    pub(crate) stalled_ticks: u64,
     pub(crate) range_deletes: u64,
     pub(crate) tables_dropped: u64,
     phases: Phases,
@@ -211,7 +211,7 @@ impl<P: Pmem> Matrix<P> {
         add("range_deletes", counters.range_deletes);
         add("range_deletes_in_force", self.ranges.all().len() as u64);
         add("tables_dropped_whole", counters.tables_dropped);
-        add("stalled_turns", counters.stalled_turns);
+        add("stalled_turns", counters.stalled_ticks);
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);
         add("batches", self.batches.done());

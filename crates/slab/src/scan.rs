@@ -2,7 +2,7 @@
 //! reads in flight at once.
 //!
 //! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4). Scans
-//! go on at the end of a turn, before reads are submitted: what a turn brings is taken in one step,
+//! go on at the end of a tick, before reads are submitted: what a tick brings is taken in one step,
 //! and the reads that a window adds can be joined.
 
 use std::collections::BTreeMap;
@@ -389,7 +389,7 @@ impl Slab {
     }
 
     /// The page of an item is in the cache: its record is taken now, as the page may go before the
-    /// turn ends.
+    /// tick ends.
     pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {

@@ -5,7 +5,7 @@
 //! and has a [`prepare_record`] of it, one whose keys are only checked is a *witness*. A share is a write
 //! like others, which holds its keys in their queues, but waits for what shard 0 says. What a crash
 //! left is settled by [`opening`]; a snapshot or a backup begins with a [`barrier`]. Everything that is
-//! said goes out at the end of a turn, once what it rests on is durable.
+//! said goes out at the end of a tick, once what it rests on is durable.
 
 mod barrier;
 mod coordinator;
@@ -223,7 +223,7 @@ impl<P: Pmem> Matrix<P> {
         is_stuck.then_some(Error::Unknown("a batch could not be carried out here; open the store again to see it"))
     }
 
-    /// What another shard says is dealt with at the end of the turn.
+    /// What another shard says is dealt with at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         match message.0.downcast::<BatchMessage>() {
             Ok(send) => self.batches.inbox.push_back((from.0, *send)),

@@ -77,7 +77,7 @@ pub(super) fn is_set(visible: &AtomicBool) -> bool {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order
+    /// Begins a share: its keys are queued for, all in this tick, so that shares meet in one order
     /// everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, last, visible } = prepare;
@@ -98,11 +98,11 @@ impl<P: Pmem> Matrix<P> {
             looked: Vec::new(),
         };
         let (op, suspended) = self.park_prepare_record(prepare_record);
-        let is_free = self.turns.is_free(&suspended.work) && self.space_waiters.is_empty();
+        let is_free = self.ticks.is_free(&suspended.work) && self.space_waiters.is_empty();
         if is_free {
             return self.attempt(op, suspended, false, effects);
         }
-        self.turns.queue(op, &suspended.work);
+        self.ticks.queue(op, &suspended.work);
         self.suspended.insert(op, suspended);
     }
 
@@ -133,7 +133,7 @@ impl<P: Pmem> Matrix<P> {
         self.batches.showing.log(id, &prepare_record.visible, &prepare_record.changes);
         let (op, mut suspended) = self.park_prepare_record(prepare_record);
         suspended.begun = true;
-        self.turns.queue(op, &suspended.work);
+        self.ticks.queue(op, &suspended.work);
         self.suspended.insert(op, suspended);
     }
 
@@ -300,7 +300,7 @@ impl<P: Pmem> Matrix<P> {
             self.batches.showing.settle(id, &prepare_record.changes);
             self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
         }
-        self.turns.done(op, &suspended.work);
+        self.ticks.done(op, &suspended.work);
     }
 
     /// It cannot be carried out now.

@@ -6,7 +6,7 @@
 //!
 //! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`prepare_record`]) in
 //! those that change its keys; what a crash left is settled by [`opening`]. Everything happens in
-//! [`Slab::step_batches`], at the end of a turn: answers to the shard's own writes and what other
+//! [`Slab::step_batches`], at the end of a tick: answers to the shard's own writes and what other
 //! shards say are queued until then.
 
 mod barrier;
@@ -183,7 +183,7 @@ impl Batches {
         self.reserved_bytes
     }
 
-    /// Whether something waits for the next turn.
+    /// Whether something waits for the next tick.
     pub(crate) fn has_work(&self) -> bool {
         !self.inbox.is_empty() || !self.events.is_empty()
     }
@@ -231,7 +231,7 @@ impl Batches {
 }
 
 impl Slab {
-    /// What another shard says is dealt with at the end of the turn.
+    /// What another shard says is dealt with at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         match message.0.downcast::<BatchMessage>() {
             Ok(send) => self.batches.inbox.push_back((from.0, *send)),

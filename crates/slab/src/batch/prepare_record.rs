@@ -101,7 +101,7 @@ impl PrepareRecord {
 }
 
 impl Slab {
-    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order
+    /// Begins a share: its keys are queued for, all in this tick, so that shares meet in one order
     /// everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, checks, last, waits, visible } = prepare;

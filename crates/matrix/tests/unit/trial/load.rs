@@ -94,7 +94,7 @@ pub(super) fn every_cut_of_a_load_leaves_all_or_nothing() {
         let is_over = |trial: &Trial| trial.replies.contains_key(&token) && trial.in_flight.is_empty();
         for _ in 0..steps {
             if !trial.complete_where(None, |_| true) {
-                trial.turn();
+                trial.tick();
             }
         }
         let (over, answered) = (is_over(&trial), trial.replies.get(&token).map(loaded));
@@ -200,13 +200,13 @@ pub(super) fn writes_within_a_load_wait_for_it_and_win() {
     trial.fill(300..301, 10);
     trial.settle();
     let load = trial.submit(load(records(0..200, 700)));
-    trial.turn();
+    trial.tick();
     let over = trial.submit(write(vec![put(&name(3), value(77, 50))]));
     let gone = trial.submit(write(vec![delete(&name(4))]));
     let absent = Change { expect: Expect::Absent, ..put(&name(5), value(78, 50)) };
     let absent = trial.submit(write(vec![absent]));
     let aside = trial.submit(write(vec![put("z", value(79, 50))]));
-    trial.turn();
+    trial.tick();
     assert!(trial.replies.contains_key(&aside), "it has nothing to do with the load");
     assert!([load, over, gone, absent].iter().all(|token| !trial.replies.contains_key(token)));
     trial.settle();
@@ -237,10 +237,10 @@ pub(super) fn snapshots_see_all_of_a_load_or_nothing() {
     };
     let before = open(trial.ask(Operation::Snapshot(SnapshotOp::Open)));
     let load = trial.submit(load(records(0..300, 700)));
-    trial.turn();
+    trial.tick();
     assert!(trial.shard.load.is_some());
     let under_it = trial.submit(Operation::Snapshot(SnapshotOp::Open));
-    trial.turn();
+    trial.tick();
     assert!(trial.statistic("snapshots") == 1 && !trial.replies.contains_key(&under_it), "it waits");
     trial.settle();
     loaded(&trial.replies[&load]);
@@ -287,7 +287,7 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         let is_written = |trial: &Trial| trial.in_flight.iter().any(|(_, request)| is_write(request));
         trial.go_on_until(|trial| is_written(trial) && (trial.shard.install.is_some() || !of_manifest));
         assert!(trial.complete_where(Some(IoFault::Os(5)), is_write));
-        trial.turn();
+        trial.tick();
         let reply = &trial.replies[&token];
         assert!(matches!(reply, Reply::Failed(Error::Io { .. })), "{of_manifest}: {reply:?}");
         trial.pass(2);
@@ -377,7 +377,7 @@ impl Story {
                 break;
             }
             if !self.trial.complete_where(None, |_| true) {
-                self.trial.turn();
+                self.trial.tick();
             }
         }
         let reply = self.trial.replies.remove(&token);

@@ -149,7 +149,7 @@ pub(super) fn tables_of_the_pmem_levels_are_durable_before_a_manifest_names_them
         churn(&mut trial, &mut model, 10 + round, 150);
         for _ in 0..round {
             if !trial.complete_where(None, |_| true) {
-                trial.turn();
+                trial.tick();
             }
         }
         cut(&mut trial);
@@ -205,7 +205,7 @@ fn a_region_without_the_pmem_levels_is_refused() {
     assert!(matches!(&error, Error::WrongVolume(why) if why.contains("the region is older")), "{error:?}");
 }
 
-/// A bit of the layer turns: it is told where, and nothing wrong is read.
+/// A bit of the layer ticks: it is told where, and nothing wrong is read.
 #[test]
 fn damage_in_the_pmem_levels_is_told() {
     let (mut trial, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
@@ -241,17 +241,17 @@ fn a_fence_that_fails_installs_nothing() {
     churn(&mut trial, &mut model, 1, 3000);
     trial.settle();
     let installs = trial.shard.superblock.number;
-    // Enough for a job, without turns that end with a fence of the log.
+    // Enough for a job, without ticks that end with a fence of the log.
     trial.go_on_until(|trial| {
         trial.shard.install.is_some() || trial.shard.job.is_none() && trial.in_flight.is_empty() && !trial.more
     });
     while trial.shard.install.is_none() {
         churn(&mut trial, &mut model, 7, 1);
-        trial.turn();
+        trial.tick();
     }
     trial.fail_fences_after(0);
     while trial.complete_where(None, |_| true) {}
-    trial.turn();
+    trial.tick();
     assert!(trial.shard.region_failed.is_some());
     assert!(trial.shard.superblock.number >= installs);
     trial.fail_fences_after(i64::MAX);
