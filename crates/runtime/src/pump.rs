@@ -1,4 +1,4 @@
-//! Blocking calls in simulations, where one thread is everybody: who waits for a reply ticks the
+//! Blocking calls in simulations, where one thread is everybody: who waits for a reply turns the
 //! machine meanwhile.
 
 use std::cell::RefCell;

@@ -31,7 +31,7 @@ impl SlowFrom {
         slow
     }
 
-    /// `None` ticks the slow log off.
+    /// `None` turns the slow log off.
     pub(crate) fn set(&self, from: Option<std::time::Duration>) {
         self.0.store(from.map_or(OFF, |from| u64::try_from(from.as_nanos()).unwrap_or(OFF)), Ordering::Relaxed);
     }

@@ -102,7 +102,7 @@ fn image(hash: &Hash<Mapping>) -> Vec<u8> {
 /// A store that was used, then damaged, forged and taken back in part: it is refused, or opened,
 /// read and written.
 ///
-/// Nothing panics or goes on for ever, and no key answers anything it never had. One bit that ticks
+/// Nothing panics or goes on for ever, and no key answers anything it never had. One bit that turns
 /// is never silent. What is written after that is there for good.
 ///
 /// # Panics
