@@ -160,7 +160,7 @@ mod tests {
         let chooser = Chooser::new(Distribution::Zipfian, 2000);
         let mut random = Random::new(4);
         let mut counts = vec![0u32; 4000];
-        (0..40_000u64).for_each(|turn| counts[chooser.next(2000 + turn / 20, &mut random) as usize] += 1);
+        (0..40_000u64).for_each(|tick| counts[chooser.next(2000 + tick / 20, &mut random) as usize] += 1);
         assert!(counts.iter().max().is_some_and(|hottest| *hottest > 4000), "{:?} of 40,000", counts.iter().max());
     }
 }

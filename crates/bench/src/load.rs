@@ -104,11 +104,11 @@ fn load_share(
     let (mut value, mut outcomes, mut in_flight) = (Vec::new(), Vec::new(), 0);
     loop {
         while in_flight < depth {
-            let turn = next.fetch_add(1, Ordering::Relaxed);
-            if turn >= options.records.saturating_add(options.overwrites) {
+            let tick = next.fetch_add(1, Ordering::Relaxed);
+            if tick >= options.records.saturating_add(options.overwrites) {
                 break;
             }
-            let record = if turn < options.records { turn } else { random.below(options.records) };
+            let record = if tick < options.records { tick } else { random.below(options.records) };
             values.make(record, options.value.next(&mut random), &mut random, &mut value);
             target.submit(record, Request::Write(&key(record), &value))?;
             in_flight += 1;

@@ -76,11 +76,11 @@ fn one_path(path: &'static str, kind: Kind, store: &Store, among: u64, count: u6
     let mut done = Vec::new();
     let warm_up = 2 * 64;
     let mut reads_before = page_reads(store);
-    for turn in 0..count + warm_up {
-        if turn == warm_up {
+    for tick in 0..count + warm_up {
+        if tick == warm_up {
             reads_before = page_reads(store);
         }
-        let record = if among <= 64 { turn % among } else { random.below(among) };
+        let record = if among <= 64 { tick % among } else { random.below(among) };
         let begun = Instant::now();
         target.submit(0, Request::Read(&key(record)))?;
         target.poll(1, &mut done)?;
@@ -88,7 +88,7 @@ fn one_path(path: &'static str, kind: Kind, store: &Store, among: u64, count: u6
         if done.pop().is_none_or(|(_, outcome)| outcome.records == 0) {
             return Err(BenchError::Wrong(format!("record {record} is not there: load the store first")));
         }
-        if turn >= warm_up {
+        if tick >= warm_up {
             histogram.saturating_record(nanoseconds.max(1));
         }
     }

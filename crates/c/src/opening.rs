@@ -76,7 +76,7 @@ impl Options {
             "capacity_bytes" => options.capacity_bytes(bytes()?),
             "park" => options.park(yes(name, value)?),
             "region_bytes" => options.region_bytes(bytes()?),
-            "layer_bytes" => options.layer_bytes(bytes()?),
+            "layer_bytes" => options.pmem_levels_bytes(bytes()?),
             "compression" => options.compression(one_of(name, value, COMPRESSIONS)?),
             "placement" => options.placement(one_of(name, value, PLACEMENTS)?),
             "io" => options.io(one_of(name, value, IO)?),

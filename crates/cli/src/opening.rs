@@ -184,7 +184,7 @@ impl EngineArguments {
             options = options.region_bytes(bytes);
         }
         if let Some(bytes) = self.layer {
-            options = options.layer_bytes(bytes);
+            options = options.pmem_levels_bytes(bytes);
         }
         if let Some(compression) = self.compression {
             options = options.compression(compression.into());

@@ -7,7 +7,7 @@ use serde_json::json;
 use stratakv::Engine;
 use stratakv_base::quantity::{format_bytes, parse_bytes, parse_count};
 use stratakv_matrix::SET_ASIDE_BYTES;
-use stratakv_matrix::table::values::APART_BYTES_MIN;
+use stratakv_matrix::table::values::BLOB_BYTES_MIN;
 use stratakv_server::client_memory_bytes;
 
 use crate::Output;
@@ -173,7 +173,7 @@ fn forecast_of_matrix(arguments: &Arguments) -> Forecast {
     let part_bytes_min = PART_BYTES_MIN * arguments.shards;
     let region_bytes = arguments.region.unwrap_or(data_bytes / 10).max(part_bytes_min).next_multiple_of(PAGE_BYTES);
     let shared = arguments.shared_bytes.map_or((keys as f64).log2() / 8.0, |bytes| bytes as f64);
-    let is_apart = value_bytes >= APART_BYTES_MIN as u64;
+    let is_apart = value_bytes >= BLOB_BYTES_MIN as u64;
     let (inline, pointer) = if is_apart { (0.0, POINTER_BYTES) } else { (value_bytes as f64, 0.0) };
     let entry = (key_bytes as f64 - shared).max(1.0) + ENTRY_BYTES + inline + pointer + FILTER_BYTES;
     let tables = keys as f64 * entry / TABLE_FILL;

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         options = options.region_bytes(bytes);
     }
     if let Some(bytes) = arguments.layer {
-        options = options.layer_bytes(bytes);
+        options = options.pmem_levels_bytes(bytes);
     }
     let report = stratakv::repair(data.first(), &options, arguments.accept_lost_region)?;
     let written = if arguments.json { write_json(&report, output) } else { write_text(&report, output) };
@@ -120,7 +120,7 @@ fn write_json(report: &RepairReport, output: &mut Output) -> io::Result<()> {
     let lost: Vec<_> = lost.collect();
     let object = json!({
         "repaired": report.repaired, "region": report.region, "region_path": report.region_path.display().to_string(),
-        "region_bytes": report.region_bytes, "layer_bytes": report.layer_bytes, "lost": lost,
+        "region_bytes": report.region_bytes, "layer_bytes": report.pmem_levels_bytes, "lost": lost,
     });
     writeln!(output, "{object}")
 }
@@ -137,7 +137,7 @@ fn table_json(table: &LostTable) -> serde_json::Value {
 
 /// How long a region is, and what of it is the layer.
 fn lengths(report: &RepairReport) -> String {
-    match report.layer_bytes {
+    match report.pmem_levels_bytes {
         0 => format!("{}, no layer", format_bytes(report.region_bytes)),
         bytes => format!("{}, {} of it the layer", format_bytes(report.region_bytes), format_bytes(bytes)),
     }

@@ -1,4 +1,4 @@
-//! Several operations in one turn.
+//! Several operations in one tick.
 
 use stratakv_base::{Expiry, Key};
 use stratakv_engine::{Error, Expect, Reply, Unmet, Update};
@@ -41,7 +41,7 @@ pub fn one_absent_put_wins(subject: &mut dyn Subject) {
 }
 
 /// Puts, overwrites with other sizes, deletes: 200 keys at once, three times, reopened between.
-pub fn many_keys_in_one_turn(subject: &mut dyn Subject) {
+pub fn many_keys_in_one_tick(subject: &mut dyn Subject) {
     let keys: Vec<Key> = (0..200).map(|number| key(format!("key{number}"))).collect();
     let size = |number: usize, round: usize| (number * 97 + round * 1501) % 6000;
     let blind = subject.capabilities().blind;

@@ -39,7 +39,7 @@ pub trait Subject {
     /// Does one operation to its terminal reply.
     fn execute(&mut self, operation: Operation) -> Reply;
 
-    /// Does several at once, as one turn would take them; replies in the order of the operations.
+    /// Does several at once, as one tick would take them; replies in the order of the operations.
     fn execute_all(&mut self, operations: Vec<Operation>) -> Vec<Reply> {
         operations.into_iter().map(|operation| self.execute(operation)).collect()
     }
@@ -122,7 +122,7 @@ macro_rules! cases {
             loads::loads_are_whole_or_refused,
             concurrent::increments_of_one_key_all_count,
             concurrent::one_absent_put_wins,
-            concurrent::many_keys_in_one_turn,
+            concurrent::many_keys_in_one_tick,
             concurrent::reads_see_old_or_new,
             concurrent::reads_of_those_who_left_are_given_up,
             random::against_the_oracle,

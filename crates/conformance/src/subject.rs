@@ -8,7 +8,7 @@ use stratakv_engine::{Capabilities, Effects, Error, Io, Opener, Operation, Outco
 use super::{Disk, Ending, Subject};
 
 /// Turns without any progress after which an engine counts as stuck.
-const IDLE_TURNS_MAX: usize = 10_000;
+const IDLE_TICKS_MAX: usize = 10_000;
 
 /// What a factory of openers is told.
 #[derive(Clone, Copy, Debug)]
@@ -130,18 +130,18 @@ where
         };
         shard.close(&mut self.effects);
         self.shard = Some(shard);
-        for _ in 0..IDLE_TURNS_MAX {
+        for _ in 0..IDLE_TICKS_MAX {
             if self.shard().is_closed() {
                 return;
             }
-            self.turn(&mut Vec::new());
+            self.tick(&mut Vec::new());
         }
         panic!("the shard does not close");
     }
 
-    /// One turn: completions, then as many of `waiting` as the shard takes, then its end; then
+    /// One tick: completions, then as many of `waiting` as the shard takes, then its end; then
     /// requests are carried out.
-    fn turn(&mut self, waiting: &mut Vec<(Token, Operation)>) {
+    fn tick(&mut self, waiting: &mut Vec<(Token, Operation)>) {
         self.now.mono.0 += 1000;
         if self.outcomes.is_empty()
             && !self.effects.more
@@ -164,7 +164,7 @@ where
             }
         }
         *waiting = refused;
-        shard.turn_end(&mut self.effects);
+        shard.tick_end(&mut self.effects);
         assert!(self.effects.messages.is_empty(), "a store of one shard has nobody to send to");
         self.carry_out();
     }
@@ -219,20 +219,20 @@ where
         let operations = operations.into_iter().map(|operation| if durable { operation } else { in_memory(operation) });
         let mut waiting: Vec<(Token, Operation)> = tokens.zip(operations).collect();
         self.next_slot += answers.len() as u32;
-        let (mut idle_turns, mut turns) = (0, 0);
+        let (mut idle_ticks, mut ticks) = (0, 0);
         while answers.iter().any(Option::is_none) {
             let waited = waiting.len();
-            self.turn(&mut waiting);
-            turns += 1;
-            if turns == 1
+            self.tick(&mut waiting);
+            ticks += 1;
+            if ticks == 1
                 && let Some(shard) = &mut self.shard
             {
                 let has_left = |token: Token| leaves(token.slot.wrapping_sub(first) as usize);
                 shard.cancel(&has_left, &mut self.effects);
             }
             let progress = !self.outcomes.is_empty() || !self.effects.replies.is_empty() || waiting.len() < waited;
-            idle_turns = if progress { 0 } else { idle_turns + 1 };
-            assert!(idle_turns < IDLE_TURNS_MAX, "stuck: no I/O in flight, {} operations refused", waiting.len());
+            idle_ticks = if progress { 0 } else { idle_ticks + 1 };
+            assert!(idle_ticks < IDLE_TICKS_MAX, "stuck: no I/O in flight, {} operations refused", waiting.len());
             for (token, reply) in std::mem::take(&mut self.effects.replies) {
                 let answer = answers.get_mut(token.slot.wrapping_sub(first) as usize);
                 let Some(answer) = answer else { panic!("a reply to {token:?}, which asked nothing: {reply:?}") };

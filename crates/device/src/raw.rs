@@ -113,7 +113,7 @@ impl RawDevice {
             end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the device ends before the volume does"))?;
         let file = self.whole.file.try_clone()?;
         self.held.fetch_add(1, Ordering::AcqRel);
-        let share = Share { range: start..end, held: Arc::clone(&self.held), let_go: AtomicBool::new(false) };
+        let share = Share { range: start..end, held: Arc::clone(&self.held), release: AtomicBool::new(false) };
         let Volume { path, geometry, direct, .. } = &self.whole;
         Ok(Volume { file, path: path.clone(), geometry: geometry.clone(), direct: *direct, share: Some(share) })
     }

@@ -34,7 +34,7 @@ pub(crate) struct Share {
     pub(crate) range: Range<u64>,
     /// Volumes of the device that were not let go: the last one unlocks it.
     pub(crate) held: Arc<AtomicUsize>,
-    pub(crate) let_go: AtomicBool,
+    pub(crate) release: AtomicBool,
 }
 
 /// How to open a volume.
@@ -78,7 +78,7 @@ impl Volume {
     /// still hold the volume. A device is unlocked with the last of its volumes.
     pub fn unlock(&self) {
         let is_last = |share: &Share| {
-            !share.let_go.swap(true, Ordering::AcqRel) && share.held.fetch_sub(1, Ordering::AcqRel) == 1
+            !share.release.swap(true, Ordering::AcqRel) && share.held.fetch_sub(1, Ordering::AcqRel) == 1
         };
         if !self.share.as_ref().is_none_or(is_last) {
             return;
@@ -162,7 +162,7 @@ mod tests {
         std::fs::write(at, vec![b'n'; 24 << 10]).unwrap();
         let mut volume = Volume::open(at, OpenMode::default()).unwrap();
         let held = Arc::new(AtomicUsize::new(1));
-        volume.share = Some(Share { range: 8 << 10..16 << 10, held, let_go: AtomicBool::new(false) });
+        volume.share = Some(Share { range: 8 << 10..16 << 10, held, release: AtomicBool::new(false) });
         Arc::new(volume)
     }
 
@@ -257,7 +257,7 @@ mod tests {
             path: at.clone(),
             geometry: Geometry::unknown(),
             direct: volume.direct,
-            share: Some(Share { range: 0..0, held, let_go: AtomicBool::new(false) }),
+            share: Some(Share { range: 0..0, held, release: AtomicBool::new(false) }),
         };
         last.unlock();
         assert!(!is_locked());

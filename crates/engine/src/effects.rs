@@ -1,4 +1,4 @@
-//! [`Effects`]: everything a shard wants done, collected during a turn.
+//! [`Effects`]: everything a shard wants done, collected during a tick.
 
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, Part, Pool};
@@ -32,14 +32,14 @@ pub type IoRequest = DiskRequest;
 /// How it ended; gives the block back.
 pub type Outcome = DiskOutcome;
 
-/// What a shard wants done. Filled during a turn, emptied by the driver after it.
+/// What a shard wants done. Filled during a tick, emptied by the driver after it.
 #[derive(Debug)]
 pub struct Effects {
     now: Now,
     pool: Pool,
     /// Requests to submit, in order.
     pub requests: Vec<(Io, IoRequest)>,
-    /// Of the turn's requests, those that no operation waits for; see [`Effects::background`].
+    /// Of the tick's requests, those that no operation waits for; see [`Effects::background`].
     pub background: Vec<Io>,
     /// Replies to deliver, in order.
     pub replies: Vec<(Token, Reply)>,
@@ -47,14 +47,14 @@ pub struct Effects {
     pub messages: Vec<(ShardId, Message)>,
     /// What an operator wants to hear of, in order.
     pub events: Vec<ShardEvent>,
-    /// Somebody listens to [`ShardEvent::Evicted`]: the driver says so before a turn.
+    /// Somebody listens to [`ShardEvent::Evicted`]: the driver says so before a tick.
     pub tells_evictions: bool,
-    /// The shard's cap on memory has become this, in bytes: the driver says so before a turn, and
+    /// The shard's cap on memory has become this, in bytes: the driver says so before a tick, and
     /// an engine that evicts follows. `None`: it is as it was opened.
     pub memory_bytes: Option<u64>,
-    /// Earliest instant at which the shard wants a turn even if nothing happens.
+    /// Earliest instant at which the shard wants a tick even if nothing happens.
     pub wake_at: Option<Mono>,
-    /// The shard has more to do at once and wants another turn after the waiting ones.
+    /// The shard has more to do at once and wants another tick after the waiting ones.
     pub more: bool,
 }
 
@@ -76,7 +76,7 @@ impl Effects {
         }
     }
 
-    /// Starts a turn: the driver tells the time.
+    /// Starts a tick: the driver tells the time.
     pub fn begin(&mut self, now: Now) {
         self.now = now;
         self.wake_at = None;
@@ -84,7 +84,7 @@ impl Effects {
         self.background.clear();
     }
 
-    /// The turn's time.
+    /// The tick's time.
     pub fn now(&self) -> Now {
         self.now
     }
@@ -140,12 +140,12 @@ impl Effects {
         self.messages.push((to, message));
     }
 
-    /// Asks for a turn at `at` at the latest.
+    /// Asks for a tick at `at` at the latest.
     pub fn wake_at(&mut self, at: Mono) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Asks for another turn soon.
+    /// Asks for another tick soon.
     pub fn more(&mut self) {
         self.more = true;
     }

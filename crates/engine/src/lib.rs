@@ -10,7 +10,7 @@
 //! * a write is acknowledged only when it is durable at the asked [`Level`](stratakv_base::Level),
 //!   and is visible to reads only then, in sequence order;
 //! * a block handed to [`Effects`] is not touched until its [`Outcome`] gives it back;
-//! * long work is done in bounded steps in [`Shard::turn_end`].
+//! * long work is done in bounded steps in [`Shard::tick_end`].
 #![forbid(unsafe_code)]
 
 pub mod effects;

@@ -77,9 +77,9 @@ pub trait Shard: Send {
         let _ = (shard, effects);
     }
 
-    /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions
+    /// Ends a tick: seal batches, free, expire, checkpoint. Called once per tick, after completions
     /// and operations.
-    fn turn_end(&mut self, effects: &mut Effects);
+    fn tick_end(&mut self, effects: &mut Effects);
 
     /// The callers of these operations have left. Gets and pages that are not done yet are given
     /// up: what has not been handed to the device for them is not read any more, and they are
@@ -88,7 +88,7 @@ pub trait Shard: Send {
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects);
 
     /// Begins an orderly end: finish what was accepted, make it durable, mark the volume clean.
-    /// Call turns until [`Shard::is_closed`]. New operations are given back.
+    /// Call ticks until [`Shard::is_closed`]. New operations are given back.
     fn close(&mut self, effects: &mut Effects);
 
     /// Whether [`Shard::close`] has been carried out.

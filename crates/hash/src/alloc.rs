@@ -298,7 +298,7 @@ impl Allocator {
 
     /// Free space of at least so many blocks, and maybe more: what is too much is given back by
     /// [`Allocator::free_rest`] once a record ends before it. `None`: there is none. Ends with
-    /// [`Allocator::let_go`] when nothing of it is left to give back. `in_hand`: how many the
+    /// [`Allocator::release`] when nothing of it is left to give back. `in_hand`: how many the
     /// caller has that have not ended.
     pub(crate) fn allocate<P: Pmem>(
         &self,
@@ -319,7 +319,7 @@ impl Allocator {
     }
 
     /// What was allocated is used, or given back.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         self.held.fetch_sub(1, Ordering::AcqRel);
     }
 

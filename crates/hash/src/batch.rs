@@ -148,7 +148,7 @@ impl<P: Pmem> Hash<P> {
             // On the medium they are as free as before.
             _ => drafted.extents.iter().for_each(|(extent, _)| self.alloc.free(*extent)),
         }
-        drafted.extents.iter().for_each(|_| self.alloc.let_go());
+        drafted.extents.iter().for_each(|_| self.alloc.release());
         written
     }
 
@@ -404,7 +404,7 @@ impl<P: Pmem> Hash<P> {
         drop(targets);
         // No reader has ever seen a removal.
         removals.into_iter().for_each(|extent| self.alloc.free(extent));
-        old.into_iter().for_each(|(extent, kept)| self.let_go(extent, kept));
+        old.into_iter().for_each(|(extent, kept)| self.release(extent, kept));
     }
 }
 

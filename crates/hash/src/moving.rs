@@ -100,11 +100,11 @@ fn best_part(extents: &[Lying], blocks: u32) -> Option<Vec<Extent>> {
 
 impl<P: Pmem> Hash<P> {
     /// An extent of at least so many blocks, after moving what is in its way; `None`: that did not
-    /// help. Not with a slot locked. Ends with the allocator's `let_go`.
+    /// help. Not with a slot locked. Ends with the allocator's `release`.
     pub(crate) fn make_room(&self, blocks: u32, in_hand: u64) -> Result<Option<Extent>, Error> {
         let _waiting = self.alloc.stand_back(in_hand);
         let _turn = self.alloc.turn();
-        // Whoever had the turn cleared more than it wanted.
+        // Whoever had the tick cleared more than it wanted.
         if let Some(found) = self.alloc.look(&self.region, self.home(), blocks)? {
             return Ok(Some(found));
         }
@@ -222,7 +222,7 @@ impl<P: Pmem> Hash<P> {
                 // The next one to be taken would be this one, and fail again.
                 Err(_) => {
                     self.alloc.lose(extent);
-                    self.alloc.let_go();
+                    self.alloc.release();
                 }
             }
         }
@@ -242,7 +242,7 @@ impl<P: Pmem> Hash<P> {
                 Err(Error::Unknown(_)) => {}
                 _ => self.alloc.free(*extent),
             }
-            self.alloc.let_go();
+            self.alloc.release();
         }
         done.map(|places| places.len())
     }

@@ -219,11 +219,11 @@ impl<P: Pmem> Hash<P> {
         let latest = open.snapshots.values().next_back().map_or(0, |snapshot| snapshot.version);
         self.snapshots.latest.store(latest, Ordering::SeqCst);
         drop(open);
-        self.let_go_of_past()
+        self.release_of_past()
     }
 
     /// Gives back what no snapshot sees any more.
-    fn let_go_of_past(&self) -> Result<(), Error> {
+    fn release_of_past(&self) -> Result<(), Error> {
         // In this order: a snapshot that is not in the list sees no record that was replaced up to
         // `last`.
         let last = self.last_version();
@@ -231,7 +231,7 @@ impl<P: Pmem> Hash<P> {
         for past in &self.snapshots.past {
             let keys: Vec<Box<[u8]>> = lock(past).keys().map(|(_, key)| key.clone()).collect();
             for key in keys {
-                self.let_go_of_key(&key, &versions, last)?;
+                self.release_of_key(&key, &versions, last)?;
             }
         }
         Ok(())
@@ -242,11 +242,11 @@ impl<P: Pmem> Hash<P> {
         let snapshots = &self.snapshots;
         if snapshots.kept_blocks.load(Ordering::Relaxed) > 0 && snapshots.latest.load(Ordering::SeqCst) == 0 {
             // It fails only with the memory, and then writes tell.
-            let _ = self.let_go_of_past();
+            let _ = self.release_of_past();
         }
     }
 
-    fn let_go_of_key(&self, key: &[u8], versions: &[u64], last: u64) -> Result<(), Error> {
+    fn release_of_key(&self, key: &[u8], versions: &[u64], last: u64) -> Result<(), Error> {
         let (snapshots, hash) = (&self.snapshots, self.hash_of(key));
         let slot = self.slot(key)?;
         let mut past = snapshots.stripe(hash);

@@ -99,7 +99,7 @@ impl<P: Pmem> Hash<P> {
             // On the medium it is as free as before.
             _ => self.alloc.free(extent),
         }
-        self.alloc.let_go();
+        self.alloc.release();
         written
     }
 
@@ -209,7 +209,7 @@ impl<P: Pmem> Hash<P> {
         if let Some(Current { header: old, found }) = current {
             self.free_record(found.place, &old).map_err(|error| self.fail(&error))?;
             drop(slot);
-            self.let_go(Extent { place: found.place, blocks: old.blocks }, kept);
+            self.release(Extent { place: found.place, blocks: old.blocks }, kept);
         } else {
             drop(slot);
         }
@@ -257,14 +257,14 @@ impl<P: Pmem> Hash<P> {
         self.note_expiry(key, current.header.expiry, None);
         drop(writing);
         drop(slot);
-        self.let_go(Extent { place: current.found.place, blocks: current.header.blocks }, kept);
+        self.release(Extent { place: current.found.place, blocks: current.header.blocks }, kept);
         self.orders.settle(key);
         Ok(version)
     }
 
     /// The space of a record that others do not find any more, unless it is kept for a snapshot.
     /// Not with a slot locked.
-    pub(crate) fn let_go(&self, extent: Extent, kept: bool) {
+    pub(crate) fn release(&self, extent: Extent, kept: bool) {
         if kept {
             self.bound_snapshots();
         } else {

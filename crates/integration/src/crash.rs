@@ -173,7 +173,7 @@ pub fn run(data: &Path, plan: &Plan, report: &mut dyn FnMut(u32, &Tally)) -> Res
             std::thread::sleep(Duration::from_micros(500).min(life.saturating_sub(started.elapsed())));
         }
         let ended = match random.below(12) {
-            turn if turn < plan.closes => trial.close(served, load),
+            tick if tick < plan.closes => trial.close(served, load),
             11 => trial.kill_in_close(served, load, Duration::from_millis(random.below(30))),
             _ => trial.kill(served, load),
         };

@@ -105,7 +105,7 @@ pub fn turn_bits<E: Engine + Sync>(engine: &E, step: usize) -> Result<Flips, Str
     let sample = Sample::make(engine)?;
     let halves = std::thread::scope(|scope| {
         let sample = &sample;
-        let half = |first| scope.spawn(move || sample.turn(engine, (first..sample.bits()).step_by(2 * step)));
+        let half = |first| scope.spawn(move || sample.tick(engine, (first..sample.bits()).step_by(2 * step)));
         [half(0), half(step as u64)].map(|thread| thread.join().unwrap_or_else(|_| Err("a panic".into())))
     });
     let mut sum = Flips::default();

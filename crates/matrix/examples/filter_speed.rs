@@ -60,7 +60,7 @@ fn table(keys: &[[u8; 16]], bits: u32) -> (TableFacts, Vec<Page>) {
     let mut sink = |page: &Page| pages.push(*page);
     let mut builder = Builder::new([3; 16], 1, bits, Compression::None);
     let pointer = Pointer { file: 9, offset: 0, value_bytes: 1_000, checksum: 0 };
-    let meta = Meta { version: 1, flags: 0, expiry: Expiry::NEVER, body: Body::Apart(pointer) };
+    let meta = Meta { version: 1, flags: 0, expiry: Expiry::NEVER, body: Body::Blob(pointer) };
     for key in keys {
         builder.add(key, &meta, &[], &mut sink).expect("keys ascend");
     }

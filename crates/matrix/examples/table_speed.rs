@@ -93,7 +93,7 @@ fn feed(keys: &[[u8; 16]], values: Values, sink: &mut impl FnMut(&Page)) -> Tabl
         random.fill(&mut value[..values.drawn]);
         let checksum = value_checksum(1_000_000, &value);
         let body = if values.bytes == 0 {
-            Body::Apart(Pointer { file: 9, offset: number as u64 * 1_000, value_bytes: 1_000, checksum })
+            Body::Blob(Pointer { file: 9, offset: number as u64 * 1_000, value_bytes: 1_000, checksum })
         } else {
             Body::Here { value_bytes: value.len() as u32, checksum }
         };

@@ -8,7 +8,7 @@ use crate::batch::INTERNAL;
 use crate::changes::OperationStep;
 use crate::cursor::Stop;
 use crate::matrix::Matrix;
-use crate::operations::{Parked, Work};
+use crate::operations::{Suspended, Work};
 use crate::range_delete::RangeWork;
 use crate::reading::Waiter;
 
@@ -17,101 +17,101 @@ const PINS_MAX: usize = 128;
 
 impl<P: Pmem> Matrix<P> {
     /// Attempts an operation. `queued`: it has its turn among writes.
-    pub(crate) fn attempt(&mut self, id: u64, mut parked: Parked, queued: bool, effects: &mut Effects) {
-        if parked.work.is_walk() && !self.walks.begin() {
-            parked.begun = true;
-            return self.suspend(id, parked, queued, effects);
+    pub(crate) fn attempt(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
+        if suspended.work.is_walk() && !self.walks.begin() {
+            suspended.begun = true;
+            return self.suspend(id, suspended, queued, effects);
         }
-        std::mem::swap(&mut self.pins, &mut parked.pins);
+        std::mem::swap(&mut self.pins, &mut suspended.pins);
         self.missing.get_mut().clear();
-        parked.begun = true;
-        let before = parked.work.progress();
-        let outcome = match self.missing_snapshot(&parked.work) {
+        suspended.begun = true;
+        let before = suspended.work.progress();
+        let outcome = match self.missing_snapshot(&suspended.work) {
             Some(id) => Ok(OperationStep::Reply(Reply::Failed(Error::NoSnapshot { id }))),
-            None => self.step(&mut parked.work),
+            None => self.step(&mut suspended.work),
         };
-        if parked.work.progress() != before && self.pins.len() > PINS_MAX {
+        if suspended.work.progress() != before && self.pins.len() > PINS_MAX {
             // What it held has served. What it needs again is in the cache, or is read again.
             self.pins.clear();
         }
-        std::mem::swap(&mut self.pins, &mut parked.pins);
-        let outcome = self.outcome_of_share(&mut parked.work, outcome);
+        std::mem::swap(&mut self.pins, &mut suspended.pins);
+        let outcome = self.outcome_of_prepare_record(&mut suspended.work, outcome);
         match outcome {
             Ok(OperationStep::Ended) => {}
             Ok(OperationStep::Rests) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
+                self.wait_for_turn(id, &suspended, queued);
+                self.suspended.insert(id, suspended);
                 return;
             }
             Ok(OperationStep::Reply(reply)) => {
-                self.orphan(&mut parked.work);
-                self.promises.push((parked.token, reply, self.container.version()));
+                self.orphan(&mut suspended.work);
+                self.promises.push((suspended.token, reply, self.container.version()));
             }
-            Ok(OperationStep::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
-            Ok(OperationStep::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
-            Ok(OperationStep::Synced) => self.syncs.push(parked.token),
+            Ok(OperationStep::Seen(reply, version)) => self.promises.push((suspended.token, reply, version)),
+            Ok(OperationStep::Logged(reply)) => self.promises.push((suspended.token, reply, self.container.version())),
+            Ok(OperationStep::Synced) => self.syncs.push(suspended.token),
             Ok(OperationStep::NoRoom) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
+                self.wait_for_turn(id, &suspended, queued);
+                self.suspended.insert(id, suspended);
                 self.space_waiters.push_back(id);
                 return;
             }
             Ok(OperationStep::Loads) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.queue_load(id, &parked.work);
-                self.parked.insert(id, parked);
+                self.wait_for_turn(id, &suspended, queued);
+                self.queue_load(id, &suspended.work);
+                self.suspended.insert(id, suspended);
                 effects.more();
                 return;
             }
             Ok(OperationStep::Grows) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
+                self.wait_for_turn(id, &suspended, queued);
+                self.suspended.insert(id, suspended);
                 self.after_install.push(id);
                 effects.more();
                 return;
             }
             Ok(OperationStep::BlobWrite(values)) => {
-                self.wait_for_turn(id, &parked, queued);
-                parked.spills = true;
-                self.parked.insert(id, parked);
+                self.wait_for_turn(id, &suspended, queued);
+                suspended.spills = true;
+                self.suspended.insert(id, suspended);
                 self.spills.push_back((id, values));
                 effects.more();
                 return;
             }
-            Ok(OperationStep::Yields) => return self.suspend(id, parked, queued, effects),
+            Ok(OperationStep::Yields) => return self.suspend(id, suspended, queued, effects),
             Err(Stop::Missing) => {
-                self.wait_for_turn(id, &parked, queued);
-                parked.missing = self.ask(Waiter::Operation(id)).len();
-                if parked.missing == 0 {
+                self.wait_for_turn(id, &suspended, queued);
+                suspended.missing = self.ask(Waiter::Operation(id)).len();
+                if suspended.missing == 0 {
                     self.memory_waiters.push_back(id);
                 }
-                self.parked.insert(id, parked);
+                self.suspended.insert(id, suspended);
                 return;
             }
             Err(Stop::Damaged(corruption)) => {
                 self.counters.corrupt_records += 1;
                 tracing::warn!(%corruption, "damage on the medium");
-                self.orphan(&mut parked.work);
-                self.answer(parked.token, Reply::Failed(Error::Corrupt(corruption)), effects);
+                self.orphan(&mut suspended.work);
+                self.answer(suspended.token, Reply::Failed(Error::Corrupt(corruption)), effects);
             }
         }
         if queued {
-            self.turns.done(id, &parked.work);
+            self.ticks.done(id, &suspended.work);
         }
     }
 
     /// Other walks come first, and whoever waits for the shard.
-    fn suspend(&mut self, id: u64, parked: Parked, queued: bool, effects: &mut Effects) {
-        self.wait_for_turn(id, &parked, queued);
-        self.parked.insert(id, parked);
+    fn suspend(&mut self, id: u64, suspended: Suspended, queued: bool, effects: &mut Effects) {
+        self.wait_for_turn(id, &suspended, queued);
+        self.suspended.insert(id, suspended);
         self.walks.suspend(id);
         effects.more();
     }
 
     /// A write that cannot be ended now holds its keys from here on.
-    fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
-        if parked.work.is_write() && !queued {
-            self.turns.queue(id, &parked.work);
+    fn wait_for_turn(&mut self, id: u64, suspended: &Suspended, queued: bool) {
+        if suspended.work.is_write() && !queued {
+            self.ticks.queue(id, &suspended.work);
         }
     }
 
@@ -143,7 +143,7 @@ impl<P: Pmem> Matrix<P> {
                 self.step(work)
             }
             Work::Deleting(range) => self.delete_range(range),
-            Work::PrepareRecord(share) => self.share_step(share),
+            Work::PrepareRecord(prepare_record) => self.prepare_record_step(prepare_record),
         }
     }
 
@@ -152,30 +152,30 @@ impl<P: Pmem> Matrix<P> {
         self.wake_memory_waiters();
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { break };
-            if let Some(parked) = self.parked.remove(&id) {
-                let queued = parked.work.is_write();
-                self.attempt(id, parked, queued, effects);
+            if let Some(suspended) = self.suspended.remove(&id) {
+                let queued = suspended.work.is_write();
+                self.attempt(id, suspended, queued, effects);
             }
         }
         self.retry_space_waiters(effects);
-        self.give_turns(effects);
+        self.give_ticks(effects);
     }
 
     fn retry_space_waiters(&mut self, effects: &mut Effects) {
         for _ in 0..self.space_waiters.len() {
             let Some(id) = self.space_waiters.pop_front() else { break };
-            let Some(parked) = self.parked.remove(&id) else { continue };
-            if let Some(error) = self.why_stuck().filter(|_| !parked.work.is_decided()) {
+            let Some(suspended) = self.suspended.remove(&id) else { continue };
+            if let Some(error) = self.why_stuck().filter(|_| !suspended.work.is_decided()) {
                 self.counters.full_refusals += u64::from(matches!(error, Error::Full(_)));
-                self.end_failed(id, parked, error, effects);
+                self.end_failed(id, suspended, error, effects);
                 continue;
             }
-            let queued = parked.work.is_write();
-            self.attempt(id, parked, queued, effects);
+            let queued = suspended.work.is_write();
+            self.attempt(id, suspended, queued, effects);
             if self.space_waiters.back() == Some(&id) {
                 // No room for the first one: the others wait behind it.
                 self.space_waiters.rotate_right(1);
-                self.counters.stalled_turns += 1;
+                self.counters.stalled_ticks += 1;
                 break;
             }
         }
@@ -192,21 +192,21 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Writes that waited for others.
-    pub(crate) fn give_turns(&mut self, effects: &mut Effects) {
+    pub(crate) fn give_ticks(&mut self, effects: &mut Effects) {
         while self.space_waiters.is_empty()
-            && let Some(id) = self.turns.next_candidate()
+            && let Some(id) = self.ticks.next_candidate()
         {
-            let has_turn = |parked: &Parked| !parked.begun && self.turns.has(id, &parked.work);
-            if self.parked.get(&id).is_some_and(has_turn)
-                && let Some(parked) = self.parked.remove(&id)
+            let has_turn = |suspended: &Suspended| !suspended.begun && self.ticks.has(id, &suspended.work);
+            if self.suspended.get(&id).is_some_and(has_turn)
+                && let Some(suspended) = self.suspended.remove(&id)
             {
-                self.attempt(id, parked, true, effects);
+                self.attempt(id, suspended, true, effects);
             }
         }
     }
 
     /// A share is refused by word to shard 0.
-    fn outcome_of_share(
+    fn outcome_of_prepare_record(
         &mut self,
         work: &mut Work,
         outcome: Result<OperationStep, Stop>,
@@ -220,27 +220,27 @@ impl<P: Pmem> Matrix<P> {
             (_, outcome) => return outcome,
         };
         self.orphan(work);
-        if let Work::PrepareRecord(share) = work {
-            self.fail_share(share, reply);
+        if let Work::PrepareRecord(prepare_record) = work {
+            self.fail_prepare_record(prepare_record, reply);
         }
         Ok(OperationStep::Ended)
     }
 
     /// An operation ends without being attempted again.
-    pub(crate) fn end_failed(&mut self, id: u64, mut parked: Parked, error: Error, effects: &mut Effects) {
-        self.orphan(&mut parked.work);
-        let mut was_load = self.load.take_if(|turn| turn.id == id).is_some();
+    pub(crate) fn end_failed(&mut self, id: u64, mut suspended: Suspended, error: Error, effects: &mut Effects) {
+        self.orphan(&mut suspended.work);
+        let mut was_load = self.load.take_if(|tick| tick.id == id).is_some();
         fault_point!("trial_failed_load_is_waited_for", was_load = false);
         if was_load {
             self.ready.extend(self.after_install.drain(..));
             effects.more();
         }
-        if parked.work.is_write() {
-            self.turns.done(id, &parked.work);
+        if suspended.work.is_write() {
+            self.ticks.done(id, &suspended.work);
         }
-        match &parked.work {
-            Work::PrepareRecord(share) => self.fail_share(share, Reply::Failed(error)),
-            _ => self.answer(parked.token, Reply::Failed(error), effects),
+        match &suspended.work {
+            Work::PrepareRecord(prepare_record) => self.fail_prepare_record(prepare_record, Reply::Failed(error)),
+            _ => self.answer(suspended.token, Reply::Failed(error), effects),
         }
     }
 
@@ -255,9 +255,11 @@ impl<P: Pmem> Matrix<P> {
             Work::Page(page) => page.backup.is_none(),
             _ => false,
         };
-        let gone = |parked: &Parked| parked.token != INTERNAL && is_read(&parked.work) && has_left(parked.token);
+        let gone = |suspended: &Suspended| {
+            suspended.token != INTERNAL && is_read(&suspended.work) && has_left(suspended.token)
+        };
         let given_up: foldhash::HashSet<u64> =
-            self.parked.iter().filter(|(_, parked)| gone(parked)).map(|(id, _)| *id).collect();
+            self.suspended.iter().filter(|(_, suspended)| gone(suspended)).map(|(id, _)| *id).collect();
         if given_up.is_empty() {
             return;
         }

@@ -49,7 +49,7 @@ impl BlobWrite {
 
     /// Whether all of it was promised: shares of committed batches that an opening found.
     fn is_promised<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
-        self.waiting.iter().all(|(id, _)| matrix.parked.get(id).is_some_and(|parked| parked.work.is_decided()))
+        self.waiting.iter().all(|(id, _)| matrix.suspended.get(id).is_some_and(|suspended| suspended.work.is_decided()))
     }
 
     /// What an installation adds.
@@ -133,12 +133,12 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn spilled(&mut self, blob_write: BlobWrite) {
         self.wanted_pages = 0;
         for (id, values) in blob_write.waiting {
-            let Some(parked) = self.parked.get_mut(&id) else {
+            let Some(suspended) = self.suspended.get_mut(&id) else {
                 self.orphans.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
                 continue;
             };
-            parked.spills = false;
-            if let Some(placed) = parked.work.placed() {
+            suspended.spills = false;
+            if let Some(placed) = suspended.work.placed() {
                 *placed = values;
             }
             self.ready.push_back(id);
@@ -158,14 +158,14 @@ impl<P: Pmem> Matrix<P> {
         let fails = self.failures.verdict().is_some();
         let waits = !fails && (self.reclaim() || self.rest == Rest::No || self.end_snapshot_that_keeps());
         for (id, placed) in &blob_write.waiting {
-            match self.parked.get_mut(id) {
+            match self.suspended.get_mut(id) {
                 // Alone it takes room that others may not.
-                Some(parked) if parked.work.is_decided() && blob_write.waiting.len() > 1 => {
+                Some(suspended) if suspended.work.is_decided() && blob_write.waiting.len() > 1 => {
                     self.wanted_pages = self.wanted_pages.max(1);
                     self.ready.push_back(*id);
                 }
-                Some(parked) if waits && (self.rest == Rest::No || !parked.insists) => {
-                    parked.insists |= self.rest != Rest::No;
+                Some(suspended) if waits && (self.rest == Rest::No || !suspended.insists) => {
+                    suspended.insists |= self.rest != Rest::No;
                     let bytes = placed.iter().map(|placed| placed.value_bytes).sum::<u64>();
                     self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(4096) + placed.len() as u64);
                     self.after_install.push(*id);
@@ -228,7 +228,7 @@ impl<P: Pmem> Matrix<P> {
         for mut cursor in self.container.cursors() {
             cursor.seek(&[])?;
             while let Some(meta) = cursor.meta() {
-                if let Body::Apart(pointer) = meta.body {
+                if let Body::Blob(pointer) = meta.body {
                     claimed.insert(pointer.file);
                 }
                 cursor.next()?;

@@ -97,7 +97,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let grows = appends.iter().any(|append| !matches!(append.what, What::Delete));
         if let Some(waits) =
-            self.waits_for_room(grows && appends.iter().all(|append| !matches!(append.what, What::Apart(_))))
+            self.waits_for_room(grows && appends.iter().all(|append| !matches!(append.what, What::Blob(_))))
         {
             return Ok(waits);
         }
@@ -148,7 +148,7 @@ impl<P: Pmem> Matrix<P> {
                 ChangeKind::Put { value, flags, expiry } => {
                     version += 1;
                     let what = match self.is_long(key, value).then(|| placed.next()).flatten() {
-                        Some(placed) => What::Apart(placed.pointer(version, value)),
+                        Some(placed) => What::Blob(placed.pointer(version, value)),
                         None => What::Put(value),
                     };
                     appends.push(Append { key, flags: *flags, expiry: *expiry, what });
@@ -231,7 +231,7 @@ impl<P: Pmem> Matrix<P> {
         let is_long = self.is_long(key, &outcome.value);
         let what = match placed.first() {
             None if is_long => return Ok(OperationStep::BlobWrite(vec![outcome.value])),
-            Some(placed) if is_long => What::Apart(placed.pointer(self.container.version() + 1, &outcome.value)),
+            Some(placed) if is_long => What::Blob(placed.pointer(self.container.version() + 1, &outcome.value)),
             _ => What::Put(&outcome.value),
         };
         if let Some(waits) = self.waits_for_room(placed.is_empty()) {
@@ -259,7 +259,7 @@ impl<P: Pmem> Matrix<P> {
         let memory = self.in_memory(1);
         let Some(located) = self.visible(key, self.read_view(), &memory)? else { return Ok(None) };
         let value = match located.meta.body {
-            Body::Apart(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
+            Body::Blob(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
             _ => self.value(&located, &memory)?,
         };
         Ok(Some((located.meta, value)))

@@ -29,9 +29,9 @@ impl<P: Pmem> Matrix<P> {
             Err(Fault::Mistaken(mistake)) => mistakes.push(mistake),
         }
         let volume = (FIRST_PAGE, self.extents.free_pages(), self.extents.capacity());
-        let (layer_free, layer_pages) = self.extents.layer_pages();
+        let (pmem_levels_free, pmem_levels_pages) = self.extents.pmem_levels_pages();
         mistakes.extend(self.unaccounted("the volume", volume, false));
-        mistakes.extend(self.unaccounted("the layer", (0, layer_free, layer_pages), true));
+        mistakes.extend(self.unaccounted("the layer", (0, pmem_levels_free, pmem_levels_pages), true));
         (damage, mistakes)
     }
 
@@ -56,9 +56,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// What is wrong with the sum of one medium's pages: so many superblocks, so many free, so many
     /// in all.
-    fn unaccounted(&self, medium: &str, (first, free, all): (u64, u64, u64), in_layer: bool) -> Option<String> {
+    fn unaccounted(&self, medium: &str, (first, free, all): (u64, u64, u64), in_pmem_levels: bool) -> Option<String> {
         let sum = |extents: &mut dyn Iterator<Item = &Extent>| {
-            extents.filter(|extent| extent.in_layer() == in_layer).copied().map(pages).sum::<u64>()
+            extents.filter(|extent| extent.in_pmem_levels() == in_pmem_levels).copied().map(pages).sum::<u64>()
         };
         let tables = sum(&mut self.tables().flat_map(|table| &table.extents));
         let values = sum(&mut self.levels.value_files().flat_map(|values| &values.extents));
@@ -85,7 +85,7 @@ impl<P: Pmem> Matrix<P> {
 
 /// A value in a value file, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ValueApart {
+pub struct ValueBlob {
     /// The key, encoded.
     pub key: Vec<u8>,
     /// The version that has it.
@@ -98,7 +98,7 @@ pub struct ValueApart {
 #[derive(Debug, Default)]
 pub struct TableContents {
     /// Values that it points to.
-    pub values: Vec<ValueApart>,
+    pub values: Vec<ValueBlob>,
     /// Versions in the blocks that can be read.
     pub entries: u64,
     /// The first block that cannot.
@@ -114,8 +114,8 @@ pub struct ValueCheck {
 
 impl ValueCheck {
     /// Of this value, before its first byte.
-    pub fn new(value: &ValueApart) -> ValueCheck {
-        let ValueApart { version, pointer, .. } = value;
+    pub fn new(value: &ValueBlob) -> ValueCheck {
+        let ValueBlob { version, pointer, .. } = value;
         ValueCheck { expected: pointer.checksum, computed: value_checksum_head(*version, pointer.value_bytes) }
     }
 
@@ -166,13 +166,13 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// Damage in the region.
-    pub fn values_of_container(&self) -> Result<Vec<ValueApart>, Stop> {
+    pub fn values_of_container(&self) -> Result<Vec<ValueBlob>, Stop> {
         let mut values = Vec::new();
         for mut cursor in self.container.cursors() {
             cursor.seek(&[])?;
             while let Some((key, meta)) = cursor.key().zip(cursor.meta()) {
-                if let Body::Apart(pointer) = meta.body {
-                    values.push(ValueApart { key: key.to_vec(), version: meta.version, pointer });
+                if let Body::Blob(pointer) = meta.body {
+                    values.push(ValueBlob { key: key.to_vec(), version: meta.version, pointer });
                 }
                 cursor.next()?;
             }
@@ -193,8 +193,8 @@ impl<P: Pmem> Matrix<P> {
         while ordinal < data_pages {
             let mut add = |key: &[u8], meta: Meta| {
                 found.entries += 1;
-                if let Body::Apart(pointer) = meta.body {
-                    found.values.push(ValueApart { key: key.to_vec(), version: meta.version, pointer });
+                if let Body::Blob(pointer) = meta.body {
+                    found.values.push(ValueBlob { key: key.to_vec(), version: meta.version, pointer });
                 }
             };
             ordinal = match table::entries_of_block(pages, file, ordinal as u32, &mut add) {

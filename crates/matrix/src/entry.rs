@@ -28,7 +28,7 @@ pub enum Body {
         checksum: u32,
     },
     /// It has a value, which lies in a value file.
-    Apart(Pointer),
+    Blob(Pointer),
 }
 
 /// Where a value lies on the volume.

@@ -77,7 +77,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Whether there are no such many free pages yet, but may be soon: whoever needs them is to try
-    /// again in a later turn.
+    /// again in a later tick.
     pub(crate) fn waits_for_growth(&mut self, pages: u64) -> bool {
         let waits = self.extents.free_pages() < pages && self.can_grow();
         if waits {

@@ -155,13 +155,13 @@ impl<P: Pmem> Matrix<P> {
             checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes[..bytes.len() / 2]),
             clean: false,
             known: self.container.known(),
-            layered: levels.have_layer(),
+            layered: levels.have_pmem_levels(),
             has_ranges: !manifest.ranges.is_empty(),
             compressed: levels.have_compressed(),
         };
         fault_point!("matrix_freed_before_the_superblock", self.deferred.append(&mut free));
         fault_point!("trial_layer_freed_before_the_superblock", {
-            self.deferred.extend(free.extract_if(.., |extent| extent.in_layer()));
+            self.deferred.extend(free.extract_if(.., |extent| extent.in_pmem_levels()));
         });
         fault_point!("matrix_column_released_early", {
             if let Made::Compaction(job) = &made
@@ -255,7 +255,7 @@ impl<P: Pmem> Matrix<P> {
         if *in_flight == 0 && *begun == install.bytes.len() {
             let layered = install.superblock.layered;
             install.stage = Stage::Flush;
-            if layered && let Err(error) = self.settle_layer() {
+            if layered && let Err(error) = self.settle_pmem_levels() {
                 return self.fail_region(error);
             }
             fault_point!("matrix_superblock_before_the_flush", return self.flushed(number, effects));
@@ -368,8 +368,8 @@ impl<P: Pmem> Matrix<P> {
         }
         self.forget_ranges();
         for id in self.after_install.drain(..) {
-            if let Some(parked) = self.parked.get_mut(&id) {
-                parked.spills = false;
+            if let Some(suspended) = self.suspended.get_mut(&id) {
+                suspended.spills = false;
                 self.ready.push_back(id);
             }
         }

@@ -1,5 +1,5 @@
 //! One compaction: a column of L0 into L1, or a table of a level into the next. It is planned, then
-//! run in steps, each at the end of a turn; then it is installed.
+//! run in steps, each at the end of a tick; then it is installed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, RUN_PAGES};
 use crate::retention::{Kept, OF_A_RANGE, Readers};
 use crate::snapshots::{KeptFor, add_kept};
-use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
+use crate::table::values::{BLOB_BYTES_MIN, ValuesWriter};
 use crate::table::{Builder, TableFacts};
 use crate::volume::{Table, ValueFile};
 
@@ -220,9 +220,9 @@ impl Job {
     }
 
     /// The files that its tables have values in, and bytes of them.
-    pub(crate) fn apart(&self) -> BTreeMap<u64, u64> {
+    pub(crate) fn blob(&self) -> BTreeMap<u64, u64> {
         let mut files = BTreeMap::new();
-        for (file, bytes) in self.tables().flat_map(|table| &table.facts.apart) {
+        for (file, bytes) in self.tables().flat_map(|table| &table.facts.blob) {
             *files.entry(*file).or_default() += bytes;
         }
         files
@@ -433,7 +433,7 @@ impl<P: Pmem> Matrix<P> {
         // First all that can stop: nothing is written twice. What was read of a key is kept until
         // all is.
         for (_, meta) in &kept {
-            if let Body::Apart(pointer) = meta.body
+            if let Body::Blob(pointer) = meta.body
                 && self.moves_from(&job.moves, pointer.file)
                 && !job.moved.iter().any(|(moved, _)| *moved == pointer)
             {
@@ -468,7 +468,7 @@ impl<P: Pmem> Matrix<P> {
             if let Some(hiding) = deletes.iter().find(|delete| **delete > meta.version) {
                 job.clean_version = job.clean_version.min(hiding - 1);
             }
-            let value = match moved.iter().find(|(moved, _)| meta.body == Body::Apart(*moved)) {
+            let value = match moved.iter().find(|(moved, _)| meta.body == Body::Blob(*moved)) {
                 Some((_, value)) => &value[..],
                 None => scratch.value(*at),
             };
@@ -483,7 +483,7 @@ impl<P: Pmem> Matrix<P> {
     fn account(&self, job: &mut Job, scratch: &Scratch, kept: &Kept, moved: &[(Pointer, Bytes)]) {
         let kept_at = |at: usize| kept.iter().find(|(kept, _)| *kept == at).map(|(_, meta)| meta.body);
         for (at, meta) in scratch.metas.iter().enumerate() {
-            let Body::Apart(pointer) = meta.body else { continue };
+            let Body::Blob(pointer) = meta.body else { continue };
             let stays = kept_at(at) == Some(meta.body) && !moved.iter().any(|(moved, _)| *moved == pointer);
             if !stays {
                 *job.change.dropped.entry(pointer.file).or_default() += u64::from(pointer.value_bytes);
@@ -516,7 +516,7 @@ impl<P: Pmem> Matrix<P> {
         // What has expired is a delete by now, and has no value any more.
         let value = if meta.body == Body::Delete { &[][..] } else { value };
         let (mut meta, mut inline) = (meta, value);
-        if value.len() >= APART_BYTES_MIN {
+        if value.len() >= BLOB_BYTES_MIN {
             let (writer, output) = job
                 .values
                 .get_or_insert_with(|| (ValuesWriter::default(), Output::new(number(next_file), Role::Values)));
@@ -525,13 +525,13 @@ impl<P: Pmem> Matrix<P> {
                 Body::Here { checksum, .. } => checksum,
                 _ => value_checksum(meta.version, value),
             };
-            meta.body = Body::Apart(Pointer { file: output.file(), offset, value_bytes: value.len() as u32, checksum });
+            meta.body = Body::Blob(Pointer { file: output.file(), offset, value_bytes: value.len() as u32, checksum });
             inline = &[];
         }
         let (uuid, compression) = (self.config.uuid, job.compression);
         let (builder, output) = job.table.get_or_insert_with(|| {
             let file = number(next_file);
-            let role = Role::Table { level: job.level, in_layer: self.plan.in_layer(job.level) };
+            let role = Role::Table { level: job.level, in_pmem_levels: self.plan.in_pmem_levels(job.level) };
             (Builder::new(uuid, file, FILTER_BITS, compression), Output::new(file, role))
         });
         let added = builder.add(key, &meta, inline, &mut |page| output.push(page));

@@ -15,7 +15,7 @@ pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
     by_file: HashMap<u64, Arc<Table>>,
     values: HashMap<u64, ValueFile>,
-    /// Pages of each level's tables, and bytes of memory: sums that are asked for in each turn.
+    /// Pages of each level's tables, and bytes of memory: sums that are asked for in each tick.
     pages: Vec<u64>,
     /// Pages of each level's data, and versions in all of them.
     data_pages: Vec<u64>,
@@ -186,8 +186,8 @@ impl Levels {
     }
 
     /// Whether a table has pages in the layer. O(tables).
-    pub fn have_layer(&self) -> bool {
-        self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_layer()))
+    pub fn have_pmem_levels(&self) -> bool {
+        self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_pmem_levels()))
     }
 
     /// Whether a table has compressed pages. O(tables).
@@ -241,7 +241,7 @@ mod tests {
             first_key: first.as_bytes().into(),
             last_key: last.as_bytes().into(),
             deletes: 0,
-            apart: Vec::new(),
+            blob: Vec::new(),
         };
         Table { facts, extents: vec![Extent { page: 10 * file, pages: 2 }], clean_version: 0 }
     }

@@ -6,7 +6,7 @@
 //! - [`container`]: the region. The log, the memtables over it, rows with their hints, columns.
 //! - [`table`]: tables as pages, made and read without I/O.
 //! - [`volume`]: superblocks, the manifest, free extents.
-//! - `layer`: levels of which the tables lie in the region.
+//! - `pmem_levels`: levels of which the tables lie in the region.
 
 mod attempts;
 mod backup;
@@ -25,7 +25,6 @@ pub mod fuzzing;
 mod growth;
 mod install;
 mod job;
-mod layer;
 mod level_cursor;
 pub mod levels;
 mod load;
@@ -39,6 +38,7 @@ mod operations;
 mod output;
 mod pace;
 pub mod pairing;
+mod pmem_levels;
 mod range_delete;
 pub mod ranges;
 mod reading;
@@ -54,7 +54,7 @@ mod trial;
 pub mod volume;
 mod walk;
 
-pub use check::{TableContents, ValueApart, ValueCheck};
+pub use check::{TableContents, ValueBlob, ValueCheck};
 pub use config::{Compression, MatrixConfig, RecoveryReport};
 pub use container::DamagedValue;
 pub use growth::SET_ASIDE_BYTES;

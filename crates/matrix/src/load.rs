@@ -32,7 +32,7 @@ use crate::matrix::{BATCH_BYTES_MAX, Matrix};
 use crate::merge::Merge;
 use crate::operations::Work;
 use crate::scan::behind;
-use crate::table::values::APART_BYTES_MIN;
+use crate::table::values::BLOB_BYTES_MIN;
 use crate::volume::Table;
 
 /// What an entry of a table takes beside its key and value, at most.
@@ -74,17 +74,17 @@ pub(crate) struct LoadTurn {
 
 impl Load {
     pub(crate) fn new(records: Arc<[LoadRecord]>) -> Load {
-        let (mut bytes, mut beside, mut apart) = (0, 0, 0);
+        let (mut bytes, mut beside, mut blob) = (0, 0, 0);
         for record in &records[..] {
-            let is_apart = record.value.len() >= APART_BYTES_MIN;
+            let is_blob = record.value.len() >= BLOB_BYTES_MIN;
             bytes += record.len_bytes();
-            apart += if is_apart { record.value.len() as u64 } else { 0 };
-            beside += ENTRY_BYTES + record.len_bytes() - if is_apart { record.value.len() as u64 } else { 0 };
+            blob += if is_blob { record.value.len() as u64 } else { 0 };
+            beside += ENTRY_BYTES + record.len_bytes() - if is_blob { record.value.len() as u64 } else { 0 };
         }
         // Blocks are not full. Values do not begin in the middle of a page if that leaves a gap of
         // up to an eighth.
         let table_pages = beside.div_ceil(4096) * 5 / 4 + 4;
-        let pages = table_pages + apart.div_ceil(4096) * 9 / 8 + 1;
+        let pages = table_pages + blob.div_ceil(4096) * 9 / 8 + 1;
         Load { records, begun: false, version: 0, bytes, table_pages, pages }
     }
 
@@ -269,17 +269,17 @@ impl<P: Pmem> Matrix<P> {
         let bytes = load.table_pages * 4096;
         let is_long = |level| self.levels.pages(level) * 4096 + bytes > self.plan.limit_bytes(level);
         let lowest = self.levels.depth().saturating_sub(1);
-        (lowest..).find(|level| !self.plan.in_layer(*level) && !is_long(*level)).unwrap_or(lowest)
+        (lowest..).find(|level| !self.plan.in_pmem_levels(*level) && !is_long(*level)).unwrap_or(lowest)
     }
 
     /// What the load that waits wants done next. `is_urgent`: the container has hardly room.
     pub(crate) fn load_job(&mut self, is_urgent: bool) -> Option<Job> {
-        let turn = self.load.as_mut()?;
-        if is_urgent && turn.yields < YIELDS_MAX {
-            turn.yields += 1;
+        let tick = self.load.as_mut()?;
+        if is_urgent && tick.yields < YIELDS_MAX {
+            tick.yields += 1;
             return None;
         }
-        let load = turn.load.clone();
+        let load = tick.load.clone();
         let level = self.level_to_load(&load);
         // A table around it would have to be merged with all that lies in between: its own level
         // could not have both, and the one above would reach over any number of tables.
@@ -319,10 +319,10 @@ impl<P: Pmem> Matrix<P> {
 
     /// The load that has its turn is answered, and whoever waited for it goes on.
     pub(crate) fn end_load(&mut self, reply: Reply) {
-        let Some(turn) = self.load.take() else { return };
-        let Some(parked) = self.parked.remove(&turn.id) else { return };
-        self.turns.done(turn.id, &parked.work);
-        self.promises.push((parked.token, reply, turn.load.version));
+        let Some(tick) = self.load.take() else { return };
+        let Some(suspended) = self.suspended.remove(&tick.id) else { return };
+        self.ticks.done(tick.id, &suspended.work);
+        self.promises.push((suspended.token, reply, tick.load.version));
         self.ready.extend(self.after_install.drain(..));
     }
 

@@ -10,7 +10,7 @@ use crate::container::Found;
 use crate::cursor::{Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::matrix::Matrix;
-use crate::memory::Lease;
+use crate::memory::Permit;
 use crate::merge::ReadView;
 use crate::reading::InMemory;
 use crate::table::{self, Hit};
@@ -72,7 +72,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn value(&self, located: &Located, memory: &InMemory<'_>) -> Result<Bytes, Stop> {
         let mut value = Vec::new();
         match (located.meta.body, &located.source) {
-            (Body::Apart(pointer), _) => return self.value_apart(located.meta.version, pointer, memory),
+            (Body::Blob(pointer), _) => return self.value_blob(located.meta.version, pointer, memory),
             (_, Source::Container(found)) => self.container.value(found, &mut value)?,
             (_, Source::Table(hit)) => hit.value(&mut value)?,
         }
@@ -83,7 +83,7 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub(crate) fn value_apart(&self, version: u64, pointer: Pointer, memory: &InMemory<'_>) -> Result<Bytes, Stop> {
+    pub(crate) fn value_blob(&self, version: u64, pointer: Pointer, memory: &InMemory<'_>) -> Result<Bytes, Stop> {
         let mut value = Vec::with_capacity(pointer.value_bytes as usize);
         let is_there = memory.value(pointer, &mut value)?;
         let found = value_checksum(version, &value);
@@ -122,7 +122,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let value = match located.meta.body {
             _ if part == RecordPart::Meta => Bytes::new(),
-            Body::Apart(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
+            Body::Blob(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
             _ => self.value(&located, &memory)?,
         };
         Ok(OperationStep::Seen(Reply::Record(Some(record(located.meta, value, part))), version))
@@ -142,13 +142,14 @@ impl<P: Pmem> Matrix<P> {
         memory: &InMemory<'_>,
     ) -> Result<Bytes, Stop> {
         if !is_long(pointer) {
-            return self.value_apart(version, pointer, memory);
+            return self.value_blob(version, pointer, memory);
         }
         if long.as_ref().is_none_or(|long| long.pointer != pointer) {
             // Its own lease is given back first.
             *long = None;
-            let lease = self.lease_for_reading(pointer.value_bytes.into(), memory.is_job()).ok_or(Stop::Missing)?;
-            *long = Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize), _lease: lease });
+            let permit = self.permit_for_reading(pointer.value_bytes.into(), memory.is_job()).ok_or(Stop::Missing)?;
+            *long =
+                Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize), _permit: permit });
         }
         let Some(read) = long else { return Ok(Bytes::new()) };
         while read.bytes.len() < pointer.value_bytes as usize {
@@ -186,7 +187,7 @@ pub(crate) fn is_long(pointer: Pointer) -> bool {
 pub(crate) struct LongRead {
     pointer: Pointer,
     bytes: Vec<u8>,
-    _lease: Lease,
+    _permit: Permit,
 }
 
 impl LongRead {
@@ -200,7 +201,7 @@ pub(crate) fn value_bytes(meta: Meta) -> u64 {
     match meta.body {
         Body::Delete => 0,
         Body::Here { value_bytes, .. } => u64::from(value_bytes),
-        Body::Apart(pointer) => u64::from(pointer.value_bytes),
+        Body::Blob(pointer) => u64::from(pointer.value_bytes),
     }
 }
 

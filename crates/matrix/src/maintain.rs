@@ -1,4 +1,4 @@
-//! What a turn does besides operations: rows from memtables, columns into L1, tables into the
+//! What a tick does besides operations: rows from memtables, columns into L1, tables into the
 //! levels below. All of it is paid for by the writes that cause it.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const COLUMN_FREE_PERCENT: u64 = 30;
 /// 60 % of the container; here at 40 %).
 const RECEIVER_FREE_PERCENT: u64 = 60;
 
-/// Bytes of maintenance in one turn while nothing is written: bytes and not time, so that it is
+/// Bytes of maintenance in one tick while nothing is written: bytes and not time, so that it is
 /// deterministic.
 const STEP_BYTES: u64 = 64 << 10;
 
@@ -90,7 +90,7 @@ impl<P: Pmem> Matrix<P> {
             effects.more();
         }
         if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.promises.is_empty() {
-            // They are told in the next turn.
+            // They are told in the next tick.
             effects.more();
         }
         if let Some((superblock, slot)) = self.superblock_waits {
@@ -127,7 +127,7 @@ impl<P: Pmem> Matrix<P> {
         if (self.container.is_full() || !self.space_waiters.is_empty() || clears)
             && !matches!(self.container.seal(seen), Ok(_) | Err(Error::Full(_)))
         {
-            self.counters.stalled_turns += 1;
+            self.counters.stalled_ticks += 1;
         }
         if !self.container.has_sealed() {
             return Ok(());
@@ -153,7 +153,7 @@ impl<P: Pmem> Matrix<P> {
                 }
                 return Ok(());
             }
-            // The directory has no room for a row before a compactor's are gone: a turn more would
+            // The directory has no room for a row before a compactor's are gone: a tick more would
             // not help.
             Ok(Flush::Idle) | Err(Error::Full(_)) => return Ok(()),
             Err(error) => return Err(error),
@@ -242,7 +242,7 @@ impl<P: Pmem> Matrix<P> {
             }
             // A column that finds no room in the layer is written to the volume, twice in the end:
             // unless writes wait for it, room is made first.
-            (Some(job), _) if self.finds_no_room_in_layer(&job) && free_percent > FREE_PERCENT_MIN => {
+            (Some(job), _) if self.finds_no_room_in_pmem_levels(&job) && free_percent > FREE_PERCENT_MIN => {
                 self.level_job(0).or(Some(job))
             }
             (Some(job), _) => Some(job),
@@ -251,14 +251,14 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn finds_no_room_in_layer(&self, column: &Job) -> bool {
-        self.plan.in_layer(0) && column.pages_likely() > self.extents.layer_pages().0
+    fn finds_no_room_in_pmem_levels(&self, column: &Job) -> bool {
+        self.plan.in_pmem_levels(0) && column.pages_likely() > self.extents.pmem_levels_pages().0
     }
 
     /// The column that is next while there is room.
     fn long_column(&mut self) -> Option<Job> {
         // What a merge makes in the layer has to find room beside what it takes.
-        let tables = if self.plan.in_layer(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES };
+        let tables = if self.plan.in_pmem_levels(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES };
         let low_bytes = tables * self.config.table_bytes;
         self.next_column(ColumnLimits { low_bytes, high_bytes: 2 * low_bytes })
     }
@@ -414,7 +414,7 @@ impl<P: Pmem> Matrix<P> {
         is_asked: bool,
         effects: &mut Effects,
     ) -> Result<(), NoRoom> {
-        if let Err(error) = self.store_in_layer(output, effects) {
+        if let Err(error) = self.store_in_pmem_levels(output, effects) {
             self.fail_region(error);
             return Ok(());
         }
@@ -489,8 +489,8 @@ impl<P: Pmem> Matrix<P> {
     /// any. O(records of the container) if there are loose files.
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
-        for parked in self.parked.values_mut() {
-            parked.work.all_placed().for_each(|placed| _ = unclaimed.remove(&placed.file));
+        for suspended in self.suspended.values_mut() {
+            suspended.work.all_placed().for_each(|placed| _ = unclaimed.remove(&placed.file));
         }
         unclaimed.retain(|file, _| !self.orphans.contains_key(file));
         self.repairs |= !unclaimed.is_empty();

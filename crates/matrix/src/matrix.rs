@@ -26,15 +26,15 @@ use crate::container::{Change as Append, Container, What};
 use crate::growth::Growth;
 use crate::install::{AbortedInstall, Install};
 use crate::job::Job;
-use crate::layer::Plan;
 use crate::levels::Levels;
 use crate::load::{Load, LoadTurn};
 use crate::maintain::Failures;
-use crate::memory::Lease;
+use crate::memory::Permit;
 use crate::merge::ReadView;
-use crate::operations::{KeyLockQueue, Parked, Work};
+use crate::operations::{KeyLockQueue, Suspended, Work};
 use crate::output::Output;
 use crate::pace::Pace;
+use crate::pmem_levels::Plan;
 use crate::range_delete::Looked;
 use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
@@ -98,11 +98,11 @@ pub struct Matrix<P> {
     pub(crate) missing: RefCell<Vec<Wanted>>,
     pub(crate) ahead: RefCell<Vec<Wanted>>,
     pub(crate) io: IoTable<Purpose>,
-    pub(crate) parked: HashMap<u64, Parked>,
+    pub(crate) suspended: HashMap<u64, Suspended>,
     pub(crate) ready: VecDeque<u64>,
     /// Operations for which the container had no room, in order.
     pub(crate) space_waiters: VecDeque<u64>,
-    pub(crate) turns: KeyLockQueue,
+    pub(crate) ticks: KeyLockQueue,
     /// Bytes of values that wait to be written, and of long values that are being read, all outside
     /// the pool.
     pub(crate) waiting_bytes: Arc<AtomicU64>,
@@ -114,7 +114,7 @@ pub struct Matrix<P> {
     /// Replies for when the log is durable, each with the version up to which: of writes, and of
     /// whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
-    /// Who asked for a sync in this turn.
+    /// Who asked for a sync in this tick.
     pub(crate) syncs: Vec<Token>,
     pub(crate) snapshots: Snapshots,
     pub(crate) batches: Batches,
@@ -158,7 +158,7 @@ pub struct Matrix<P> {
     /// No compaction begins before.
     pub(crate) job_not_before: Mono,
     pub(crate) failures: Failures,
-    /// The turn's.
+    /// The tick's.
     pub(crate) now: Now,
     pub(crate) volume_failed: Option<IoFault>,
     pub(crate) region_failed: Option<Error>,
@@ -172,11 +172,11 @@ pub struct Matrix<P> {
     pub(crate) looked_at_installs: u64,
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
-    pub(crate) turns_ended: u64,
-    /// A block was wanted in this turn and could not be had; and turns in a row of which that was
+    pub(crate) ticks_ended: u64,
+    /// A block was wanted in this tick and could not be had; and ticks in a row of which that was
     /// so, with nothing in flight.
     pub(crate) lacks_block: bool,
-    pub(crate) starved_turns: u32,
+    pub(crate) starved_ticks: u32,
     /// Page reads that had come back when operations last let go of what they had pinned.
     pub(crate) pins_released_at: Option<u64>,
 }
@@ -217,7 +217,7 @@ impl<P: Pmem> Matrix<P> {
         if self.batches.is_paused() {
             return Err(OperationStep::NoRoom);
         }
-        let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Apart(_)));
+        let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Blob(_)));
         puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
         let mut seen = self.snapshots.versions();
         fault_point!("matrix_overwrite_forgets_snapshots", seen = &[]);
@@ -356,14 +356,14 @@ impl<P: Pmem> Matrix<P> {
         };
         self.next_operation += 1;
         let id = self.next_operation;
-        let lease = Lease::new(&self.waiting_bytes, work.value_bytes());
-        let parked = Parked::new(token, work, lease);
-        let is_free = self.turns.is_free(&parked.work);
-        if !parked.work.is_write() || (is_free && self.space_waiters.is_empty()) {
-            return self.attempt(id, parked, false, effects);
+        let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
+        let suspended = Suspended::new(token, work, permit);
+        let is_free = self.ticks.is_free(&suspended.work);
+        if !suspended.work.is_write() || (is_free && self.space_waiters.is_empty()) {
+            return self.attempt(id, suspended, false, effects);
         }
-        self.turns.queue(id, &parked.work);
-        self.parked.insert(id, parked);
+        self.ticks.queue(id, &suspended.work);
+        self.suspended.insert(id, suspended);
     }
 
     /// Reads come back: those who wait get their pages.
@@ -393,20 +393,21 @@ impl<P: Pmem> Matrix<P> {
         for waiter in flight.waiters {
             match (waiter, &checked) {
                 (Waiter::Operation(id), Ok(())) => {
-                    let Some(parked) = self.parked.get_mut(&id) else { continue };
-                    parked.pins.extend(parts(&block, wanted));
-                    parked.missing = parked.missing.saturating_sub(1);
-                    if parked.missing == 0 {
+                    let Some(suspended) = self.suspended.get_mut(&id) else { continue };
+                    suspended.pins.extend(parts(&block, wanted));
+                    suspended.missing = suspended.missing.saturating_sub(1);
+                    if suspended.missing == 0 {
                         self.ready.push_back(id);
                     }
                 }
                 (Waiter::Operation(id), Err(error)) => {
-                    let Some(parked) = self.parked.get_mut(&id).and_then(|parked| parked.bearing(error)) else {
+                    let Some(suspended) = self.suspended.get_mut(&id).and_then(|suspended| suspended.bearing(error))
+                    else {
                         self.fail_operation(id, error.clone(), effects);
                         continue;
                     };
-                    parked.missing = parked.missing.saturating_sub(1);
-                    if parked.missing == 0 {
+                    suspended.missing = suspended.missing.saturating_sub(1);
+                    if suspended.missing == 0 {
                         self.ready.push_back(id);
                     }
                 }
@@ -439,8 +440,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
-        let Some(parked) = self.parked.remove(&id) else { return };
-        self.end_failed(id, parked, error, effects);
+        let Some(suspended) = self.suspended.remove(&id) else { return };
+        self.end_failed(id, suspended, error, effects);
     }
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
@@ -463,7 +464,7 @@ impl<P: Pmem> Matrix<P> {
         self.extents.give(extent);
     }
 
-    /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not,
+    /// Everything appended in this tick becomes durable, then it is acknowledged. If it does not,
     /// whatever rests on no part of it is answered all the same.
     fn commit(&mut self, effects: &mut Effects) {
         let mut is_durable = self.container.durable_version() == self.container.version();
@@ -511,7 +512,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn is_drained(&self) -> bool {
         let owes_nothing = self.promises.is_empty() && self.syncs.is_empty();
-        let is_idle = self.parked.is_empty() && owes_nothing && self.batches.is_idle();
+        let is_idle = self.suspended.is_empty() && owes_nothing && self.batches.is_idle();
         is_idle && self.io.is_empty() && self.superblock_waits.is_none()
     }
 
@@ -564,11 +565,11 @@ impl<P: Pmem> Matrix<P> {
     /// Writes that wait wait in vain.
     fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
         self.space_waiters.clear();
-        let waiting = self.parked.iter().filter(|(_, parked)| parked.work.is_write());
-        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, parked)| (*id, parked.work.is_begun())).collect();
+        let waiting = self.suspended.iter().filter(|(_, suspended)| suspended.work.is_write());
+        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, suspended)| (*id, suspended.work.is_begun())).collect();
         waiting.sort_unstable();
         for (id, is_begun) in waiting {
-            let error = match self.load.as_ref().is_some_and(|turn| turn.id == id) && self.install.is_some() {
+            let error = match self.load.as_ref().is_some_and(|tick| tick.id == id) && self.install.is_some() {
                 true => Error::Unknown("a load was being installed"),
                 false if is_begun => Error::Unknown("a part of the range was deleted"),
                 false => error.clone(),
@@ -588,11 +589,11 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
     is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
 }
 
-/// How often in a turn what was wanted of the layer is loaded, and who waited for it goes on:
+/// How often in a tick what was wanted of the layer is loaded, and who waited for it goes on:
 /// filters and indexes come before data, at each level.
-const LAYER_ROUNDS_MAX: u32 = 8;
+const PMEM_LEVELS_ROUNDS_MAX: u32 = 8;
 /// Turns from one look at the memory to the next.
-const BALANCE_TURNS: u64 = 64;
+const BALANCE_TICKS: u64 = 64;
 
 impl<P: Pmem + Send> Shard for Matrix<P> {
     fn capabilities(&self) -> Capabilities {
@@ -635,12 +636,12 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.shard_lost(shard, effects);
     }
 
-    fn turn_end(&mut self, effects: &mut Effects) {
+    fn tick_end(&mut self, effects: &mut Effects) {
         self.now = effects.now();
         self.empty_deferred();
         self.run_ready(effects);
-        for _ in 0..LAYER_ROUNDS_MAX {
-            if !self.load_from_layer(effects) {
+        for _ in 0..PMEM_LEVELS_ROUNDS_MAX {
+            if !self.load_from_pmem_levels(effects) {
                 break;
             }
             self.run_ready(effects);
@@ -651,19 +652,19 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
             self.commit(effects);
         }
-        let mut somebody_waits = !self.turns.is_idle();
+        let mut somebody_waits = !self.ticks.is_idle();
         fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
         if somebody_waits && let Some(error) = self.region_failed.clone() {
             self.refuse_waiting(&error, effects);
         }
         self.maintain(effects);
-        // The sums are not taken in each turn, unless a block was wanted and could not be had.
-        self.turns_ended += 1;
-        if self.turns_ended.is_multiple_of(BALANCE_TURNS) {
+        // The sums are not taken in each tick, unless a block was wanted and could not be had.
+        self.ticks_ended += 1;
+        if self.ticks_ended.is_multiple_of(BALANCE_TICKS) {
             self.balance_memory(effects);
         }
         self.pump_reads(effects);
-        if self.load_from_layer(effects) {
+        if self.load_from_pmem_levels(effects) {
             effects.more();
         }
         self.pump_close(effects);
@@ -673,7 +674,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         if !self.ready.is_empty() || self.walks.any_suspended() || (is_memory_waiters_next && self.io.is_empty()) {
             effects.more();
         }
-        self.walks.begin_turn();
+        self.walks.begin_tick();
     }
 
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {

@@ -12,8 +12,8 @@ use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
 
-/// A shard without blocks asks for so many turns, then for one in a while.
-const STARVED_TURNS_MAX: u32 = 32;
+/// A shard without blocks asks for so many ticks, then for one in a while.
+const STARVED_TICKS_MAX: u32 = 32;
 const STARVED_NS: u64 = 10_000_000;
 
 /// Operations may hold this share of the memory in values outside the pool: those that wait to be
@@ -22,19 +22,19 @@ const OUTSIDE_SHARE: u64 = 4;
 
 /// Bytes outside the pool that somebody holds, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct Permit {
     held: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Lease {
-    pub(crate) fn new(held: &Arc<AtomicU64>, bytes: u64) -> Lease {
+impl Permit {
+    pub(crate) fn new(held: &Arc<AtomicU64>, bytes: u64) -> Permit {
         held.fetch_add(bytes, Ordering::Relaxed);
-        Lease { held: Arc::clone(held), bytes }
+        Permit { held: Arc::clone(held), bytes }
     }
 }
 
-impl Drop for Lease {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -48,11 +48,11 @@ impl<P: Pmem> Matrix<P> {
 
     /// Room for a long value that is to be read; `None`: others have to end first. One always has
     /// room, and so has whoever does not wait.
-    pub(crate) fn lease_for_reading(&self, bytes: u64, at_once: bool) -> Option<Lease> {
+    pub(crate) fn permit_for_reading(&self, bytes: u64, at_once: bool) -> Option<Permit> {
         let held = self.long_bytes.load(Ordering::Relaxed);
         let mut is_crowded = held > 0 && held + bytes > self.outside_bytes_max();
         fault_point!("trial_long_reads_crowd", is_crowded = false);
-        (at_once || !is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
+        (at_once || !is_crowded).then(|| Permit::new(&self.long_bytes, bytes))
     }
 
     /// Those that waited for room to read a long value in, one at a time.
@@ -106,15 +106,15 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A block was wanted and could not be had. What is in flight gives some back and makes a turn;
-    /// if nothing is, others have to let go of what they hold, and there is another turn: not for
+    /// A block was wanted and could not be had. What is in flight gives some back and makes a tick;
+    /// if nothing is, others have to let go of what they hold, and there is another tick: not for
     /// ever, since a pool that gives nothing then is held by somebody else, who is asked again at
     /// intervals.
     pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
         let mut lacks_block = std::mem::take(&mut self.lacks_block);
         fault_point!("trial_lacks_blocks_silently", lacks_block = false);
         if !lacks_block {
-            self.starved_turns = 0;
+            self.starved_ticks = 0;
             return;
         }
         self.balance_memory(effects);
@@ -122,8 +122,8 @@ impl<P: Pmem> Matrix<P> {
             return;
         }
         self.release_pins();
-        self.starved_turns += 1;
-        if self.starved_turns < STARVED_TURNS_MAX {
+        self.starved_ticks += 1;
+        if self.starved_ticks < STARVED_TICKS_MAX {
             effects.more();
         } else {
             effects.wake_at(Mono(self.now.mono.0 + STARVED_NS));
@@ -141,8 +141,8 @@ impl<P: Pmem> Matrix<P> {
         if let Some(job) = &mut self.job {
             job.release();
         }
-        let oldest = self.parked.keys().min().copied();
-        let others = self.parked.iter_mut().filter(|(id, _)| Some(**id) != oldest);
-        others.for_each(|(_, parked)| parked.pins.clear());
+        let oldest = self.suspended.keys().min().copied();
+        let others = self.suspended.iter_mut().filter(|(id, _)| Some(**id) != oldest);
+        others.for_each(|(_, suspended)| suspended.pins.clear());
     }
 }

@@ -22,18 +22,18 @@ use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
 use crate::growth::Growth;
 use crate::install::manifest_checksum;
-use crate::layer::{self, Plan};
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
 use crate::operations::KeyLockQueue;
 use crate::pace::Pace;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
+use crate::pmem_levels::{self, Plan};
 use crate::ranges::{RangeDelete, RangeDeletes};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::{Rest, pages_min};
 use crate::statistics::Counters;
-use crate::volume::{Extent, FIRST_PAGE, LAYER_FIRST, Manifest, Places, Refusal, Superblock};
+use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Refusal, Superblock};
 
 /// A manifest longer than this is none: 1 GiB.
 const MANIFEST_PAGES_MAX: u32 = 1 << 18;
@@ -169,7 +169,7 @@ impl<P: Pmem> MatrixOpener<P> {
         }
         let Some(pmem) = self.pmem.take() else { return };
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
-        let region_bytes = pmem.len_bytes().saturating_sub(self.config.layer_bytes);
+        let region_bytes = pmem.len_bytes().saturating_sub(self.config.pmem_levels_bytes);
         let made = Container::create_within(pmem, Config { uuid, shard, unit_bytes, row_bytes }, region_bytes);
         let epoch = Epoch { number: 1, session: self.config.session };
         let made = made.and_then(|mut container| container.begin_epoch(epoch, epoch).map(|()| container));
@@ -185,7 +185,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let (shard, shards) = (self.config.shard, self.config.shards);
         let superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, ..Superblock::default() };
         self.superblock = Superblock { checksum, known: self.superblock.known, ..superblock };
-        match self.places(&manifest, self.superblock.manifest(), layer::layer_pages(&container)) {
+        match self.places(&manifest, self.superblock.manifest(), pmem_levels::pmem_levels_pages(&container)) {
             Ok(places) => self.opened = Some(Opened { container, report: Report::default(), places }),
             Err(error) => return self.fail(error),
         }
@@ -344,7 +344,7 @@ impl<P: Pmem> MatrixOpener<P> {
                 other => other,
             })?;
         container.state().compare(volume).map_err(|mismatch| lost(mismatch.to_string()))?;
-        let places = self.places(manifest, self.superblock.manifest(), layer::layer_pages(&container))?;
+        let places = self.places(manifest, self.superblock.manifest(), pmem_levels::pmem_levels_pages(&container))?;
         Ok(Opened { container, report, places })
     }
 
@@ -413,15 +413,15 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 
     /// What no extent of the manifest covers is free.
-    fn places(&self, manifest: &Manifest, own: Extent, layer_pages: u64) -> Result<Places, Error> {
-        let on_volume = manifest.extents().filter(|extent| !extent.in_layer());
+    fn places(&self, manifest: &Manifest, own: Extent, pmem_levels_pages: u64) -> Result<Places, Error> {
+        let on_volume = manifest.extents().filter(|extent| !extent.in_pmem_levels());
         let used = on_volume.map(Extent::end).max().unwrap_or(0).max(own.end());
         // More is set aside once the shard runs.
-        let mut places = Places::new(used, layer_pages);
+        let mut places = Places::new(used, pmem_levels_pages);
         for extent in manifest.extents().chain([own]) {
-            if extent.in_layer() && extent.end() > LAYER_FIRST + layer_pages {
+            if extent.in_pmem_levels() && extent.end() > PMEM_LEVELS_FIRST + pmem_levels_pages {
                 return Err(Error::WrongVolume(format!(
-                    "the region of this shard has a layer of {layer_pages} pages, and tables lie beyond it: it is another region than the volume was written with"
+                    "the region of this shard has a layer of {pmem_levels_pages} pages, and tables lie beyond it: it is another region than the volume was written with"
                 )));
             }
             if places.claim(extent).is_err() {
@@ -568,7 +568,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         let Some(Opened { mut container, report, places }) = self.opened.take() else {
             return Err(Error::Unknown("the opener has no region"));
         };
-        let layer_pages = layer::layer_pages(&container);
+        let pmem_levels_pages = pmem_levels::pmem_levels_pages(&container);
         if self.create.is_none() && !self.config.read_only {
             container.settle_epoch()?;
             let replayed = container.replay(&manifest.rotation, manifest.directory, manifest.number);
@@ -597,7 +597,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             growth: Growth::new(self.config.capacity_bytes, self.config.shards),
             move_credit_bytes: 0,
             pace: Pace::default(),
-            plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),
+            plan: Plan::new(pmem_levels_pages * PAGE_BYTES as u64, self.config.level_bytes),
             report: recovery,
             deferred: Vec::new(),
             cache: RefCell::new(PageCache::new()),
@@ -606,10 +606,10 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             missing: RefCell::new(Vec::new()),
             ahead: RefCell::new(Vec::new()),
             io: IoTable::new(),
-            parked: HashMap::new(),
+            suspended: HashMap::new(),
             ready: VecDeque::new(),
             space_waiters: VecDeque::new(),
-            turns: KeyLockQueue::default(),
+            ticks: KeyLockQueue::default(),
             waiting_bytes: Arc::default(),
             long_bytes: Arc::default(),
             memory_waiters: VecDeque::new(),
@@ -652,9 +652,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             looked_at_installs: 0,
             closing: Closing::Open,
             counters: Counters::default(),
-            turns_ended: 0,
+            ticks_ended: 0,
             lacks_block: false,
-            starved_turns: 0,
+            starved_ticks: 0,
             pins_released_at: None,
             config: self.config,
         };

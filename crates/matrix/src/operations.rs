@@ -10,12 +10,12 @@ use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_engine::{Change, ChangeKind, Error, Operation, RecordPart, Token, Update};
 
-use crate::batch::share::PrepareRecord;
+use crate::batch::prepare_record::PrepareRecord;
 use crate::blob_write::Placed;
 use crate::changes::Before;
 use crate::load::Load;
 use crate::lookup::LongRead;
-use crate::memory::Lease;
+use crate::memory::Permit;
 use crate::range_delete::RangeWork;
 use crate::reading::Pins;
 use crate::scan::PageWork;
@@ -59,7 +59,7 @@ pub(crate) enum Work {
 
 /// An operation that could not be ended at once.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub(crate) struct Suspended {
     pub(crate) token: Token,
     pub(crate) work: Work,
     /// Pages that were read for it.
@@ -73,17 +73,17 @@ pub(crate) struct Parked {
     /// Its values found no room once, and something was reclaimed since.
     pub(crate) insists: bool,
     /// For its values.
-    pub(crate) _lease: Lease,
+    pub(crate) _permit: Permit,
 }
 
-impl Parked {
-    pub(crate) fn new(token: Token, work: Work, lease: Lease) -> Parked {
+impl Suspended {
+    pub(crate) fn new(token: Token, work: Work, permit: Permit) -> Suspended {
         let (missing, spills, begun, insists) = (0, false, false, false);
-        Parked { token, work, pins: Pins::default(), missing, spills, begun, insists, _lease: lease }
+        Suspended { token, work, pins: Pins::default(), missing, spills, begun, insists, _permit: permit }
     }
 
     /// Itself, if it goes on though a page that it wanted is damaged.
-    pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Parked> {
+    pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Suspended> {
         let Error::Corrupt(corruption) = error else { return None };
         fault_point!("trial_damage_cannot_be_deleted", return None);
         self.work.bears(corruption).then_some(self)

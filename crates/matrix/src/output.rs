@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Part};
 
-use crate::layer::LAYER_GROWTH_PAGES;
+use crate::pmem_levels::PMEM_LEVELS_GROWTH_PAGES;
 use crate::volume::{Extent, Places};
 
 /// Pages written at once.
@@ -23,7 +23,7 @@ pub(crate) enum Role {
         /// 0 is the first one below L0.
         level: usize,
         /// Whether it goes into the layer.
-        in_layer: bool,
+        in_pmem_levels: bool,
     },
     /// Values.
     Values,
@@ -166,19 +166,19 @@ impl Output {
 
     /// What is stored next in the layer, and where. `None`: nothing, or what comes next goes to the
     /// volume, since the layer is full; then so does the rest of the file.
-    pub(crate) fn next_in_layer(&mut self, places: &mut Places) -> Option<(Extent, &[u8])> {
+    pub(crate) fn next_in_pmem_levels(&mut self, places: &mut Places) -> Option<(Extent, &[u8])> {
         let wanted = (self.backlog_bytes() / PAGE_BYTES) as u32;
         if wanted == 0 || !(self.wants_write() || self.begun < self.taken) {
             return None;
         }
-        if self.begun == self.taken && matches!(self.role, Role::Table { in_layer: true, .. }) {
-            let on_volume = self.extents.last().is_some_and(|last| !last.in_layer());
-            let growth = if self.ended { wanted.min(LAYER_GROWTH_PAGES) } else { LAYER_GROWTH_PAGES };
-            let more = if on_volume { None } else { places.take_in_layer(growth) };
+        if self.begun == self.taken && matches!(self.role, Role::Table { in_pmem_levels: true, .. }) {
+            let on_volume = self.extents.last().is_some_and(|last| !last.in_pmem_levels());
+            let growth = if self.ended { wanted.min(PMEM_LEVELS_GROWTH_PAGES) } else { PMEM_LEVELS_GROWTH_PAGES };
+            let more = if on_volume { None } else { places.take_in_pmem_levels(growth) };
             self.grow(more?);
         }
-        let page =
-            Extent::locate(&self.extents, self.begun).filter(|page| Extent { page: *page, pages: 1 }.in_layer())?;
+        let page = Extent::locate(&self.extents, self.begun)
+            .filter(|page| Extent { page: *page, pages: 1 }.in_pmem_levels())?;
         let is_next = |more: &u32| Extent::locate(&self.extents, self.begun + more) == Some(page + u64::from(*more));
         let pages = 1 + (1..wanted).take_while(is_next).count() as u32;
         let bytes = self.pages.get(self.sent..self.sent + pages as usize * PAGE_BYTES)?;

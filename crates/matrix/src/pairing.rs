@@ -98,7 +98,7 @@ pub enum Mismatch {
         awaited: u64,
     },
     /// Both were written to, each beside a copy of the other one.
-    WentApart {
+    WentBlob {
         /// Of the epoch.
         number: u64,
     },
@@ -116,7 +116,7 @@ impl RegionState {
             return Err(match ours.cmp(&theirs) {
                 std::cmp::Ordering::Less => Mismatch::RegionOlder { has: ours, known: theirs, of: "epoch" },
                 std::cmp::Ordering::Greater => Mismatch::VolumeOlder { has: theirs, known: ours, of: "epoch" },
-                std::cmp::Ordering::Equal => Mismatch::WentApart { number: ours },
+                std::cmp::Ordering::Equal => Mismatch::WentBlob { number: ours },
             });
         }
         let directory = known.directory.max(volume.directory);
@@ -173,7 +173,7 @@ impl fmt::Display for Mismatch {
                 "the volume has manifest {has}, and the region waits for {awaited}: giving up a region before this one was cut off, and has to be done again; or the volume is a copy \
                  from before, then put the newer one back"
             ),
-            Mismatch::WentApart { number } => write!(
+            Mismatch::WentBlob { number } => write!(
                 f,
                 "region and volume do not belong together: both have epoch {number}, and not the same one, so each was written to beside a copy of the other. \
                  Put those back that belong together"
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(on_its_way.compare(&volume), Ok(()), "a cut between the two");
         let other = Epoch { session: 1, ..epoch(5) };
         let other = RegionState { epoch: other, before: other, ..region };
-        assert_eq!(other.compare(&volume), Err(Mismatch::WentApart { number: 5 }));
+        assert_eq!(other.compare(&volume), Err(Mismatch::WentBlob { number: 5 }));
         let behind = [RegionState { directory: 39, ..region }, RegionState { compactor: 6, ..region }];
         assert!(behind.iter().all(|region| matches!(region.compare(&volume), Err(Mismatch::RegionOlder { .. }))));
         let ahead = RegionState { manifest: 31, ..region };

@@ -282,7 +282,7 @@ impl<P: Pmem> Matrix<P> {
             let keys = (&facts.first_key[..], &facts.last_key[..]);
             if self.ranges.hide_all(keys, (facts.lowest_version, facts.highest_version), snapshots, durable) {
                 change.removed.push(facts.file);
-                for (file, bytes) in &facts.apart {
+                for (file, bytes) in &facts.blob {
                     *change.dropped.entry(*file).or_default() += bytes;
                 }
             }

@@ -80,7 +80,7 @@ pub(crate) struct Reads {
     /// Those that have not been handed to the device: it has enough to do, or there is no block.
     queue: VecDeque<u64>,
     /// Those of the layer, which are loaded and not read.
-    in_layer: VecDeque<u64>,
+    in_pmem_levels: VecDeque<u64>,
 }
 
 impl Reads {
@@ -100,8 +100,8 @@ impl Reads {
             return !waits || matches!(waiter, Waiter::Job(_));
         }
         self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter], frees: Vec::new() });
-        let is_near = Extent { page: wanted.page, pages: wanted.pages }.in_layer();
-        if is_near { &mut self.in_layer } else { &mut self.queue }.push_back(wanted.page);
+        let is_near = Extent { page: wanted.page, pages: wanted.pages }.in_pmem_levels();
+        if is_near { &mut self.in_pmem_levels } else { &mut self.queue }.push_back(wanted.page);
         true
     }
 
@@ -110,7 +110,7 @@ impl Reads {
     pub(crate) fn give_up(&mut self, operations: &foldhash::HashSet<u64>) -> Vec<Extent> {
         let mut free = Vec::new();
         let is_gone = |waiter: &Waiter| matches!(waiter, Waiter::Operation(id) if operations.contains(id));
-        for queue in [&mut self.queue, &mut self.in_layer] {
+        for queue in [&mut self.queue, &mut self.in_pmem_levels] {
             queue.retain(|page| {
                 let Some(flight) = self.flights.get_mut(page) else { return false };
                 flight.waiters.retain(|waiter| !is_gone(waiter));
@@ -135,13 +135,13 @@ impl Reads {
     }
 
     /// The next one to load from the layer.
-    pub(crate) fn next_in_layer(&self) -> Option<Wanted> {
-        self.in_layer.front().and_then(|page| self.flights.get(page)).map(|flight| flight.wanted)
+    pub(crate) fn next_in_pmem_levels(&self) -> Option<Wanted> {
+        self.in_pmem_levels.front().and_then(|page| self.flights.get(page)).map(|flight| flight.wanted)
     }
 
     /// It is being loaded.
-    pub(crate) fn begun_in_layer(&mut self) {
-        self.in_layer.pop_front();
+    pub(crate) fn begun_in_pmem_levels(&mut self) {
+        self.in_pmem_levels.pop_front();
     }
 
     /// Whether only a compaction waits for a read.
@@ -157,7 +157,7 @@ impl Reads {
 
     /// Reads that the device has.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len() - self.queue.len() - self.in_layer.len()
+        self.flights.len() - self.queue.len() - self.in_pmem_levels.len()
     }
 
     /// If a page of this extent is being read, the extent waits until that is over; whether it
@@ -597,7 +597,7 @@ mod tests {
             first_key: key.clone(),
             last_key: key,
             deletes: 0,
-            apart: Vec::new(),
+            blob: Vec::new(),
         };
         Arc::new(Table { facts, extents, clean_version: u64::MAX })
     }

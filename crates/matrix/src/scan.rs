@@ -90,7 +90,7 @@ impl PageWork {
         self.bytes += key.encoded().len() as u64 + if self.keys_only { 0 } else { value_bytes(meta) };
         let value = match meta.body {
             _ if self.keys_only => Some(Bytes::new()),
-            Body::Apart(_) => None,
+            Body::Blob(_) => None,
             _ => Some(Bytes::copy_from_slice(value)),
         };
         self.items.push((key, meta, value));
@@ -144,7 +144,7 @@ impl PageWork {
 enum Again {
     Gone,
     Here(Meta, Bytes),
-    Apart(Meta, Pointer),
+    Blob(Meta, Pointer),
 }
 
 /// A key, encoded; `None`: there is no end.
@@ -327,7 +327,7 @@ impl<P: Pmem> Matrix<P> {
         let (mut stop, mut asked, mut gone) = (None, 0, Vec::new());
         let PageWork { items, long, read_view, .. } = work;
         for (at, (key, meta, value)) in items.iter_mut().enumerate() {
-            let (None, Body::Apart(mut pointer)) = (&value, meta.body) else { continue };
+            let (None, Body::Blob(mut pointer)) = (&value, meta.body) else { continue };
             if asked >= self.config.memory_bytes / FETCHED_SHARE {
                 break;
             }
@@ -343,7 +343,7 @@ impl<P: Pmem> Matrix<P> {
                         (*meta, *value) = (found, Some(bytes));
                         continue;
                     }
-                    Again::Apart(found, there) => (*meta, pointer) = (found, there),
+                    Again::Blob(found, there) => (*meta, pointer) = (found, there),
                 }
             }
             if is_long(pointer) && asked > 0 {
@@ -367,7 +367,7 @@ impl<P: Pmem> Matrix<P> {
     fn locate_again(&self, key: &Key, read_view: ReadView, memory: &InMemory<'_>) -> Result<Again, Stop> {
         let Some(located) = self.visible(key.encoded(), read_view, memory)? else { return Ok(Again::Gone) };
         match located.meta.body {
-            Body::Apart(pointer) => Ok(Again::Apart(located.meta, pointer)),
+            Body::Blob(pointer) => Ok(Again::Blob(located.meta, pointer)),
             _ => Ok(Again::Here(located.meta, self.value(&located, memory)?)),
         }
     }

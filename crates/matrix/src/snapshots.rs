@@ -78,7 +78,7 @@ impl Snapshots {
         let closed = self.open.remove(&id).is_some();
         self.refresh();
         if closed {
-            self.let_go();
+            self.release();
         }
         closed
     }
@@ -94,7 +94,7 @@ impl Snapshots {
     pub(crate) fn keep(&mut self, file: u64, kept: Vec<KeptFor>) {
         if !kept.is_empty() {
             self.kept.insert(file, kept);
-            self.let_go();
+            self.release();
         }
     }
 
@@ -120,7 +120,7 @@ impl Snapshots {
 
     /// What was kept for a snapshot that is closed counts for those that are left of the ones that
     /// see it. Without one it is free for the next compaction that meets it.
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         let versions = &self.versions;
         let left_of = |kept: KeptFor| {
             let from = versions.partition_point(|version| *version < kept.oldest);

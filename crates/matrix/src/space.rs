@@ -102,10 +102,10 @@ impl<P: Pmem> Matrix<P> {
         let table_pages = self.config.table_bytes.div_ceil(4096).max(1);
         // Down there it has indexes and filters besides, and pages that are not full.
         let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
-        let (layer_free, layer_pages) = self.extents.layer_pages();
-        let mut in_layer = layer_pages - layer_free;
-        fault_point!("trial_layer_has_no_reserve", in_layer = 0);
-        self.manifest_pages() + container_pages + in_layer + working_pages(self.config.table_bytes)
+        let (pmem_levels_free, pmem_levels_pages) = self.extents.pmem_levels_pages();
+        let mut in_pmem_levels = pmem_levels_pages - pmem_levels_free;
+        fault_point!("trial_layer_has_no_reserve", in_pmem_levels = 0);
+        self.manifest_pages() + container_pages + in_pmem_levels + working_pages(self.config.table_bytes)
     }
 
     /// What files leave of the volume for two manifests, of two copies each.
@@ -287,7 +287,7 @@ impl<P: Pmem> Matrix<P> {
     /// there is room for what the other tables have there too, which they bring next: what was
     /// begun comes to an end.
     fn collection_of(&self, file: u64, poor_percent: u64) -> Option<Job> {
-        let mut places = self.places().filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
+        let mut places = self.places().filter(|(_, table)| table.facts.blob.iter().any(|(blob, _)| *blob == file));
         let (level, table) = places.next()?;
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
         let mut pages = job.pages_in() + 1 + moved_pages(self.levels.values(file)?.live_bytes);
@@ -297,8 +297,8 @@ impl<P: Pmem> Matrix<P> {
         let is_whole =
             |from: u64, bytes: u64| self.levels.values(from).is_some_and(|values| values.live_bytes == bytes);
         let mut files = vec![file];
-        if table.facts.apart.iter().any(|(apart, bytes)| *apart == file && is_whole(file, *bytes)) {
-            for (from, bytes) in &table.facts.apart {
+        if table.facts.blob.iter().any(|(blob, bytes)| *blob == file && is_whole(file, *bytes)) {
+            for (from, bytes) in &table.facts.blob {
                 let is_poor = self.levels.values(*from).is_some_and(|values| values.is_poor(poor_percent));
                 let more = moved_pages(*bytes);
                 if *from != file && is_poor && is_whole(*from, *bytes) && self.has_room_for(pages + more) {
@@ -344,7 +344,7 @@ impl<P: Pmem> Matrix<P> {
             // What could not be used is not kept for later: that would be a burst.
             self.move_credit_bytes = self.move_credit_bytes.min(more as i64) + more as i64;
         }
-        let files = job.apart().into_iter();
+        let files = job.blob().into_iter();
         let files = files.filter_map(|(file, bytes)| Some((alive_ppm(self.levels.values(file)?), file, bytes)));
         let mut files: Vec<_> = files.filter(|(ppm, ..)| *ppm < POOR_PPM_MAX).collect();
         files.sort_unstable();

@@ -26,8 +26,8 @@ pub(crate) struct Counters {
     /// Of tables that were made, and what they would have if nothing of them were compressed.
     pub(crate) table_write_bytes: u64,
     pub(crate) table_plain_write_bytes: u64,
-    pub(crate) layer_write_bytes: u64,
-    pub(crate) layer_read_bytes: u64,
+    pub(crate) pmem_levels_write_bytes: u64,
+    pub(crate) pmem_levels_read_bytes: u64,
     pub(crate) user_bytes: u64,
     /// Of them, those that loads brought.
     pub(crate) loaded_bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Counters {
     pub(crate) rows: u64,
     pub(crate) full_refusals: u64,
     pub(crate) corrupt_records: u64,
-    pub(crate) stalled_turns: u64,
+    pub(crate) stalled_ticks: u64,
     pub(crate) range_deletes: u64,
     pub(crate) tables_dropped: u64,
     phases: Phases,
@@ -144,7 +144,7 @@ impl<P: Pmem> Matrix<P> {
             Some(_) => (self.limit_pages(), self.room_pages()),
             None => self.volume_pages(),
         };
-        let deferred = self.deferred.iter().chain(self.reads.held()).filter(|extent| !extent.in_layer());
+        let deferred = self.deferred.iter().chain(self.reads.held()).filter(|extent| !extent.in_pmem_levels());
         (pages, free, deferred.map(|extent| u64::from(extent.pages)).sum())
     }
 
@@ -190,13 +190,13 @@ impl<P: Pmem> Matrix<P> {
         add("table_plain_bytes", bytes(|facts| facts.plain_pages));
         add("table_write_bytes", counters.table_write_bytes);
         add("table_plain_write_bytes", counters.table_plain_write_bytes);
-        let (layer_used, layer_free, layer_all) = self.layer_bytes();
-        add("layer_bytes", layer_all);
-        add("layer_free_bytes", layer_free);
-        add("layer_table_bytes", layer_used);
-        add("layer_levels", (0..).take_while(|level| self.plan.in_layer(*level)).count() as u64);
-        add("layer_write_bytes", counters.layer_write_bytes);
-        add("layer_read_bytes", counters.layer_read_bytes);
+        let (pmem_levels_used, pmem_levels_free, pmem_levels_all) = self.pmem_levels_bytes();
+        add("layer_bytes", pmem_levels_all);
+        add("layer_free_bytes", pmem_levels_free);
+        add("layer_table_bytes", pmem_levels_used);
+        add("layer_levels", (0..).take_while(|level| self.plan.in_pmem_levels(*level)).count() as u64);
+        add("layer_write_bytes", counters.pmem_levels_write_bytes);
+        add("layer_read_bytes", counters.pmem_levels_read_bytes);
         add("user_bytes", counters.user_bytes);
         add("loaded_bytes", counters.loaded_bytes);
         add("installs", counters.installs);
@@ -211,7 +211,7 @@ impl<P: Pmem> Matrix<P> {
         add("range_deletes", counters.range_deletes);
         add("range_deletes_in_force", self.ranges.all().len() as u64);
         add("tables_dropped_whole", counters.tables_dropped);
-        add("stalled_turns", counters.stalled_turns);
+        add("stalled_turns", counters.stalled_ticks);
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);
         add("batches", self.batches.done());

@@ -1,8 +1,8 @@
 //! A walk over records: where it ends, how far it may go at once, and what it learns on the way.
 //!
 //! Records that are deleted or expired cost a walk as much as others and bring it nothing, so it is
-//! bounded by what it visits. Walks of a turn share a number of visits; one that has used it up
-//! goes on in the next turn, behind the others.
+//! bounded by what it visits. Walks of a tick share a number of visits; one that has used it up
+//! goes on in the next tick, behind the others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,9 +18,9 @@ use crate::matrix::Matrix;
 use crate::merge::ReadView;
 use crate::operations::Work;
 
-/// Records that the walks of a turn visit together, those that go on and once more those that begin
+/// Records that the walks of a tick visit together, those that go on and once more those that begin
 /// or have got their pages: so a short walk never waits for the long ones. About two milliseconds.
-const TURN_VISITS: u64 = 4096;
+const TICK_VISITS: u64 = 4096;
 /// Records that a walk visits before others have their turn.
 const WALK_VISITS: u64 = 1024;
 /// Dead records that walks passed since the last look, with which the container is looked at:
@@ -32,7 +32,7 @@ const DENSE_VISITS: u64 = 16 << 10;
 pub(crate) struct Walks {
     /// Operations that go on when visits are left, in order.
     suspended: VecDeque<u64>,
-    /// Visits that are left in this turn for walks that begin or have got their pages, and for
+    /// Visits that are left in this tick for walks that begin or have got their pages, and for
     /// those that go on.
     left: [Cell<u64>; 2],
     /// Which of the two the walk in hand takes from, and how many it may.
@@ -58,7 +58,7 @@ impl Default for Walks {
     fn default() -> Walks {
         Walks {
             suspended: VecDeque::new(),
-            left: [TURN_VISITS.into(), TURN_VISITS.into()],
+            left: [TICK_VISITS.into(), TICK_VISITS.into()],
             pool: FRESH,
             allowance: Cell::default(),
             spans: RefCell::default(),
@@ -71,7 +71,7 @@ impl Default for Walks {
 }
 
 impl Walks {
-    /// A walk is to be attempted. Whether the turn has visits for it.
+    /// A walk is to be attempted. Whether the tick has visits for it.
     pub(crate) fn begin(&self) -> bool {
         let left = self.left[self.pool].get();
         let mut allowance = left.min(WALK_VISITS);
@@ -101,9 +101,9 @@ impl Walks {
         !self.suspended.is_empty()
     }
 
-    /// The next turn has all its visits.
-    pub(crate) fn begin_turn(&mut self) {
-        self.left.iter().for_each(|left| left.set(TURN_VISITS));
+    /// The next tick has all its visits.
+    pub(crate) fn begin_tick(&mut self) {
+        self.left.iter().for_each(|left| left.set(TICK_VISITS));
     }
 
     /// If walks have passed many dead records, compaction sees to them.
@@ -279,7 +279,7 @@ impl<P: Pmem> Matrix<P> {
         found.map(<[u8]>::to_vec)
     }
 
-    /// Goes on with walks that were suspended, as far as the turn's visits last.
+    /// Goes on with walks that were suspended, as far as the tick's visits last.
     pub(crate) fn run_walks(&mut self, effects: &mut Effects) {
         self.walks.pool = RESUMED;
         for _ in 0..self.walks.suspended.len() {
@@ -287,15 +287,15 @@ impl<P: Pmem> Matrix<P> {
                 break;
             }
             let Some(id) = self.walks.suspended.pop_front() else { break };
-            if let Some(parked) = self.parked.remove(&id) {
-                let queued = parked.work.is_write();
-                self.attempt(id, parked, queued, effects);
+            if let Some(suspended) = self.suspended.remove(&id) {
+                let queued = suspended.work.is_write();
+                self.attempt(id, suspended, queued, effects);
             }
         }
         self.walks.pool = FRESH;
         fault_point!("trial_walks_end_unnoticed", return);
         // Writes may have waited for one that is over.
-        self.give_turns(effects);
+        self.give_ticks(effects);
     }
 
     /// Nobody finds anything between these any more, of whoever comes later.

@@ -22,7 +22,7 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         level_bytes: 4 << 20,
         range_keys_few: 1,
         // With and without.
-        layer_bytes: if ending == Ending::PowerCut { 8 << 20 } else { 0 },
+        pmem_levels_bytes: if ending == Ending::PowerCut { 8 << 20 } else { 0 },
         // With and without.
         compression: if ending == Ending::Kill { Compression::None } else { Compression::Lz4 },
         read_only: false,

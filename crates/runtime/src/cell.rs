@@ -22,22 +22,22 @@ pub(crate) struct Cell<S> {
     /// and delivered under its own.
     outbox: Mutex<Vec<(ShardId, Message)>>,
     has_outgoing: AtomicBool,
-    /// Who has left since the last turn.
+    /// Who has left since the last tick.
     left: Mutex<Vec<Left>>,
     has_left: AtomicBool,
     /// It takes no messages any more. Set before the other shards are told.
     is_broken: AtomicBool,
-    /// Of simulations: the next turn breaks the shard, before its stage of this number plus one; 0:
+    /// Of simulations: the next tick breaks the shard, before its stage of this number plus one; 0:
     /// it does not.
     breaks_before: AtomicU8,
-    /// Someone asked for a turn: `more`, or a message.
-    wants_turn: AtomicBool,
-    /// Threads that wait for the lock, each with a turn of its own.
+    /// Someone asked for a tick: `more`, or a message.
+    wants_tick: AtomicBool,
+    /// Threads that wait for the lock, each with a tick of its own.
     queued: AtomicU32,
     tells_evictions: AtomicBool,
     /// The shard's cap on memory since it was changed; 0: it was not.
     memory_bytes: AtomicU64,
-    /// Instant of the next turn the shard asked for; `u64::MAX` if none.
+    /// Instant of the next tick the shard asked for; `u64::MAX` if none.
     wake_at: AtomicU64,
     closed: Condvar,
 }
@@ -58,14 +58,14 @@ struct State<S> {
     told_failure: bool,
 }
 
-/// A shard panicked in the middle of a turn.
+/// A shard panicked in the middle of a tick.
 const DEFECT: &str = "a defect stopped this shard; reopen the store";
 /// Requests of the shard were on a ring that failed, or with a reactor that is gone.
 pub(crate) const RING_LOST: &str = "the I/O ring of this shard failed; reopen the store";
 
-/// What a turn left to do, once the lock is released. Reused from turn to turn.
+/// What a tick left to do, once the lock is released. Reused from turn to turn.
 #[derive(Default)]
-pub(crate) struct TurnOutput {
+pub(crate) struct TickOutput {
     /// I/O to execute on the shard's volume.
     pub(crate) requests: Vec<(Io, DiskRequest)>,
     /// I/O that nobody's operation waits for.
@@ -74,9 +74,9 @@ pub(crate) struct TurnOutput {
     pub(crate) own: Vec<(u64, Reply)>,
     /// What an operator wants to hear of.
     pub(crate) events: Vec<ShardEvent>,
-    /// The shard broke in this turn: the others must be told.
+    /// The shard broke in this tick: the others must be told.
     pub(crate) broke: bool,
-    /// The shard wants another turn, by now or by `wake_at`: someone with a ring must see to it.
+    /// The shard wants another tick, by now or by `wake_at`: someone with a ring must see to it.
     pub(crate) attention: bool,
     /// Threads with a ring that have replies, each once: they are few.
     inboxes: Vec<Arc<Inbox>>,
@@ -84,8 +84,8 @@ pub(crate) struct TurnOutput {
     tasks: Vec<std::task::Waker>,
 }
 
-impl TurnOutput {
-    /// Fires the wakers collected over one or more turns.
+impl TickOutput {
+    /// Fires the wakers collected over one or more ticks.
     pub(crate) fn fire(&mut self) {
         self.inboxes.drain(..).for_each(|inbox| inbox.wake());
         self.tasks.drain(..).for_each(std::task::Waker::wake);
@@ -114,7 +114,7 @@ impl<S: Shard> Cell<S> {
             has_left: false.into(),
             is_broken: false.into(),
             breaks_before: 0.into(),
-            wants_turn: true.into(),
+            wants_tick: true.into(),
             queued: 0.into(),
             tells_evictions: false.into(),
             memory_bytes: 0.into(),
@@ -123,68 +123,68 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    /// Whether the shard tells what it evicts, from its next turn on.
+    /// Whether the shard tells what it evicts, from its next tick on.
     pub(crate) fn tell_evictions(&self, tells: bool) {
         self.tells_evictions.store(tells, Ordering::Relaxed);
     }
 
-    /// The shard's cap on memory, from its next turn on.
+    /// The shard's cap on memory, from its next tick on.
     pub(crate) fn set_memory_bytes(&self, bytes: u64) {
         self.memory_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Runs one turn: `completions`, messages, the backlog, `operations`, end of turn. Both lists
+    /// Runs one tick: `completions`, messages, the backlog, `operations`, end of tick. Both lists
     /// are left empty. `me` is the caller's inbox, if it has one: its replies come back directly.
-    pub(crate) fn turn(
+    pub(crate) fn tick(
         &self,
         now: Now,
         me: Option<&Arc<Inbox>>,
         completions: &mut Vec<(Io, Outcome)>,
         operations: &mut Vec<(Waiter, Operation)>,
-        out: &mut TurnOutput,
+        out: &mut TickOutput,
     ) {
         self.queued.fetch_add(1, Ordering::Relaxed);
         let guard = self.lock();
         self.queued.fetch_sub(1, Ordering::Relaxed);
-        self.turn_of(guard, now, me, completions, operations, out);
+        self.tick_of(guard, now, me, completions, operations, out);
     }
 
-    /// Whether somebody is about to have a turn. Whoever only came since one was asked for leaves
+    /// Whether somebody is about to have a tick. Whoever only came since one was asked for leaves
     /// it to them: the lock goes to whoever is there first, and that is who has just let go of it,
     /// again and again.
     pub(crate) fn is_awaited(&self) -> bool {
         self.queued.load(Ordering::Relaxed) > 0
     }
 
-    /// Like [`Cell::turn`], unless another thread is in a turn of this shard: then nothing is done
+    /// Like [`Cell::tick`], unless another thread is in a tick of this shard: then nothing is done
     /// and false is returned.
-    pub(crate) fn try_turn(
+    pub(crate) fn try_tick(
         &self,
         now: Now,
         me: Option<&Arc<Inbox>>,
         completions: &mut Vec<(Io, Outcome)>,
         operations: &mut Vec<(Waiter, Operation)>,
-        out: &mut TurnOutput,
+        out: &mut TickOutput,
     ) -> bool {
         match self.state.try_lock() {
             Ok(guard) => {
-                self.turn_of(guard, now, me, completions, operations, out);
+                self.tick_of(guard, now, me, completions, operations, out);
                 true
             }
             Err(_) => false,
         }
     }
 
-    fn turn_of(
+    fn tick_of(
         &self,
         mut guard: MutexGuard<'_, State<S>>,
         now: Now,
         me: Option<&Arc<Inbox>>,
         completions: &mut Vec<(Io, Outcome)>,
         operations: &mut Vec<(Waiter, Operation)>,
-        out: &mut TurnOutput,
+        out: &mut TickOutput,
     ) {
-        self.wants_turn.store(false, Ordering::Release);
+        self.wants_tick.store(false, Ordering::Release);
         let state = &mut *guard;
         state.effects.begin(now);
         state.effects.tells_evictions = self.tells_evictions.load(Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl<S: Shard> Cell<S> {
             if self.breaks(state, 1) {
                 return;
             }
-            state.shard.turn_end(&mut state.effects);
+            state.shard.tick_end(&mut state.effects);
             self.breaks(state, 2);
         });
         if let Some(why) = state.broken {
@@ -230,11 +230,11 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    /// The next turn breaks the shard, as a panic would, before it takes operations (0), before the
-    /// end of the turn (1) or after it (2).
+    /// The next tick breaks the shard, as a panic would, before it takes operations (0), before the
+    /// end of the tick (1) or after it (2).
     pub(crate) fn break_before(&self, stage: u8) {
         self.breaks_before.store(stage + 1, Ordering::Relaxed);
-        self.wants_turn.store(true, Ordering::Release);
+        self.wants_tick.store(true, Ordering::Release);
     }
 
     /// Whether the shard is to break here.
@@ -248,7 +248,7 @@ impl<S: Shard> Cell<S> {
 
     /// Answers everybody who waits for a broken shard. What it still wanted done is not: nobody
     /// knows whether it should be.
-    fn fail(&self, state: &mut State<S>, why: &'static str, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+    fn fail(&self, state: &mut State<S>, why: &'static str, me: Option<&Arc<Inbox>>, out: &mut TickOutput) {
         out.broke |= !std::mem::replace(&mut state.told, true);
         // Before the messages go: one that is left from now on is answered by word that this shard
         // is broken.
@@ -267,7 +267,7 @@ impl<S: Shard> Cell<S> {
 
     /// Gives the shard up, unless it has ended: what is in progress is answered as unknown, and so
     /// is everything later.
-    pub(crate) fn abandon(&self, why: &'static str, out: &mut TurnOutput) {
+    pub(crate) fn abandon(&self, why: &'static str, out: &mut TickOutput) {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.broken.is_none() && !(state.closing && state.shard.is_closed()) {
@@ -289,7 +289,7 @@ impl<S: Shard> Cell<S> {
     }
 
     /// Moves the effects out and finds who gets the replies.
-    fn settle(&self, state: &mut State<S>, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+    fn settle(&self, state: &mut State<S>, me: Option<&Arc<Inbox>>, out: &mut TickOutput) {
         let Effects { requests, background, .. } = &mut state.effects;
         if !background.is_empty() {
             out.background.extend(requests.extract_if(.., |(io, _)| background.contains(io)));
@@ -318,13 +318,13 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    fn note_attention(&self, state: &State<S>, out: &mut TurnOutput) {
+    fn note_attention(&self, state: &State<S>, out: &mut TickOutput) {
         // What waits for room is tried again when something ends, else at once, but for a shard
         // that says when.
         let is_forgotten = !state.backlog.is_empty() && state.tokens.len() == 0 && state.effects.wake_at.is_none();
         let again = state.effects.more || is_forgotten;
         if again {
-            self.wants_turn.store(true, Ordering::Release);
+            self.wants_tick.store(true, Ordering::Release);
             out.attention = true;
         }
         let wake_at = state.effects.wake_at.map_or(u64::MAX, |at| at.0);
@@ -367,7 +367,7 @@ impl<S: Shard> State<S> {
     }
 
     /// Reads of those who have left are given up, those too that wait for room.
-    fn cancel(&mut self, left: &Departed, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+    fn cancel(&mut self, left: &Departed, me: Option<&Arc<Inbox>>, out: &mut TickOutput) {
         let backlog = std::mem::take(&mut self.backlog);
         for (waiter, operation) in backlog {
             if is_read(&operation) && left.has(&waiter) {
@@ -408,7 +408,7 @@ pub(crate) fn append<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
     if to.is_empty() { std::mem::swap(to, from) } else { to.append(from) }
 }
 
-fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut TickOutput) {
     match waiter {
         Waiter::Inbox(inbox, tag) => {
             if me.is_some_and(|me| Arc::ptr_eq(me, &inbox)) {
@@ -425,7 +425,7 @@ fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut Turn
 }
 
 impl<S: Shard> Cell<S> {
-    /// Delivers what this shard has said so far: in order, whoever had the turns in which it was
+    /// Delivers what this shard has said so far: in order, whoever had the ticks in which it was
     /// said.
     pub(crate) fn deliver_messages(&self, mut deliver: impl FnMut(ShardId, Message)) {
         if self.has_outgoing.swap(false, Ordering::AcqRel) {
@@ -433,7 +433,7 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
+    /// Leaves a message from another shard, or word that it is broken; taken at the next tick.
     /// False: this shard is broken and takes none.
     pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) -> bool {
         let mut is_broken = self.is_broken.load(Ordering::SeqCst);
@@ -442,29 +442,29 @@ impl<S: Shard> Cell<S> {
             return false;
         }
         lock(&self.messages).push((from, message));
-        self.wants_turn.store(true, Ordering::Release);
+        self.wants_tick.store(true, Ordering::Release);
         true
     }
 
-    /// These callers have left: what they only wanted to read is given up in the next turn.
+    /// These callers have left: what they only wanted to read is given up in the next tick.
     pub(crate) fn leave(&self, left: Left) {
         lock(&self.left).push(left);
         self.has_left.store(true, Ordering::Release);
-        self.wants_turn.store(true, Ordering::Release);
+        self.wants_tick.store(true, Ordering::Release);
     }
 
-    /// Whether a turn was asked for, or is due at `now`.
+    /// Whether a tick was asked for, or is due at `now`.
     pub(crate) fn is_due(&self, now: Mono) -> bool {
-        self.wants_turn.load(Ordering::Acquire) || self.wake_at.load(Ordering::Acquire) <= now.0
+        self.wants_tick.load(Ordering::Acquire) || self.wake_at.load(Ordering::Acquire) <= now.0
     }
 
-    /// The instant at which the next turn is due, if one was asked for.
+    /// The instant at which the next tick is due, if one was asked for.
     pub(crate) fn wake_at(&self) -> Option<Mono> {
         Some(Mono(self.wake_at.load(Ordering::Acquire))).filter(|at| at.0 != u64::MAX)
     }
 
-    /// Tells the shard to finish; turns must go on until [`Cell::wait_closed`] returns.
-    pub(crate) fn begin_close(&self, now: Now, out: &mut TurnOutput) {
+    /// Tells the shard to finish; ticks must go on until [`Cell::wait_closed`] returns.
+    pub(crate) fn begin_close(&self, now: Now, out: &mut TickOutput) {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.closing {
@@ -479,7 +479,7 @@ impl<S: Shard> Cell<S> {
         self.guarded(state, |state| state.shard.close(&mut state.effects));
         match state.broken {
             Some(why) => self.fail(state, why, None, out),
-            None => self.wants_turn.store(true, Ordering::Release),
+            None => self.wants_tick.store(true, Ordering::Release),
         }
         self.settle(state, None, out);
     }
@@ -525,7 +525,7 @@ impl<S: Shard> Cell<S> {
         self.lock().effects.pool().limit_bytes() as u64
     }
 
-    /// Looks at the shard itself, between turns.
+    /// Looks at the shard itself, between ticks.
     pub(crate) fn with_shard<R>(&self, look: impl FnOnce(&S) -> R) -> R {
         look(&self.lock().shard)
     }

@@ -1,4 +1,4 @@
-//! The two clocks, read once a turn: the system's, or one that a simulator sets.
+//! The two clocks, read once a tick: the system's, or one that a simulator sets.
 //!
 //! Expiry must not follow every step of the wall clock: two hours ahead for two seconds would
 //! remove for good what expires in two hours. So the wall clock that engines are told goes with the

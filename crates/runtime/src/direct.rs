@@ -26,7 +26,7 @@ pub(crate) struct Direct {
     core: Arc<Core>,
     writes_wait: bool,
     /// Nothing is handed over: there are no threads.
-    is_turned: bool,
+    is_driven: bool,
     workers: Workers,
     maintenance: Mutex<Option<JoinHandle<()>>>,
 }
@@ -99,7 +99,7 @@ impl Direct {
     /// Starts the maintenance of `engine`.
     pub(crate) fn start(engine: Arc<dyn Shared>, clock: Clock) -> io::Result<Direct> {
         let mut direct = Direct::turned(engine, clock);
-        direct.is_turned = false;
+        direct.is_driven = false;
         let maintained = Arc::clone(&direct.core);
         let thread = thread::Builder::new().name("stratakv-maintain".into()).spawn(move || maintained.maintain())?;
         *lock(&direct.maintenance) = Some(thread);
@@ -112,7 +112,7 @@ impl Direct {
         let core = Core { engine, clock, broken: false.into(), is_closing: false.into(), closing: Condvar::new() };
         let core = Arc::new(core);
         let workers = Workers::new(&core);
-        Direct { core, writes_wait, is_turned: true, workers, maintenance: Mutex::default() }
+        Direct { core, writes_wait, is_driven: true, workers, maintenance: Mutex::default() }
     }
 
     /// A step of maintenance; whether there is more to do.
@@ -167,7 +167,7 @@ impl Direct {
     /// Whether an operation takes longer than those who share its thread should have to wait.
     fn may_wait(&self, operation: &Operation) -> bool {
         match operation {
-            _ if self.is_turned => false,
+            _ if self.is_driven => false,
             Operation::Update { .. } | Operation::Write { .. } | Operation::Load { .. } => self.writes_wait,
             Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => true,
             Operation::Get { .. } | Operation::Page(_) | Operation::List(_) => false,

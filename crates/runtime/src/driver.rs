@@ -10,11 +10,11 @@ use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use stratakv_engine::{Error, Io, Operation, Outcome, Reply, Shard};
 
-use crate::cell::TurnOutput;
+use crate::cell::TickOutput;
 use crate::runtime::Runtime;
 use crate::slot::{Inbox, Waiter};
 
-/// What a [`Driver::turn`] brought.
+/// What a [`Driver::tick`] brought.
 #[derive(Debug)]
 pub enum Event {
     /// An operation was answered.
@@ -33,11 +33,11 @@ pub enum Event {
     },
 }
 
-/// How long requests may wait on the ring for more company when a turn brought events: well below
+/// How long requests may wait on the ring for more company when a tick brought events: well below
 /// any device's latency.
 const HOLD_NS: u64 = 30_000;
 
-/// One thread's ring, carrying sockets and the disk I/O of the turns this thread runs.
+/// One thread's ring, carrying sockets and the disk I/O of the ticks this thread runs.
 ///
 /// Server cores, sessions and reactors are all drivers. Dropping one waits for its disk I/O and
 /// hands what follows to a reactor.
@@ -49,12 +49,12 @@ pub struct Driver<S: Shard + 'static> {
     queues: Vec<Queue>,
     /// Shards whose queue is not empty.
     busy: Vec<u32>,
-    /// Working space of a turn.
+    /// Working space of a tick.
     held: Vec<u32>,
     in_flight: InFlight,
     completions: Vec<Completion>,
     replies: Vec<(u64, Reply)>,
-    out: TurnOutput,
+    out: TickOutput,
     now: Now,
     submitted_at: Mono,
     /// A reactor's number, if this is one: it takes what others leave, and sees to timers.
@@ -84,7 +84,7 @@ impl<S: Shard> Driver<S> {
             in_flight: InFlight::default(),
             completions: Vec::new(),
             replies: Vec::new(),
-            out: TurnOutput::default(),
+            out: TickOutput::default(),
             now: runtime.clock.now(),
             submitted_at: Mono::default(),
             runtime,
@@ -96,7 +96,7 @@ impl<S: Shard> Driver<S> {
         }
     }
 
-    /// Queues an operation for a shard's next turn. Its reply comes as an [`Event::Reply`] with
+    /// Queues an operation for a shard's next tick. Its reply comes as an [`Event::Reply`] with
     /// `tag`.
     ///
     /// An engine that is called in place does it now; what would wait for its medium is handed
@@ -117,7 +117,7 @@ impl<S: Shard> Driver<S> {
     }
 
     /// Those who submitted operations with these tags have left. Their gets and pages that are not
-    /// done are given up in the next turn and answered with [`stratakv_engine::Error::Cancelled`];
+    /// done are given up in the next tick and answered with [`stratakv_engine::Error::Cancelled`];
     /// writes are carried out. What was submitted is answered in any case. Costs one pass over the
     /// operations of each shard.
     pub fn give_up(&mut self, tags: RangeInclusive<u64>) {
@@ -162,7 +162,7 @@ impl<S: Shard> Driver<S> {
         self.ring.waker()
     }
 
-    /// The time of the last turn.
+    /// The time of the last tick.
     pub fn now(&self) -> Now {
         self.now
     }
@@ -182,13 +182,13 @@ impl<S: Shard> Driver<S> {
         self.ring.system_calls()
     }
 
-    /// One turn: take completions, run the turns of the shards they and the queued operations
+    /// One tick: take completions, run the ticks of the shards they and the queued operations
     /// belong to, submit everything in one system call. Waits as told, but only for what is
     /// missing: events found before count towards `completions`.
     ///
     /// # Errors
     /// The ring failed; drop the driver.
-    pub fn turn(&mut self, wait: Wait, events: &mut Vec<Event>) -> io::Result<()> {
+    pub fn tick(&mut self, wait: Wait, events: &mut Vec<Event>) -> io::Result<()> {
         self.refuse_if_failed()?;
         let before = events.len();
         self.gather(events);
@@ -288,7 +288,7 @@ impl<S: Shard> Driver<S> {
         events.extend(self.replies.drain(..).map(|(tag, reply)| Event::Reply { tag, reply }));
     }
 
-    /// The turns of all shards with work; what they ask for goes on the ring.
+    /// The ticks of all shards with work; what they ask for goes on the ring.
     fn run_shards(&mut self, events: &mut Vec<Event>) {
         // Shards that another thread holds come last: by then it is likely done, and nobody slept.
         let mut held = mem::take(&mut self.held);
@@ -302,8 +302,8 @@ impl<S: Shard> Driver<S> {
                 continue;
             }
             if patient {
-                cell.turn(self.now, me, completions, operations, &mut self.out);
-            } else if !cell.try_turn(self.now, me, completions, operations, &mut self.out) {
+                cell.tick(self.now, me, completions, operations, &mut self.out);
+            } else if !cell.try_tick(self.now, me, completions, operations, &mut self.out) {
                 held.push(shard);
                 continue;
             }
@@ -320,7 +320,7 @@ impl<S: Shard> Driver<S> {
                 self.start_io(shard, io, request);
             }
             self.out.requests = requests;
-            self.runtime.after_turn(shard, &mut self.out, self.reactor);
+            self.runtime.after_tick(shard, &mut self.out, self.reactor);
         }
         self.held = held;
         mem::swap(&mut self.replies, &mut self.out.own);

@@ -1,16 +1,16 @@
-//! The loop: turns of shards, rings of threads, and the ways callers reach them.
+//! The loop: ticks of shards, rings of threads, and the ways callers reach them.
 //!
 //! Two ownerships make it up (docs/decisions/0001):
-//! * a **turn** belongs to whoever holds a shard's lock (a `Cell`): completions, operations, end of
-//!   turn, effects out. The lock is never held across a system call;
-//! * a **ring** belongs to one thread ([`Driver`]): it executes what came out of the turns that
+//! * a **tick** belongs to whoever holds a shard's lock (a `Cell`): completions, operations, end of
+//!   tick, effects out. The lock is never held across a system call;
+//! * a **ring** belongs to one thread ([`Driver`]): it executes what came out of the ticks that
 //!   thread ran.
 //!
 //! A blocking caller has no ring and executes its own read or write in place
 //! ([`Runtime::execute`]), so it makes no hop. What it should not wait for goes to a *reactor*, a
 //! background thread with a ring, which also serves futures and timers.
 //!
-//! An engine whose medium is memory ([`Shared`](stratakv_engine::Shared)) has neither turns nor
+//! An engine whose medium is memory ([`Shared`](stratakv_engine::Shared)) has neither ticks nor
 //! rings: the same ways in call it in place (`Direct`). This crate is the only one that waits. It
 //! does not know the engines.
 #![forbid(unsafe_code)]

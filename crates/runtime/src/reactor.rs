@@ -33,7 +33,7 @@ pub(crate) fn spawn<S: Shard + 'static>(
                 0 | 1 => Wait::For { completions: 1, timeout: None },
                 more => Wait::For { completions: (more / 4).max(1), timeout: Some(GATHER) },
             };
-            if let Err(error) = driver.turn(wait, &mut events) {
+            if let Err(error) = driver.tick(wait, &mut events) {
                 // With the driver go its shards: they are answered, not left waiting.
                 tracing::error!(%error, "the I/O ring failed; operations in flight are in doubt, reopen the store");
                 return;

@@ -13,7 +13,7 @@ use stratakv_device::ring::RingKind;
 use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
 use stratakv_engine::{Error, Evicted, Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
 
-use crate::cell::{Cell, RING_LOST, TurnOutput};
+use crate::cell::{Cell, RING_LOST, TickOutput};
 use crate::clock::{self, Clock};
 use crate::direct::Direct;
 use crate::driver::Driver;
@@ -55,7 +55,7 @@ pub struct Runtime<S: Shard + 'static> {
     options: RuntimeOptions,
     pub(crate) clock: Clock,
     listener: OnceLock<Listener>,
-    /// What happened before anybody listened, the first of it: turns begin before the store is put
+    /// What happened before anybody listened, the first of it: ticks begin before the store is put
     /// together.
     unheard: Mutex<Vec<(ShardId, ShardEvent)>>,
     evictions: Mutex<Option<EvictionListener>>,
@@ -64,7 +64,7 @@ pub struct Runtime<S: Shard + 'static> {
 /// Most events kept for a listener to come.
 const UNHEARD_MAX: usize = 256;
 
-/// Who is told what happens to shards: in whatever thread ran the turn, with no lock held. It must
+/// Who is told what happens to shards: in whatever thread ran the tick, with no lock held. It must
 /// not wait.
 pub type Listener = Box<dyn Fn(ShardId, ShardEvent) + Send + Sync>;
 
@@ -131,7 +131,7 @@ impl<S: Shard + 'static> Runtime<S> {
     /// As [`Runtime::shared`] without threads, for simulations: all is done by whoever asks, and
     /// maintenance by [`Runtime::maintain`].
     #[doc(hidden)]
-    pub fn shared_turned(engine: Arc<dyn Shared>, clock: Clock) -> Arc<Runtime<S>> {
+    pub fn shared_driven(engine: Arc<dyn Shared>, clock: Clock) -> Arc<Runtime<S>> {
         let options = RuntimeOptions { ring: RingKind::Auto, ring_entries: 64, reactors: 0 };
         Self::over(Some(Direct::turned(engine, clock.clone())), Vec::new(), &[], options, clock)
     }
@@ -144,7 +144,7 @@ impl<S: Shard + 'static> Runtime<S> {
     }
 
     /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the
-    /// caller turns. Blocking calls wait for ever, but under [`with_pump`](crate::with_pump);
+    /// caller ticks. Blocking calls wait for ever, but under [`with_pump`](crate::with_pump);
     /// drivers ([`Runtime::driver_over`]) and futures do not.
     #[doc(hidden)]
     pub fn turned(
@@ -228,7 +228,7 @@ impl<S: Shard + 'static> Runtime<S> {
     }
 
     /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the
-    /// shard's turn and nothing else; a single read or write is done in place; only when a turn
+    /// shard's tick and nothing else; a single read or write is done in place; only when a tick
     /// asks for more than one request at once does a reactor take them.
     pub fn execute(&self, shard: usize, operation: Operation) -> Reply {
         if self.is_forked() {
@@ -265,11 +265,11 @@ impl<S: Shard + 'static> Runtime<S> {
         for (index, (shard, operation)) in operations.into_iter().enumerate() {
             queues[shard].push((Waiter::Slot(Arc::clone(&slot), index as u32), operation));
         }
-        let mut out = TurnOutput::default();
+        let mut out = TickOutput::default();
         for (shard, mut queue) in queues.into_iter().enumerate().filter(|(_, queue)| !queue.is_empty()) {
-            self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut queue, &mut out);
+            self.cells[shard].tick(self.clock.now(), None, &mut Vec::new(), &mut queue, &mut out);
             self.leave_all(shard as u32, &mut out);
-            self.after_turn(shard as u32, &mut out, None);
+            self.after_tick(shard as u32, &mut out, None);
         }
         out.fire();
         Started { slot, lineage, count }
@@ -291,10 +291,10 @@ impl<S: Shard + 'static> Runtime<S> {
             }
             return;
         }
-        let mut out = TurnOutput::default();
-        self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
+        let mut out = TickOutput::default();
+        self.cells[shard].tick(self.clock.now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
         self.leave_all(shard as u32, &mut out);
-        self.after_turn(shard as u32, &mut out, None);
+        self.after_tick(shard as u32, &mut out, None);
         out.fire();
     }
 
@@ -302,11 +302,11 @@ impl<S: Shard + 'static> Runtime<S> {
     /// and there is one request at a time.
     fn run(&self, shard: usize, mut operations: Vec<(Waiter, Operation)>, slot: &Slot) {
         let cell = &self.cells[shard];
-        let mut out = TurnOutput::default();
+        let mut out = TickOutput::default();
         let mut completions = Vec::new();
         loop {
-            cell.turn(self.clock.now(), None, &mut completions, &mut operations, &mut out);
-            self.after_turn(shard as u32, &mut out, None);
+            cell.tick(self.clock.now(), None, &mut completions, &mut operations, &mut out);
+            self.after_tick(shard as u32, &mut out, None);
             out.fire();
             self.leave_requests(shard as u32, &mut out.background);
             if out.requests.len() != 1 || slot.is_ready() || pump::is_there() {
@@ -319,9 +319,9 @@ impl<S: Shard + 'static> Runtime<S> {
         }
     }
 
-    /// After a turn, lock released: messages go to their shards; attention goes to the reactor that
+    /// After a tick, lock released: messages go to their shards; attention goes to the reactor that
     /// sees to the shard.
-    pub(crate) fn after_turn(&self, shard: u32, out: &mut TurnOutput, by_reactor: Option<usize>) {
+    pub(crate) fn after_tick(&self, shard: u32, out: &mut TickOutput, by_reactor: Option<usize>) {
         let sender = &self.cells[shard as usize];
         sender.deliver_messages(|to, message| {
             let Some(cell) = self.cells.get(to.0 as usize) else { return };
@@ -366,23 +366,23 @@ impl<S: Shard + 'static> Runtime<S> {
         self.cells.iter().for_each(|cell| cell.tell_evictions(tells));
     }
 
-    /// Changes the cap on memory of every shard; one that evicts follows it in its next turns, the
+    /// Changes the cap on memory of every shard; one that evicts follows it in its next ticks, the
     /// first of which is here.
     pub fn set_shard_memory_bytes(&self, bytes: u64) {
         if self.is_forked() {
             return;
         }
-        let mut out = TurnOutput::default();
+        let mut out = TickOutput::default();
         for (shard, cell) in (0u32..).zip(&self.cells) {
             cell.set_memory_bytes(bytes);
-            cell.turn(self.clock.now(), None, &mut Vec::new(), &mut Vec::new(), &mut out);
+            cell.tick(self.clock.now(), None, &mut Vec::new(), &mut Vec::new(), &mut out);
             self.leave_all(shard, &mut out);
-            self.after_turn(shard, &mut out, None);
+            self.after_tick(shard, &mut out, None);
         }
         out.fire();
     }
 
-    fn tell_listener(&self, shard: u32, out: &mut TurnOutput) {
+    fn tell_listener(&self, shard: u32, out: &mut TickOutput) {
         for event in out.events.drain(..) {
             if let ShardEvent::Evicted(evicted) = &event {
                 let listener = lock(&self.evictions).clone();
@@ -433,7 +433,7 @@ impl<S: Shard + 'static> Runtime<S> {
     }
 
     /// Hands I/O to the shard's reactor.
-    fn leave_all(&self, shard: u32, out: &mut TurnOutput) {
+    fn leave_all(&self, shard: u32, out: &mut TickOutput) {
         out.requests.append(&mut out.background);
         self.leave_requests(shard, &mut out.requests);
     }
@@ -507,14 +507,14 @@ impl<S: Shard + 'static> Runtime<S> {
         self.cells.iter().map(Cell::block_bytes).min()
     }
 
-    /// Looks at each shard between turns.
+    /// Looks at each shard between ticks.
     pub fn look<R>(&self, mut look: impl FnMut(&S) -> R) -> Vec<R> {
         self.cells.iter().map(|cell| cell.with_shard(&mut look)).collect()
     }
 
     /// Gives up shards whose requests are lost: their operations are answered as unknown.
     pub(crate) fn abandon(&self, shards: impl IntoIterator<Item = usize>) {
-        let mut out = TurnOutput::default();
+        let mut out = TickOutput::default();
         for (shard, cell) in shards.into_iter().filter_map(|shard| Some((shard, self.cells.get(shard)?))) {
             cell.abandon(RING_LOST, &mut out);
             if std::mem::take(&mut out.broke) {
@@ -524,8 +524,8 @@ impl<S: Shard + 'static> Runtime<S> {
         out.fire();
     }
 
-    /// The shard breaks in its next turn, as by a panic: before it takes operations (`stage` 0),
-    /// before the end of the turn (1) or after it (2). For simulations.
+    /// The shard breaks in its next tick, as by a panic: before it takes operations (`stage` 0),
+    /// before the end of the tick (1) or after it (2). For simulations.
     #[doc(hidden)]
     pub fn break_shard(&self, shard: usize, stage: u8) {
         if let Some(cell) = self.cells.get(shard) {
@@ -540,14 +540,14 @@ impl<S: Shard + 'static> Runtime<S> {
         lock(&self.reactors[reactor].left).clear();
     }
 
-    /// Tells every shard to finish; turns must go on until [`Runtime::is_ended`]. Later operations
+    /// Tells every shard to finish; ticks must go on until [`Runtime::is_ended`]. Later operations
     /// are answered `Closed`.
     #[doc(hidden)]
     pub fn begin_close(&self) {
         if let Some(direct) = &self.direct {
             direct.close();
         }
-        let mut out = TurnOutput::default();
+        let mut out = TickOutput::default();
         for (shard, cell) in self.cells.iter().enumerate() {
             cell.begin_close(self.clock.now(), &mut out);
             if std::mem::take(&mut out.broke) {

@@ -30,7 +30,7 @@ pub(crate) enum Waiter {
 /// Operations whose callers have left: the inbox that they were to be answered in, and their tags.
 pub(crate) type Left = (Arc<Inbox>, RangeInclusive<u64>);
 
-/// All who have left since the last turn: each operation is looked for in O(log callers).
+/// All who have left since the last tick: each operation is looked for in O(log callers).
 pub(crate) struct Departed {
     /// By inbox and first tag: the last one. They do not overlap.
     tags: BTreeMap<(usize, u64), u64>,
@@ -84,7 +84,7 @@ impl Waiter {
     }
 }
 
-/// Replies for a thread with a ring, left by turns that other threads ran.
+/// Replies for a thread with a ring, left by ticks that other threads ran.
 pub(crate) struct Inbox {
     replies: Mutex<Vec<(u64, Reply)>>,
     filled: AtomicBool,
@@ -96,7 +96,7 @@ impl Inbox {
         Arc::new(Inbox { replies: Mutex::default(), filled: false.into(), waker })
     }
 
-    /// Leaves a reply; the caller wakes afterwards, once a turn.
+    /// Leaves a reply; the caller wakes afterwards, once a tick.
     pub(crate) fn leave(&self, tag: u64, reply: Reply) {
         lock(&self.replies).push((tag, reply));
         self.filled.store(true, Ordering::Release);
@@ -135,7 +135,7 @@ impl Slot {
         Arc::new(Slot(Mutex::new(state)))
     }
 
-    /// Leaves a reply; if it was the last one missing, gives back the waker to fire once the turn
+    /// Leaves a reply; if it was the last one missing, gives back the waker to fire once the tick
     /// is over.
     pub(crate) fn leave(&self, index: u32, reply: Reply) -> Option<std::task::Waker> {
         let mut state = lock(&self.0);

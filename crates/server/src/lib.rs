@@ -61,4 +61,4 @@ pub use memory_budget::client_memory_bytes;
 pub use server::{Error, Inherited, Server, ServerOptions};
 pub use tls::TlsOptions;
 #[doc(hidden)]
-pub use turned::TurnedServer;
+pub use turned::DrivenServer;

@@ -1,4 +1,4 @@
-//! What a server thread measures of itself: latencies by kind of operation, turns, system calls.
+//! What a server thread measures of itself: latencies by kind of operation, ticks, system calls.
 //! Written by one thread, read by any.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -113,7 +113,7 @@ fn bucket_end_ns(bucket: usize) -> u64 {
 #[repr(align(128))]
 pub(crate) struct Measures {
     latencies: [Histogram; Kind::ALL.len()],
-    pub(crate) turns: Tally,
+    pub(crate) ticks: Tally,
     pub(crate) system_calls: Tally,
     pub(crate) slow_operations: Tally,
     pub(crate) idle_closed: Tally,

@@ -352,7 +352,7 @@ pub struct Server {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
     /// Turns of each thread when they were last looked at.
-    turns_seen: Mutex<Vec<u64>>,
+    ticks_seen: Mutex<Vec<u64>>,
     /// Removed when it has stopped.
     files: Mutex<Vec<SocketFile>>,
 }
@@ -425,7 +425,7 @@ impl Server {
             shared.acceptor.set(tls.load()?);
         }
         let server =
-            Server { shared, threads: Mutex::default(), turns_seen: Mutex::default(), files: Mutex::new(files) };
+            Server { shared, threads: Mutex::default(), ticks_seen: Mutex::default(), files: Mutex::new(files) };
         server.start_threads(listeners, bells)?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
         Ok(server)
@@ -489,11 +489,11 @@ impl Server {
         Ok(())
     }
 
-    /// Whether every thread has had a turn since this was asked before; has them take one, so that
+    /// Whether every thread has had a tick since this was asked before; has them take one, so that
     /// it can be asked again later. Once the server stops, always.
     pub fn is_alive(&self) -> bool {
-        let mut seen = lock(&self.turns_seen);
-        let now: Vec<u64> = self.shared.measures.iter().map(|measures| measures.turns.get()).collect();
+        let mut seen = lock(&self.ticks_seen);
+        let now: Vec<u64> = self.shared.measures.iter().map(|measures| measures.ticks.get()).collect();
         let stuck = seen.iter().zip(&now).any(|(before, now)| before == now);
         let alive = !stuck || self.shared.stopping.load(Ordering::Acquire);
         if alive {

@@ -1,8 +1,8 @@
 //! How long the operations of a connection take, and the slow log.
 //!
-//! An operation's time begins with the turn that submits it, and ends with the turn that brings its
+//! An operation's time begins with the tick that submits it, and ends with the tick that brings its
 //! reply: waiting for a shard, for other operations and for the disk is in it, the network is not.
-//! Time is that of turns: no clock is read for it. Each key of a get is an operation; a value that
+//! Time is that of ticks: no clock is read for it. Each key of a get is an operation; a value that
 //! is longer than was asked for at first is read by two.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! A server without threads, for simulations: its caller turns each of its workers.
+//! A server without threads, for simulations: its caller ticks each of its workers.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::worker::Worker;
 
 /// See the module.
 #[doc(hidden)]
-pub struct TurnedServer {
+pub struct DrivenServer {
     shared: Arc<Shared>,
     workers: Vec<Option<Worker>>,
 }
 
-impl TurnedServer {
+impl DrivenServer {
     /// A worker for each driver; the first one accepts from `listeners`. Addresses and threads of
     /// `options` do not count.
     ///
@@ -27,7 +27,7 @@ impl TurnedServer {
         options: &ServerOptions,
         drivers: Vec<Driver>,
         listeners: Vec<Socket>,
-    ) -> Result<TurnedServer, Error> {
+    ) -> Result<DrivenServer, Error> {
         let (worker_slots, bells) = worker_slots(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
         let shared = share(store, &options, None, Vec::new(), Vec::new(), worker_slots);
@@ -39,17 +39,17 @@ impl TurnedServer {
             worker.begin();
             Some(worker)
         });
-        Ok(TurnedServer { workers: workers.collect(), shared })
+        Ok(DrivenServer { workers: workers.collect(), shared })
     }
 
-    /// One turn of a worker, if it still serves.
+    /// One tick of a worker, if it still serves.
     ///
     /// # Errors
     /// Its ring failed.
-    pub fn turn(&mut self, worker: usize) -> io::Result<()> {
+    pub fn tick(&mut self, worker: usize) -> io::Result<()> {
         let slot = &mut self.workers[worker];
         if let Some(turned) = slot
-            && !turned.turn(&mut Vec::new())?
+            && !turned.tick(&mut Vec::new())?
         {
             *slot = None;
         }

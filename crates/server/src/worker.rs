@@ -1,4 +1,4 @@
-//! One thread of the server: a ring, its connections, and the turns they cause.
+//! One thread of the server: a ring, its connections, and the ticks they cause.
 
 use std::cell::Cell;
 use std::io;
@@ -37,7 +37,7 @@ mod relief;
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long what does not answer even then is waited for.
 const DRAIN_FORCED: Duration = Duration::from_secs(1);
-/// With this many disk requests in flight, a turn waits for a quarter of them or this long, so
+/// With this many disk requests in flight, a tick waits for a quarter of them or this long, so
 /// that batches do not degenerate to one.
 const BATCH_FROM: usize = 8;
 const BATCH_WAIT: Duration = Duration::from_micros(50);
@@ -137,7 +137,7 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Vec::new();
         self.begin();
-        while self.turn(&mut events)? {}
+        while self.tick(&mut events)? {}
         Ok(())
     }
 
@@ -148,11 +148,11 @@ impl Worker {
         self.listen_to_wakeup(Vec::with_capacity(64));
     }
 
-    /// One turn; false when all is over.
-    pub(crate) fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
+    /// One tick; false when all is over.
+    pub(crate) fn tick(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
         self.accept_more();
-        self.driver.turn(self.wait(), events)?;
-        self.measures().turns.add(1);
+        self.driver.tick(self.wait(), events)?;
+        self.measures().ticks.add(1);
         self.measures().system_calls.set(self.driver.system_calls());
         for event in events.drain(..) {
             self.handle(event);
@@ -173,7 +173,7 @@ impl Worker {
         if self.shared.watches.is_watched() && self.touch_watchers() {
             self.pump_all();
             // Once only: others may tell them more and more. What the end of a watcher told is for
-            // the next turn.
+            // the next tick.
             if self.touch_watchers() {
                 self.shared.worker_slots[self.index].ring();
             }

@@ -67,7 +67,7 @@ fn errors_are_answered_at_a_pace_and_commands_of_others_meanwhile() {
         let mut answers = vec![0; b"ERROR\r\n".len() * 400];
         wrong.read_exact(&mut answers).unwrap();
         assert_eq!(answers, b"ERROR\r\n".repeat(400), "each is answered");
-        // 128 at once, then 160 in a second; the last ones come with the turn in which they may.
+        // 128 at once, then 160 in a second; the last ones come with the tick in which they may.
         assert!(begun.elapsed() >= Duration::from_millis(1000), "400 errors within {:?}", begun.elapsed());
         ask(&mut wrong, "get a\r\n", "END\r\n");
     }

@@ -609,7 +609,7 @@ fn a_delayed_flush_all_comes_though_the_clock_is_set_back() {
     set(101, -7200);
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench.store.get(b"a").unwrap().is_some() {
-        // Each command is a turn of the thread that has it in mind.
+        // Each command is a tick of the thread that has it in mind.
         ask(&mut stream, "mn\r\n", "MN\r\n");
         assert!(Instant::now() < deadline, "nothing was flushed");
     }

@@ -116,7 +116,7 @@ impl Sample {
     ///
     /// # Errors
     /// A key was lost or wrong, or the store did not open: which bit did it.
-    pub fn turn<E: Engine>(&self, engine: &E, bits: impl Iterator<Item = u64>) -> Result<Flips, String> {
+    pub fn tick<E: Engine>(&self, engine: &E, bits: impl Iterator<Item = u64>) -> Result<Flips, String> {
         let mut flips = Flips::default();
         let mut reader = Machine::new(engine, disk(), opening(true));
         reader.disk.restore(&self.image);
@@ -127,16 +127,16 @@ impl Sample {
             // Opening for writing repairs superblocks, and changes the image.
             let told = if superblocks.contains(&at) {
                 writer.disk.restore(&self.image);
-                self.turn_one(&mut writer, (at, mask), true)
+                self.tick_one(&mut writer, (at, mask), true)
             } else {
-                self.turn_one(&mut reader, (at, mask), true)
+                self.tick_one(&mut reader, (at, mask), true)
             };
             let (opening, read) = told.map_err(|why| format!("bit {bit} (byte {at}) turned at rest: {why}"))?;
             flips.at_rest += 1;
             flips.told_at_opening += u64::from(opening);
             flips.told_by_a_read += u64::from(read && !opening);
             flips.harmless += u64::from(!opening && !read);
-            let told = self.turn_one(&mut reader, (at, mask), false);
+            let told = self.tick_one(&mut reader, (at, mask), false);
             let (_, read) = told.map_err(|why| format!("bit {bit} (byte {at}) turned in service: {why}"))?;
             flips.in_service += 1;
             flips.told_by_a_read += u64::from(read);
@@ -146,7 +146,7 @@ impl Sample {
     }
 
     /// Turns a bit, reads everything, turns it back. Whether opening and reading told.
-    fn turn_one<E: Engine>(
+    fn tick_one<E: Engine>(
         &self,
         machine: &mut Machine<'_, E>,
         (at, mask): (usize, u8),
@@ -193,7 +193,7 @@ fn write<E: Engine>(
 
 fn ask<E: Engine>(machine: &mut Machine<'_, E>, operation: Operation, random: &mut Random) -> Result<Reply, String> {
     machine.submit(operation).ok_or("takes nothing")?;
-    if !machine.turn_until(random, |machine| !machine.replies.is_empty()) {
+    if !machine.tick_until(random, |machine| !machine.replies.is_empty()) {
         return Err("no answer".into());
     }
     machine.replies.pop().map(|(_, reply)| reply).ok_or_else(|| "no answer".into())

@@ -3,7 +3,7 @@
 //!
 //! Development only: nothing that ships depends on it. One seed gives one run, always the same.
 //!
-//! A scenario ([`plan`]) is data: operations, turns, crashes. [`scenario`] runs it on a [`machine`]
+//! A scenario ([`plan`]) is data: operations, ticks, crashes. [`scenario`] runs it on a [`machine`]
 //! (the real code of an engine, its [`disk`], its clock) and judges every answer by the [`model`].
 //! [`search`] runs many and cuts a failure down; [`coverage`] counts what was tried.
 //!

@@ -99,7 +99,7 @@ pub struct Machine<'e, E: Engine> {
 }
 
 /// Turns without an event after which a shard counts as stuck.
-const IDLE_TURNS_MAX: u32 = 3_000;
+const IDLE_TICKS_MAX: u32 = 3_000;
 
 impl<'e, E: Engine> Machine<'e, E> {
     /// Whether the engine takes loads.
@@ -240,8 +240,8 @@ impl<'e, E: Engine> Machine<'e, E> {
         Some(self.next_token)
     }
 
-    /// Up to `completions` requests complete, then the turn ends. Says whether anything happened.
-    pub fn turn(&mut self, completions: u8, random: &mut Random) -> bool {
+    /// Up to `completions` requests complete, then the tick ends. Says whether anything happened.
+    pub fn tick(&mut self, completions: u8, random: &mut Random) -> bool {
         let Some(shard) = self.shard.as_mut() else { return false };
         self.now.mono.0 += 1_000_000;
         self.effects.begin(self.now);
@@ -253,7 +253,7 @@ impl<'e, E: Engine> Machine<'e, E> {
         for (io, outcome) in self.outcomes.drain(..) {
             shard.complete(io, outcome, &mut self.effects);
         }
-        shard.turn_end(&mut self.effects);
+        shard.tick_end(&mut self.effects);
         assert!(self.effects.messages.is_empty(), "a store of one shard has nobody to send to");
         busy |= !self.effects.requests.is_empty() || !self.effects.replies.is_empty() || self.effects.more;
         self.submit_requests(random);
@@ -274,14 +274,14 @@ impl<'e, E: Engine> Machine<'e, E> {
     }
 
     /// Turns until `done` says so. False if nothing happens any more before that.
-    pub fn turn_until(&mut self, random: &mut Random, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+    pub fn tick_until(&mut self, random: &mut Random, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let mut idle = 0;
         while !done(self) {
-            let busy = self.turn(8, random);
+            let busy = self.tick(8, random);
             idle = if busy || self.disk.in_flight() > 0 { 0 } else { idle + 1 };
             // Nothing would wake its reactor.
             let sleeps = idle > 0 && self.effects.wake_at.is_none();
-            if (sleeps && !done(self)) || idle > IDLE_TURNS_MAX {
+            if (sleeps && !done(self)) || idle > IDLE_TICKS_MAX {
                 return false;
             }
         }
@@ -291,12 +291,12 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// Turns until nothing is in flight and nothing more is asked.
     pub fn settle(&mut self, random: &mut Random) -> bool {
         let mut quiet = 0;
-        for turn in 0..100_000 {
-            let busy = self.turn(64, random);
+        for tick in 0..100_000 {
+            let busy = self.tick(64, random);
             let resting = !busy && self.disk.in_flight() == 0;
             quiet = if resting { quiet + 1 } else { 0 };
             // What fails may be tried again for ever, at long intervals.
-            if quiet == 3 || (resting && turn > 1000) {
+            if quiet == 3 || (resting && tick > 1000) {
                 return true;
             }
         }
@@ -309,7 +309,7 @@ impl<'e, E: Engine> Machine<'e, E> {
         self.effects.begin(self.now);
         let Some(shard) = self.shard.as_mut() else { return true };
         shard.close(&mut self.effects);
-        self.turn_until(random, |machine| machine.shard().is_closed())
+        self.tick_until(random, |machine| machine.shard().is_closed())
     }
 
     /// The end of a life: what the shard held is gone; what was in flight is up to the disk.

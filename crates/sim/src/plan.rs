@@ -64,8 +64,8 @@ pub struct Plan {
 pub enum Step {
     /// An operation is handed over.
     Submit(Request),
-    /// Up to `completions` requests complete, then the shard's turn ends.
-    Turn {
+    /// Up to `completions` requests complete, then the shard's tick ends.
+    Tick {
         /// At most so many.
         completions: u8,
         /// Decides which, and what befalls them.
@@ -73,12 +73,12 @@ pub enum Step {
     },
     /// Turns until everything is answered.
     Drain {
-        /// As for a turn.
+        /// As for a tick.
         seed: u32,
     },
     /// Turns until nothing is in flight; then the books are checked.
     Settle {
-        /// As for a turn.
+        /// As for a tick.
         seed: u32,
     },
     /// Everything is answered, then the wall clock moves on.
@@ -88,7 +88,7 @@ pub enum Step {
     },
     /// An orderly close, at the next crash.
     Close {
-        /// As for a turn.
+        /// As for a tick.
         seed: u32,
     },
     /// The end of a life; then the store is recovered and compared.
@@ -104,7 +104,7 @@ pub struct Crash {
     pub inside: [Option<u8>; 3],
     /// What survives.
     pub seed: u32,
-    /// After an orderly close: one bit of the medium turns. The scenario ends with what is found
+    /// After an orderly close: one bit of the medium ticks. The scenario ends with what is found
     /// then.
     pub rot: bool,
 }
@@ -331,7 +331,7 @@ impl Generator {
                         Request { key: if key % 2 == 1 { setup.keys - 1 } else { 0 }, what: scan, power_loss: false };
                     steps.push(if random.below(5) == 0 { Step::Submit(scan) } else { put(key) });
                 }
-                steps.push(Step::Turn { completions: random.below(8) as u8, seed: random.next_u64() as u32 });
+                steps.push(Step::Tick { completions: random.below(8) as u8, seed: random.next_u64() as u32 });
             }
             let crash =
                 Crash { power: random.below(2) == 0, inside: [None; 3], seed: random.next_u64() as u32, rot: false };
@@ -367,7 +367,7 @@ impl Generator {
                 for _ in 0..generator.random.below(12) {
                     steps.push(Step::Submit(generator.request()));
                 }
-                steps.push(Step::Turn { completions: generator.random.below(12) as u8, seed: generator.seed() });
+                steps.push(Step::Tick { completions: generator.random.below(12) as u8, seed: generator.seed() });
             }
             steps.push(Step::Crash(generator.crash()));
         }
@@ -377,7 +377,7 @@ impl Generator {
     fn life(&mut self, restless: bool, steps: &mut Vec<Step>) {
         let rotted = self.rotted > 0;
         self.rotted = self.rotted.saturating_sub(1);
-        let turns = match self.random.below(12) {
+        let ticks = match self.random.below(12) {
             _ if restless || rotted => 1 + self.random.below(4),
             0 => 0,
             // Without a flush, freed places come round again only after many writes.
@@ -393,12 +393,12 @@ impl Generator {
         }
         let burst = 1 + self.random.below(6);
         let eager = 1 + self.random.below(6);
-        for _ in 0..turns {
+        for _ in 0..ticks {
             for _ in 0..self.random.below(burst + 1) {
                 steps.push(Step::Submit(self.request()));
             }
             let completions = self.random.below(eager + 1) as u8;
-            steps.push(Step::Turn { completions, seed: self.seed() });
+            steps.push(Step::Tick { completions, seed: self.seed() });
             match self.random.below(60) {
                 0 => steps.push(Step::Pass { seconds: 1 + self.random.below(200) as u32 }),
                 1 => steps.push(Step::Drain { seed: self.seed() }),
@@ -579,8 +579,8 @@ impl Plan {
             let (key, count) = (random.below(self.setup.keys.into()) as u16, 1 + random.below(12) as u8);
             // Turns that carry it out, or a part of it, before the next crash.
             for _ in 0..random.below(8) {
-                let turn = Step::Turn { completions: random.below(6) as u8, seed: random.next_u64() as u32 };
-                self.steps.insert(at, turn);
+                let tick = Step::Tick { completions: random.below(6) as u8, seed: random.next_u64() as u32 };
+                self.steps.insert(at, tick);
             }
             let request = Request { key, what: What::Load { count, len }, power_loss: random.below(4) > 0 };
             self.steps.insert(at, Step::Submit(request));

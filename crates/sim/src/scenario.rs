@@ -241,8 +241,8 @@ impl<'e, E: Engine> World<'e, E> {
     fn step(&mut self, step: &Step) -> Result<bool, String> {
         match step {
             Step::Submit(request) => self.submit(request)?,
-            Step::Turn { completions, seed } => {
-                self.machine.turn(*completions, &mut random(*seed));
+            Step::Tick { completions, seed } => {
+                self.machine.tick(*completions, &mut random(*seed));
                 self.take_replies()?;
             }
             Step::Drain { seed } => self.drain(&mut random(*seed))?,
@@ -261,7 +261,7 @@ impl<'e, E: Engine> World<'e, E> {
         let mut failure = Ok(());
         let mut machine_done = false;
         while !self.asked.is_empty() && !machine_done {
-            machine_done = !self.machine.turn_until(random, |machine| !machine.replies.is_empty());
+            machine_done = !self.machine.tick_until(random, |machine| !machine.replies.is_empty());
             failure = failure.and(self.take_replies());
         }
         failure?;
@@ -477,7 +477,7 @@ impl<'e, E: Engine> World<'e, E> {
             return Err("takes nothing right after opening".into());
         };
         let answered = |machine: &mut Machine<'e, E>| machine.replies.iter().any(|(number, _)| *number == token);
-        if !self.machine.turn_until(random, answered) {
+        if !self.machine.tick_until(random, answered) {
             return Err("a read right after opening is never answered".into());
         }
         let at = self.machine.replies.iter().position(|(number, _)| *number == token).unwrap_or(0);

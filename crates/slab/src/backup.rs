@@ -206,6 +206,6 @@ impl Slab {
             return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup)));
         }
         let id = self.next_number();
-        self.begin_cuts(id, token);
+        self.begin_barriers(id, token);
     }
 }

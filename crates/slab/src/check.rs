@@ -93,7 +93,7 @@ impl Slab {
             events: events.into_iter().collect(),
             is_full: false,
             zeroes: None,
-            turns: 0,
+            ticks: 0,
             next_budget_at: 0,
             config,
         }

@@ -31,7 +31,7 @@ pub struct CheckpointPace {
     pub log_bytes_min: u64,
     /// And by so many times what a checkpoint takes.
     pub times: u32,
-    /// Bytes of keys written down in a turn at most, 64 KiB in any case.
+    /// Bytes of keys written down in a tick at most, 64 KiB in any case.
     pub step_bytes: u32,
 }
 

@@ -10,8 +10,8 @@ use stratakv_device::{Block, IoFault, Part};
 use stratakv_engine::{Effects, Error, Reply};
 use stratakv_index::Entry;
 
+use crate::packed::append::AppendedBatch;
 use crate::packed::clean::LOW;
-use crate::packed::lay::LaidBatch;
 use crate::page::{self, PageHeader};
 use crate::place::Place;
 use crate::run_write::ReadyRun;
@@ -44,7 +44,7 @@ pub(crate) struct Kill {
 #[derive(Debug)]
 pub(crate) enum Member {
     /// Placement `packed`.
-    Batch(LaidBatch),
+    Batch(AppendedBatch),
     Page {
         logical: u32,
         place: u32,
@@ -216,7 +216,7 @@ impl Slab {
         fault_point!("no_flush", needs_flush = false);
         // Write-through covers its own writes only: not the slices of a run that were written
         // before, nor groups that were acknowledged without a flush, on which this one may rely. It
-        // saves a turn; many writes are cheaper with one flush. (`packed`: users' records and
+        // saves a tick; many writes are cheaper with one flush. (`packed`: users' records and
         // copies are two, and as a rule all.)
         let through_max = if self.packed.is_some() { 2 } else { 1 };
         let through = needs_flush && writes.len() <= through_max && !has_body && self.groups.all_durable_when_applied();
@@ -307,7 +307,7 @@ impl Slab {
         self.apply_groups(effects);
     }
 
-    /// Submits a flush, unless one is in flight: who is refused asks again in the next turn.
+    /// Submits a flush, unless one is in flight: who is refused asks again in the next tick.
     ///
     /// Two at once would hide a failure. What a flush that failed has lost is not known before it
     /// is heard of, and one that overlapped it may succeed, be heard of first and be believed.
@@ -447,7 +447,7 @@ impl Slab {
                         None => self.add_obsolete(&change.key, old, group),
                     }
                 }
-                self.let_go(&change.key, group);
+                self.release(&change.key, group);
             }
             Changed::Delete => {
                 if let Some(old) = self.index.0.remove(change.key.encoded()) {

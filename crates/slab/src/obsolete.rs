@@ -14,13 +14,13 @@ use crate::run;
 use crate::slab::{Clearing, ObsoleteCopy, Purpose, Slab};
 use crate::write::{Change, Changed, Wait};
 
-/// Older copies looked at per turn.
-const COPIES_PER_TURN: usize = 16;
+/// Older copies looked at per tick.
+const COPIES_PER_TICK: usize = 16;
 
 impl Slab {
     /// Clears a bounded number of older copies.
     pub(crate) fn pump_obsolete(&mut self, effects: &mut Effects) {
-        let mut left = COPIES_PER_TURN.max((self.obsolete_queue.len() / 8).min(4 * COPIES_PER_TURN));
+        let mut left = COPIES_PER_TICK.max((self.obsolete_queue.len() / 8).min(4 * COPIES_PER_TICK));
         while left > 0 {
             let Some((key, place)) = self.obsolete_queue.pop_front() else { return };
             let copies = self.obsolete.get(&key);
@@ -31,7 +31,7 @@ impl Slab {
             if is_needed {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when
                 // space is short.
-                if self.obsolete_queue.len() >= COPIES_PER_TURN || self.waits_for_space() {
+                if self.obsolete_queue.len() >= COPIES_PER_TICK || self.waits_for_space() {
                     self.groups.want(copy.after);
                 }
                 self.obsolete_queue.push_front((key, place));
@@ -113,7 +113,7 @@ impl Slab {
 
     /// The damaged record of `key` is replaced once `group` is durable: its older copies need not
     /// be kept any longer.
-    pub(crate) fn let_go(&mut self, key: &Key, group: u64) {
+    pub(crate) fn release(&mut self, key: &Key, group: u64) {
         let kept = |copy: &&mut ObsoleteCopy| copy.clearing == Clearing::Kept;
         for copy in self.obsolete.get_mut(key).into_iter().flatten().filter(kept) {
             (copy.clearing, copy.after) = (Clearing::Queued, group);

@@ -43,7 +43,7 @@ pub(crate) enum RunPurpose {
 }
 
 impl RunPurpose {
-    /// A write goes on in a turn of its own, so what it needs is read; and what it needs is about
+    /// A write goes on in a tick of its own, so what it needs is read; and what it needs is about
     /// to be superseded.
     fn uses_cache(&self) -> bool {
         !matches!(self, RunPurpose::Load)
@@ -57,7 +57,7 @@ pub(crate) struct RunReads {
     active: HashMap<u64, Box<RunRead>>,
     next: u64,
     in_flight: usize,
-    /// Those that could not read their next slice, in order: a turn looks at these alone, up to the
+    /// Those that could not read their next slice, in order: a tick looks at these alone, up to the
     /// first that still cannot.
     waiting: VecDeque<u64>,
     /// Those of them that hold blocks of what they have read.

@@ -2,7 +2,7 @@
 //! reads in flight at once.
 //!
 //! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4). Scans
-//! go on at the end of a turn, before reads are submitted: what a turn brings is taken in one step,
+//! go on at the end of a tick, before reads are submitted: what a tick brings is taken in one step,
 //! and the reads that a window adds can be joined.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Rep
 use stratakv_index::CachedAt;
 
 use crate::packed::Packed;
-use crate::packed::gather::Origin;
+use crate::packed::recluster::Origin;
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run_read::RunPurpose;
@@ -201,7 +201,7 @@ impl Slab {
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
         let Some(id) = scan.for_backup else {
             if scan.reads > 0 {
-                self.gather(scan.reads, &scan.records(), effects);
+                self.recluster(scan.reads, &scan.records(), effects);
             }
             return reply(scan, effects);
         };
@@ -389,7 +389,7 @@ impl Slab {
     }
 
     /// The page of an item is in the cache: its record is taken now, as the page may go before the
-    /// turn ends.
+    /// tick ends.
     pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {

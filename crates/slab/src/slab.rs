@@ -177,12 +177,12 @@ pub struct Slab {
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
     pub(crate) corruptions: Vec<Corruption>,
-    /// For the operator, at the end of the turn.
+    /// For the operator, at the end of the tick.
     pub(crate) events: Vec<ShardEvent>,
     /// A write was refused for want of space, and none has found some since.
     pub(crate) is_full: bool,
     pub(crate) zeroes: Option<Arc<Block>>,
-    pub(crate) turns: u64,
+    pub(crate) ticks: u64,
     pub(crate) next_budget_at: u64,
 }
 
@@ -229,7 +229,7 @@ impl Slab {
                 return Some(block);
             }
         }
-        // The next turn looks whether one class took everything.
+        // The next tick looks whether one class took everything.
         self.next_budget_at = 0;
         None
     }
@@ -514,14 +514,14 @@ impl Shard for Slab {
         self.shard_lost(shard, effects);
     }
 
-    fn turn_end(&mut self, effects: &mut Effects) {
-        self.turns += 1;
+    fn tick_end(&mut self, effects: &mut Effects) {
+        self.ticks += 1;
         self.step_batches(effects);
         if self.closing == Closing::Closed {
             return;
         }
-        if self.turns >= self.next_budget_at {
-            self.next_budget_at = self.turns + 64;
+        if self.ticks >= self.next_budget_at {
+            self.next_budget_at = self.ticks + 64;
             self.balance_memory(effects);
         }
         self.wake_block_waiters(effects);

@@ -105,7 +105,7 @@ impl Work {
 
     /// Space was set aside for it: it must not fail for want of any.
     pub(crate) fn has_reserve(&self) -> bool {
-        matches!(self.origin, Origin::Batch(_, Step::Carry | Step::Mark))
+        matches!(self.origin, Origin::Batch(_, Step::Apply | Step::CommitDone))
     }
 }
 
@@ -155,8 +155,8 @@ pub(crate) struct Dirty {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Of them, those in batches that are being written (placement `packed`).
-    pub(crate) laid: u32,
-    /// The newest record, if it waits to be laid or shown (placement `packed`).
+    pub(crate) appended: u32,
+    /// The newest record, if it waits to be appended or shown (placement `packed`).
     pub(crate) newest: Option<(Meta, Bytes)>,
     /// Changes in images that are not yet durable.
     pub(crate) outstanding: u32,

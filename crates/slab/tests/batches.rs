@@ -29,15 +29,15 @@ struct Pair([Machine; 2]);
 impl Pair {
     fn new() -> Pair {
         let mut pair = Pair([Machine::create_of(0, 2, 1), Machine::create_of(1, 2, 2)]);
-        pair.turns(10);
+        pair.ticks(10);
         pair
     }
 
-    /// Both turn; what they say arrives.
-    fn turns(&mut self, count: u32) {
+    /// Both tick; what they say arrives.
+    fn ticks(&mut self, count: u32) {
         for _ in 0..count {
             for from in 0..2 {
-                self.0[from].turn(4);
+                self.0[from].tick(4);
                 let said = std::mem::take(&mut self.0[from].effects.messages);
                 for (to, message) in said {
                     let other = &mut self.0[to.0 as usize];
@@ -47,10 +47,10 @@ impl Pair {
         }
     }
 
-    /// Only one turns; what it says is lost.
+    /// Only one ticks; what it says is lost.
     fn alone(&mut self, shard: usize) {
         for _ in 0..40 {
-            self.0[shard].turn(4);
+            self.0[shard].tick(4);
             self.0[shard].effects.messages.clear();
         }
     }
@@ -63,10 +63,10 @@ impl Pair {
 }
 
 #[test]
-fn both_shards_show_it_and_both_let_go() {
+fn both_shards_show_it_and_both_release() {
     let mut pair = Pair::new();
     let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
-    pair.turns(40);
+    pair.ticks(40);
     assert!(matches!(pair.0[0].replies.remove(&number), Some(Reply::Done { .. })));
     for shard in 0..2 {
         assert!(matches!(pair.get(shard), Reply::Record(Some(_))));
@@ -84,7 +84,7 @@ fn both_shards_show_it_and_both_let_go() {
 }
 
 #[test]
-fn when_a_participant_breaks_the_caller_is_told_and_keys_are_let_go() {
+fn when_a_participant_breaks_the_caller_is_told_and_keys_are_released() {
     let mut pair = Pair::new();
     let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     // Shard 1 never hears of it.
@@ -106,7 +106,7 @@ fn when_the_coordinator_breaks_nobody_waits_for_its_decision() {
     let mut pair = Pair::new();
     pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     // Shard 1 hears of it and prepares; its answer is lost.
-    pair.0[0].turn(4);
+    pair.0[0].tick(4);
     for (_, message) in std::mem::take(&mut pair.0[0].effects.messages) {
         let Machine { slab, effects, .. } = &mut pair.0[1];
         slab.message(ShardId(0), message, effects);

@@ -62,7 +62,7 @@ fn write(machine: &mut Machine, held: &mut BTreeMap<u64, u8>, random: &mut Rando
             if machine.replies.len() == 50 {
                 break;
             }
-            machine.turn(8);
+            machine.tick(8);
         }
         assert!(machine.replies.drain().all(|(_, reply)| matches!(reply, Reply::Done { .. })));
     }
@@ -134,7 +134,7 @@ fn a_damaged_checkpoint_is_told_and_everything_is_read_instead() {
         let report = machine.slab.recovery();
         assert!(!report.by_checkpoint && report.corrupt.is_empty() != told, "{offset}: {report:?}");
         assert_eq!(report.checkpoints_refused, u64::from(told));
-        machine.turn(1);
+        machine.tick(1);
         assert_eq!(std::mem::take(&mut machine.effects.events), [ShardEvent::ReadInFull { why }]);
         // It stays void if it can be read again: segments it covers may have been continued.
         machine.disk.damage(root + offset, 4);

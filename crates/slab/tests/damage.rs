@@ -278,7 +278,7 @@ fn expired_records_vanish_at_once_and_their_space_comes_back() {
     assert!(matches!(machine.delete(&name(5)), Reply::Done { existed: false, .. }));
     for _ in 0..100 {
         machine.now.mono = Mono(machine.now.mono.0 + 1_000_000_000);
-        machine.turn(64);
+        machine.tick(64);
     }
     machine.settle();
     assert_eq!(machine.slab.check().records, 1);

@@ -82,11 +82,11 @@ fn a_page_reads_at_depth() {
     for placement in PLACEMENTS {
         let mut machine = cold(placement, &shuffled(4000), 900);
         let number = machine.submit(Operation::Page(page(200, 8 << 20).into()));
-        machine.turn(0);
+        machine.tick(0);
         assert_eq!(machine.disk.in_flight(), DEPTH, "{placement:?}: in flight after one turn");
         let mut full = 0;
         let reply = loop {
-            machine.turn(1);
+            machine.tick(1);
             full += u64::from(machine.disk.in_flight() == DEPTH);
             if let Some(reply) = machine.replies.remove(&number) {
                 break reply;
@@ -112,7 +112,7 @@ fn a_page_reads_no_more_than_its_window() {
         let number = machine.submit(Operation::Page(page(64, 64 << 20).into()));
         let mut most = 0;
         let reply = loop {
-            machine.turn(2);
+            machine.tick(2);
             most = most.max(machine.effects.pool().used_bytes());
             if let Some(reply) = machine.replies.remove(&number) {
                 break reply;
@@ -159,7 +159,7 @@ fn keys_cost_no_reads() {
             for reverse in [false, true] {
                 let request = PageRequest { keys_only: true, reverse, ..page(10_000, 8 << 20) };
                 let number = machine.submit(Operation::Page(request.into()));
-                // Before the turn's end, which may begin to sweep what has expired.
+                // Before the tick's end, which may begin to sweep what has expired.
                 let (_, reply) = machine.effects.replies.pop().expect("answered at once");
                 assert!(machine.effects.requests.is_empty(), "{placement:?}: keys are read from the volume");
                 let Reply::Page { items, next: None } = reply else { panic!("{number}: {reply:?}") };
@@ -257,7 +257,7 @@ fn a_scan_brings_neighbours_together() {
         PageRequest { from: Bound::Included(key(name(6000).as_bytes())), ..page(150, 8 << 20) }.into(),
     ));
     for changed in 6000..6150 {
-        machine.turn(3);
+        machine.tick(3);
         let name = name(changed);
         let operation = match changed % 3 {
             0 => put_operation(name.as_bytes(), b"new", Expiry::NEVER, Level::PowerLoss),
@@ -409,7 +409,7 @@ fn a_backup_goes_on_however_many_keys_are_written_before_their_turn() {
 }
 
 /// Pages of large values that are all in memory complete without a request to the device, so
-/// nothing but the shard itself brings their next turn.
+/// nothing but the shard itself brings their next tick.
 #[test]
 fn a_page_of_cached_large_values_is_answered_unasked() {
     let mut machine = Machine::create_as(Placement::Packed, 7, 1 << 30, 64 << 20, None);

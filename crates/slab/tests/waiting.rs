@@ -1,4 +1,4 @@
-//! What a turn costs while many wait: as much as is ready to go on, however many there are.
+//! What a tick costs while many wait: as much as is ready to go on, however many there are.
 
 #[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod harness;
@@ -23,7 +23,7 @@ fn value(number: usize) -> Vec<u8> {
     vec![number as u8; LARGE_BYTES]
 }
 
-/// Every read of a large value was looked at in each turn: with a thousand of them that alone took
+/// Every read of a large value was looked at in each tick: with a thousand of them that alone took
 /// longer than the reads.
 #[test]
 fn reads_of_large_values_are_gone_on_with_when_something_came() {
@@ -89,7 +89,7 @@ fn ranges_are_deleted_side_by_side() {
     machine.close();
 }
 
-/// A page walked over all that has expired and was not swept yet, in one turn.
+/// A page walked over all that has expired and was not swept yet, in one tick.
 #[test]
 fn a_page_passes_a_bounded_number_of_expired_records() {
     for placement in PLACEMENTS {
@@ -97,7 +97,7 @@ fn a_page_passes_a_bounded_number_of_expired_records() {
         for number in 0..9000u32 {
             machine.submit(put_operation(&number.to_be_bytes(), b"v", Expiry(2000), Level::ProcessCrash));
             if number % 64 == 0 {
-                machine.turn(64);
+                machine.tick(64);
             }
         }
         machine.submit(put_operation(b"\xffz", b"v", Expiry::NEVER, Level::ProcessCrash));
@@ -110,8 +110,8 @@ fn a_page_passes_a_bounded_number_of_expired_records() {
                 let mut request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at };
                 let (mut pages, mut found) = (0, 0);
                 loop {
-                    // Asked and answered before the sweep, which is at the end of a turn, has its
-                    // turn.
+                    // Asked and answered before the sweep, which is at the end of a tick, has its
+                    // tick.
                     let number = machine.submit(Operation::Page(request.clone().into()));
                     let Reply::Page { items, next } = machine.wait(number) else { panic!("{placement:?}: no page") };
                     (pages, found) = (pages + 1, found + items.len());

@@ -60,7 +60,7 @@ fn set(file: &str, value: &str) -> Result<(), Box<dyn Error>> {
 /// Told the beginning of a batch and its first acknowledgement.
 type Mark<'a> = dyn FnMut(&str) -> Result<(), Box<dyn Error>> + 'a;
 
-/// One group: submitted in one turn. `mark` is told the beginning and the first acknowledgement.
+/// One group: submitted in one tick. `mark` is told the beginning and the first acknowledgement.
 fn run_batch(
     session: &mut stratakv::Session,
     batch: u32,

@@ -26,7 +26,7 @@ pub(crate) struct Containers {
     mapping: Arc<Mapping>,
     shards: u32,
     /// The layers of all shards together, if that was asked for.
-    layer_bytes: Option<u64>,
+    pmem_levels_bytes: Option<u64>,
     created: bool,
     read_only: bool,
     repairing: bool,
@@ -54,8 +54,8 @@ impl Containers {
         };
         let (shards, read_only, repairing) = (manifest.shards, options.read_only, options.repairing.is_some());
         let home = directory.path.clone();
-        let (mapping, layer_bytes) = (Arc::new(mapping), options.layer_bytes);
-        let containers = Containers { mapping, shards, layer_bytes, created, read_only, repairing, home };
+        let (mapping, pmem_levels_bytes) = (Arc::new(mapping), options.pmem_levels_bytes);
+        let containers = Containers { mapping, shards, pmem_levels_bytes, created, read_only, repairing, home };
         containers.check_len(options.region_bytes)?;
         Ok(containers)
     }
@@ -73,7 +73,7 @@ impl Containers {
             );
             return Err(Error::Region { why, kind: ErrorKind::Corrupt });
         }
-        check_room(len_bytes, self.layer_bytes.filter(|_| makes).unwrap_or(0), self.shards)?;
+        check_room(len_bytes, self.pmem_levels_bytes.filter(|_| makes).unwrap_or(0), self.shards)?;
         match asked_bytes {
             Some(asked) if asked != len_bytes && !self.mapping.is_device() => Err(Error::Option(format!(
                 "a region of {asked} bytes was asked for, and that of this store has {len_bytes}, which is fixed with the engine `matrix`: leave the option out"
@@ -92,13 +92,13 @@ impl Containers {
         let part_bytes = self.part_bytes();
         let part = Part::new(Arc::clone(&self.mapping), u64::from(config.shard) * part_bytes, part_bytes);
         let part = part.map_err(|error| self.unusable(error.to_string()))?;
-        let layer_bytes = self.layer_of(&part, part_bytes)?;
-        let container_bytes = part_bytes - layer_bytes;
+        let pmem_levels_bytes = self.layer_of(&part, part_bytes)?;
+        let container_bytes = part_bytes - pmem_levels_bytes;
         let lengths = Lengths::of(container_bytes);
         config.row_bytes = lengths.row_bytes;
         config.table_bytes = lengths.table_bytes;
         config.level_bytes = container_bytes;
-        config.layer_bytes = layer_bytes;
+        config.pmem_levels_bytes = pmem_levels_bytes;
         config.session = getrandom::u64().map_err(|error| self.unusable(format!("no random numbers: {error}")))?;
         Ok(match (self.created, self.repairing) {
             (true, _) => MatrixOpener::create(config, part, lengths.unit_bytes),
@@ -111,7 +111,7 @@ impl Containers {
     /// made in the place of a container that is gone has what is asked for, else what the others
     /// have.
     fn layer_of(&self, part: &Part, part_bytes: u64) -> Result<u64, Error> {
-        let asked = self.layer_bytes.map(|bytes| bytes / u64::from(self.shards.max(1)) / 4096 * 4096);
+        let asked = self.pmem_levels_bytes.map(|bytes| bytes / u64::from(self.shards.max(1)) / 4096 * 4096);
         if self.created {
             return Ok(asked.unwrap_or(0));
         }
@@ -168,11 +168,11 @@ impl Containers {
 }
 
 /// Whether a region of that length has room for what each shard has in it.
-fn check_room(len_bytes: u64, layer_bytes: u64, shards: u32) -> Result<(), Error> {
+fn check_room(len_bytes: u64, pmem_levels_bytes: u64, shards: u32) -> Result<(), Error> {
     let least = PART_BYTES_MIN * u64::from(shards);
-    if layer_bytes > 0 && len_bytes.saturating_sub(layer_bytes) < least {
+    if pmem_levels_bytes > 0 && len_bytes.saturating_sub(pmem_levels_bytes) < least {
         return Err(Error::Option(format!(
-            "a layer of {layer_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
+            "a layer of {pmem_levels_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
              longer region (--region), or less of a layer (--layer)"
         )));
     }
@@ -206,13 +206,13 @@ fn in_place_of_lost(
 ) -> Result<Mapping, Error> {
     if !repairing.accepts {
         let least = PART_BYTES_MIN * u64::from(manifest.shards);
-        let len_bytes = options.region_bytes.unwrap_or(least + options.layer_bytes.unwrap_or(0));
+        let len_bytes = options.region_bytes.unwrap_or(least + options.pmem_levels_bytes.unwrap_or(0));
         return Mapping::anonymous(len_bytes, MapOptions::default()).map_err(refused);
     }
     // What would refuse the new region is asked before anything is written.
     may_replace(path, directory, options)?;
     let len_bytes = options.region_bytes.map_or_else(|| new_len_bytes(path, options), Ok)?;
-    check_room(len_bytes, options.layer_bytes.unwrap_or(0), manifest.shards)?;
+    check_room(len_bytes, options.pmem_levels_bytes.unwrap_or(0), manifest.shards)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
         _ => {}

@@ -1,4 +1,4 @@
-//! The engines behind one name: an enum outside, one match per call of a turn.
+//! The engines behind one name: an enum outside, one match per call of a tick.
 
 use stratakv_base::{Corruption, Unreadable};
 use stratakv_engine::{
@@ -135,8 +135,8 @@ impl Shard for AnyShard {
     fn gone(&mut self, peer: ShardId, effects: &mut Effects) {
         each!(self, shard => shard.gone(peer, effects));
     }
-    fn turn_end(&mut self, effects: &mut Effects) {
-        each!(self, shard => shard.turn_end(effects));
+    fn tick_end(&mut self, effects: &mut Effects) {
+        each!(self, shard => shard.tick_end(effects));
     }
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         each!(self, shard => shard.cancel(has_left, effects));

@@ -69,7 +69,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         // Before anything is made.
         options.check_level(Engine::Slab)?;
         options.check_memory(new_shards(options))?;
-        if options.region_bytes.is_some() || !options.region_paths.is_empty() || options.layer_bytes.is_some() {
+        if options.region_bytes.is_some() || !options.region_paths.is_empty() || options.pmem_levels_bytes.is_some() {
             return Err(Error::Option(format!(
                 "a region is of the engines `hash` and `matrix`, and the new store in {} would be of `slab`: ask for the engine too (--engine hash), or leave the region out",
                 path.display()
@@ -209,7 +209,7 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
     }
     options.check_level(has)?;
     options.check_parking(has, options.capacity_bytes.or(manifest.cache_bytes))?;
-    if options.layer_bytes.is_some() && has != Engine::Matrix {
+    if options.pmem_levels_bytes.is_some() && has != Engine::Matrix {
         return Err(Error::Option(format!(
             "a layer was asked for, and the store in {home} has the engine `{}`: only regions of `matrix` have one; leave the option out",
             has.name()
@@ -531,7 +531,7 @@ fn matrix_config(config: &SlabConfig, manifest: &Manifest) -> MatrixConfig {
         row_bytes: 0,
         table_bytes: 0,
         level_bytes: 0,
-        layer_bytes: 0,
+        pmem_levels_bytes: 0,
         range_keys_few: RANGE_KEYS_FEW,
         compression: manifest.compression(),
         read_only: config.read_only,

@@ -54,7 +54,7 @@ pub struct Options {
     pub(crate) orders: Vec<Order>,
     pub(crate) engine: Option<Engine>,
     pub(crate) region_bytes: Option<u64>,
-    pub(crate) layer_bytes: Option<u64>,
+    pub(crate) pmem_levels_bytes: Option<u64>,
     pub(crate) compression: Option<Compression>,
     pub(crate) parks: Option<bool>,
     pub(crate) region_paths: Vec<PathBuf>,
@@ -93,7 +93,7 @@ impl Default for Options {
             orders: Vec::new(),
             engine: None,
             region_bytes: None,
-            layer_bytes: None,
+            pmem_levels_bytes: None,
             compression: None,
             parks: None,
             region_paths: Vec::new(),
@@ -166,8 +166,8 @@ impl Options {
     /// levels of its tables lie there and not on its volumes, which are written less. The rest, at
     /// least 8 MiB for each shard, is for what is on its way. Fixed at creation. Default: none.
     #[must_use]
-    pub fn layer_bytes(mut self, bytes: u64) -> Options {
-        self.layer_bytes = Some(bytes);
+    pub fn pmem_levels_bytes(mut self, bytes: u64) -> Options {
+        self.pmem_levels_bytes = Some(bytes);
         self
     }
 
@@ -435,7 +435,7 @@ impl Options {
                 engine.name()
             ));
         }
-        if self.layer_bytes.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
+        if self.pmem_levels_bytes.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
             return refuse(
                 "a layer is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
             );

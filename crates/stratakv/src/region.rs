@@ -95,7 +95,7 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
         return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
     if let Some((layer, region)) =
-        options.layer_bytes.zip(options.region_bytes).filter(|(layer, region)| layer >= region)
+        options.pmem_levels_bytes.zip(options.region_bytes).filter(|(layer, region)| layer >= region)
     {
         return Err(Error::Option(format!(
             "a layer of {layer} bytes in a region of {region}: it is a part of the region, ask for a longer one (--region)"

@@ -119,7 +119,7 @@ pub struct RepairReport {
     /// How long that is, or a new one would be.
     pub region_bytes: u64,
     /// What of it is the layer, or would be.
-    pub layer_bytes: u64,
+    pub pmem_levels_bytes: u64,
     /// What has, or is to have, the region ends with the machine: a new one there is made at level
     /// `process_crash` only.
     pub region_in_memory: bool,
@@ -182,7 +182,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
         });
     }
     let Some(containers) = containers else { return Ok(report) };
-    report.layer_bytes = containers.layers_bytes()?;
+    report.pmem_levels_bytes = containers.layers_bytes()?;
     report.region_bytes = containers.summary().len_bytes;
     if !accept_lost_region {
         if gone.is_some() && options.region_bytes.is_none() {

@@ -15,7 +15,7 @@ use stratakv_base::{CollectionId, Key, Level};
 use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply, SnapshotOp,
 };
-use stratakv_matrix::table::values::APART_BYTES_MIN;
+use stratakv_matrix::table::values::BLOB_BYTES_MIN;
 use stratakv_pmem::Mapping;
 use stratakv_runtime::{Pending, Runtime};
 
@@ -269,7 +269,7 @@ impl Inner {
     pub(crate) fn saw(&self, items: &[Item]) {
         if self.gathers() && items.iter().any(|item| item.record.is_some()) {
             let bytes: u64 = items.iter().filter_map(|item| Some(item.record.as_ref()?.value_bytes)).sum();
-            self.values_apart.store(bytes >= (APART_BYTES_MIN * items.len()) as u64, Ordering::Relaxed);
+            self.values_apart.store(bytes >= (BLOB_BYTES_MIN * items.len()) as u64, Ordering::Relaxed);
         }
     }
 

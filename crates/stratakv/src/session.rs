@@ -16,7 +16,7 @@ use crate::merge::{Gather, Page, merge_pages};
 use crate::routing::Route;
 use crate::store::Store;
 
-/// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does
+/// Submit and poll, with a ring of its own: the thread that polls runs the shards' ticks and does
 /// their I/O, so nothing hops between threads, and one system call serves many operations.
 ///
 /// Operations of one session on one key take effect in the order of submission only if the earlier
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Runs turns until at least `min` answers are there (fewer if fewer are in flight, or after
+    /// Runs ticks until at least `min` answers are there (fewer if fewer are in flight, or after
     /// the gather time if there is one), and returns them with their tickets.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Session {
                 _ => Wait::For { completions: missing, timeout: Some(self.gather) },
             };
             let before = self.done.len();
-            self.driver.turn(wait, &mut self.events).map_err(ring_error)?;
+            self.driver.tick(wait, &mut self.events).map_err(ring_error)?;
             let mut events = std::mem::take(&mut self.events);
             for event in events.drain(..) {
                 if let Event::Reply { tag, reply } = event {

@@ -240,7 +240,7 @@ impl Store {
         Ok(self.session_over(driver))
     }
 
-    /// A shard breaks in its next turn, as by a panic: see [`Runtime::break_shard`]. For tests.
+    /// A shard breaks in its next tick, as by a panic: see [`Runtime::break_shard`]. For tests.
     #[doc(hidden)]
     pub fn break_shard(&self, shard: usize, stage: u8) {
         self.inner().runtime.break_shard(shard, stage);
@@ -306,7 +306,7 @@ impl Store {
     /// Changes the cap on the memory of a cache (engine `tier`) while it is open, as
     /// [`Options::memory_bytes`](crate::Options::memory_bytes) says it at an opening: all shards
     /// together. It is in force when this returns, and what is held comes down to a lower one
-    /// within the next turns: what was used least goes first, and no write is refused meanwhile,
+    /// within the next ticks: what was used least goes first, and no write is refused meanwhile,
     /// but for values that are too long for it. The next opening has its own.
     ///
     /// # Errors

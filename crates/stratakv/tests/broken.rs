@@ -76,7 +76,7 @@ fn answers_of(store: &Store, place: &str, broken: usize, stage: u8, directory: &
     store.put(&key_on(store, healthy, "healthy"), b"v").unwrap();
     store.write(batch(&[&keys[0], &keys[1]])).unwrap();
     store.break_shard(broken, stage);
-    // The turn that breaks it.
+    // The tick that breaks it.
     let (it, key) = (store.clone(), keys[broken].clone());
     ask(&format!("{place}: a get there"), move || _ = it.get(&key));
     let say = |what: &str| format!("{place}: {what}");

@@ -104,7 +104,7 @@ impl Tier {
     pub(crate) fn pump_close(&mut self, effects: &mut Effects) {
         match self.closing {
             Closing::Draining => {
-                let is_drained = self.parked.is_empty()
+                let is_drained = self.suspended.is_empty()
                     && self.held.is_empty()
                     && self.promises.is_empty()
                     && self.listings.is_idle()
@@ -182,7 +182,7 @@ impl Tier {
         self.end_failure = Some(fault).filter(|fault| !(parks && *fault == IoFault::Full));
     }
 
-    /// Another turn, unless something in flight brings one.
+    /// Another tick, unless something in flight brings one.
     fn go_on(&self, effects: &mut Effects) {
         let retries = self.volume.as_ref().is_some_and(|volume| volume.journal.retries_at().is_some());
         if self.io.is_empty() && !retries {

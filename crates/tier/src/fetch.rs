@@ -237,7 +237,7 @@ impl Tier {
     pub(crate) fn give_up_reads(&mut self) {
         let mut queued = HashMap::<u64, usize>::default();
         self.fetches.queue.iter().for_each(|(id, _)| *queued.entry(*id).or_default() += 1);
-        let has_left = |waiter: &u64| self.parked.get(waiter).is_some_and(|parked| parked.is_cancelled);
+        let has_left = |waiter: &u64| self.suspended.get(waiter).is_some_and(|suspended| suspended.is_cancelled);
         let of_item = |fetch: &Fetch| matches!(fetch.wanted, Wanted::Item(..) | Wanted::Front(..));
         let is_unread = |id: &u64, fetch: &Fetch| queued.get(id) == Some(&fetch.blocks.len());
         let running = self.fetches.running.iter();
@@ -251,9 +251,9 @@ impl Tier {
                 self.fetches.of_place.remove(&place);
             }
             for waiter in fetch.waiters {
-                let Some(parked) = self.parked.get_mut(&waiter) else { continue };
-                parked.waiting -= 1;
-                if parked.waiting == 0 {
+                let Some(suspended) = self.suspended.get_mut(&waiter) else { continue };
+                suspended.waiting -= 1;
+                if suspended.waiting == 0 {
                     self.ready.push_back(waiter);
                 }
             }
@@ -399,10 +399,10 @@ impl Tier {
         if waiter == LISTER {
             return self.listed_item_read(place, item);
         }
-        let Some(parked) = self.parked.get_mut(&waiter) else { return self.unpin(&[segment]) };
-        parked.verdicts.push((place, item));
-        parked.waiting -= 1;
-        if parked.waiting == 0 {
+        let Some(suspended) = self.suspended.get_mut(&waiter) else { return self.unpin(&[segment]) };
+        suspended.verdicts.push((place, item));
+        suspended.waiting -= 1;
+        if suspended.waiting == 0 {
             self.ready.push_back(waiter);
         }
     }

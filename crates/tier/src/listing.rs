@@ -58,7 +58,7 @@ impl Listings {
         self.waiting.is_empty() && self.gathering.is_none()
     }
 
-    /// Whether a page can go on: every turn asks, nearly always in vain.
+    /// Whether a page can go on: every tick asks, nearly always in vain.
     fn is_ready(&self) -> bool {
         self.gathering.as_ref().map_or(!self.waiting.is_empty(), |gathering| gathering.missing == 0)
     }

@@ -401,7 +401,7 @@ impl Tier {
             return Fate::Left;
         }
         if self.is_flushed(&key, header.version) {
-            self.let_go(tag, place, ssd_address);
+            self.release(tag, place, ssd_address);
             return Fate::Left;
         }
         let is_open = self.closing == Closing::Open;
@@ -420,7 +420,7 @@ impl Tier {
             }
         }
         if ssd_address.is_some() {
-            self.let_go(tag, place, ssd_address);
+            self.release(tag, place, ssd_address);
             return Fate::Left;
         }
         let reason = match self.can_spill() {
@@ -534,7 +534,7 @@ impl Tier {
 
     /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used
     /// there, so the recycler takes it along.
-    pub(crate) fn let_go(&mut self, tag: Tag, place: Loc, ssd_address: Option<SsdAddress>) {
+    pub(crate) fn release(&mut self, tag: Tag, place: Loc, ssd_address: Option<SsdAddress>) {
         match ssd_address {
             Some(ssd_address) => self.index.replace(tag, place, ssd_address.loc.with_uses(1)),
             None => self.index.remove(tag, place),
@@ -547,7 +547,7 @@ impl Tier {
         if loc.is_wanted() || loc.uses() > 0 || stream == Stream::Main {
             self.ghost_queue.add(tag);
         }
-        self.let_go(tag, loc, ssd_address);
+        self.release(tag, loc, ssd_address);
         self.counters.expired += 1;
     }
 

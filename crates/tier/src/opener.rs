@@ -517,7 +517,7 @@ impl TierOpener {
             fetches: fetch::none(),
             listings: Default::default(),
             io: IoTable::new(),
-            parked: HashMap::new(),
+            suspended: HashMap::new(),
             holds: Default::default(),
             next_hold: 0,
             next_operation: 0,

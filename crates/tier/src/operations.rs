@@ -70,7 +70,7 @@ pub(crate) type Verdict = (Loc, Option<Arc<Fetched>>);
 
 /// An operation that waits for reads, or for one that does.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub(crate) struct Suspended {
     pub(crate) token: Token,
     /// In a box, so that what is parked is moved cheaply.
     pub(crate) work: Box<Work>,
@@ -83,10 +83,10 @@ pub(crate) struct Parked {
     pub(crate) is_cancelled: bool,
 }
 
-impl Parked {
-    fn new(token: Token, work: Work, tag: Tag) -> Parked {
+impl Suspended {
+    fn new(token: Token, work: Work, tag: Tag) -> Suspended {
         let work = Box::new(work);
-        Parked { token, work, tag, verdicts: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false }
+        Suspended { token, work, tag, verdicts: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false }
     }
 }
 
@@ -244,7 +244,7 @@ impl Tier {
         {
             self.next_operation += 1;
             waiting.push_back(self.next_operation);
-            self.parked.insert(self.next_operation, Parked::new(token, work, tag));
+            self.suspended.insert(self.next_operation, Suspended::new(token, work, tag));
             return;
         }
         match self.step(&work, tag, &[], effects) {
@@ -256,26 +256,26 @@ impl Tier {
                 if work.is_write() {
                     self.busy.insert(tag, Default::default());
                 }
-                self.park(id, Parked::new(token, work, tag), &places);
+                self.park(id, Suspended::new(token, work, tag), &places);
             }
         }
     }
 
-    fn park(&mut self, id: u64, mut parked: Parked, places: &[Loc]) {
+    fn park(&mut self, id: u64, mut suspended: Suspended, places: &[Loc]) {
         for place in places {
-            match self.fetch_item(parked.tag, *place, id, parked.work.takes_slices()) {
+            match self.fetch_item(suspended.tag, *place, id, suspended.work.takes_slices()) {
                 Some(pin) => {
-                    parked.pins.push(pin);
-                    parked.waiting += 1;
+                    suspended.pins.push(pin);
+                    suspended.waiting += 1;
                 }
                 // No segment is there any more.
-                None => parked.verdicts.push((*place, None)),
+                None => suspended.verdicts.push((*place, None)),
             }
         }
-        if parked.waiting == 0 {
+        if suspended.waiting == 0 {
             self.ready.push_back(id);
         }
-        self.parked.insert(id, parked);
+        self.suspended.insert(id, suspended);
     }
 
     /// Attempts what has got what it waited for.
@@ -283,8 +283,8 @@ impl Tier {
         // The first one that found no room, and others behind it as long as each comes to its end.
         for _ in 0..self.cramped.len() {
             let Some(id) = self.cramped.pop_front() else { break };
-            self.run_parked(id, effects);
-            let is_over = !self.parked.contains_key(&id);
+            self.run_suspended(id, effects);
+            let is_over = !self.suspended.contains_key(&id);
             if self.cramped.back() == Some(&id) {
                 self.cramped.rotate_right(1);
             }
@@ -294,33 +294,33 @@ impl Tier {
         }
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { break };
-            self.run_parked(id, effects);
+            self.run_suspended(id, effects);
         }
     }
 
-    fn run_parked(&mut self, id: u64, effects: &mut Effects) {
-        let Some(mut parked) = self.parked.remove(&id) else { return };
+    fn run_suspended(&mut self, id: u64, effects: &mut Effects) {
+        let Some(mut suspended) = self.suspended.remove(&id) else { return };
         self.counters.attempts += 1;
-        if parked.is_cancelled {
-            self.unpin(&parked.pins);
-            return effects.reply(parked.token, Reply::Failed(Error::Cancelled));
+        if suspended.is_cancelled {
+            self.unpin(&suspended.pins);
+            return effects.reply(suspended.token, Reply::Failed(Error::Cancelled));
         }
-        match self.step(&parked.work, parked.tag, &parked.verdicts, effects) {
+        match self.step(&suspended.work, suspended.tag, &suspended.verdicts, effects) {
             Step::Done(reply) => {
-                self.unpin(&parked.pins);
-                if parked.work.is_write() {
-                    self.pass_turn(parked.tag);
+                self.unpin(&suspended.pins);
+                if suspended.work.is_write() {
+                    self.pass_turn(suspended.tag);
                 }
-                self.answer(parked.token, reply, Some(parked.tag), effects);
+                self.answer(suspended.token, reply, Some(suspended.tag), effects);
             }
             Step::NoRoom => {
                 // Room may come from the very segment that it pins: it reads again.
-                self.unpin(&parked.pins);
-                (parked.pins, parked.verdicts) = (Vec::new(), Vec::new());
-                self.parked.insert(id, parked);
+                self.unpin(&suspended.pins);
+                (suspended.pins, suspended.verdicts) = (Vec::new(), Vec::new());
+                self.suspended.insert(id, suspended);
                 self.cramped.push_back(id);
             }
-            Step::Missing(places) => self.park(id, parked, &places),
+            Step::Missing(places) => self.park(id, suspended, &places),
         }
     }
 

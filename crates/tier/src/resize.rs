@@ -1,10 +1,10 @@
 //! A cap on memory that changes while the shard serves.
 //!
 //! A higher one counts at once. A lower one is come down to in steps, each once what is held is
-//! under the one before: so no turn has more to evict than a few segments, and a write never finds
+//! under the one before: so no tick has more to evict than a few segments, and a write never finds
 //! the memory much too full. What makes room is what always does: segments leave DRAM; where the
 //! index has too many entries the oldest segments of the volume go, after the journal has said so;
-//! and tables of the index become shorter, one a turn. Last the pool's chunks are given back: what
+//! and tables of the index become shorter, one a tick. Last the pool's chunks are given back: what
 //! is left in one that must go moves to others.
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
@@ -20,13 +20,13 @@ use crate::segment::Segment;
 use crate::tier::{RETRY_NS, Tier};
 use crate::volume::Volume;
 
-/// Segments that the cap falls by in a turn.
+/// Segments that the cap falls by in a tick.
 const STEP_SEGMENTS: u64 = 4;
-/// Segments that are taken apart in a turn, beside those that writes pay for.
+/// Segments that are taken apart in a tick, beside those that writes pay for.
 const EVICTED_MAX: usize = 8;
-/// Chunks that are retired in a turn.
+/// Chunks that are retired in a tick.
 const RETIRED_MAX: usize = 4;
-/// Segments that are looked at in a turn for blocks in a chunk that must go, and bytes of blocks
+/// Segments that are looked at in a tick for blocks in a chunk that must go, and bytes of blocks
 /// that are moved.
 const LOOKED_AT_MAX: usize = 256;
 const MOVED_BYTES_MAX: usize = 1 << 20;

@@ -26,8 +26,8 @@ use crate::tier::Tier;
 const HOLD_NS: u64 = 2_000_000_000;
 /// and for all of them so long at most.
 const HOLDS_NS_MAX: u64 = 30_000_000_000;
-/// Holds that a turn looks at, whether they are over: nobody tells.
-const HOLDS_PER_TURN: usize = 32;
+/// Holds that a tick looks at, whether they are over: nobody tells.
+const HOLDS_PER_TICK: usize = 32;
 
 /// What a hold keeps.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl Tier {
             self.holds.extract_if(.., |_, held| over(held)).map(|(_, held)| held.segment).collect()
         } else {
             let looked_at = self.holds.range(self.hold_hand..).chain(self.holds.range(..self.hold_hand));
-            let looked_at: Vec<_> = looked_at.take(HOLDS_PER_TURN).map(|(id, held)| (*id, over(held))).collect();
+            let looked_at: Vec<_> = looked_at.take(HOLDS_PER_TICK).map(|(id, held)| (*id, over(held))).collect();
             self.hold_hand = looked_at.last().map_or(0, |(id, _)| id + 1);
             let ended = looked_at.into_iter().filter(|(_, is_over)| *is_over);
             ended.filter_map(|(id, _)| self.holds.remove(&id)).map(|held| held.segment).collect()

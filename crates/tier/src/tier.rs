@@ -18,7 +18,7 @@ use crate::ghost_queue::GhostQueue;
 use crate::index::{Index, Tag};
 use crate::journal::FlushWatermark;
 use crate::listing::Listings;
-use crate::operations::{Parked, Work};
+use crate::operations::{Suspended, Work};
 use crate::resize::Draining;
 use crate::segment::{Segments, TTL_CLASSES};
 use crate::slices::Held;
@@ -65,7 +65,7 @@ pub(crate) struct Counters {
     pub(crate) corrupt_records: u64,
     pub(crate) journal_writes: u64,
     pub(crate) invalidations: u64,
-    pub(crate) stalled_turns: u64,
+    pub(crate) stalled_ticks: u64,
     /// Items that the orderly end found no room for.
     pub(crate) dropped_at_end: u64,
     /// At parked operations.
@@ -81,7 +81,7 @@ pub struct Tier {
     pub(crate) memory_target_bytes: u64,
     /// The longest item that has a place under that cap.
     pub(crate) item_bytes_max: u64,
-    /// What was held of it at the end of the last turn's balance: chunks of the pool, index,
+    /// What was held of it at the end of the last tick's balance: chunks of the pool, index,
     /// ghost queue.
     pub(crate) held_bytes: u64,
     pub(crate) draining: Draining,
@@ -107,7 +107,7 @@ pub struct Tier {
     pub(crate) hold_hand: u64,
     pub(crate) listings: Listings,
     pub(crate) io: IoTable<Purpose>,
-    pub(crate) parked: HashMap<u64, Parked>,
+    pub(crate) suspended: HashMap<u64, Suspended>,
     pub(crate) next_operation: u64,
     pub(crate) ready: VecDeque<u64>,
     /// Parked writes that found no room, in order: the first one tries, and those behind it once
@@ -139,7 +139,7 @@ pub struct Tier {
     /// The last write or flush that failed.
     pub(crate) last_fault: Option<IoFault>,
     pub(crate) counters: Counters,
-    /// Whoever listens to evictions is told of these at the end of the turn; empty if nobody does.
+    /// Whoever listens to evictions is told of these at the end of the tick; empty if nobody does.
     pub(crate) evicted: Vec<ShardEvent>,
 }
 
@@ -276,7 +276,7 @@ impl Shard for Tier {
 
     fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
 
-    fn turn_end(&mut self, effects: &mut Effects) {
+    fn tick_end(&mut self, effects: &mut Effects) {
         self.now = effects.now();
         self.follow_memory(effects);
         self.balance_memory(effects);
@@ -296,15 +296,16 @@ impl Shard for Tier {
         effects.events.append(&mut self.evicted);
         let waits = !self.held.is_empty() || !self.ready.is_empty() || !self.cramped.is_empty();
         let waits = waits || self.fetches.is_waiting();
-        self.counters.stalled_turns += u64::from(!self.held.is_empty());
+        self.counters.stalled_ticks += u64::from(!self.held.is_empty());
         if waits && self.io.is_empty() {
             effects.wake_at(Mono(self.now.mono.0 + RETRY_NS));
         }
     }
 
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
-        let gone = self.parked.values_mut().filter(|parked| !parked.work.is_write() && has_left(parked.token));
-        gone.for_each(|parked| parked.is_cancelled = true);
+        let gone =
+            self.suspended.values_mut().filter(|suspended| !suspended.work.is_write() && has_left(suspended.token));
+        gone.for_each(|suspended| suspended.is_cancelled = true);
         self.cancel_listings(has_left, effects);
         self.give_up_reads();
         effects.more();
@@ -330,7 +331,7 @@ impl Shard for Tier {
 
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
-        let (volume, parked) = match self.volume.as_ref() {
+        let (volume, suspended) = match self.volume.as_ref() {
             Some(volume) if volume.parking.is_some() => (None, Some(volume)),
             volume => (volume, None),
         };
@@ -345,7 +346,7 @@ impl Shard for Tier {
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_segments", volume.map_or(0, |volume| volume.log.len() as u64));
         add("ssd_capacity_bytes", self.superblock.layout.log_pages * 4096);
-        add("parked_bytes", parked.map_or(0, |volume| volume.log.used_pages() * 4096));
+        add("parked_bytes", suspended.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
         add("ssd_holes", volume.map_or(0, |volume| volume.holes.len() as u64));
@@ -366,7 +367,7 @@ impl Shard for Tier {
         add("journal_writes", counters.journal_writes);
         add("invalidations", counters.invalidations);
         add("evictions_at_end", counters.dropped_at_end);
-        add("stalled_turns", counters.stalled_turns);
+        add("stalled_turns", counters.stalled_ticks);
         add("parked_attempts", counters.attempts);
         add("recovered_items", self.report.items);
         add("recovered_segments", self.report.segments);

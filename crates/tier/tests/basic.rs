@@ -150,7 +150,7 @@ impl Driver {
         }
     }
 
-    fn turn(&mut self) {
+    fn tick(&mut self) {
         let outcomes = self.carry_out();
         self.now.mono.0 += 1_000_000;
         self.effects.begin(self.now);
@@ -158,7 +158,7 @@ impl Driver {
         for (io, outcome) in outcomes {
             shard.complete(io, outcome, &mut self.effects);
         }
-        shard.turn_end(&mut self.effects);
+        shard.tick_end(&mut self.effects);
     }
 
     fn submit(&mut self, operation: Operation) {
@@ -175,7 +175,7 @@ impl Driver {
             if let Some((_, reply)) = self.effects.replies.pop() {
                 return reply;
             }
-            self.turn();
+            self.tick();
         }
         panic!("never answered");
     }
@@ -208,7 +208,7 @@ impl Driver {
 
     fn settle(&mut self) {
         for _ in 0..200 {
-            self.turn();
+            self.tick();
         }
     }
 
@@ -227,7 +227,7 @@ impl Driver {
                 if self.shard.as_ref().is_some_and(Shard::is_closed) {
                     break;
                 }
-                self.turn();
+                self.tick();
             }
             assert!(self.shard.as_ref().is_some_and(Shard::is_closed), "it closes");
         }
@@ -267,8 +267,8 @@ fn memory_and_volume_stay_within_their_caps_and_no_put_is_refused() {
     let spilled_bytes = driver.statistic("spilled_bytes");
     assert!(driver.statistic("evictions") > 1000 && spilled_bytes > CAPACITY_BYTES / 2, "{spilled_bytes}");
     assert!(driver.statistic("not_admitted") > 1000, "once the log is full, what nobody asked for stays out");
-    // Tables from which many entries are gone become shorter, one a turn.
-    (0..300).for_each(|_| driver.turn());
+    // Tables from which many entries are gone become shorter, one a tick.
+    (0..300).for_each(|_| driver.tick());
     let index = driver.statistic("index_bytes") as f64 / driver.statistic("items") as f64;
     assert!(index <= 20.0, "{index} bytes of index an item");
     driver.sound();
@@ -611,7 +611,7 @@ fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
     driver.stays_under_way = is_journal;
     for number in 9000.. {
         driver.put(number, 3000);
-        driver.turn();
+        driver.tick();
         if !driver.under_way.is_empty() {
             break;
         }
@@ -703,7 +703,7 @@ fn a_disk_too_full_for_the_journal_is_said_when_the_volume_is_made() {
 fn writing_the_table(driver: &mut Driver) -> Vec<(Io, DiskRequest)> {
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
     for _ in 0..10_000 {
-        driver.turn();
+        driver.tick();
         if driver.statistic("dram_segments") == 0 && driver.effects.requests.len() > 1 {
             return std::mem::take(&mut driver.effects.requests);
         }
@@ -723,7 +723,7 @@ fn a_failed_piece_of_the_table_closed_the_shard_while_others_were_in_flight() {
         driver.effects.begin(driver.now);
         let shard = driver.shard.as_mut().expect("it is open");
         shard.complete(io, outcome, &mut driver.effects);
-        shard.turn_end(&mut driver.effects);
+        shard.tick_end(&mut driver.effects);
         (shard.is_closed(), driver.effects.requests.len())
     };
     assert_eq!(complete(&mut driver, io, DiskOutcome::Write(Err(IoFault::Os(5)))), (false, 0), "others are in flight");
@@ -748,22 +748,22 @@ fn an_orderly_end_went_round_and_round_while_it_waited_for_the_disk() {
     let mut driver = Driver::new(config());
     (0..6000).for_each(|number| drop(driver.put(number, 3000)));
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
-    let mut idle_turns = 0;
+    let mut idle_ticks = 0;
     while !driver.shard.as_ref().is_some_and(Shard::is_closed) {
-        driver.turn();
+        driver.tick();
         for _ in 0..20 {
             let shard = driver.shard.as_mut().expect("it is open");
             driver.effects.begin(driver.now);
-            shard.turn_end(&mut driver.effects);
+            shard.tick_end(&mut driver.effects);
             if !driver.effects.more {
                 break;
             }
-            idle_turns += 1;
+            idle_ticks += 1;
         }
         let is_open = !driver.shard.as_ref().is_some_and(Shard::is_closed);
         assert!(!is_open || !driver.effects.requests.is_empty(), "it waits for something");
     }
-    assert!(idle_turns < 40, "{idle_turns} turns for nothing");
+    assert!(idle_ticks < 40, "{idle_ticks} turns for nothing");
     driver.end(Ending::Kill);
     driver.open(false);
     assert_eq!(driver.hits(0..6000, 3000), 6000);

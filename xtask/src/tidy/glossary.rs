@@ -3,6 +3,9 @@
 
 use super::{Finding, Tree};
 
+/// Where batches of several shards are.
+const BATCHES: &[&str] = &["crates/slab/src/batch/", "crates/matrix/src/batch/"];
+
 /// A word, the folders where no identifier may have it, and the term in its place.
 const BANNED: &[(&str, &[&str], &str)] = &[
     ("canary", &["crates/", "xtask/"], "fault point"),
@@ -23,6 +26,26 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("floors", &["crates/tier/"], "flush watermarks"),
     ("home", &["crates/tier/"], "SSD address"),
     ("ghosts", &["crates/tier/"], "ghost queue"),
+    ("parked", &["crates/matrix/"], "suspended"),
+    ("gather", &["crates/slab/src/"], "recluster"),
+    ("gathered", &["crates/slab/src/"], "reclustered"),
+    ("gatherer", &["crates/slab/src/"], "reclusterer"),
+    ("carry", BATCHES, "apply"),
+    ("carried", BATCHES, "applied"),
+    ("cut", BATCHES, "barrier"),
+    ("cuts", BATCHES, "barriers"),
+    ("mark", BATCHES, "commit done"),
+    ("witnesses", BATCHES, "read-only participants"),
+    ("share", BATCHES, "prepare record"),
+    ("shares", BATCHES, "prepare records"),
+    ("say", BATCHES, "send"),
+    ("layer", &["crates/matrix/src/"], "PMEM levels"),
+    ("apart", &["crates/matrix/src/"], "blob"),
+    ("lease", &["crates/matrix/src/"], "permit"),
+    ("lay", &["crates/slab/src/packed/"], "append"),
+    ("laid", &["crates/slab/src/packed/"], "appended"),
+    ("turn", &["crates/runtime/src/", "crates/engine/src/", "crates/slab/src/", "crates/tier/src/"], "tick"),
+    ("turns", &["crates/runtime/src/", "crates/engine/src/", "crates/slab/src/", "crates/tier/src/"], "ticks"),
     ("wording", &["crates/server/"], "response encoder"),
     ("speech", &["crates/server/"], "client protocol"),
     ("bell", &["crates/server/"], "wakeup"),

@@ -26,7 +26,7 @@ pub enum Defect {
     None,
     /// Acknowledges writes that no flush followed.
     NoFlush,
-    /// Answers before it writes, and writes at the next turn.
+    /// Answers before it writes, and writes at the next tick.
     Early,
 }
 
@@ -179,7 +179,7 @@ impl Shard for LogShard {
         }
     }
     fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
-    fn turn_end(&mut self, effects: &mut Effects) {
+    fn tick_end(&mut self, effects: &mut Effects) {
         self.next(effects);
     }
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {

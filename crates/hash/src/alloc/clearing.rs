@@ -126,7 +126,7 @@ impl Allocator {
     }
 
     /// A free extent of at least so many blocks, from whoever has the shortest that does, exactly
-    /// so long if there is one, else out of the pool. Ends with [`Allocator::let_go`].
+    /// so long if there is one, else out of the pool. Ends with [`Allocator::release`].
     pub(crate) fn look<P: Pmem>(
         &self,
         region: &Region<P>,

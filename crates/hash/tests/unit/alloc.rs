@@ -116,7 +116,7 @@ impl Space {
         if rest.blocks > 0 {
             self.alloc.free_rest(stripe, rest);
         }
-        self.alloc.let_go();
+        self.alloc.release();
         self.records.push(Extent { place: extent.place, blocks });
         self.region.pmem.left.store(fault, Ordering::Relaxed);
         Ok(true)
@@ -324,7 +324,7 @@ fn the_memory_of_its_own_is_counted() {
     assert!(found > bits_bytes + lists_bytes && found < 2 * (bits_bytes + lists_bytes) + empty, "{found} bytes");
 }
 
-/// It gave the others twenty thousand turns before it was refused: on a machine with much to do
+/// It gave the others twenty thousand ticks before it was refused: on a machine with much to do
 /// minutes, and for whoever looked for room meanwhile too.
 #[test]
 fn a_batch_waited_for_what_it_had_in_hand_itself() {

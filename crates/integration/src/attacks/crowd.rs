@@ -231,12 +231,12 @@ impl Work {
         let Some(client) = self.clients.get_mut(number) else { return };
         let Some(wire) = &mut client.wire else { return };
         if self.script.takes_answers {
-            for turn in 0..READS {
+            for tick in 0..READS {
                 match wire.read(&mut self.sink) {
                     Ok(0) => is_over = true,
                     Ok(bytes) => {
                         self.tally.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-                        again |= turn + 1 == READS;
+                        again |= tick + 1 == READS;
                         continue;
                     }
                     Err(error) => is_over = !is_transient(error.kind()),

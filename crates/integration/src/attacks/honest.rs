@@ -112,8 +112,8 @@ pub fn steady(dialer: &Dialer, says_who: bool, duration: Duration) -> Result<Ste
     }
     let (mut seen, mut got) = (Steady::default(), Vec::new());
     let began = Instant::now();
-    for turn in 0.. {
-        let due = began + PACE * turn as u32;
+    for tick in 0.. {
+        let due = began + PACE * tick as u32;
         if due - began > duration {
             break;
         }
@@ -121,8 +121,8 @@ pub fn steady(dialer: &Dialer, says_who: bool, duration: Duration) -> Result<Ste
         let now = Instant::now();
         let from = if now - due > LATE { due } else { now };
         // Each key in turn, in an order that is not theirs.
-        let number = turn * 37 % KEYS;
-        let is_set = turn % SET_EACH == SET_EACH - 1;
+        let number = tick * 37 % KEYS;
+        let is_set = tick % SET_EACH == SET_EACH - 1;
         let answered = match is_set {
             true => ask(&mut client, set(number).as_bytes()).map(|said| said == "STORED"),
             false => get(&mut client, &format!("honest{number}"), &mut got),

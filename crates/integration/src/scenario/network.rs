@@ -134,9 +134,9 @@ pub(super) fn connections(setting: &Setting<'_>) -> Result<Outcome, String> {
 fn storm_of(count: u64, address: SocketAddr) -> Result<(), String> {
     const THREADS: u64 = 8;
     let run = |number: u64| -> std::io::Result<()> {
-        for turn in 0..count / THREADS {
+        for tick in 0..count / THREADS {
             let mut client = Client::connect(address)?;
-            if !(number + turn).is_multiple_of(3) {
+            if !(number + tick).is_multiple_of(3) {
                 client.ask("version")?;
             }
         }

@@ -215,8 +215,8 @@ fn submit(key: u16, what: What, power_loss: bool) -> Step {
     Submit(Request { key, what, power_loss })
 }
 
-fn turn(completions: u8, seed: u32) -> Step {
-    Turn { completions, seed }
+fn tick(completions: u8, seed: u32) -> Step {
+    Tick { completions, seed }
 }
 
 fn crash(power: bool, inside: [Option<u8>; 3], seed: u32, rot: bool) -> Step {
@@ -229,15 +229,15 @@ fn range_overtakes_writes() -> Vec<Step> {
         Drain { seed: 2568455092 },
         submit(2, Join { len: 214, front: true }, true),
         submit(2, Put { len: 12, expect: Any, ttl: 0 }, true),
-        turn(0, 3773788662),
+        tick(0, 3773788662),
         submit(1, DeleteRange { count: 3 }, true),
-        turn(4, 1098134420),
+        tick(4, 1098134420),
     ]
 }
 
 fn delete_of_nothing_at_once() -> Vec<Step> {
     vec![
-        turn(5, 2950390893),
+        tick(5, 2950390893),
         submit(9, Put { len: 5, expect: Any, ttl: 0 }, false),
         Pass { seconds: 105 },
         submit(17, Sync, false),
@@ -251,14 +251,14 @@ fn run_head_before_an_old_trailer() -> Vec<Step> {
         Close { seed: 117542277 },
         crash(true, [Some(45), None, None], 2489855667, true),
         submit(2, Put { len: 4500, expect: Any, ttl: 0 }, false),
-        turn(1, 1030657277),
+        tick(1, 1030657277),
         crash(false, [Some(0), Some(3), None], 3073320112, false),
         crash(true, [None, None, None], 3956793075, false),
         submit(1, Put { len: 4, expect: Any, ttl: 0 }, false),
-        turn(2, 2170053677),
+        tick(2, 2170053677),
         crash(false, [None, None, None], 4094398868, true),
         submit(2, Put { len: 6015, expect: Any, ttl: 0 }, false),
-        turn(3, 3948670859),
+        tick(3, 3948670859),
         crash(true, [None, None, None], 3314056949, true),
         submit(2, Put { len: 6015, expect: Any, ttl: 0 }, false),
         submit(2, Get, false),
@@ -267,24 +267,24 @@ fn run_head_before_an_old_trailer() -> Vec<Step> {
         crash(true, [Some(7), Some(3), Some(2)], 1309205100, false),
         submit(3, Put { len: 14, expect: Any, ttl: 0 }, false),
         submit(0, Put { len: 6014, expect: Any, ttl: 0 }, false),
-        turn(5, 3141041558),
-        turn(4, 4010110420),
+        tick(5, 3141041558),
+        tick(4, 4010110420),
     ]
 }
 
 fn space_waiters_are_not_told() -> Vec<Step> {
     vec![
         submit(0, PutNumber(937), true),
-        turn(0, 3816396170),
+        tick(0, 3816396170),
         submit(0, Delete(Any), true),
         submit(2, Put { len: 16, expect: Any, ttl: 0 }, true),
         submit(0, Put { len: 38, expect: Any, ttl: 0 }, true),
-        turn(2, 3155314772),
+        tick(2, 3155314772),
         Settle { seed: 830045145 },
         crash(true, [None, None, None], 2153357960, false),
         submit(2, Put { len: 34, expect: Any, ttl: 0 }, true),
-        turn(5, 2230311019),
-        turn(5, 2334369015),
+        tick(5, 2230311019),
+        tick(5, 2334369015),
         crash(true, [None, None, None], 3372073608, false),
         submit(0, Delete(Any), false),
         Close { seed: 2180464218 },
@@ -296,12 +296,12 @@ fn stale_run_passes() -> Vec<Step> {
         submit(1, Put { len: 10814, expect: Any, ttl: 0 }, true),
         Pass { seconds: 10 },
         submit(1, Delete(Any), false),
-        turn(0, 2493414332),
-        turn(1, 2174030952),
+        tick(0, 2493414332),
+        tick(1, 2174030952),
         crash(true, [Some(40), Some(4), None], 2102714301, false),
         submit(1, Put { len: 10971, expect: Any, ttl: 0 }, true),
-        turn(0, 3117391198),
-        turn(1, 36297506),
+        tick(0, 3117391198),
+        tick(1, 36297506),
         submit(1, Get, false),
         Drain { seed: 2647500194 },
     ]
@@ -325,7 +325,7 @@ fn mixed_pages_stay() -> Vec<Step> {
         crash(false, [Some(12), Some(2), None], 1432894466, false),
         submit(2, Put { len: 77, expect: Any, ttl: 0 }, false),
         submit(0, Delete(Any), false),
-        turn(3, 470326675),
+        tick(3, 470326675),
         crash(true, [Some(15), Some(9), Some(8)], 1723789890, false),
         submit(2, Put { len: 4505, expect: Any, ttl: 0 }, false),
         Settle { seed: 949536825 },
@@ -347,16 +347,16 @@ fn a_failed_volume_closes() -> Vec<Step> {
     vec![
         submit(0, Put { len: 955, expect: Any, ttl: 0 }, false),
         submit(1, Put { len: 1074, expect: Any, ttl: 0 }, false),
-        turn(0, 1335342973),
+        tick(0, 1335342973),
         submit(1, Put { len: 15, expect: Any, ttl: 0 }, false),
         submit(0, Put { len: 167, expect: Any, ttl: 1 }, false),
-        turn(1, 1921596695),
+        tick(1, 1921596695),
         submit(1, Put { len: 147, expect: Any, ttl: 0 }, false),
-        turn(1, 4001978057),
-        turn(1, 2952041142),
-        turn(1, 2637317102),
+        tick(1, 4001978057),
+        tick(1, 2952041142),
+        tick(1, 2637317102),
         crash(true, [Some(6), Some(1), Some(5)], 3008591219, true),
-        turn(2, 3763137133),
+        tick(2, 3763137133),
         Close { seed: 3958478218 },
     ]
 }
@@ -364,22 +364,22 @@ fn a_failed_volume_closes() -> Vec<Step> {
 fn damage_becomes_newer() -> Vec<Step> {
     vec![
         submit(0, Put { len: 14, expect: Any, ttl: 0 }, true),
-        turn(1, 3779586191),
+        tick(1, 3779586191),
         submit(1, Put { len: 12, expect: Any, ttl: 0 }, true),
-        turn(1, 3681256830),
-        turn(1, 1838409648),
+        tick(1, 3681256830),
+        tick(1, 1838409648),
         crash(true, [Some(12), None, None], 4078697028, true),
         submit(0, Put { len: 0, expect: Present, ttl: 1 }, true),
         Pass { seconds: 153 },
-        turn(1, 2752552650),
-        turn(3, 4063096874),
+        tick(1, 2752552650),
+        tick(3, 4063096874),
         crash(true, [Some(2), None, None], 2443482060, true),
         Close { seed: 4231956197 },
         crash(true, [Some(10), Some(3), Some(4)], 1415387481, true),
         submit(1, Put { len: 173, expect: Any, ttl: 0 }, false),
-        turn(3, 2804519999),
+        tick(3, 2804519999),
         submit(2, Put { len: 8, expect: Any, ttl: 0 }, false),
-        turn(3, 2782699234),
+        tick(3, 2782699234),
         crash(false, [None, None, None], 4226546499, false),
     ]
 }

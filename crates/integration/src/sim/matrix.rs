@@ -65,7 +65,7 @@ impl Engine for MatrixEngine {
     type Shard = Matrix<Memory>;
 
     fn opener(&self, opening: &Opening) -> MatrixOpener<Memory> {
-        let (layer_bytes, level_bytes) = draw_layer(opening);
+        let (pmem_levels_bytes, level_bytes) = draw_layer(opening);
         let config = MatrixConfig {
             uuid: *b"simulated store!",
             shard: 0,
@@ -76,7 +76,7 @@ impl Engine for MatrixEngine {
             row_bytes: 24 << 10,
             table_bytes: 16 << 10,
             level_bytes,
-            layer_bytes,
+            pmem_levels_bytes,
             range_keys_few: 1,
             compression: draw_compression(opening),
             read_only: opening.read_only,
@@ -84,7 +84,7 @@ impl Engine for MatrixEngine {
         };
         MEMORY.with_borrow_mut(|Region { memory, level_bytes }| {
             if opening.create {
-                let region_bytes = REGION_BYTES + config.layer_bytes as usize;
+                let region_bytes = REGION_BYTES + config.pmem_levels_bytes as usize;
                 *memory = Memory::new(region_bytes, u64::from(opening.depth) ^ opening.memory_bytes);
                 *level_bytes = config.level_bytes;
                 return MatrixOpener::create(config, memory.clone(), UNIT_BYTES);

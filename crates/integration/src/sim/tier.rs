@@ -186,7 +186,7 @@ struct World<'e> {
     lasting: u64,
     /// The disk breaks now and then.
     breaks: bool,
-    /// Bits turn: what is answered must have been written once, and that is all.
+    /// Bits tick: what is answered must have been written once, and that is all.
     flips: bool,
     statistics: Statistics,
 }
@@ -399,7 +399,7 @@ impl World<'_> {
                 2..260 => self.submit(),
                 _ => {
                     let completions = self.random.below(6) as u8;
-                    self.machine.turn(completions, &mut self.random);
+                    self.machine.tick(completions, &mut self.random);
                 }
             }
             self.take_replies()?;
@@ -507,7 +507,7 @@ impl World<'_> {
     fn drain(&mut self) -> Result<(), String> {
         let mut idle = 0;
         while !self.asked.is_empty() {
-            let busy = self.machine.turn(8, &mut self.random);
+            let busy = self.machine.tick(8, &mut self.random);
             idle = if busy || self.machine.disk.in_flight() > 0 { 0 } else { idle + 1 };
             self.take_replies()?;
             if idle > 3000 {

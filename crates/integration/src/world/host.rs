@@ -324,7 +324,7 @@ impl Host {
             row_bytes: 24 << 10,
             table_bytes: 16 << 10,
             level_bytes: 64 << 10,
-            layer_bytes: 0,
+            pmem_levels_bytes: 0,
             range_keys_few: 1,
             // In every other life.
             compression: if self.openings.is_multiple_of(2) { Compression::None } else { Compression::Lz4 },

@@ -105,9 +105,9 @@ impl Run {
         let cut_at = self.random.below(events);
         let mut handles = BTreeMap::new();
         for event in 0..events {
-            let (turns, power) = (self.random.below(40), self.has_power_cuts && self.random.below(4) > 0);
+            let (ticks, power) = (self.random.below(40), self.has_power_cuts && self.random.below(4) > 0);
             if event == cut_at && self.random.below(4) > 0 {
-                life.cut_after(turns, power);
+                life.cut_after(ticks, power);
             }
             let is_left_out = left_out::is_next();
             if !is_left_out && !self.event(life, &mut handles)? {

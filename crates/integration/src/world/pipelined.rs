@@ -170,7 +170,7 @@ impl Run {
             self.asked.insert(session.submit(operation), asked);
             match self.random.below(40) {
                 0 => self.poll(session)?,
-                1 => self.turn(process, session).map(drop)?,
+                1 => self.tick(process, session).map(drop)?,
                 _ => {}
             }
         }
@@ -279,9 +279,9 @@ impl Run {
         self.keys[key].seen_from(from).map(show).collect::<Vec<_>>().join(", ")
     }
 
-    fn turn(&mut self, process: &mut Process, session: &mut Session) -> Result<bool, String> {
+    fn tick(&mut self, process: &mut Process, session: &mut Session) -> Result<bool, String> {
         for reactor in &mut process.reactors {
-            reactor.turn(Wait::None, &mut Vec::new()).map_err(|error| format!("a reactor's ring failed: {error}"))?;
+            reactor.tick(Wait::None, &mut Vec::new()).map_err(|error| format!("a reactor's ring failed: {error}"))?;
         }
         let before = self.statistics.answered;
         self.poll(session)?;
@@ -294,7 +294,7 @@ impl Run {
     fn drain(&mut self, process: &mut Process, session: &mut Session) -> Result<(), String> {
         let mut idle = 0;
         while session.in_flight() > 0 {
-            idle = if self.turn(process, session)? { 0 } else { idle + 1 };
+            idle = if self.tick(process, session)? { 0 } else { idle + 1 };
             if idle > IDLE_ROUNDS_MAX {
                 let told = process.store.stats();
                 let told =
@@ -317,7 +317,7 @@ impl Run {
         while found.len() < tickets.len() {
             for reactor in &mut process.reactors {
                 reactor
-                    .turn(Wait::None, &mut Vec::new())
+                    .tick(Wait::None, &mut Vec::new())
                     .map_err(|error| format!("a reactor's ring failed: {error}"))?;
             }
             let replies = session.poll(0).map_err(|error| format!("poll: {error}"))?;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use stratakv::{CollectionId, Engine, Key};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
-use stratakv_server::{ServerOptions, TurnedServer};
+use stratakv_server::{DrivenServer, ServerOptions};
 use stratakv_sim::coverage::Phase;
 use stratakv_sim::search::{panics, watch_panics};
 
@@ -102,7 +102,7 @@ struct Run {
 
 /// A server's process.
 struct Life {
-    server: TurnedServer,
+    server: DrivenServer,
     process: Process,
     /// A cache goes on without its volume, and says so.
     is_degraded: bool,
@@ -174,7 +174,7 @@ impl Run {
         let drivers = (0..self.workers).map(|_| Ok(process.runtime.driver_over(self.host.ring()?)));
         let drivers = drivers.collect::<Result<Vec<_>, String>>()?;
         let listener = self.host.world.with_net(|net, _| net.listener()).map_err(|error| error.to_string())?;
-        let server = TurnedServer::new(process.store.clone(), &self.options, drivers, vec![listener]);
+        let server = DrivenServer::new(process.store.clone(), &self.options, drivers, vec![listener]);
         Ok(Life { server: server.map_err(|error| error.to_string())?, process, is_degraded: false, is_broken: false })
     }
 
@@ -188,8 +188,8 @@ impl Run {
         let which = self.random.below((self.clients.len() + self.adversaries.len()) as u64) as usize;
         match self.random.below(24) {
             0..=7 => self.somebody_acts(which)?,
-            8..=13 => self.turn_worker(life)?,
-            14 | 15 => self.turn_reactor(life)?,
+            8..=13 => self.tick_worker(life)?,
+            14 | 15 => self.tick_reactor(life)?,
             16..=22 => {
                 for _ in 0..1 + self.random.below(8) {
                     self.host.world.step();
@@ -241,7 +241,7 @@ impl Run {
                 0 | 1 => client.leave(net, true, statistics),
                 2 => client.leave(net, false, statistics),
                 3 => client.vanish(net, statistics),
-                4..=6 => client.turn_deaf(statistics),
+                4..=6 => client.tick_deaf(statistics),
                 7 => client.finish(net, true, statistics),
                 8 => client.finish(net, false, statistics),
                 _ => {}
@@ -284,15 +284,15 @@ impl Run {
         Ok(())
     }
 
-    fn turn_worker(&mut self, life: &mut Life) -> Result<(), String> {
+    fn tick_worker(&mut self, life: &mut Life) -> Result<(), String> {
         let which = self.random.below(self.workers as u64) as usize;
-        life.server.turn(which).map_err(|error| format!("a worker's ring failed: {error}"))
+        life.server.tick(which).map_err(|error| format!("a worker's ring failed: {error}"))
     }
 
-    fn turn_reactor(&mut self, life: &mut Life) -> Result<(), String> {
+    fn tick_reactor(&mut self, life: &mut Life) -> Result<(), String> {
         let which = self.random.below(life.process.reactors.len() as u64) as usize;
         let wait = Wait::For { completions: 1, timeout: None };
-        let turned = life.process.reactors[which].turn(wait, &mut Vec::new());
+        let turned = life.process.reactors[which].tick(wait, &mut Vec::new());
         turned.map_err(|error| format!("a reactor's ring failed: {error}"))
     }
 
@@ -304,7 +304,7 @@ impl Run {
             host.world.with_net(|net, _| client.connect(net, statistics));
             ask(client, random, statistics);
         }
-        self.turn_until(life, |run, _| {
+        self.tick_until(life, |run, _| {
             let is_over = |client: &Client| client.mood != Mood::Left;
             let is_content = |client: &Client| client.is_quiet() || !client.must_be_served();
             let mut clients = run.clients.iter();
@@ -313,13 +313,13 @@ impl Run {
         })
     }
 
-    fn turn_until(&mut self, life: &mut Life, done: impl Fn(&Run, &Life) -> bool) -> Result<(), String> {
+    fn tick_until(&mut self, life: &mut Life, done: impl Fn(&Run, &Life) -> bool) -> Result<(), String> {
         let mut idle = 0;
         while !done(self, life) {
             let before = self.statistics.answered + self.statistics.served.adversary;
-            self.turn_reactor(life)?;
+            self.tick_reactor(life)?;
             for _ in 0..self.workers {
-                self.turn_worker(life)?;
+                self.tick_worker(life)?;
             }
             let mut busy = false;
             for _ in 0..16 {
@@ -374,7 +374,7 @@ impl Run {
             });
         }
         life.server.shutdown();
-        self.turn_until(&mut life, |_, life| life.server.is_over())?;
+        self.tick_until(&mut life, |_, life| life.server.is_over())?;
         if life.server.connections() > 0 {
             return Err(format!("{} connections are left", life.server.connections()));
         }
@@ -401,7 +401,7 @@ impl Run {
                 };
             }
             for reactor in &mut process.reactors {
-                reactor.turn(Wait::None, &mut Vec::new()).map_err(|error| error.to_string())?;
+                reactor.tick(Wait::None, &mut Vec::new()).map_err(|error| error.to_string())?;
             }
             for _ in 0..8 {
                 self.host.world.step();

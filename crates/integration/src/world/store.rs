@@ -217,7 +217,7 @@ impl Run {
             self.drain(&mut life)?;
         }
         life.process.runtime.begin_close();
-        self.turn_until(&mut life, |life| {
+        self.tick_until(&mut life, |life| {
             let answered = life.clients.iter().all(|client| client.session.in_flight() == 0);
             life.process.runtime.is_ended() && answered && life.futures.is_empty()
         })?;
@@ -258,7 +258,7 @@ impl Run {
                 self.begin(life, operation);
             }
             7..=11 => self.poll(&mut life.clients[which])?,
-            12..=14 => self.turn_reactor(life)?,
+            12..=14 => self.tick_reactor(life)?,
             15..=17 => {
                 for _ in 0..1 + self.random.below(4) {
                     self.host.world.step();
@@ -387,29 +387,29 @@ impl Run {
         }
     }
 
-    fn turn_reactor(&mut self, life: &mut Life) -> Result<(), String> {
+    fn tick_reactor(&mut self, life: &mut Life) -> Result<(), String> {
         let which = self.random.below(life.process.reactors.len() as u64) as usize;
         let wait = match self.random.below(3) {
             0 => Wait::None,
             _ => Wait::For { completions: 1, timeout: None },
         };
-        let turned = life.process.reactors[which].turn(wait, &mut Vec::new());
+        let turned = life.process.reactors[which].tick(wait, &mut Vec::new());
         turned.map_err(|error| format!("a reactor's ring failed: {error}"))
     }
 
     /// Until everything is answered.
     fn drain(&mut self, life: &mut Life) -> Result<(), String> {
-        self.turn_until(life, |life| {
+        self.tick_until(life, |life| {
             life.futures.is_empty() && life.clients.iter().all(|client| client.session.in_flight() == 0)
         })
     }
 
-    fn turn_until(&mut self, life: &mut Life, done: impl Fn(&Life) -> bool) -> Result<(), String> {
+    fn tick_until(&mut self, life: &mut Life, done: impl Fn(&Life) -> bool) -> Result<(), String> {
         let mut idle = 0;
         while !done(life) {
             let before = self.statistics.answered;
             for _ in 0..life.process.reactors.len() {
-                self.turn_reactor(life)?;
+                self.tick_reactor(life)?;
             }
             for at in 0..life.clients.len() {
                 self.poll(&mut life.clients[at])?;
@@ -432,7 +432,7 @@ impl Run {
     /// An orderly end. What was in progress is answered.
     fn close(&mut self, mut life: Life) -> Result<(), String> {
         life.process.runtime.begin_close();
-        self.turn_until(&mut life, |life| {
+        self.tick_until(&mut life, |life| {
             let answered = life.clients.iter().all(|client| client.session.in_flight() == 0);
             life.process.runtime.is_ended() && answered && life.futures.is_empty()
         })?;

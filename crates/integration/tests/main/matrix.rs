@@ -155,12 +155,12 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
 fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     let place = place::directory();
     let data = place.path().join("data");
-    let with = |region: u64, layer: u64| options(1).region_bytes(region * MIB).layer_bytes(layer * MIB);
+    let with = |region: u64, layer: u64| options(1).region_bytes(region * MIB).pmem_levels_bytes(layer * MIB);
     for (asked, words) in [
         (with(12, 12), "a layer of"),
         (with(12, 8), "8 MiB for each"),
-        (Options::new().engine(Engine::Hash).layer_bytes(MIB), "engine `matrix`"),
-        (Options::new().layer_bytes(MIB), "ask for the engine"),
+        (Options::new().engine(Engine::Hash).pmem_levels_bytes(MIB), "engine `matrix`"),
+        (Options::new().pmem_levels_bytes(MIB), "ask for the engine"),
     ] {
         let error = asked.open(place.path().join(words)).expect_err(words);
         assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(words), "{error}");

@@ -179,19 +179,19 @@ fn a_store_of_another_engine_has_no_region_to_give_up() {
 
 /// The first levels of tables lay in a tmpfs: what was there is told, and the rest is served.
 #[test]
-fn a_region_with_a_layer_that_is_gone_is_told_table_by_table_and_given_up() {
+fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up() {
     const MANY: u64 = 40_000;
     const ALL: u64 = 44_000;
     let place = place::directory();
     let data = place.path().join("data");
-    let options = Options::new().engine(Engine::Matrix).region_bytes(16 << 20).layer_bytes(8 << 20);
+    let options = Options::new().engine(Engine::Matrix).region_bytes(16 << 20).pmem_levels_bytes(8 << 20);
     let options = options.level(Level::ProcessCrash);
     let fill = |store: &Store, keys: std::ops::Range<u64>, sequence: u64| {
         for key in keys {
             store.put(&name(key), &value::encode(key, sequence, 300)).expect("a put");
         }
     };
-    let in_layer =
+    let in_pmem_levels =
         |store: &Store| store.stats().iter().find(|one| one.name == "layer_table_bytes").expect("it is told").value;
     // Of each sequence, how many keys have it; 0: the key is gone.
     let found = |store: &Store| {
@@ -208,7 +208,7 @@ fn a_region_with_a_layer_that_is_gone_is_told_table_by_table_and_given_up() {
     fill(&store, 0..MANY, 1);
     // The last keys are put once, late: nothing on the volume has them.
     fill(&store, 0..ALL, 2);
-    assert!(in_layer(&store) > 1 << 20, "{} bytes in the layer", in_layer(&store));
+    assert!(in_pmem_levels(&store) > 1 << 20, "{} bytes in the layer", in_pmem_levels(&store));
     store.close().expect("closed");
     let volume = fs::read(place::volumes(&data).remove(0)).expect("read");
     fs::remove_file(data.join("pmem/region-000")).expect("removed");
@@ -243,7 +243,7 @@ fn a_region_with_a_layer_that_is_gone_is_told_table_by_table_and_given_up() {
     let [gone, older, newest, _] = found(&store);
     assert!(gone > 0 && older > 0 && newest > 0, "{gone} gone, {older} older, {newest} as they were");
     fill(&store, 0..ALL, 3);
-    assert!(in_layer(&store) > 0, "the new layer is not used");
+    assert!(in_pmem_levels(&store) > 0, "the new layer is not used");
     store.close().expect("closed");
     assert_eq!(found(&options.open(&data).expect("opened")), [0, 0, 0, ALL]);
 }

@@ -92,7 +92,7 @@ fn seeds_of_tier_that_failed_once_pass() {
     }
 }
 
-/// A chunk of memory got the number of one that was freed in the same turn: nobody moved the blocks
+/// A chunk of memory got the number of one that was freed in the same tick: nobody moved the blocks
 /// out of it, and memory stayed above its cap.
 #[test]
 fn a_chunk_with_the_number_of_a_freed_one_is_given_back() {
@@ -163,7 +163,7 @@ fn a_seed_gives_the_same_run_every_time() {
 
 /// Each found a defect of placement `packed` once: tombstones counted by guess, a record gathered
 /// twice, a root of a checkpoint without its chunks, two keys at one place and sums that a lying
-/// disk made wrong, a tombstone's copy behind a newer record, a poisoned shard that asked for turns
+/// disk made wrong, a tombstone's copy behind a newer record, a poisoned shard that asked for ticks
 /// for ever, an entry of a checkpoint at a place that another batch had by then, zeros over a large
 /// value where a root had been, a close that waited for a segment; and writes refused because
 /// buffers counted as index.
@@ -309,8 +309,8 @@ impl Shard for LyingShard {
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects) {
         self.shard.message(from, message, effects);
     }
-    fn turn_end(&mut self, effects: &mut Effects) {
-        self.shard.turn_end(effects);
+    fn tick_end(&mut self, effects: &mut Effects) {
+        self.shard.tick_end(effects);
     }
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         self.shard.cancel(has_left, effects);

@@ -13,7 +13,7 @@ const GETS: usize = 100;
 /// What the server's one thread has counted.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    turns: u64,
+    ticks: u64,
     calls: u64,
 }
 
@@ -21,13 +21,13 @@ fn counted(admin: SocketAddr) -> Counted {
     let body = program::admin(admin, "/stats.json").expect("the admin address");
     let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     let number = |name: &str| told["cores"][0][name].as_u64().expect("a number");
-    Counted { turns: number("turns"), calls: number("system_calls") }
+    Counted { ticks: number("turns"), calls: number("system_calls") }
 }
 
 /// Turns, and calls of all threads of the server, for so many rounds of gets that were sent at
 /// once.
 #[test]
-fn a_turn_of_pipelined_gets_is_one_system_call() {
+fn a_tick_of_pipelined_gets_is_one_system_call() {
     let place = place::directory();
     let admin = free_address().expect("a port");
     let admin_text = admin.to_string();
@@ -53,11 +53,11 @@ fn a_turn_of_pipelined_gets_is_one_system_call() {
     }
     let all_calls = counter.finish().expect("a count");
     let after = counted(admin);
-    let (turns, calls) = (after.turns - before.turns, after.calls - before.calls);
+    let (ticks, calls) = (after.ticks - before.ticks, after.calls - before.calls);
     // Threads that look after the store wake up now and then.
     let besides = ROUNDS / 10;
-    assert!(turns >= ROUNDS, "{turns} turns for {ROUNDS} rounds");
-    assert!(calls <= turns, "{calls} calls of the ring in {turns} turns");
+    assert!(ticks >= ROUNDS, "{ticks} turns for {ROUNDS} rounds");
+    assert!(calls <= ticks, "{calls} calls of the ring in {ticks} turns");
     assert!(all_calls <= calls + besides, "{all_calls} system calls, and {calls} of them of the ring");
     assert!(calls <= 4 * ROUNDS, "{calls} calls for {ROUNDS} rounds of {GETS} gets");
 }

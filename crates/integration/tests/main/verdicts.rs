@@ -218,7 +218,7 @@ fn a_range_is_deleted_with_the_damaged_records_in_it() {
             let deleted = named.delete_prefix(b"key").unwrap_or_else(|error| panic!("{kind}, {in_table}: {error}"));
             // Of a damaged page of a table nobody knows how many keys were on it.
             assert!(deleted == KEYS_OF_RANGE || in_table && deleted < KEYS_OF_RANGE, "{kind}: {deleted} deleted");
-            // A table of which everything is hidden goes as soon as the shard has had some turns.
+            // A table of which everything is hidden goes as soon as the shard has had some ticks.
             let keys = || named.scan(ScanOptions::all().keys_only()).map(|item| item.map(|(key, _)| key)).collect();
             let mut left: Result<Vec<_>, Error> = keys();
             for _ in (0..1000).take_while(|_| in_table) {

@@ -8,14 +8,14 @@ pub fn run_ns() -> f64 {
     run.expect("Linux tells how long a thread has run")
 }
 
-/// Nanoseconds for each of `count`: the least of five times as many turns as give the clock's ticks
+/// Nanoseconds for each of `count`: the least of five times as many ticks as give the clock's ticks
 /// something to count.
-pub fn best(count: usize, mut turn: impl FnMut()) -> f64 {
+pub fn best(count: usize, mut tick: impl FnMut()) -> f64 {
     let repeated = (2_000_000 / count).max(1);
-    let turns = (0..5).map(|_| {
+    let ticks = (0..5).map(|_| {
         let start = run_ns();
-        (0..repeated).for_each(|_| turn());
+        (0..repeated).for_each(|_| tick());
         (run_ns() - start) / (count * repeated) as f64
     });
-    turns.fold(f64::MAX, f64::min)
+    ticks.fold(f64::MAX, f64::min)
 }

@@ -35,11 +35,11 @@ struct Coordinated {
     token: Option<Token>,
     participants: Arc<[u32]>,
     /// Shards that only check.
-    witnesses: Vec<u32>,
+    read_only_participants: Vec<u32>,
     phase: Phase,
     /// To be let go when it is decided.
     keys: Vec<Key>,
-    shown: Arc<AtomicBool>,
+    visible: Arc<AtomicBool>,
     /// Who has not answered.
     missing: Vec<u32>,
     /// Of the last change, once its shard has carried it out: its version, and whether its key
@@ -75,7 +75,7 @@ impl Coordinator {
     }
 
     /// No batch is under way.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_completed(&self) -> bool {
         self.active.is_empty()
     }
 
@@ -87,7 +87,7 @@ impl Coordinator {
         std::mem::take(&mut self.waiting).into_iter().map(|(token, _)| token).collect()
     }
 
-    fn let_go(&mut self, keys: &[Key]) {
+    fn release(&mut self, keys: &[Key]) {
         keys.iter().for_each(|key| _ = self.locked.remove(key));
     }
 }
@@ -108,7 +108,7 @@ impl<P: Pmem> Matrix<P> {
     pub(super) fn admit(&mut self) {
         let mut ahead: HashSet<Key> = HashSet::new();
         let mut at = 0;
-        while !self.batches.cuts.is_any() && at < self.batches.coordinator.waiting.len().min(LOOK_AHEAD) {
+        while !self.batches.barriers.is_any() && at < self.batches.coordinator.waiting.len().min(LOOK_AHEAD) {
             let coordinator = &mut self.batches.coordinator;
             let Some((_, changes)) = coordinator.waiting.get(at) else { return };
             let keys: Vec<Key> = changes.iter().map(|change| change.key.clone()).collect();
@@ -138,25 +138,26 @@ impl<P: Pmem> Matrix<P> {
             part.changes.push(change);
         }
         let that = |logs: bool| parts.iter().filter(move |(_, part)| part.logs() == logs).map(|(shard, _)| *shard);
-        let (participants, witnesses): (Arc<[u32]>, Vec<u32>) = (that(true).collect(), that(false).collect());
-        let shown = Arc::<AtomicBool>::default();
+        let (participants, read_only_participants): (Arc<[u32]>, Vec<u32>) =
+            (that(true).collect(), that(false).collect());
+        let visible = Arc::<AtomicBool>::default();
         let coordinated = Coordinated {
             token: Some(token),
             participants: Arc::clone(&participants),
-            witnesses,
+            read_only_participants,
             phase: Phase::Holding,
             keys,
-            shown: Arc::clone(&shown),
+            visible: Arc::clone(&visible),
             missing: parts.keys().copied().collect(),
             last: None,
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
         for (shard, Part { changes, last }) in parts {
-            let mut shown = Arc::clone(&shown);
-            fault_point!("matrix_batch_shown_shard_by_shard", shown = Arc::default());
-            let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, shown };
-            self.batches.say(shard, BatchMessage::Prepare(prepare));
+            let mut visible = Arc::clone(&visible);
+            fault_point!("matrix_batch_shown_shard_by_shard", visible = Arc::default());
+            let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, visible };
+            self.batches.send(shard, BatchMessage::Prepare(prepare));
         }
     }
 
@@ -173,7 +174,7 @@ impl<P: Pmem> Matrix<P> {
         if participants.is_empty() {
             return self.decide_commit(id);
         }
-        participants.iter().for_each(|shard| self.batches.say(*shard, BatchMessage::Log(id)));
+        participants.iter().for_each(|shard| self.batches.send(*shard, BatchMessage::Log(id)));
     }
 
     /// A participant's share is durable.
@@ -191,15 +192,15 @@ impl<P: Pmem> Matrix<P> {
     fn decide_commit(&mut self, id: BatchId) {
         let Some(batch) = self.batches.coordinator.active.get_mut(&id) else { return };
         (batch.phase, batch.missing) = (Phase::Committed, batch.participants.to_vec());
-        batch.shown.store(true, Ordering::Release);
+        batch.visible.store(true, Ordering::Release);
         let (keys, participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
-        let witnesses = std::mem::take(&mut batch.witnesses);
+        let read_only_participants = std::mem::take(&mut batch.read_only_participants);
         self.batches.coordinator.done += 1;
-        for shard in participants.iter().chain(&witnesses) {
-            self.batches.say(*shard, BatchMessage::Commit(id));
+        for shard in participants.iter().chain(&read_only_participants) {
+            self.batches.send(*shard, BatchMessage::Commit(id));
         }
-        self.batches.coordinator.let_go(&keys);
-        self.end_if_settled(id);
+        self.batches.coordinator.release(&keys);
+        self.end_if_completed(id);
         self.admit();
     }
 
@@ -213,15 +214,15 @@ impl<P: Pmem> Matrix<P> {
         if let Some(token) = batch.token {
             effects.reply(token, reply);
         }
-        for shard in batch.participants.iter().chain(&batch.witnesses).filter(|shard| **shard != from) {
-            self.batches.say(*shard, BatchMessage::Abort(id));
+        for shard in batch.participants.iter().chain(&batch.read_only_participants).filter(|shard| **shard != from) {
+            self.batches.send(*shard, BatchMessage::Abort(id));
         }
-        self.batches.coordinator.let_go(&batch.keys);
+        self.batches.coordinator.release(&batch.keys);
         self.admit();
     }
 
     /// A participant is done with a committed batch.
-    pub(super) fn participant_settled(&mut self, from: u32, id: BatchId, done: Option<Done>, effects: &mut Effects) {
+    pub(super) fn participant_completed(&mut self, from: u32, id: BatchId, done: Option<Done>, effects: &mut Effects) {
         let active = &mut self.batches.coordinator.active;
         let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Committed) else { return };
         batch.missing.retain(|shard| *shard != from);
@@ -236,10 +237,10 @@ impl<P: Pmem> Matrix<P> {
             };
             effects.reply(token, reply);
         }
-        self.end_if_settled(id);
+        self.end_if_completed(id);
     }
 
-    fn end_if_settled(&mut self, id: BatchId) {
+    fn end_if_completed(&mut self, id: BatchId) {
         let is_over = |batch: &Coordinated| batch.phase == Phase::Committed && batch.missing.is_empty();
         if !self.batches.coordinator.active.get(&id).is_some_and(is_over) {
             return;
@@ -251,7 +252,7 @@ impl<P: Pmem> Matrix<P> {
         }
         // Of a batch that is stuck somewhere, the marks are needed at the next opening.
         if batch.resolved {
-            batch.participants.iter().for_each(|shard| self.batches.say(*shard, BatchMessage::Forget(id)));
+            batch.participants.iter().for_each(|shard| self.batches.send(*shard, BatchMessage::Forget(id)));
         }
     }
 
@@ -261,16 +262,16 @@ impl<P: Pmem> Matrix<P> {
         let coordinated = Coordinated {
             token: None,
             participants: present.into(),
-            witnesses: Vec::new(),
+            read_only_participants: Vec::new(),
             phase: Phase::Committed,
             keys: Vec::new(),
-            shown: Arc::default(),
+            visible: Arc::default(),
             missing: holders.clone(),
             last: None,
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
-        holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Commit(id)));
+        holders.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::Commit(id)));
     }
 
     /// A shard of the store is broken: what waits for it is over.
@@ -281,7 +282,7 @@ impl<P: Pmem> Matrix<P> {
         for (id, is_committed) in waiting {
             let why = "a shard of the batch broke; reopen the store";
             match is_committed {
-                true => self.participant_settled(peer, id, None, effects),
+                true => self.participant_completed(peer, id, None, effects),
                 false => self.participant_refused(peer, id, Reply::Failed(Error::Unknown(why)), effects),
             }
         }

@@ -2,15 +2,15 @@
 //! argues every crash.
 //!
 //! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant*
-//! and has a [`share`] of it, one whose keys are only checked is a *witness*. A share is a write
+//! and has a [`prepare_record`] of it, one whose keys are only checked is a *witness*. A share is a write
 //! like others, which holds its keys in their queues, but waits for what shard 0 says. What a crash
-//! left is settled by [`opening`]; a snapshot or a backup begins with a [`cut`]. Everything that is
-//! said goes out at the end of a turn, once what it rests on is durable.
+//! left is settled by [`opening`]; a snapshot or a backup begins with a [`barrier`]. Everything that is
+//! said goes out at the end of a tick, once what it rests on is durable.
 
+mod barrier;
 mod coordinator;
-mod cut;
 mod opening;
-pub(crate) mod share;
+pub(crate) mod prepare_record;
 pub(crate) mod showing;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -24,8 +24,8 @@ use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId
 use stratakv_pmem::Pmem;
 
 use crate::matrix::{Closing, Matrix};
+use barrier::Barriers;
 use coordinator::Coordinator;
-use cut::Cuts;
 use opening::{Found, Opening};
 use showing::Showing;
 
@@ -50,7 +50,7 @@ pub(crate) enum BatchMessage {
     Commit(BatchId),
     Abort(BatchId),
     /// Carried out, durably, or not before the store is opened again.
-    Settled {
+    Completed {
         id: BatchId,
         done: Option<Done>,
     },
@@ -64,11 +64,11 @@ pub(crate) enum BatchMessage {
     /// Append nothing until the cut of this number is made.
     Pause(u64),
     Paused(u64),
-    Cut {
+    Barrier {
         number: u64,
         backup: bool,
     },
-    CutMade {
+    BarrierMade {
         number: u64,
         error: Option<Error>,
     },
@@ -84,7 +84,7 @@ pub(crate) struct Prepare {
     changes: Vec<Change>,
     /// The batch's last change is this one: its answer counts.
     last: Option<usize>,
-    shown: Arc<AtomicBool>,
+    visible: Arc<AtomicBool>,
 }
 
 /// What carrying out came to.
@@ -101,7 +101,7 @@ pub(crate) struct Batches {
     /// What is said once the log is durable up to this version.
     outgoing: Vec<(u64, u32, BatchMessage)>,
     /// The operations that shares are.
-    shares: BTreeMap<BatchId, u64>,
+    prepare_records: BTreeMap<BatchId, u64>,
     /// Shares that are logged, whether their batches are shown, and who waits for them.
     pub(crate) showing: Showing,
     /// Keys of shares that cannot be carried out before the store is opened again.
@@ -109,7 +109,7 @@ pub(crate) struct Batches {
     /// Marks that can go.
     forgotten: Vec<BatchId>,
     coordinator: Coordinator,
-    cuts: Cuts,
+    barriers: Barriers,
     opening: Opening,
 }
 
@@ -119,12 +119,12 @@ impl Batches {
         Batches {
             inbox: VecDeque::new(),
             outgoing: Vec::new(),
-            shares: BTreeMap::new(),
+            prepare_records: BTreeMap::new(),
             showing: Showing::default(),
             stuck: HashSet::new(),
             forgotten: Vec::new(),
             coordinator: Coordinator::default(),
-            cuts: Cuts::default(),
+            barriers: Barriers::default(),
             opening: Opening::new(shards),
         }
     }
@@ -132,23 +132,23 @@ impl Batches {
     /// Whether appends wait for a cut.
     pub(crate) fn is_paused(&self) -> bool {
         fault_point!("trial_cut_while_others_write", return false);
-        self.cuts.is_paused()
+        self.barriers.is_paused()
     }
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.inbox.is_empty()
             && self.outgoing.is_empty()
-            && self.shares.is_empty()
+            && self.prepare_records.is_empty()
             && self.showing.is_idle()
             && self.coordinator.is_idle()
-            && self.cuts.is_idle()
+            && self.barriers.is_idle()
             && self.opening.is_over()
     }
 
     /// Batches under way here as coordinator or participant.
     pub(crate) fn under_way(&self) -> u64 {
-        (self.shares.len() + self.coordinator.waiting()) as u64
+        (self.prepare_records.len() + self.coordinator.waiting()) as u64
     }
 
     /// Batches committed here as coordinator.
@@ -161,12 +161,12 @@ impl Batches {
         self.opening.read(reply);
     }
 
-    fn say_when(&mut self, version: u64, to: u32, say: BatchMessage) {
-        self.outgoing.push((version, to, say));
+    fn send_when(&mut self, version: u64, to: u32, send: BatchMessage) {
+        self.outgoing.push((version, to, send));
     }
 
-    fn say(&mut self, to: u32, say: BatchMessage) {
-        self.say_when(0, to, say);
+    fn send(&mut self, to: u32, send: BatchMessage) {
+        self.send_when(0, to, send);
     }
 }
 
@@ -194,8 +194,8 @@ impl<P: Pmem> Matrix<P> {
                 }
                 None
             }
-            operation if self.config.shard == 0 && cut::is_cut(&operation) => {
-                self.batches.cuts.ask(token, matches!(operation, Operation::Backup { .. }));
+            operation if self.config.shard == 0 && barrier::is_barrier(&operation) => {
+                self.batches.barriers.ask(token, matches!(operation, Operation::Backup { .. }));
                 effects.more();
                 None
             }
@@ -223,10 +223,10 @@ impl<P: Pmem> Matrix<P> {
         is_stuck.then_some(Error::Unknown("a batch could not be carried out here; open the store again to see it"))
     }
 
-    /// What another shard says is dealt with at the end of the turn.
+    /// What another shard says is dealt with at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         match message.0.downcast::<BatchMessage>() {
-            Ok(say) => self.batches.inbox.push_back((from.0, *say)),
+            Ok(send) => self.batches.inbox.push_back((from.0, *send)),
             Err(_) => debug_assert!(false, "a message of another engine"),
         }
     }
@@ -235,46 +235,46 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) -> bool {
         self.step_opening(effects);
         self.serve_released(effects);
-        self.step_cuts(effects);
+        self.step_barriers(effects);
         self.forget_marks();
         let durable = self.container.durable_version();
         let mut waiting = Vec::new();
-        for (version, to, say) in std::mem::take(&mut self.batches.outgoing) {
+        for (version, to, send) in std::mem::take(&mut self.batches.outgoing) {
             if version > durable {
-                waiting.push((version, to, say));
+                waiting.push((version, to, send));
             } else if to == self.config.shard {
-                self.batches.inbox.push_back((to, say));
+                self.batches.inbox.push_back((to, send));
             } else {
-                effects.send(ShardId(to), Message(Box::new(say)));
+                effects.send(ShardId(to), Message(Box::new(send)));
             }
         }
         self.batches.outgoing = waiting;
         let heard = std::mem::take(&mut self.batches.inbox);
         let any = !heard.is_empty();
-        heard.into_iter().for_each(|(from, say)| self.hear(from, say, effects));
+        heard.into_iter().for_each(|(from, send)| self.handle(from, send, effects));
         any || self.batches.outgoing.iter().any(|(version, ..)| *version <= durable)
     }
 
-    fn hear(&mut self, from: u32, say: BatchMessage, effects: &mut Effects) {
-        match say {
+    fn handle(&mut self, from: u32, send: BatchMessage, effects: &mut Effects) {
+        match send {
             BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
             BatchMessage::Held(id) => self.participant_held(from, id),
-            BatchMessage::Log(id) => self.log_share(id, effects),
+            BatchMessage::Log(id) => self.log_prepare_record(id, effects),
             BatchMessage::Prepared(id) => self.participant_prepared(from, id),
             BatchMessage::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
-            BatchMessage::Commit(id) => self.commit_share(id, effects),
-            BatchMessage::Abort(id) => self.abort_share(id, effects),
-            BatchMessage::Settled { id, done } => self.participant_settled(from, id, done, effects),
+            BatchMessage::Commit(id) => self.commit_prepare_record(id, effects),
+            BatchMessage::Abort(id) => self.abort_prepare_record(id, effects),
+            BatchMessage::Completed { id, done } => self.participant_completed(from, id, done, effects),
             BatchMessage::Forget(id) => self.batches.forgotten.push(id),
             BatchMessage::Found(found) => self.participant_found(from, found),
             BatchMessage::Decided => self.batches.opening.decided(),
-            BatchMessage::InDoubt(id) => self.doubt_share(id),
+            BatchMessage::InDoubt(id) => self.doubt_prepare_record(id),
             // Who asked for the cut is answered already.
             BatchMessage::Pause(_) if !self.is_open() => {}
-            BatchMessage::Pause(number) => self.batches.cuts.pause(number),
+            BatchMessage::Pause(number) => self.batches.barriers.pause(number),
             BatchMessage::Paused(number) => self.shard_paused(from, number),
-            BatchMessage::Cut { number, backup } => self.make_cut(number, backup),
-            BatchMessage::CutMade { number, error } => self.cut_made(from, number, error, effects),
+            BatchMessage::Barrier { number, backup } => self.make_barrier(number, backup),
+            BatchMessage::BarrierMade { number, error } => self.barrier_made(from, number, error, effects),
             BatchMessage::Uncut(number) => _ = self.close_snapshot(number),
         }
     }
@@ -284,12 +284,12 @@ impl<P: Pmem> Matrix<P> {
         self.coordinator_lost(peer.0, effects);
         self.participant_lost(peer.0, effects);
         self.opening_lost(peer.0);
-        self.cuts_lost(peer.0, effects);
+        self.barriers_lost(peer.0, effects);
     }
 
     /// What waits to begin never will: the shard closes.
     pub(crate) fn close_batches(&mut self, effects: &mut Effects) {
-        for token in self.batches.coordinator.give_up_waiting().into_iter().chain(self.batches.cuts.give_up()) {
+        for token in self.batches.coordinator.give_up_waiting().into_iter().chain(self.batches.barriers.give_up()) {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
     }

@@ -12,8 +12,8 @@ use stratakv_pmem::Pmem;
 
 use super::{BatchMessage, INTERNAL};
 use crate::matrix::Matrix;
-use crate::memory::Lease;
-use crate::operations::{Parked, Work};
+use crate::memory::Permit;
+use crate::operations::{Suspended, Work};
 use crate::scan::PageWork;
 
 /// A share or a mark.
@@ -22,7 +22,7 @@ pub(crate) struct Found {
     id: BatchId,
     /// Empty where it does not decode.
     participants: Vec<u32>,
-    is_share: bool,
+    is_prepare_record: bool,
 }
 
 /// See the module.
@@ -113,7 +113,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn tell_found(&mut self, found: Option<Vec<Found>>) {
         self.batches.opening.phase = Phase::Told;
-        self.batches.say(0, BatchMessage::Found(found));
+        self.batches.send(0, BatchMessage::Found(found));
     }
 
     /// No table has such keys but those of a store that was left in the middle of a batch: it costs
@@ -130,8 +130,8 @@ impl<P: Pmem> Matrix<P> {
         };
         let page = PageWork::of_engine_keys(request, self.read_view());
         self.next_operation += 1;
-        let parked = Parked::new(INTERNAL, Work::Page(page), Lease::new(&self.waiting_bytes, 0));
-        self.attempt(self.next_operation, parked, false, effects);
+        let suspended = Suspended::new(INTERNAL, Work::Page(page), Permit::new(&self.waiting_bytes, 0));
+        self.attempt(self.next_operation, suspended, false, effects);
     }
 
     fn found_record(&mut self, key: &Key, value: &[u8]) {
@@ -139,10 +139,10 @@ impl<P: Pmem> Matrix<P> {
         let Some(id) = record::id_of(key) else { return };
         let kept = record::decode(value).filter(|kept| self.may_be_mine(kept));
         let found = match kept {
-            Some(Kept::Resolved { participants }) => Found { id, participants, is_share: false },
+            Some(Kept::Resolved { participants }) => Found { id, participants, is_prepare_record: false },
             Some(Kept::Share { participants, changes, .. }) => {
-                self.recover_share(id, &participants, changes);
-                Found { id, participants, is_share: true }
+                self.recover_prepare_record(id, &participants, changes);
+                Found { id, participants, is_prepare_record: true }
             }
             None => {
                 self.counters.corrupt_records += 1;
@@ -153,7 +153,7 @@ impl<P: Pmem> Matrix<P> {
                     found: format!("batch {:x} of shard {} says something else", id.number, id.coordinator),
                 };
                 tracing::warn!(%corruption, "damage on the medium");
-                Found { id, participants: Vec::new(), is_share: false }
+                Found { id, participants: Vec::new(), is_prepare_record: false }
             }
         };
         self.batches.opening.found.push(found);
@@ -187,7 +187,7 @@ impl<P: Pmem> Matrix<P> {
             self.decide_found(id, &holders, &lost);
         }
         for shard in 0..self.config.shards {
-            self.batches.say(shard, BatchMessage::Decided);
+            self.batches.send(shard, BatchMessage::Decided);
         }
         if !lost.is_empty() {
             self.batches.coordinator.refuses = true;
@@ -196,13 +196,13 @@ impl<P: Pmem> Matrix<P> {
 
     fn decide_found(&mut self, id: BatchId, holders: &[(u32, Found)], lost: &[u32]) {
         let found: Vec<_> =
-            holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_share)).collect();
+            holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_prepare_record)).collect();
         match record::decide(&found, lost) {
             Verdict::InDoubt(holders) => {
-                holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::InDoubt(id)))
+                holders.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::InDoubt(id)))
             }
             Verdict::Over(present) => {
-                present.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Forget(id)))
+                present.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::Forget(id)))
             }
             Verdict::Committed { holders, present } => {
                 fault_point!("matrix_batch_dropped_at_opening", return self.abort_found(id, holders));
@@ -213,7 +213,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn abort_found(&mut self, id: BatchId, holders: Vec<u32>) {
-        holders.into_iter().for_each(|shard| self.batches.say(shard, BatchMessage::Abort(id)));
+        holders.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::Abort(id)));
     }
 
     /// A shard is broken, perhaps before it told what it found.
@@ -228,8 +228,8 @@ impl<P: Pmem> Matrix<P> {
         } else if peer == 0 && self.batches.opening.phase == Phase::Told {
             // Before all is read, nobody may be served: what is told then comes back with the word
             // that the shard is broken.
-            let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
-            shares.into_iter().for_each(|id| self.doubt_share(id));
+            let prepare_records: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();
+            prepare_records.into_iter().for_each(|id| self.doubt_prepare_record(id));
             self.batches.opening.decided();
         }
     }

@@ -15,7 +15,7 @@ use stratakv_engine::share::BatchId;
 use stratakv_engine::{Change, Effects, Error, Operation, Reply, Token};
 use stratakv_pmem::Pmem;
 
-use super::share::is_set;
+use super::prepare_record::is_set;
 use crate::matrix::Matrix;
 
 /// When an operation that waits for a batch or for the opening is tried again.
@@ -27,7 +27,7 @@ pub(crate) struct Showing {
     /// Batches that are logged, each with the flag that shows it.
     logged: BTreeMap<BatchId, Arc<AtomicBool>>,
     /// Batches that are shown and that this shard has had no room to carry out yet.
-    carrying: HashSet<BatchId>,
+    applying: HashSet<BatchId>,
     /// The keys of both.
     keys: HashMap<Key, BatchId>,
     /// Gets that wait for a batch, and pages that wait for all.
@@ -52,47 +52,47 @@ impl Showing {
         self.gets.is_empty() && self.pages.is_empty() && self.released.is_empty()
     }
 
-    pub(super) fn log(&mut self, id: BatchId, shown: &Arc<AtomicBool>, changes: &[Change]) {
-        self.logged.insert(id, Arc::clone(shown));
+    pub(super) fn log(&mut self, id: BatchId, visible: &Arc<AtomicBool>, changes: &[Change]) {
+        self.logged.insert(id, Arc::clone(visible));
         self.keys.extend(changes.iter().map(|change| (change.key.clone(), id)));
     }
 
     /// It is being carried out.
-    pub(super) fn carry(&mut self, id: BatchId) {
+    pub(super) fn apply(&mut self, id: BatchId) {
         self.logged.remove(&id);
-        self.carrying.insert(id);
+        self.applying.insert(id);
     }
 
-    pub(super) fn is_carried(&self, id: BatchId) -> bool {
-        self.carrying.contains(&id)
+    pub(super) fn is_applied(&self, id: BatchId) -> bool {
+        self.applying.contains(&id)
     }
 
     /// It is carried out, refused, or stuck: nobody waits for it.
     pub(super) fn settle(&mut self, id: BatchId, changes: &[Change]) {
         self.logged.remove(&id);
-        self.carrying.remove(&id);
+        self.applying.remove(&id);
         for change in changes {
             if self.keys.get(&change.key) == Some(&id) {
                 self.keys.remove(&change.key);
             }
         }
         self.released.extend(self.gets.remove(&id).into_iter().flatten());
-        if self.carrying.is_empty() {
+        if self.applying.is_empty() {
             self.released.append(&mut self.pages);
         }
     }
 
     /// Those that are shown, of one shard as their coordinator or of all.
-    pub(super) fn shown(&self, coordinator: Option<u32>) -> Vec<BatchId> {
+    pub(super) fn visible(&self, coordinator: Option<u32>) -> Vec<BatchId> {
         let is_of = |id: &BatchId| coordinator.is_none_or(|shard| id.coordinator == shard);
-        let shown = self.logged.iter().filter(|(id, shown)| is_of(id) && is_set(shown));
-        shown.map(|(id, _)| *id).collect()
+        let visible = self.logged.iter().filter(|(id, visible)| is_of(id) && is_set(visible));
+        visible.map(|(id, _)| *id).collect()
     }
 
     /// The batch that has this key, and whether that is shown and not being carried out.
     fn of(&self, key: &Key) -> Option<(BatchId, bool)> {
         let id = self.keys.get(key).copied()?;
-        Some((id, self.logged.get(&id).is_some_and(|shown| is_set(shown))))
+        Some((id, self.logged.get(&id).is_some_and(|visible| is_set(visible))))
     }
 
     /// Reads of those who have left.
@@ -121,9 +121,9 @@ impl<P: Pmem> Matrix<P> {
             Operation::Get { key, .. } => {
                 let Some((id, is_due)) = self.batches.showing.of(key) else { return Shown::Begin(operation) };
                 if is_due {
-                    self.carry(id, effects);
+                    self.apply(id, effects);
                 }
-                if !self.batches.showing.is_carried(id) {
+                if !self.batches.showing.is_applied(id) {
                     return Shown::Begin(operation);
                 }
                 self.batches.showing.gets.entry(id).or_default().push((token, operation));
@@ -136,10 +136,10 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn show_all(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Shown {
-        for id in self.batches.showing.shown(None) {
-            self.carry(id, effects);
+        for id in self.batches.showing.visible(None) {
+            self.apply(id, effects);
         }
-        if self.batches.showing.carrying.is_empty() {
+        if self.batches.showing.applying.is_empty() {
             return Shown::Begin(operation);
         }
         match operation {
@@ -178,7 +178,7 @@ mod tests {
         let showing = &mut trial.shard.batches.showing;
         showing.log(id, &Arc::new(true.into()), &changes);
         // There is no room for it.
-        showing.carry(id);
+        showing.apply(id);
         let others = [get("a"), write(vec![put("c", value(4, 20))]), get("c"), write(vec![put("a", value(5, 20))])];
         for operation in others {
             let token = trial.submit(operation);

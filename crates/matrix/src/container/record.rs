@@ -15,7 +15,7 @@ pub(super) const POINTER_BYTES: usize = 16;
 const VERSION_BITS: u32 = 54;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
-const APART: u8 = 3;
+const BLOB: u8 = 3;
 const RANGE: u8 = 4;
 /// What is loaded of a record before its key's length is known.
 const GUESS_BYTES: u64 = 96;
@@ -28,7 +28,7 @@ pub enum What<'a> {
     /// It has this value.
     Put(&'a [u8]),
     /// It has a value that lies in a value file. Its checksum is that of the version it will have.
-    Apart(Pointer),
+    Blob(Pointer),
     /// No key from this one up to that, which is not among them, is there any more.
     Range(&'a [u8]),
 }
@@ -56,7 +56,7 @@ impl Change<'_> {
     pub(crate) fn user_bytes(&self) -> u64 {
         let value = match self.what {
             What::Put(value) | What::Range(value) => value.len() as u64,
-            What::Apart(pointer) => u64::from(pointer.value_bytes),
+            What::Blob(pointer) => u64::from(pointer.value_bytes),
             What::Delete => 0,
         };
         self.key.len() as u64 + value
@@ -67,7 +67,7 @@ impl Change<'_> {
         let value_bytes = match self.what {
             What::Delete => 0,
             What::Put(value) | What::Range(value) => value.len(),
-            What::Apart(_) => POINTER_BYTES,
+            What::Blob(_) => POINTER_BYTES,
         };
         (HEADER_BYTES + self.key.len() + value_bytes).next_multiple_of(8) as u64
     }
@@ -88,7 +88,7 @@ pub(super) fn encode(layout: &Layout, change: &Change<'_>, stamp: Stamp, head: &
     let (kind, value_bytes, checksum) = match change.what {
         What::Delete => (DELETE, 0, 0),
         What::Put(value) => (PUT, value.len() as u32, value_checksum(stamp.version, value)),
-        What::Apart(pointer) => (APART, pointer.value_bytes, pointer.checksum),
+        What::Blob(pointer) => (BLOB, pointer.value_bytes, pointer.checksum),
         What::Range(to) => (RANGE, to.len() as u32, value_checksum(stamp.version, to)),
     };
     head.clear();
@@ -103,7 +103,7 @@ pub(super) fn encode(layout: &Layout, change: &Change<'_>, stamp: Stamp, head: &
         head.extend(word.to_le_bytes());
     }
     head.extend(change.key);
-    if let What::Apart(pointer) = change.what {
+    if let What::Blob(pointer) = change.what {
         head.extend(pointer.file.to_le_bytes());
         head.extend(pointer.offset.to_le_bytes());
     }
@@ -173,7 +173,7 @@ impl Head {
         let head = match self.kind() {
             DELETE if self.value_bytes() == 0 => head,
             PUT | RANGE => head,
-            APART => head + POINTER_BYTES,
+            BLOB => head + POINTER_BYTES,
             _ => return None,
         };
         let here = if self.has_value() { u64::from(self.value_bytes()) } else { 0 };
@@ -228,7 +228,7 @@ impl Head {
         let pointer = HEADER_BYTES + self.key_bytes();
         let body = match self.kind() {
             PUT => Body::Here { value_bytes, checksum },
-            APART => Body::Apart(Pointer {
+            BLOB => Body::Blob(Pointer {
                 file: u64_at(&self.bytes, pointer),
                 offset: u64_at(&self.bytes, pointer + 8),
                 value_bytes,

@@ -13,15 +13,15 @@ use super::{MatrixOpener, Opened, Purpose};
 use crate::config::MatrixConfig;
 use crate::container::{Config, Container, Predecessor, Report};
 use crate::install::manifest_checksum;
-use crate::layer;
 use crate::pairing::{Epoch, Loss, LostTable, VolumeState};
+use crate::pmem_levels;
 use crate::table;
 use crate::volume::{Extent, Manifest, PAGES_MAX, Superblock, Table};
 
 impl<P: Pmem> MatrixOpener<P> {
     /// What would be lost without the region, and what would be left.
     pub(super) fn loss_of(&self, manifest: &Manifest) -> Loss {
-        self.loss_without(manifest, Table::lies_in_layer).0
+        self.loss_without(manifest, Table::lies_in_pmem_levels).0
     }
 
     /// What is lost if these tables are, and the manifest without them.
@@ -55,10 +55,10 @@ impl<P: Pmem> MatrixOpener<P> {
     ) -> Result<Opened<P>, Error> {
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         let (container, report) = Container::open(pmem, uuid, shard, row_bytes)?;
-        let (loss, mut left) = self.loss_without(manifest, |table| !is_whole_in_layer(&container, &uuid, table));
+        let (loss, mut left) = self.loss_without(manifest, |table| !is_whole_in_pmem_levels(&container, &uuid, table));
         self.loss = Some(Loss { why, kept_version: Some(version), ..loss });
         self.leave_out(manifest, &mut left)?;
-        let places = self.places(&left, self.superblock.manifest(), layer::layer_pages(&container))?;
+        let places = self.places(&left, self.superblock.manifest(), pmem_levels::pmem_levels_pages(&container))?;
         Ok(Opened { container, report, places })
     }
 
@@ -72,8 +72,8 @@ impl<P: Pmem> MatrixOpener<P> {
         why: String,
         unit_bytes: u32,
     ) -> Result<Opened<P>, Error> {
-        let MatrixConfig { uuid, shard, row_bytes, layer_bytes, .. } = self.config;
-        let (loss, mut left) = self.loss_without(manifest, Table::lies_in_layer);
+        let MatrixConfig { uuid, shard, row_bytes, pmem_levels_bytes, .. } = self.config;
+        let (loss, mut left) = self.loss_without(manifest, Table::lies_in_pmem_levels);
         self.loss = Some(Loss { why, ..loss });
         self.leave_out(manifest, &mut left)?;
         let tables = manifest.levels.iter().flatten().map(|table| table.facts.highest_version);
@@ -83,10 +83,10 @@ impl<P: Pmem> MatrixOpener<P> {
         fault_point!("trial_layer_given_up_unannounced", awaited = manifest.number);
         let lost = Predecessor { known, directory, compactor, version, manifest: awaited };
         let epoch = Epoch { number: known.epoch.number + 1, session: self.config.session };
-        let region_bytes = pmem.len_bytes().saturating_sub(layer_bytes);
+        let region_bytes = pmem.len_bytes().saturating_sub(pmem_levels_bytes);
         let config = Config { uuid, shard, unit_bytes, row_bytes };
         let container = Container::replace_within(pmem, config, &lost, epoch, region_bytes)?;
-        let places = self.places(&left, self.superblock.manifest(), layer::layer_pages(&container))?;
+        let places = self.places(&left, self.superblock.manifest(), pmem_levels::pmem_levels_pages(&container))?;
         Ok(Opened { container, report: Report::default(), places })
     }
 
@@ -112,7 +112,7 @@ impl<P: Pmem> MatrixOpener<P> {
             page: extent.page,
             pages,
             checksum: manifest_checksum(&self.config.uuid, left.number, &bytes),
-            layered: left.extents().any(Extent::in_layer),
+            layered: left.extents().any(Extent::in_pmem_levels),
             has_ranges: !left.ranges.is_empty(),
             compressed: left.levels.iter().flatten().any(|table| table.facts.is_compressed()),
             ..self.superblock
@@ -146,16 +146,16 @@ impl<P: Pmem> MatrixOpener<P> {
 fn on_volume(manifest: &Manifest) -> Manifest {
     let mut manifest = manifest.clone();
     let tables = manifest.levels.iter_mut().flatten();
-    tables.for_each(|table| table.extents.retain(|extent| !extent.in_layer()));
+    tables.for_each(|table| table.extents.retain(|extent| !extent.in_pmem_levels()));
     manifest
 }
 
 /// Whether each page that a table has in the layer is what was stored there.
-fn is_whole_in_layer<P: Pmem>(container: &Container<P>, uuid: &[u8; 16], table: &Table) -> bool {
+fn is_whole_in_pmem_levels<P: Pmem>(container: &Container<P>, uuid: &[u8; 16], table: &Table) -> bool {
     let mut bytes = [0; PAGE_BYTES];
     (0..table.facts.pages).all(|ordinal| {
         let page = Extent::locate(&table.extents, ordinal);
-        match page.and_then(|page| layer::offset_in_region(container, page)) {
+        match page.and_then(|page| pmem_levels::offset_in_region(container, page)) {
             Some(offset) => {
                 container.pmem().load(offset, &mut bytes).is_ok()
                     && table::verify(&bytes, uuid, table.facts.file, ordinal).is_ok()

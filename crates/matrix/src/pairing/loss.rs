@@ -58,7 +58,7 @@ impl LostTable {
             entries: facts.entries,
             deletes: facts.deletes,
             bytes: u64::from(facts.pages) * 4096,
-            value_bytes: facts.apart.iter().map(|(_, bytes)| bytes).sum(),
+            value_bytes: facts.blob.iter().map(|(_, bytes)| bytes).sum(),
             versions: (facts.lowest_version, facts.highest_version),
             keys: (facts.first_key.to_vec(), facts.last_key.to_vec()),
             hid_others,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_says_which_keys_of_which_levels_went_with_the_layer() {
+    fn a_loss_says_which_keys_of_which_levels_went_with_the_pmem_levels() {
         let table = |level, file, (first, last): (&str, &str)| LostTable {
             level,
             file,

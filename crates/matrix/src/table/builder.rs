@@ -113,7 +113,7 @@ impl Builder {
             first_key: Box::default(),
             last_key: Box::default(),
             deletes: 0,
-            apart: Vec::new(),
+            blob: Vec::new(),
         };
         Builder {
             out: Out { uuid, file, pages: 0 },
@@ -281,11 +281,11 @@ impl Builder {
         match meta.body {
             Body::Delete => facts.deletes += 1,
             Body::Here { .. } => {}
-            Body::Apart(pointer) => {
+            Body::Blob(pointer) => {
                 let bytes = u64::from(pointer.value_bytes);
-                match facts.apart.iter_mut().rev().find(|(file, _)| *file == pointer.file) {
+                match facts.blob.iter_mut().rev().find(|(file, _)| *file == pointer.file) {
                     Some((_, sum)) => *sum += bytes,
-                    None => facts.apart.push((pointer.file, bytes)),
+                    None => facts.blob.push((pointer.file, bytes)),
                 }
             }
         }

@@ -18,7 +18,7 @@ pub(super) const HEAD_ROOM: usize = 64;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
-const APART: u8 = 3;
+const BLOB: u8 = 3;
 const HAS_FLAGS: u8 = 4;
 const HAS_EXPIRY: u8 = 8;
 /// An expiry that is no whole second has 8 bytes, not 4.
@@ -40,7 +40,7 @@ impl Head {
         let kind = match meta.body {
             Body::Here { .. } => PUT,
             Body::Delete => DELETE,
-            Body::Apart(_) => APART,
+            Body::Blob(_) => BLOB,
         };
         let has_flags = if meta.flags == 0 { 0 } else { HAS_FLAGS };
         let has_expiry = match meta.expiry.whole_seconds() {
@@ -69,7 +69,7 @@ impl Head {
                 self.varint(u64::from(*value_bytes));
                 self.put(&checksum.to_le_bytes());
             }
-            Body::Apart(pointer) => {
+            Body::Blob(pointer) => {
                 self.varint(u64::from(pointer.value_bytes));
                 self.put(&pointer.checksum.to_le_bytes());
                 self.varint(pointer.file);
@@ -197,10 +197,10 @@ impl Fields<'_> {
         match kind {
             PUT => Some(Body::Here { value_bytes: self.length()?, checksum: self.u32()? }),
             DELETE => Some(Body::Delete),
-            APART => {
+            BLOB => {
                 let (value_bytes, checksum) = (self.length()?, self.u32()?);
                 let (file, offset) = (self.varint()?, self.varint()?);
-                Some(Body::Apart(Pointer { file, offset, value_bytes, checksum }))
+                Some(Body::Blob(Pointer { file, offset, value_bytes, checksum }))
             }
             _ => None,
         }
@@ -427,7 +427,7 @@ mod tests {
         let numbers = (0..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) | 1]).chain([u64::MAX]);
         for number in numbers {
             let pointer = Pointer { file: number, offset: !number, value_bytes: number as u32, checksum: !0 };
-            let meta = Meta { version: number, flags: number as u32, expiry: Expiry(!0), body: Body::Apart(pointer) };
+            let meta = Meta { version: number, flags: number as u32, expiry: Expiry(!0), body: Body::Blob(pointer) };
             let shared = number as u32 as usize;
             let head = Head::new(shared, 0, &meta);
             for behind in [0, 7, 100] {

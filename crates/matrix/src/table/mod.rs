@@ -65,7 +65,7 @@ pub struct TableFacts {
     pub deletes: u64,
     /// Value files that it points to, each with the bytes of the values it points to, in the order
     /// they were met.
-    pub apart: Vec<(u64, u64)>,
+    pub blob: Vec<(u64, u64)>,
 }
 
 impl TableFacts {

@@ -13,7 +13,7 @@ use crate::cursor::Stop;
 use crate::entry::{Pointer, value_checksum_head};
 
 /// Values from this length on lie in value files.
-pub const APART_BYTES_MIN: usize = 512;
+pub const BLOB_BYTES_MIN: usize = 512;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 

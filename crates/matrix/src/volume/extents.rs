@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::places::LAYER_FIRST;
+use super::places::PMEM_LEVELS_FIRST;
 
 /// A run of pages of the volume, or of the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ impl Extent {
     }
 
     /// Whether it lies in the layer.
-    pub fn in_layer(self) -> bool {
-        self.page >= LAYER_FIRST
+    pub fn in_pmem_levels(self) -> bool {
+        self.page >= PMEM_LEVELS_FIRST
     }
 
     /// Where page `ordinal` of what lies in `extents`, one after the other, is on the volume.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use stratakv_base::codec::{Reader, Truncated};
 
 use super::extents::Extent;
-use super::places::LAYER_FIRST;
+use super::places::PMEM_LEVELS_FIRST;
 use super::superblock::PAGES_MAX;
 use crate::container::{NUMBERS_END, Rotation};
 use crate::ranges::RangeDelete;
@@ -46,8 +46,8 @@ pub struct Table {
 
 impl Table {
     /// Whether a page of it lies in the layer: it is lost with the region.
-    pub fn lies_in_layer(&self) -> bool {
-        self.extents.iter().any(|extent| extent.in_layer())
+    pub fn lies_in_pmem_levels(&self) -> bool {
+        self.extents.iter().any(|extent| extent.in_pmem_levels())
     }
 }
 
@@ -197,7 +197,7 @@ impl Manifest {
                 && u64::from(data_pages) + u64::from(filter_pages) <= pages.into()
                 && entries <= u64::from(plain_pages) << 12
                 && deletes <= entries
-                && table.facts.apart.iter().all(|(_, bytes)| *bytes < PAGES_MAX)
+                && table.facts.blob.iter().all(|(_, bytes)| *bytes < PAGES_MAX)
         };
         let values_have_room =
             |values: &ValueFile| u128::from(values.bytes.max(values.live_bytes)) <= bytes_of(&values.extents);
@@ -250,7 +250,7 @@ impl Manifest {
             lost.map(|table| (at, table)).collect::<Vec<_>>()
         });
         let lost: Vec<(usize, Table)> = lost.collect();
-        for (file, bytes) in lost.iter().flat_map(|(_, table)| &table.facts.apart) {
+        for (file, bytes) in lost.iter().flat_map(|(_, table)| &table.facts.blob) {
             if let Some(values) = self.values.iter_mut().find(|values| values.file == *file) {
                 values.live_bytes = values.live_bytes.saturating_sub(*bytes);
             }
@@ -285,7 +285,7 @@ fn put_table(out: &mut Vec<u8>, table: &Table) {
     put_bytes(out, &facts.first_key);
     put_bytes(out, &facts.last_key);
     put(out, facts.deletes);
-    put_pairs(out, &facts.apart);
+    put_pairs(out, &facts.blob);
 }
 
 fn put_pairs(out: &mut Vec<u8>, pairs: &[(u64, u64)]) {
@@ -313,7 +313,7 @@ fn get_table(reader: &mut Reader<'_>) -> Result<Table, Malformed> {
         first_key: get_bytes(reader)?.into(),
         last_key: get_bytes(reader)?.into(),
         deletes: get(reader)?,
-        apart: get_pairs(reader)?,
+        blob: get_pairs(reader)?,
     };
     Ok(Table { facts, extents, clean_version: 0 })
 }
@@ -339,7 +339,7 @@ fn get_extents(reader: &mut Reader<'_>) -> Result<Vec<Extent>, Malformed> {
     for _ in 0..get(reader)? {
         let at = reader.at();
         let extent = Extent { page: get(reader)?, pages: get_u32(reader)? };
-        if extent.pages == 0 || extent.page >= LAYER_FIRST + PAGES_MAX {
+        if extent.pages == 0 || extent.page >= PMEM_LEVELS_FIRST + PAGES_MAX {
             return Err(Malformed { at });
         }
         extents.push(extent);
@@ -421,7 +421,7 @@ mod tests {
             first_key: vec![0; 3].into(),
             last_key: vec![0xFF; 300].into(),
             deletes: 3,
-            apart: vec![(4, 7), (1 << 40, 6)],
+            blob: vec![(4, 7), (1 << 40, 6)],
         };
         let table = |file: u64| Table {
             facts: facts(file),
@@ -466,7 +466,7 @@ mod tests {
         assert!(refused(|manifest| manifest.levels[0][0].facts.deletes = 1001));
         assert!(refused(|manifest| manifest.levels[0][0].facts.data_pages = u32::MAX));
         assert!(refused(|manifest| manifest.levels[0][0].facts.pages = 9), "its extents have 8");
-        assert!(refused(|manifest| manifest.levels[0][0].facts.apart[0].1 = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.blob[0].1 = u64::MAX));
         assert!(refused(|manifest| manifest.levels[0][0].facts.last_key = Vec::new().into()));
         assert!(refused(|manifest| manifest.levels[0].push(Table { ..sample().levels[0][1].clone() })), "they overlap");
         assert!(refused(|manifest| manifest.values[0].bytes = u64::MAX));
@@ -534,14 +534,14 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_a_lost_layer_go_with_their_values() {
+    fn tables_of_a_lost_pmem_levels_go_with_their_values() {
         let mut manifest = sample();
-        assert_eq!((manifest.drop_tables(Table::lies_in_layer).len(), &manifest), (0, &sample()));
-        manifest.levels[0][1].extents[1].page = LAYER_FIRST;
-        manifest.levels[2][0].facts.apart.clear();
+        assert_eq!((manifest.drop_tables(Table::lies_in_pmem_levels).len(), &manifest), (0, &sample()));
+        manifest.levels[0][1].extents[1].page = PMEM_LEVELS_FIRST;
+        manifest.levels[2][0].facts.blob.clear();
         manifest.values[0].live_bytes = 14;
         assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(&manifest));
-        let lost = manifest.drop_tables(Table::lies_in_layer);
+        let lost = manifest.drop_tables(Table::lies_in_pmem_levels);
         let lost: Vec<_> = lost.iter().map(|(level, table)| (*level, table.facts.file)).collect();
         assert_eq!((lost, manifest.levels.iter().map(Vec::len).collect()), (vec![(0, 2)], vec![1, 0, 1]));
         assert_eq!(manifest.values[0].live_bytes, 7);

@@ -7,5 +7,5 @@ mod superblock;
 
 pub use extents::{Extent, Extents};
 pub use manifest::{Malformed, Manifest, Table, ValueFile};
-pub use places::{LAYER_FIRST, Places};
+pub use places::{PMEM_LEVELS_FIRST, Places};
 pub use superblock::{FIRST_PAGE, PAGES_MAX, Refusal, Superblock};

@@ -5,27 +5,27 @@ use super::superblock::{FIRST_PAGE, PAGES_MAX};
 
 /// The first page of the layer: no volume has so many. So one number says where a page is, on
 /// either medium.
-pub const LAYER_FIRST: u64 = PAGES_MAX;
+pub const PMEM_LEVELS_FIRST: u64 = PAGES_MAX;
 
 /// Which pages are free, on both media.
 #[derive(Clone, Debug)]
 pub struct Places {
     volume: Extents,
-    layer: Extents,
+    pmem_levels: Extents,
 }
 
 impl Places {
     /// A volume of so many pages, its superblocks aside, and a layer of so many, all of them free.
-    pub fn new(volume_pages: u64, layer_pages: u64) -> Places {
-        let layer_end = LAYER_FIRST + layer_pages.min(PAGES_MAX);
+    pub fn new(volume_pages: u64, pmem_levels_pages: u64) -> Places {
+        let pmem_levels_end = PMEM_LEVELS_FIRST + pmem_levels_pages.min(PAGES_MAX);
         Places {
             volume: Extents::new(FIRST_PAGE, volume_pages.min(PAGES_MAX)),
-            layer: Extents::new(LAYER_FIRST, layer_end),
+            pmem_levels: Extents::new(PMEM_LEVELS_FIRST, pmem_levels_end),
         }
     }
 
     fn of(&mut self, extent: Extent) -> &mut Extents {
-        if extent.in_layer() { &mut self.layer } else { &mut self.volume }
+        if extent.in_pmem_levels() { &mut self.pmem_levels } else { &mut self.volume }
     }
 
     /// As [`Extents::claim`].
@@ -47,8 +47,8 @@ impl Places {
     }
 
     /// Pages of the layer, as [`Extents::take`].
-    pub fn take_in_layer(&mut self, pages: u32) -> Option<Vec<Extent>> {
-        self.layer.take(pages)
+    pub fn take_in_pmem_levels(&mut self, pages: u32) -> Option<Vec<Extent>> {
+        self.pmem_levels.take(pages)
     }
 
     /// Gives pages back, as [`Extents::give`].
@@ -77,8 +77,8 @@ impl Places {
     }
 
     /// Pages of the layer that can be taken, and of how many.
-    pub fn layer_pages(&self) -> (u64, u64) {
-        (self.layer.free_pages(), self.layer.capacity() - LAYER_FIRST)
+    pub fn pmem_levels_pages(&self) -> (u64, u64) {
+        (self.pmem_levels.free_pages(), self.pmem_levels.capacity() - PMEM_LEVELS_FIRST)
     }
 }
 
@@ -89,12 +89,12 @@ mod tests {
     #[test]
     fn each_page_goes_back_to_its_medium() {
         let mut places = Places::new(100, 10);
-        let (here, there) = (places.take(98).unwrap(), places.take_in_layer(10).unwrap());
-        assert!(!here[0].in_layer() && there[0].in_layer());
-        assert_eq!((places.take(1), places.take_in_layer(1)), (None, None));
+        let (here, there) = (places.take(98).unwrap(), places.take_in_pmem_levels(10).unwrap());
+        assert!(!here[0].in_pmem_levels() && there[0].in_pmem_levels());
+        assert_eq!((places.take(1), places.take_in_pmem_levels(1)), (None, None));
         there.into_iter().for_each(|extent| places.give(extent));
-        assert_eq!((places.free_pages(), places.layer_pages()), (0, (10, 10)));
-        assert!(places.claim(Extent { page: LAYER_FIRST + 10, pages: 1 }).is_err(), "it has ten pages");
-        assert!(places.claim(Extent { page: LAYER_FIRST + 9, pages: 1 }).is_ok());
+        assert_eq!((places.free_pages(), places.pmem_levels_pages()), (0, (10, 10)));
+        assert!(places.claim(Extent { page: PMEM_LEVELS_FIRST + 10, pages: 1 }).is_err(), "it has ten pages");
+        assert!(places.claim(Extent { page: PMEM_LEVELS_FIRST + 9, pages: 1 }).is_ok());
     }
 }

@@ -4,7 +4,7 @@
 use stratakv_base::random::Random;
 use stratakv_sim::pmem::{Caught, Domain, Exhaustive, Explored, Region, WordOrder};
 
-use super::world::{APART, Do, KEYS, blank, record};
+use super::world::{BLOB, Do, KEYS, blank, record};
 
 const ALL: u64 = 1 << 20;
 
@@ -32,7 +32,7 @@ pub fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>, bool)> {
         ("a put behind another", vec![put(0, 4), Commit], vec![put(3, 4), Commit], true),
         ("puts of one commit", vec![put(0, 4)], vec![put(3, 4), put(0, 5), Commit, put(3, 1), Commit], true),
         ("puts of equal length", vec![], vec![put(0, 30), put(3, 30), put(6, 30), Commit], false),
-        ("a delete and a value apart", vec![put(0, 4)], vec![Append(vec![(0, None), (3, Some(APART))]), Commit], true),
+        ("a delete and a value apart", vec![put(0, 4)], vec![Append(vec![(0, None), (3, Some(BLOB))]), Commit], true),
         ("a batch", vec![put(0, 4)], vec![Append(vec![(0, Some(3)), (3, None), (6, Some(2))]), Commit], true),
         ("a batch over units", vec![put(0, 3900)], vec![Append(vec![(0, Some(40)), (3, Some(80))]), Commit], true),
         ("a put into a new unit", vec![put(0, 3980)], vec![put(3, 20), Commit, put(0, 20), Commit], true),
@@ -153,7 +153,7 @@ pub fn draw(random: &mut Random, count: u64) -> Vec<Do> {
             let change = |random: &mut Random| {
                 let bytes = match random.below(8) {
                     0 | 1 => None,
-                    2 => Some(APART + random.below(100) as usize),
+                    2 => Some(BLOB + random.below(100) as usize),
                     _ => Some(random.below(longest) as usize),
                 };
                 (random.below(u64::from(KEYS)) as u8, bytes)

@@ -282,10 +282,10 @@ fn records_as_long_as_a_unit_fit_and_longer_ones_are_refused() {
     let longest = vec![1; container.key_bytes_max()];
     let pointer = Pointer { file: 1, offset: 2, value_bytes: u32::MAX, checksum: checksum::crc32c(0, b"v") };
     container
-        .append(&[Change { key: &longest, flags: 7, expiry: Expiry(9), what: What::Apart(pointer) }], &[])
+        .append(&[Change { key: &longest, flags: 7, expiry: Expiry(9), what: What::Blob(pointer) }], &[])
         .expect("it fits");
     let found = container.get(&longest, u64::MAX).expect("a get").expect("it is there");
-    assert_eq!((found.meta.body, found.meta.flags, found.meta.expiry), (Body::Apart(pointer), 7, Expiry(9)));
+    assert_eq!((found.meta.body, found.meta.flags, found.meta.expiry), (Body::Blob(pointer), 7, Expiry(9)));
 }
 
 /// Overwriting a key without snapshots keeps one entry in the index, whatever the log holds.

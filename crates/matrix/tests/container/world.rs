@@ -18,7 +18,7 @@ pub const KEYS: u8 = 16;
 /// One step of a workload.
 #[derive(Clone, Debug)]
 pub enum Do {
-    /// Keys with values of so many bytes, or deletes; a length over [`APART`] is a value on the
+    /// Keys with values of so many bytes, or deletes; a length over [`BLOB`] is a value on the
     /// volume.
     Append(Vec<(u8, Option<usize>)>),
     Commit,
@@ -35,7 +35,7 @@ pub enum Do {
 }
 
 /// Values this long lie on the volume.
-pub const APART: usize = 100_000;
+pub const BLOB: usize = 100_000;
 
 /// Version and value; `None`: deleted.
 type Entry = (u64, Option<Vec<u8>>);
@@ -133,14 +133,14 @@ pub fn append(
     let keys: Vec<Vec<u8>> = changes.iter().map(|(number, _)| key(*number)).collect();
     let values: Vec<Option<Vec<u8>>> = (next..)
         .zip(changes)
-        .map(|(version, (_, bytes))| bytes.filter(|bytes| *bytes < APART).map(|bytes| value(version, bytes)))
+        .map(|(version, (_, bytes))| bytes.filter(|bytes| *bytes < BLOB).map(|bytes| value(version, bytes)))
         .collect();
     let mut list = Vec::new();
     for (at, (number, bytes)) in changes.iter().enumerate() {
         let what = match (bytes, &values[at]) {
             (None, _) => What::Delete,
             (_, Some(value)) => What::Put(value),
-            (Some(bytes), None) => What::Apart(pointer(next + at as u64, *bytes)),
+            (Some(bytes), None) => What::Blob(pointer(next + at as u64, *bytes)),
         };
         let (flags, expiry) =
             if bytes.is_some() { (u32::from(*number), Expiry(u64::from(*number) * 3)) } else { (0, Expiry::NEVER) };
@@ -161,7 +161,7 @@ fn contents(body: Body, value: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     match body {
         Body::Delete => None,
-        Body::Apart(pointer) => Some(pointed(pointer)),
+        Body::Blob(pointer) => Some(pointed(pointer)),
         Body::Here { .. } => {
             value(&mut bytes);
             Some(bytes)

@@ -18,7 +18,7 @@ pub(super) const REGION_BYTES: usize = 192 << 10;
 /// What lies beyond finds the device full.
 const DEVICE_BYTES: u64 = 32 << 20;
 /// Turns within which everything ends.
-const TURNS_MAX: usize = 5_000;
+const TICKS_MAX: usize = 5_000;
 
 /// What a key has: nothing, or bytes.
 pub(super) type Value = Option<Vec<u8>>;
@@ -89,7 +89,7 @@ pub(super) fn config(session: u64, read_only: bool) -> MatrixConfig {
         row_bytes: 8 << 10,
         table_bytes: 16 << 10,
         level_bytes: 24 << 10,
-        layer_bytes: 0,
+        pmem_levels_bytes: 0,
         range_keys_few: 4,
         compression: Compression::Lz4,
         read_only,
@@ -131,7 +131,7 @@ impl Machine {
         effects.begin(now);
         opener.start(&mut effects);
         let mut in_flight: VecDeque<_> = effects.requests.drain(..).collect();
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             let Some((io, request)) = in_flight.pop_front() else {
                 assert!(opener.is_finished(), "waits for nothing");
                 let shard = opener.finish()?;
@@ -151,8 +151,8 @@ impl Machine {
         self.effects.messages.clear();
     }
 
-    /// Ends a turn, and does what was in flight before.
-    pub(super) fn turn(&mut self) {
+    /// Ends a tick, and does what was in flight before.
+    pub(super) fn tick(&mut self) {
         self.now.mono.0 += 1_000_000;
         if self.in_flight.is_empty()
             && !self.more
@@ -161,7 +161,7 @@ impl Machine {
             self.now.mono = self.now.mono.max(at);
         }
         self.effects.begin(self.now);
-        self.shard.turn_end(&mut self.effects);
+        self.shard.tick_end(&mut self.effects);
         self.take_effects();
         for _ in 0..self.in_flight.len() {
             let Some((io, request)) = self.in_flight.pop_front() else { break };
@@ -178,7 +178,7 @@ impl Machine {
         self.next += 1;
         let token = Token { slot: self.next, generation: 0 };
         let mut waiting = Some(operation);
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             if let Some(operation) = waiting.take() {
                 self.effects.begin(self.now);
                 waiting = self.shard.accept(token, operation, &mut self.effects).err();
@@ -187,7 +187,7 @@ impl Machine {
             if let Some(reply) = self.replies.pop() {
                 return reply;
             }
-            self.turn();
+            self.tick();
         }
         panic!("an operation is never answered");
     }
@@ -225,7 +225,7 @@ impl Machine {
     /// Every key and, unless it goes backwards, its value; or why not.
     pub(super) fn scan(&mut self, reverse: bool) -> Result<Vec<(Key, Value)>, Error> {
         let (mut from, mut to, mut found) = (Bound::Unbounded, Bound::Unbounded, Vec::new());
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             let bounds = (from.clone(), to.clone());
             let request = PageRequest {
                 from: bounds.0,
@@ -249,10 +249,10 @@ impl Machine {
         panic!("a scan does not end");
     }
 
-    /// So many turns, or until nothing is to be done.
-    pub(super) fn rest(&mut self, turns: usize) {
-        for _ in 0..turns {
-            self.turn();
+    /// So many ticks, or until nothing is to be done.
+    pub(super) fn rest(&mut self, ticks: usize) {
+        for _ in 0..ticks {
+            self.tick();
             if self.in_flight.is_empty() && !self.more {
                 return;
             }
@@ -264,11 +264,11 @@ impl Machine {
         self.effects.begin(self.now);
         self.shard.close(&mut self.effects);
         self.take_effects();
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             if self.shard.is_closed() {
                 return self.kill();
             }
-            self.turn();
+            self.tick();
         }
         panic!("it never closes");
     }

@@ -105,7 +105,7 @@ fn map(writes_wait: bool) -> Arc<Map> {
 fn replies(driver: &mut Driver<Toy>, count: usize) -> HashMap<u64, Reply> {
     let (mut replies, mut events) = (HashMap::new(), Vec::new());
     while replies.len() < count {
-        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+        driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
         for event in events.drain(..) {
             let Event::Reply { tag, reply } = event else { panic!("{event:?}") };
             replies.insert(tag, reply);

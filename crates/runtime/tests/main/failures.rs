@@ -1,5 +1,5 @@
 //! Shards that panic and rings that fail: everybody who waits is answered. Without threads: the
-//! test turns every driver.
+//! test ticks every driver.
 
 use std::future::Future;
 use std::io;
@@ -66,9 +66,9 @@ fn roomy(room: usize) -> Toy {
     Toy { room, ..Toy::default() }
 }
 
-fn turn(driver: &mut Driver<Toy>) -> io::Result<Vec<Event>> {
+fn tick(driver: &mut Driver<Toy>) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
-    driver.turn(Wait::None, &mut events)?;
+    driver.tick(Wait::None, &mut events)?;
     Ok(events)
 }
 
@@ -86,38 +86,38 @@ fn is_unknown(reply: &Reply) -> bool {
 /// A shard's panic poisoned its lock: whoever waited for an operation in progress or in the backlog
 /// waited for ever, and so did close.
 #[test]
-fn a_panic_in_a_turn_left_its_waiters_without_an_answer() {
+fn a_panic_in_a_tick_left_its_waiters_without_an_answer() {
     let toy = Toy { room: 1, defective: true, ..Toy::default() };
     let (runtime, mut reactor) = turned(toy, u32::MAX);
     let mut driver = runtime.driver_over(ring(u32::MAX).0);
     driver.submit(0, 7, put(1, 11));
     driver.submit(0, 8, put(2, 22));
-    assert!(turn(&mut driver).unwrap().is_empty(), "one is in flight, the other finds no room");
+    assert!(tick(&mut driver).unwrap().is_empty(), "one is in flight, the other finds no room");
     let mut waiting = pin!(runtime.execute_async(0, put(3, 33)));
     assert!(poll(waiting.as_mut()).is_none(), "it finds no room either");
     runtime.begin_close();
     assert!(!runtime.is_ended());
-    let events = turn(&mut driver).unwrap();
+    let events = tick(&mut driver).unwrap();
     let mine = |event: &Event| matches!(event, Event::Reply { tag: 7, reply } if is_unknown(reply));
     assert!(events.iter().any(mine), "{events:?}");
-    turn(&mut reactor).unwrap();
+    tick(&mut reactor).unwrap();
     assert!(runtime.is_ended(), "close would wait for ever");
     runtime.close();
     assert!(is_unknown(&runtime.execute(0, get(1))), "later operations are answered at once");
 }
 
 #[test]
-fn a_panic_in_a_turn_left_the_backlog_without_an_answer() {
+fn a_panic_in_a_tick_left_the_backlog_without_an_answer() {
     let toy = Toy { room: 1, defective: true, ..Toy::default() };
     let (runtime, _reactor) = turned(toy, u32::MAX);
     let mut driver = runtime.driver_over(ring(u32::MAX).0);
     driver.submit(0, 7, put(1, 11));
-    turn(&mut driver).unwrap();
+    tick(&mut driver).unwrap();
     let mut waiting = pin!(runtime.execute_async(0, put(2, 22)));
     assert!(poll(waiting.as_mut()).is_none());
-    // Handed over in the very turn that panics.
+    // Handed over in the very tick that panics.
     driver.submit(0, 8, put(3, 33));
-    let events = turn(&mut driver).unwrap();
+    let events = tick(&mut driver).unwrap();
     assert_eq!(events.len(), 2, "{events:?}");
     assert!(events.iter().all(|event| matches!(event, Event::Reply { reply, .. } if is_unknown(reply))));
     assert!(poll(waiting.as_mut()).is_some_and(|reply| is_unknown(&reply)));
@@ -133,10 +133,10 @@ fn a_reactor_without_a_ring_left_requests_at_its_door() {
     let (runtime, mut reactor) = turned(roomy(8), 1);
     let mut begun = pin!(runtime.execute_async(0, put(1, 11)));
     assert!(poll(begun.as_mut()).is_none());
-    turn(&mut reactor).unwrap();
+    tick(&mut reactor).unwrap();
     let mut at_the_door = pin!(runtime.execute_async(0, put(2, 22)));
     assert!(poll(at_the_door.as_mut()).is_none());
-    turn(&mut reactor).unwrap_err();
+    tick(&mut reactor).unwrap_err();
     drop(reactor);
     assert!(poll(begun).is_some_and(|reply| is_unknown(&reply)));
     assert!(poll(at_the_door).is_some_and(|reply| is_unknown(&reply)));
@@ -150,7 +150,7 @@ fn a_reactor_without_a_ring_forgot_its_timers() {
     let (runtime, mut reactor) = turned(roomy(8), 0);
     let mut timed = pin!(runtime.execute_async(0, Operation::Sync));
     assert!(poll(timed.as_mut()).is_none());
-    turn(&mut reactor).unwrap_err();
+    tick(&mut reactor).unwrap_err();
     drop(reactor);
     assert!(poll(timed).is_some_and(|reply| is_unknown(&reply)));
 }
@@ -161,7 +161,7 @@ fn a_driver_without_a_ring_left_the_operations_of_others_waiting() {
     let (runtime, _reactor) = turned(roomy(1), u32::MAX);
     let mut driver = runtime.driver_over(ring(0).0);
     driver.submit(0, 7, put(1, 11));
-    turn(&mut driver).unwrap_err();
+    tick(&mut driver).unwrap_err();
     let mut waiting = pin!(runtime.execute_async(0, put(2, 22)));
     assert!(
         poll(waiting.as_mut()).is_some_and(|reply| is_unknown(&reply)),
@@ -178,9 +178,9 @@ fn a_driver_went_on_without_its_ring() {
     let (runtime, _reactor) = turned(roomy(1), u32::MAX);
     let mut driver = runtime.driver_over(ring(0).0);
     driver.submit(0, 7, put(1, 11));
-    turn(&mut driver).unwrap_err();
+    tick(&mut driver).unwrap_err();
     driver.submit(0, 8, get(1));
-    turn(&mut driver).unwrap_err();
+    tick(&mut driver).unwrap_err();
     driver.rest(&mut Vec::new()).unwrap_err();
 }
 
@@ -190,12 +190,12 @@ fn drivers_that_end_in_order_break_nothing() {
     let mut write = pin!(runtime.execute_async(0, put(1, 11)));
     assert!(poll(write.as_mut()).is_none());
     let reply = (0..10).find_map(|_| {
-        turn(&mut reactor).unwrap();
+        tick(&mut reactor).unwrap();
         poll(write.as_mut())
     });
     assert!(matches!(reply, Some(Reply::Done { .. })));
     runtime.begin_close();
-    turn(&mut reactor).unwrap();
+    tick(&mut reactor).unwrap();
     assert!(runtime.is_ended());
     runtime.close();
     drop(reactor);

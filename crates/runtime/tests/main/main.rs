@@ -3,5 +3,5 @@
 mod direct;
 mod failures;
 mod order;
+mod ticks;
 mod toy;
-mod turns;

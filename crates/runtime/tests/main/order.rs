@@ -177,7 +177,7 @@ fn in_progress(runtime: &Runtime<Toy>) -> u64 {
 fn replies(driver: &mut Driver<Toy>, count: usize) -> Vec<(u64, Reply)> {
     let (mut replies, mut events) = (Vec::new(), Vec::new());
     while replies.len() < count {
-        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+        driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
         for event in events.drain(..) {
             let Event::Reply { tag, reply } = event else { panic!("{event:?}") };
             replies.push((tag, reply));
@@ -380,15 +380,15 @@ fn closing_sees_a_range_delete_through_that_waits_and_what_waits_for_it() {
 fn more_than_there_is_room_for_waits_and_keeps_its_order() {
     let (engine, runtime) = start(true);
     engine.state().closed.push(1);
-    let operation = |turn: u64| match turn {
+    let operation = |tick: u64| match tick {
         0 => put(1, 0),
-        turn if turn % 1000 == 999 => delete_all(),
+        tick if tick % 1000 == 999 => delete_all(),
         // A hundred keys, over and over, and at the end the first half of them.
-        turn => put((turn % if turn < 20_000 { 100 } else { 50 }) as u8, turn),
+        tick => put((tick % if tick < 20_000 { 100 } else { 50 }) as u8, tick),
     };
     let bringing = thread::spawn({
         let runtime = Arc::clone(&runtime);
-        move || runtime.execute_many((0..20_050).map(|turn| (0, operation(turn))).collect())
+        move || runtime.execute_many((0..20_050).map(|tick| (0, operation(tick))).collect())
     });
     // There is room for 8192.
     while in_progress(&runtime) < 8192 {

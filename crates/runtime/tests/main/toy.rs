@@ -107,7 +107,7 @@ impl Shard for Toy {
         self.heard_out_of_order |= number != self.heard + 1;
         self.heard = number;
     }
-    fn turn_end(&mut self, effects: &mut Effects) {
+    fn tick_end(&mut self, effects: &mut Effects) {
         if let Some((at, token)) = self.timer {
             if at <= effects.now().mono {
                 self.timer = None;

@@ -47,7 +47,7 @@ fn server(shared: &Shared, out: &mut Exposition) {
     let by_core: [PerCore; 7] = [
         ("core_cpu_seconds_total", "Processor time of a server thread.", |core| seconds(core.cpu_ns).to_string()),
         ("core_operations_total", "Operations answered to clients of a thread.", |core| core.operations.to_string()),
-        ("core_turns_total", "Turns of a thread.", |core| core.turns.to_string()),
+        ("core_turns_total", "Turns of a thread.", |core| core.ticks.to_string()),
         ("core_system_calls_total", "System calls of a thread's ring.", |core| core.system_calls.to_string()),
         ("core_slow_operations_total", "Operations over the threshold of the slow log.", |core| {
             core.slow_operations.to_string()

@@ -57,9 +57,9 @@ fn of_snapshot(keys: u16, random: &mut Random) -> Step {
 /// opened among them are looked at.
 fn churn(keys: u16, random: &mut Random, steps: &mut Vec<Step>) {
     let len = [60, 400, 1500, 4000][random.below(4) as usize];
-    let turns = 20 + random.below(120);
+    let ticks = 20 + random.below(120);
     let keys = if random.below(2) == 0 { keys } else { keys.min(4) };
-    for _ in 0..turns {
+    for _ in 0..ticks {
         for _ in 0..random.below(6) {
             let what = match random.below(16) {
                 0 | 1 => What::Delete(Condition::Any),
@@ -71,6 +71,6 @@ fn churn(keys: u16, random: &mut Random, steps: &mut Vec<Step>) {
         if random.below(4) == 0 {
             steps.push(of_snapshot(keys, random));
         }
-        steps.push(Step::Turn { completions: random.below(12) as u8, seed: random.next_u64() as u32 });
+        steps.push(Step::Tick { completions: random.below(12) as u8, seed: random.next_u64() as u32 });
     }
 }

@@ -11,7 +11,7 @@ use crate::machine::Engine;
 use crate::model::{Seen, pages_of};
 
 impl<E: Engine> World<'_, E> {
-    /// Judges the answers that have come. Reads first: by what was acknowledged before this turn.
+    /// Judges the answers that have come. Reads first: by what was acknowledged before this tick.
     pub(super) fn take_replies(&mut self) -> Result<(), String> {
         let mut replies = std::mem::take(&mut self.machine.replies);
         replies.sort_by_key(|(token, _)| {

@@ -33,12 +33,12 @@ struct Coordinated {
     token: Option<Token>,
     participants: Arc<[u32]>,
     /// Shards that only check.
-    witnesses: Arc<[u32]>,
+    read_only_participants: Arc<[u32]>,
     /// Nothing is logged yet: not all keys are held.
     holding: bool,
     /// To be let go when it is decided.
     keys: Vec<Key>,
-    shown: Arc<AtomicBool>,
+    visible: Arc<AtomicBool>,
     committed: bool,
     /// Who has not answered.
     missing: Vec<u32>,
@@ -64,7 +64,7 @@ impl Coordinator {
     }
 
     /// No batch is under way.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_completed(&self) -> bool {
         self.active.is_empty()
     }
 
@@ -76,7 +76,7 @@ impl Coordinator {
         std::mem::take(&mut self.waiting).into_iter().map(|(token, _)| token).collect()
     }
 
-    fn let_go(&mut self, keys: &[Key]) {
+    fn release(&mut self, keys: &[Key]) {
         for key in keys {
             self.locked.as_mut().map(|locked| locked.remove(key));
         }
@@ -160,10 +160,10 @@ impl Slab {
 
     fn begin_batch(&mut self, token: Token, changes: Vec<Change>, keys: Vec<Key>, effects: &mut Effects) {
         let id = BatchId { number: self.next_number(), coordinator: self.config.shard };
-        let mut shares: BTreeMap<u32, Part> = BTreeMap::new();
+        let mut prepare_records: BTreeMap<u32, Part> = BTreeMap::new();
         let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
         for (at, change) in changes.into_iter().enumerate() {
-            let part = shares.entry(self.owner(&change.key)).or_default();
+            let part = prepare_records.entry(self.owner(&change.key)).or_default();
             if matches!(change.kind, ChangeKind::Check) {
                 part.checks.push((change.key, change.expect));
                 continue;
@@ -173,30 +173,31 @@ impl Slab {
             }
             part.changes.push(change);
         }
-        let that = |logs: bool| shares.iter().filter(move |(_, part)| part.changes.is_empty() != logs);
+        let that = |logs: bool| prepare_records.iter().filter(move |(_, part)| part.changes.is_empty() != logs);
         let participants: Arc<[u32]> = that(true).map(|(shard, _)| *shard).collect();
-        let witnesses: Arc<[u32]> = that(false).map(|(shard, _)| *shard).collect();
-        let shown = Arc::<AtomicBool>::default();
-        let waits = !witnesses.is_empty();
+        let read_only_participants: Arc<[u32]> = that(false).map(|(shard, _)| *shard).collect();
+        let visible = Arc::<AtomicBool>::default();
+        let waits = !read_only_participants.is_empty();
         let coordinated = Coordinated {
             token: Some(token),
             participants: Arc::clone(&participants),
-            witnesses,
+            read_only_participants,
             holding: waits,
             keys,
-            shown: Arc::clone(&shown),
+            visible: Arc::clone(&visible),
             committed: false,
-            missing: shares.keys().copied().collect(),
+            missing: prepare_records.keys().copied().collect(),
             version: 0,
             existed: false,
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
-        for (shard, Part { changes, checks, last }) in shares {
-            let mut shown = Arc::clone(&shown);
-            fault_point!("batch_shown_shard_by_shard", shown = Arc::default());
-            let prepare = Prepare { id, participants: Arc::clone(&participants), changes, checks, last, waits, shown };
-            self.say(shard, BatchMessage::Prepare(prepare), effects);
+        for (shard, Part { changes, checks, last }) in prepare_records {
+            let mut visible = Arc::clone(&visible);
+            fault_point!("batch_shown_shard_by_shard", visible = Arc::default());
+            let prepare =
+                Prepare { id, participants: Arc::clone(&participants), changes, checks, last, waits, visible };
+            self.send(shard, BatchMessage::Prepare(prepare), effects);
         }
     }
 
@@ -213,7 +214,7 @@ impl Slab {
         if participants.is_empty() {
             return self.decide_commit(id, effects);
         }
-        participants.iter().for_each(|shard| self.say(*shard, BatchMessage::Log(id), effects));
+        participants.iter().for_each(|shard| self.send(*shard, BatchMessage::Log(id), effects));
     }
 
     /// A participant's share is durable.
@@ -241,23 +242,26 @@ impl Slab {
         let Some(batch) = self.batches.coordinator.active.get_mut(&id) else { return };
         let late = std::mem::take(&mut batch.missing);
         batch.committed = true;
-        batch.shown.store(true, Ordering::Release);
+        batch.visible.store(true, Ordering::Release);
         batch.missing = batch.participants.to_vec();
         let (keys, mut participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
-        let witnesses = Arc::clone(&batch.witnesses);
+        let read_only_participants = Arc::clone(&batch.read_only_participants);
         if let Some(token) = batch.token.take() {
             effects.reply(token, Reply::Done { version: batch.version, existed: batch.existed });
         }
         self.batches.done += 1;
         fault_point!("batch_half_applied", {
             participants = participants.iter().filter(|shard| !late.contains(shard)).copied().collect();
-            late.iter().for_each(|shard| self.say(*shard, BatchMessage::Abort(id), effects));
+            late.iter().for_each(|shard| self.send(*shard, BatchMessage::Abort(id), effects));
         });
         if participants.is_empty() {
             self.batches.coordinator.active.remove(&id);
         }
-        participants.iter().chain(&*witnesses).for_each(|shard| self.say(*shard, BatchMessage::Commit(id), effects));
-        self.batches.coordinator.let_go(&keys);
+        participants
+            .iter()
+            .chain(&*read_only_participants)
+            .for_each(|shard| self.send(*shard, BatchMessage::Commit(id), effects));
+        self.batches.coordinator.release(&keys);
         self.admit(effects);
     }
 
@@ -271,15 +275,15 @@ impl Slab {
         if let Some(token) = batch.token {
             effects.reply(token, reply);
         }
-        for shard in batch.participants.iter().chain(&*batch.witnesses).filter(|shard| **shard != from) {
-            self.say(*shard, BatchMessage::Abort(id), effects);
+        for shard in batch.participants.iter().chain(&*batch.read_only_participants).filter(|shard| **shard != from) {
+            self.send(*shard, BatchMessage::Abort(id), effects);
         }
-        self.batches.coordinator.let_go(&batch.keys);
+        self.batches.coordinator.release(&batch.keys);
         self.admit(effects);
     }
 
     /// A participant is done with a committed batch.
-    pub(super) fn participant_settled(&mut self, from: u32, id: BatchId, resolved: bool, effects: &mut Effects) {
+    pub(super) fn participant_completed(&mut self, from: u32, id: BatchId, resolved: bool, effects: &mut Effects) {
         let Some(batch) = self.batches.coordinator.active.get_mut(&id) else { return };
         batch.missing.retain(|shard| *shard != from);
         batch.resolved &= resolved;
@@ -290,7 +294,7 @@ impl Slab {
         // A batch on one shard has no mark; of one that is stuck somewhere, the marks are needed at
         // the next opening.
         if batch.resolved && batch.participants.len() > 1 {
-            batch.participants.iter().for_each(|shard| self.say(*shard, BatchMessage::Forget(id), effects));
+            batch.participants.iter().for_each(|shard| self.send(*shard, BatchMessage::Forget(id), effects));
         }
     }
 
@@ -300,10 +304,10 @@ impl Slab {
         let coordinated = Coordinated {
             token: None,
             participants: present.into(),
-            witnesses: Arc::default(),
+            read_only_participants: Arc::default(),
             holding: false,
             keys: Vec::new(),
-            shown: Arc::default(),
+            visible: Arc::default(),
             committed: true,
             missing: holders.clone(),
             version: 0,
@@ -313,7 +317,7 @@ impl Slab {
         if !self.config.read_only {
             self.batches.coordinator.active.insert(id, coordinated);
         }
-        holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::Commit(id), effects));
+        holders.into_iter().for_each(|shard| self.send(shard, BatchMessage::Commit(id), effects));
     }
 
     /// A shard of the store is broken: what waits for it is over.
@@ -324,7 +328,7 @@ impl Slab {
         for (id, committed) in waiting {
             let why = "a shard of the batch broke; reopen the store";
             match committed {
-                true => self.participant_settled(peer, id, false, effects),
+                true => self.participant_completed(peer, id, false, effects),
                 false => self.participant_refused(peer, id, Reply::Failed(Error::Unknown(why)), effects),
             }
         }

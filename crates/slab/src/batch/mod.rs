@@ -4,15 +4,15 @@
 //! A change that is a check makes its shard a *witness* if it has nothing else to do in the batch:
 //! it holds the keys and logs nothing.
 //!
-//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`share`]) in
+//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`prepare_record`]) in
 //! those that change its keys; what a crash left is settled by [`opening`]. Everything happens in
-//! [`Slab::step_batches`], at the end of a turn: answers to the shard's own writes and what other
+//! [`Slab::step_batches`], at the end of a tick: answers to the shard's own writes and what other
 //! shards say are queued until then.
 
+mod barrier;
 mod coordinator;
-mod cut;
 mod opening;
-mod share;
+mod prepare_record;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::slab::{Slab, is_expired};
 use crate::write::Origin;
 use coordinator::Coordinator;
 use opening::{FoundBatch, Opening};
-use share::PrepareRecord;
+use prepare_record::PrepareRecord;
 
 /// What a write is to its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub(crate) enum Step {
     /// Writes the share.
     Log,
     /// Carries a change out.
-    Carry,
+    Apply,
     /// Holds the key again, once its change is carried out.
-    Carried(u32),
+    Applied(u32),
     /// Replaces the share by its mark.
-    Mark,
+    CommitDone,
     /// Removes the share.
     Erase,
     /// Removes the mark.
@@ -83,7 +83,7 @@ enum BatchMessage {
     Commit(BatchId),
     Abort(BatchId),
     /// Carried out and marked; or, if not, it cannot be before the store is opened again.
-    Settled {
+    Completed {
         id: BatchId,
         resolved: bool,
     },
@@ -93,8 +93,8 @@ enum BatchMessage {
     /// Everything that was found at opening is decided.
     Decided,
     /// Make your cut for this backup.
-    Cut(u64),
-    CutMade(u64),
+    Barrier(u64),
+    BarrierMade(u64),
     /// It cannot be known whether the batch holds before the store is opened again.
     InDoubt(BatchId),
 }
@@ -111,7 +111,7 @@ struct Prepare {
     last: Option<u32>,
     /// There are witnesses: nothing is logged before they hold their keys.
     waits: bool,
-    shown: Arc<AtomicBool>,
+    visible: Arc<AtomicBool>,
 }
 
 /// Batches of a shard.
@@ -119,7 +119,7 @@ struct Prepare {
 pub(crate) struct Batches {
     inbox: VecDeque<(u32, BatchMessage)>,
     events: VecDeque<(BatchId, Step, Event)>,
-    shares: BTreeMap<BatchId, PrepareRecord>,
+    prepare_records: BTreeMap<BatchId, PrepareRecord>,
     coordinator: Coordinator,
     opening: Opening,
     /// Operations that came before it was known which batches hold.
@@ -134,9 +134,9 @@ pub(crate) struct Batches {
     reserved_bytes: u64,
     done: u64,
     /// Shard 0: backups that are being begun.
-    cuts: VecDeque<cut::Cuts>,
+    barriers: VecDeque<barrier::Barriers>,
     /// The backup for which a cut is to be made as soon as no share is under way.
-    cut_wanted: Option<u64>,
+    barrier_wanted: Option<u64>,
 }
 
 impl Batches {
@@ -148,9 +148,12 @@ impl Batches {
         let mut come = self
             .inbox
             .iter()
-            .filter_map(|(_, say)| if let BatchMessage::Prepare(one) = say { Some(one) } else { None });
+            .filter_map(|(_, send)| if let BatchMessage::Prepare(one) = send { Some(one) } else { None });
         come.any(|prepare| prepare.changes.iter().any(is_within))
-            || self.shares.values().any(|share| share.is_yet_to_change() && share.changes.iter().any(is_within))
+            || self
+                .prepare_records
+                .values()
+                .any(|prepare_record| prepare_record.is_yet_to_change() && prepare_record.changes.iter().any(is_within))
     }
 
     /// Of a shard in whose index these records of batches were found.
@@ -158,7 +161,7 @@ impl Batches {
         Batches {
             inbox: VecDeque::new(),
             events: VecDeque::new(),
-            shares: BTreeMap::new(),
+            prepare_records: BTreeMap::new(),
             coordinator: Coordinator::default(),
             opening: Opening::new(found),
             held_back: Vec::new(),
@@ -167,8 +170,8 @@ impl Batches {
             reserved_pages: 0,
             reserved_bytes: 0,
             done: 0,
-            cuts: VecDeque::new(),
-            cut_wanted: None,
+            barriers: VecDeque::new(),
+            barrier_wanted: None,
         }
     }
 
@@ -180,19 +183,19 @@ impl Batches {
         self.reserved_bytes
     }
 
-    /// Whether something waits for the next turn.
+    /// Whether something waits for the next tick.
     pub(crate) fn has_work(&self) -> bool {
         !self.inbox.is_empty() || !self.events.is_empty()
     }
 
     /// Whether a share waits for space.
     pub(crate) fn wait_for_space(&self) -> bool {
-        self.shares.values().any(PrepareRecord::waits_for_space)
+        self.prepare_records.values().any(PrepareRecord::waits_for_space)
     }
 
     /// Shares and batches under way.
     pub(crate) fn under_way(&self) -> u64 {
-        (self.shares.len() + self.coordinator.waiting()) as u64
+        (self.prepare_records.len() + self.coordinator.waiting()) as u64
     }
 
     /// Batches committed here as coordinator.
@@ -205,10 +208,10 @@ impl Batches {
             && self.events.is_empty()
             && self.held_back.is_empty()
             && self.coordinator.is_idle()
-            && self.cuts.is_empty()
-            && self.cut_wanted.is_none()
+            && self.barriers.is_empty()
+            && self.barrier_wanted.is_none()
             && self.opening.is_over()
-            && self.shares.values().all(PrepareRecord::is_at_rest)
+            && self.prepare_records.values().all(PrepareRecord::is_at_rest)
     }
 
     /// Why the key cannot be written, if a batch is stuck there.
@@ -228,10 +231,10 @@ impl Batches {
 }
 
 impl Slab {
-    /// What another shard says is dealt with at the end of the turn.
+    /// What another shard says is dealt with at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         match message.0.downcast::<BatchMessage>() {
-            Ok(say) => self.batches.inbox.push_back((from.0, *say)),
+            Ok(send) => self.batches.inbox.push_back((from.0, *send)),
             Err(_) => debug_assert!(false, "a message of another engine"),
         }
     }
@@ -240,12 +243,12 @@ impl Slab {
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) {
         loop {
             self.step_opening(effects);
-            if let Some((from, say)) = self.batches.inbox.pop_front() {
-                self.hear(from, say, effects);
+            if let Some((from, send)) = self.batches.inbox.pop_front() {
+                self.handle(from, send, effects);
             } else if let Some((id, step, event)) = self.batches.events.pop_front() {
                 match step {
                     Step::Load => self.loaded(id, event, effects),
-                    step => self.share_event(id, step, event, effects),
+                    step => self.prepare_record_event(id, step, event, effects),
                 }
             } else {
                 break;
@@ -253,11 +256,11 @@ impl Slab {
         }
         self.retry_reservations(effects);
         self.end_opening(effects);
-        self.step_cuts(effects);
+        self.step_barriers(effects);
     }
 
-    fn hear(&mut self, from: u32, say: BatchMessage, effects: &mut Effects) {
-        match say {
+    fn handle(&mut self, from: u32, send: BatchMessage, effects: &mut Effects) {
+        match send {
             BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
             BatchMessage::Held(id) => self.participant_held(from, id, effects),
             BatchMessage::Log(id) => self.log_when_held(id, effects),
@@ -267,12 +270,12 @@ impl Slab {
             BatchMessage::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
             BatchMessage::Commit(id) => self.commit(id, effects),
             BatchMessage::Abort(id) => self.abort(id, effects),
-            BatchMessage::Settled { id, resolved } => self.participant_settled(from, id, resolved, effects),
+            BatchMessage::Completed { id, resolved } => self.participant_completed(from, id, resolved, effects),
             BatchMessage::Forget(id) => self.forget(id, effects),
             BatchMessage::Found(found) => self.participant_found(from, found, effects),
             BatchMessage::Decided => self.decided(),
-            BatchMessage::Cut(id) => self.batches.cut_wanted = Some(id),
-            BatchMessage::CutMade(id) => self.cut_made(from, id, effects),
+            BatchMessage::Barrier(id) => self.batches.barrier_wanted = Some(id),
+            BatchMessage::BarrierMade(id) => self.barrier_made(from, id, effects),
             BatchMessage::InDoubt(id) => {
                 let why = "another shard of its batch broke; reopen the store";
                 self.get_stuck(id, Error::Unknown(why), effects);
@@ -280,11 +283,11 @@ impl Slab {
         }
     }
 
-    fn say(&mut self, to: u32, say: BatchMessage, effects: &mut Effects) {
+    fn send(&mut self, to: u32, send: BatchMessage, effects: &mut Effects) {
         if to == self.config.shard {
-            self.batches.inbox.push_back((to, say));
+            self.batches.inbox.push_back((to, send));
         } else {
-            effects.send(ShardId(to), Message(Box::new(say)));
+            effects.send(ShardId(to), Message(Box::new(send)));
         }
     }
 
@@ -309,7 +312,7 @@ impl Slab {
         for (token, _) in std::mem::take(&mut self.batches.held_back) {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
-        self.give_up_cuts(effects);
+        self.give_up_barriers(effects);
         for token in self.batches.coordinator.give_up_waiting() {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
@@ -317,14 +320,14 @@ impl Slab {
 
     /// What a committed batch that is not carried out yet makes of a key: `None` if it has nothing
     /// to say.
-    fn shown_change(&self, key: &Key) -> Option<(&Change, u64)> {
+    fn visible_change(&self, key: &Key) -> Option<(&Change, u64)> {
         if self.batches.prepared.is_empty() {
             return None;
         }
         let (id, at) = self.batches.prepared.get(key)?;
-        let share = self.batches.shares.get(id)?;
-        let change = share.changes.get(*at as usize)?;
-        share.is_shown().then_some((change, share.version))
+        let prepare_record = self.batches.prepare_records.get(id)?;
+        let change = prepare_record.changes.get(*at as usize)?;
+        prepare_record.is_visible().then_some((change, prepare_record.version))
     }
 
     /// Another shard of the store is broken.
@@ -332,12 +335,12 @@ impl Slab {
         self.coordinator_lost(peer.0, effects);
         self.participant_lost(peer.0, effects);
         self.opening_lost(peer.0, effects);
-        self.cuts_lost(peer.0, effects);
+        self.barriers_lost(peer.0, effects);
     }
 
     /// The answer to a read of a key, if a batch decides it.
     pub(crate) fn batch_reply(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Reply> {
-        match self.shown_change(key) {
+        match self.visible_change(key) {
             Some(_) => Some(Reply::Record(self.batch_record(key, part, effects)?)),
             None => {
                 self.batches.stuck(key).filter(|_| self.batches.prepared.contains_key(key)).cloned().map(Reply::Failed)
@@ -348,7 +351,7 @@ impl Slab {
     /// The record that a committed batch gives a key, or that it is gone; `None` if no batch
     /// decides.
     pub(crate) fn batch_record(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Option<Record>> {
-        let (change, version) = self.shown_change(key)?;
+        let (change, version) = self.visible_change(key)?;
         let ChangeKind::Put { value, flags, expiry } = &change.kind else { return Some(None) };
         if is_expired(expiry.0, effects) {
             return Some(None);
@@ -370,11 +373,11 @@ impl Slab {
         effects: &Effects,
     ) -> BTreeMap<Key, bool> {
         let keys = self.batches.prepared.keys().filter(|key| std::ops::RangeBounds::contains(&range, *key));
-        let shown = keys.filter_map(|key| {
+        let visible = keys.filter_map(|key| {
             let record = self.batch_record(key, RecordPart::Meta, effects)?;
             Some((key.clone(), record.is_some()))
         });
-        shown.collect()
+        visible.collect()
     }
 
     /// Answers whoever waits behind a batch in `queue`.
@@ -388,6 +391,6 @@ impl Slab {
 }
 
 /// The flag that all participants share.
-fn is_set(shown: &AtomicBool) -> bool {
-    shown.load(Ordering::Acquire)
+fn is_set(visible: &AtomicBool) -> bool {
+    visible.load(Ordering::Acquire)
 }

@@ -17,7 +17,7 @@ pub(super) struct FoundBatch {
     /// Empty if it cannot be read.
     participants: Vec<u32>,
     /// There is something to carry out.
-    is_share: bool,
+    is_prepare_record: bool,
 }
 
 /// How far a shard is with what it found.
@@ -90,11 +90,11 @@ impl Slab {
         }
         let opening = &mut self.batches.opening;
         let is_read = opening.loading == 0 && opening.records.is_empty();
-        if is_read && !self.batches.shares.values().any(super::PrepareRecord::is_being_held) {
+        if is_read && !self.batches.prepare_records.values().any(super::PrepareRecord::is_being_held) {
             opening.told = true;
             let found = std::mem::take(&mut opening.found);
             let found = opening.refusal.is_none().then_some(found);
-            self.say(0, BatchMessage::Found(found), effects);
+            self.send(0, BatchMessage::Found(found), effects);
         }
     }
 
@@ -120,13 +120,13 @@ impl Slab {
             self.note_corruption(&self.corruption(0, "share of a batch", expected, &found));
         }
         let found = match kept {
-            Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_share: false },
+            Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_prepare_record: false },
             Some(Kept::Share { participants, version, changes }) => {
-                self.recover_share(id, &participants, version, changes, effects);
-                FoundBatch { id, participants, is_share: true }
+                self.recover_prepare_record(id, &participants, version, changes, effects);
+                FoundBatch { id, participants, is_prepare_record: true }
             }
             // It was durable, so the others go by it; what it held is damage, and reported as such.
-            None => FoundBatch { id, participants: Vec::new(), is_share: false },
+            None => FoundBatch { id, participants: Vec::new(), is_prepare_record: false },
         };
         self.batches.opening.found.push(found);
     }
@@ -183,19 +183,19 @@ impl Slab {
             self.decide_found(id, &holders, &lost, effects);
         }
         for shard in 0..self.config.shards {
-            self.say(shard, BatchMessage::Decided, effects);
+            self.send(shard, BatchMessage::Decided, effects);
         }
     }
 
     fn decide_found(&mut self, id: BatchId, holders: &[(u32, FoundBatch)], lost: &[u32], effects: &mut Effects) {
         let found: Vec<_> =
-            holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_share)).collect();
+            holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_prepare_record)).collect();
         match record::decide(&found, lost) {
             Verdict::InDoubt(holders) => {
-                holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::InDoubt(id), effects))
+                holders.into_iter().for_each(|shard| self.send(shard, BatchMessage::InDoubt(id), effects))
             }
             Verdict::Over(present) => {
-                present.into_iter().for_each(|shard| self.say(shard, BatchMessage::Forget(id), effects))
+                present.into_iter().for_each(|shard| self.send(shard, BatchMessage::Forget(id), effects))
             }
             Verdict::Committed { holders, present } => {
                 fault_point!("batch_dropped_at_opening", return self.abort_found(id, holders, effects));
@@ -206,7 +206,7 @@ impl Slab {
     }
 
     fn abort_found(&mut self, id: BatchId, holders: Vec<u32>, effects: &mut Effects) {
-        holders.into_iter().for_each(|shard| self.say(shard, BatchMessage::Abort(id), effects));
+        holders.into_iter().for_each(|shard| self.send(shard, BatchMessage::Abort(id), effects));
     }
 
     /// Everything that was found is decided: what came meanwhile is served.
@@ -231,9 +231,9 @@ impl Slab {
             // Before all is read, nobody may be served: what is told then comes back with the word
             // that the shard is broken.
             if peer == 0 && self.batches.opening.undecided && self.batches.opening.told {
-                let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
+                let prepare_records: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();
                 let why = "the shard that decides on batches broke; reopen the store";
-                shares.into_iter().for_each(|id| self.get_stuck(id, Error::Unknown(why), effects));
+                prepare_records.into_iter().for_each(|id| self.get_stuck(id, Error::Unknown(why), effects));
                 self.decided();
             }
             return;

@@ -12,7 +12,7 @@ use stratakv_index::Entry;
 
 use super::Purpose;
 use super::addr::RecordAddress;
-use super::lay::{Laid, LaidBatch, Moving};
+use super::append::{Appended, AppendedBatch, Moving};
 use crate::place::Place;
 use crate::slab::Slab;
 use crate::space::Extent;
@@ -38,21 +38,27 @@ impl Slab {
     }
 
     /// Shows a batch of group `group`.
-    pub(crate) fn apply_batch(&mut self, batch: LaidBatch, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
-        for laid in batch.laid {
-            match laid {
-                Laid::Change { change, addr } => {
+    pub(crate) fn apply_batch(
+        &mut self,
+        batch: AppendedBatch,
+        group: u64,
+        drained: &mut Vec<Key>,
+        effects: &mut Effects,
+    ) {
+        for appended in batch.appended {
+            match appended {
+                Appended::Change { change, addr } => {
                     if let Some(pending) = self.pending.get_mut(&change.key) {
-                        pending.laid -= 1;
+                        pending.appended -= 1;
                     }
                     if change.kind == Changed::Put && !matches!(change.place, Place::Run { .. }) {
                         let change = Change { place: Place::Record(addr), ..change };
                         self.apply_record(change, (batch.first, &batch.pages), group, effects, drained);
                     } else {
-                        self.apply_laid(change, addr, group, drained, effects);
+                        self.apply_appended(change, addr, group, drained, effects);
                     }
                 }
-                Laid::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
+                Appended::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
             }
         }
         if let Some(packed) = &mut self.packed
@@ -67,7 +73,7 @@ impl Slab {
     fn apply_record(
         &mut self,
         change: Change,
-        laid: (u32, &[Arc<Block>]),
+        appended: (u32, &[Arc<Block>]),
         group: u64,
         effects: &mut Effects,
         drained: &mut Vec<Key>,
@@ -75,18 +81,18 @@ impl Slab {
         let Place::Record(addr) = change.place else { return };
         let old = self.show(&change);
         let before = if let Some(Place::Record(old)) = old { old } else { addr };
-        self.cache_laid((before, addr), laid, effects);
+        self.cache_appended((before, addr), appended, effects);
         match old {
             // Its record in the cache is the new one by now.
             Some(Place::Record(old)) => self.forget_record(old, group),
             Some(old) => self.forget_place(old, group),
             None => {}
         }
-        self.let_go(&change.key, group);
+        self.release(&change.key, group);
         self.settle(change, drained, effects);
     }
 
-    fn cache_laid(
+    fn cache_appended(
         &mut self,
         (old, addr): (RecordAddress, RecordAddress),
         (first, pages): (u32, &[Arc<Block>]),
@@ -106,7 +112,7 @@ impl Slab {
     }
 
     /// A tombstone, or the record of a run, is shown.
-    fn apply_laid(
+    fn apply_appended(
         &mut self,
         change: Change,
         addr: RecordAddress,
@@ -212,10 +218,10 @@ impl Slab {
     }
 
     /// The changes of a batch that failed: whether they are on the medium is not known.
-    pub(crate) fn unknown_changes(batch: LaidBatch) -> impl Iterator<Item = Change> {
-        batch.laid.into_iter().filter_map(|laid| match laid {
-            Laid::Change { change, .. } => Some(change),
-            Laid::Moved { .. } => None,
+    pub(crate) fn unknown_changes(batch: AppendedBatch) -> impl Iterator<Item = Change> {
+        batch.appended.into_iter().filter_map(|appended| match appended {
+            Appended::Change { change, .. } => Some(change),
+            Appended::Moved { .. } => None,
         })
     }
 }

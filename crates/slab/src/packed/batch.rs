@@ -111,7 +111,7 @@ pub(crate) enum RecordKind {
     Value,
     /// A tombstone, first laid in the batch with this sequence.
     Deleted {
-        laid: u64,
+        appended: u64,
     },
     /// The value is a run.
     Large {
@@ -186,14 +186,14 @@ impl SegmentWriter {
     }
 
     /// Lays a record; the blocks for it are there. Its offset on the volume.
-    pub(crate) fn lay(&mut self, record: &LogRecord<'_>) -> u64 {
+    pub(crate) fn append(&mut self, record: &LogRecord<'_>) -> u64 {
         let at = u64::from(self.first) * PAGE_BYTES as u64 + self.at as u64;
         let mut head = [0; RECORD_BYTES + 12];
         let mut tail = [0; 12];
         let (kind, value): (u8, &[u8]) = match record.kind {
             RecordKind::Value => (1, record.value),
-            RecordKind::Deleted { laid } => {
-                Writer::new(&mut tail).u64(laid);
+            RecordKind::Deleted { appended } => {
+                Writer::new(&mut tail).u64(appended);
                 (2, &tail[..8])
             }
             RecordKind::Large { run, value_bytes } => {
@@ -302,7 +302,7 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
     let mut fields = Reader::new(value);
     let (kind, value) = match (kind, value_len) {
         (1, _) => (RecordKind::Value, value),
-        (2, 8) => (RecordKind::Deleted { laid: fields.u64().ok()? }, &value[8..]),
+        (2, 8) => (RecordKind::Deleted { appended: fields.u64().ok()? }, &value[8..]),
         (3, 12) => {
             let run = Extent { first: fields.u32().ok()?, pages: fields.u32().ok()? };
             (RecordKind::Large { run, value_bytes: fields.u32().ok()? }, &value[12..])
@@ -403,7 +403,7 @@ mod tests {
         let records = [
             (RecordKind::Value, Meta { version: 5, flags: 0, expiry: 0 }, &b"\0alpha"[..], vec![1; 3]),
             (RecordKind::Value, Meta { version: 6, flags: 3, expiry: 4_000 }, b"\0beta", vec![2; 5000]),
-            (RecordKind::Deleted { laid: 77 }, Meta { version: 7, flags: 0, expiry: 0 }, b"\0gamma", vec![]),
+            (RecordKind::Deleted { appended: 77 }, Meta { version: 7, flags: 0, expiry: 0 }, b"\0gamma", vec![]),
             (
                 RecordKind::Large { run: Extent { first: 3, pages: 9 }, value_bytes: 30_000 },
                 Meta { version: 8, flags: 0, expiry: 0 },
@@ -416,7 +416,7 @@ mod tests {
             while segment_writer.blocks() < segment_writer.pages_with(record.bytes()) {
                 segment_writer.add(pool.take(Class::Page).unwrap());
             }
-            segment_writer.lay(&record);
+            segment_writer.append(&record);
         }
         segment_writer.seal(Stream::Cold, 12, 11, 10).iter().flat_map(|block| block.to_vec()).collect()
     }
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_was_laid_and_the_format_is_fixed() {
+    fn reads_back_what_was_appended_and_the_format_is_fixed() {
         let mut bytes = sample();
         assert_eq!(crc32c(0, &bytes), 0x1135_E1F2, "raise FORMAT when this changes");
         let header = header(&bytes);

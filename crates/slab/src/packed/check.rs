@@ -83,7 +83,7 @@ impl Slab {
         add("log_batches", counters.batches);
         add("user_bytes", counters.user_bytes);
         add("cleaned_bytes", counters.moved_bytes);
-        add("gathered_bytes", counters.gathered_bytes);
+        add("gathered_bytes", counters.reclustered_bytes);
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);

@@ -10,8 +10,8 @@ use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::addr::RecordAddress;
+use super::append::{Appended, GroupBuilder, Moving};
 use super::batch::{self, LogRecord, RecordKind, Stream};
-use super::lay::{Laid, Laying, Moving};
 use super::walk::next_batch;
 use crate::place::Place;
 use crate::slab::{self, Slab};
@@ -279,26 +279,27 @@ impl Slab {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let Some(packed) = &mut self.packed else { return 0 };
         let counters = &packed.counters;
-        let laid = counters.user_bytes + counters.gathered_bytes + counters.refused_bytes - packed.cleaner.given_at;
-        packed.cleaner.given_at += laid;
-        let batch = u64::from(super::lay::BATCH_PAGES) * PAGE_BYTES as u64;
+        let appended =
+            counters.user_bytes + counters.reclustered_bytes + counters.refused_bytes - packed.cleaner.given_at;
+        packed.cleaner.given_at += appended;
+        let batch = u64::from(super::append::BATCH_PAGES) * PAGE_BYTES as u64;
         if packed.cleaner.blocked {
             packed.cleaner.credit = batch;
         } else if spare >= high {
             // Only for the sake of tombstones.
-            packed.cleaner.credit = (packed.cleaner.credit + laid).min(batch);
+            packed.cleaner.credit = (packed.cleaner.credit + appended).min(batch);
         } else {
             let all = u64::from(packed.segments.bytes());
             let live = u64::from(packed.cleaner.price).min(all - all / 64);
             let (gap, range) = (u64::from(high.saturating_sub(spare)), u64::from(high.saturating_sub(LOW).max(1)));
-            let earned = laid * live / (all - live) * 2 * gap / range;
+            let earned = appended * live / (all - live) * 2 * gap / range;
             packed.cleaner.credit = (packed.cleaner.credit + earned).min(4 * batch);
         }
         packed.cleaner.credit
     }
 
     /// Copies some live records of the victim into the group.
-    pub(crate) fn clean(&mut self, laying: &mut Laying, effects: &mut Effects) {
+    pub(crate) fn clean(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
         let credit = self.give_credit();
         let urgent = self.spare_segments() <= LOW;
         let Some(packed) = &self.packed else { return };
@@ -308,11 +309,13 @@ impl Slab {
         }
         // In small portions, unless segments run short: a group is as fast as what it writes.
         let portion = if urgent { credit } else { credit.min(least) };
-        let after = |laying: &Laying, groups: &crate::group::Groups| groups.sealed() + u64::from(!laying.is_empty());
+        let after = |group_builder: &GroupBuilder, groups: &crate::group::Groups| {
+            groups.sealed() + u64::from(!group_builder.is_empty())
+        };
         let first = match self.next_of_victim() {
             Next::Record(_, len) => len,
             Next::NotRead => return,
-            Next::End => return self.end_victim(false, after(laying, &self.groups)),
+            Next::End => return self.end_victim(false, after(group_builder, &self.groups)),
             Next::Damaged => return self.fail_victim(),
         };
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
@@ -345,11 +348,11 @@ impl Slab {
         if open.segment_writer.is_empty() {
             packed.cleaner.credit = credit;
         } else {
-            self.seal_batch(open, laying);
+            self.seal_batch(open, group_builder);
         }
         match over {
             Some(true) => self.fail_victim(),
-            Some(false) => self.end_victim(false, after(laying, &self.groups)),
+            Some(false) => self.end_victim(false, after(group_builder, &self.groups)),
             None => {}
         }
         self.pump_cleaner(effects);
@@ -357,7 +360,7 @@ impl Slab {
 
     /// Copies records of the victim to where a batch of users' records would end in zeros: room
     /// that costs nothing. With few records in a batch that is a fifth of what is written.
-    pub(crate) fn fill_up(&mut self, open: &mut super::lay::Open, effects: &mut Effects) {
+    pub(crate) fn fill_up(&mut self, open: &mut super::append::Open, effects: &mut Effects) {
         let pages = open.segment_writer.pages_with(0);
         let mut looked_at = 0;
         while looked_at < SLICE_BYTES
@@ -409,7 +412,7 @@ impl Slab {
     /// the batch.
     fn move_record(
         &mut self,
-        open: &mut super::lay::Open,
+        open: &mut super::append::Open,
         (at, len): (usize, usize),
         effects: &mut Effects,
     ) -> Option<u64> {
@@ -432,7 +435,7 @@ impl Slab {
 
     fn judge_and_move(
         &mut self,
-        open: &mut super::lay::Open,
+        open: &mut super::append::Open,
         (segment, offset): (u32, u64),
         record: &LogRecord<'_>,
         fruitful: &mut bool,
@@ -461,22 +464,22 @@ impl Slab {
         }
         *fruitful = true;
         self.packed.as_mut()?.counters.moved_bytes += bytes as u64;
-        self.lay_copy(open, from, record, (Key::from_encoded(record.key)?, what));
+        self.append_copy(open, from, record, (Key::from_encoded(record.key)?, what));
         Some(bytes as u64)
     }
 
     /// Lays a copy of a live record, for which there is room.
-    pub(crate) fn lay_copy(
+    pub(crate) fn append_copy(
         &mut self,
-        open: &mut super::lay::Open,
+        open: &mut super::append::Open,
         from: RecordAddress,
         record: &LogRecord<'_>,
         (key, what): (Key, Moving),
     ) {
-        let to = RecordAddress::new(open.segment_writer.lay(record), record.bytes() as u32);
+        let to = RecordAddress::new(open.segment_writer.append(record), record.bytes() as u32);
         let Some(packed) = &mut self.packed else { return };
         packed.segments.begin_move(from, to, what == Moving::Tombstone);
-        open.laid.push(Laid::Moved { key, what, from, to });
+        open.appended.push(Appended::Moved { key, what, from, to });
     }
 
     fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> Verdict {
@@ -484,8 +487,8 @@ impl Slab {
         let entry = self.index.0.get(record.key);
         match record.kind {
             RecordKind::Deleted { .. } if !packed.segments.counts(from) => Verdict::Dead,
-            RecordKind::Deleted { laid } => {
-                let mut needed = entry.is_none() && packed.segments.oldest_but(segment) < laid;
+            RecordKind::Deleted { appended } => {
+                let mut needed = entry.is_none() && packed.segments.oldest_but(segment) < appended;
                 fault_point!("tombstone_dropped_too_early", needed = false);
                 if needed { Verdict::Live(Moving::Tombstone) } else { Verdict::Drop }
             }
@@ -503,11 +506,11 @@ impl Slab {
 
     /// A copy laid after a tombstone of its key could outlive it.
     pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
-        let laid = || self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
+        let appended = || self.pending.get(key).is_some_and(|pending: &Pending| pending.appended > 0);
         fault_point!("moved_while_a_write_is_under_way", named, return Verdict::Live(what));
         match named {
             false => Verdict::Dead,
-            true if laid() => Verdict::Wait,
+            true if appended() => Verdict::Wait,
             true => Verdict::Live(what),
         }
     }

@@ -10,15 +10,15 @@
 //! of clearing older copies.
 
 pub(crate) mod addr;
+pub(crate) mod append;
 pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
-pub(crate) mod gather;
 pub(crate) mod large;
-pub(crate) mod lay;
 pub(crate) mod read;
+pub(crate) mod recluster;
 pub(crate) mod recovery;
 pub(crate) mod segments;
 pub(crate) mod slices;
@@ -37,12 +37,12 @@ use stratakv_index::RecordCache;
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
 use addr::RecordAddress;
+use append::Append;
 use checkpoint::Checkpoints;
 use clean::Cleaner;
-use gather::Gatherer;
 use large::LargeValues;
-use lay::Append;
 use read::RecordReads;
+use recluster::Reclusterer;
 use segments::Segments;
 use tables::Tables;
 
@@ -97,7 +97,7 @@ pub(crate) struct PackedCounters {
     /// Bytes of records moved.
     pub(crate) moved_bytes: u64,
     /// Bytes of records laid once more beside their neighbours.
-    pub(crate) gathered_bytes: u64,
+    pub(crate) reclustered_bytes: u64,
     /// Bytes that would have been, had there been room.
     pub(crate) refused_bytes: u64,
     /// Bytes of segments read to find what is alive.
@@ -121,7 +121,7 @@ pub(crate) struct Packed {
     pub(crate) pointers: HashMap<u32, RecordAddress>,
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
-    pub(crate) gatherer: Gatherer,
+    pub(crate) reclusterer: Reclusterer,
     pub(crate) reads: RecordReads,
     /// Records in memory, by their addresses.
     pub(crate) cache: RecordCache,
@@ -141,7 +141,7 @@ impl Packed {
             pointers: new_map(),
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
-            gatherer: Gatherer::default(),
+            reclusterer: Reclusterer::default(),
             reads: RecordReads::default(),
             cache: RecordCache::new(),
             checkpoints: Checkpoints::default(),
@@ -161,7 +161,7 @@ impl Packed {
 
     /// Bytes of memory that come and go: they take from the cache, but refuse no write.
     pub(crate) fn working_bytes(&self) -> usize {
-        self.cleaner.footprint_bytes() + self.gatherer.bytes()
+        self.cleaner.footprint_bytes() + self.reclusterer.bytes()
     }
 }
 

@@ -35,7 +35,7 @@ const CACHED_OF_READ_MAX: usize = 8;
 
 /// Reads queued and in flight.
 ///
-/// Requests of a turn are queued, and submitted at its end: those for neighbouring pages become one
+/// Requests of a tick are queued, and submitted at its end: those for neighbouring pages become one
 /// read.
 #[derive(Debug, Default)]
 pub(crate) struct RecordReads {
@@ -251,7 +251,7 @@ impl Slab {
         Err(corruption)
     }
 
-    /// Reads a record's pages for `waiter`, at the end of the turn, or joins the read under way.
+    /// Reads a record's pages for `waiter`, at the end of the tick, or joins the read under way.
     pub(crate) fn request_record(&mut self, addr: RecordAddress, waiter: Waiter) {
         let Some(packed) = &mut self.packed else { return };
         let (first, pages) = addr.span();

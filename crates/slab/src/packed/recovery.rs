@@ -457,7 +457,7 @@ impl LogScanner {
             // which may lie behind a newer record of their key. The tombstones may still be needed.
             let start = checkpoint.root.start;
             let is_known =
-                |candidate: &Candidate| matches!(candidate.kind, RecordKind::Deleted { laid } if laid <= start);
+                |candidate: &Candidate| matches!(candidate.kind, RecordKind::Deleted { appended } if appended <= start);
             candidates.retain(|candidate| {
                 let known = sequence(candidate) <= start || is_known(candidate);
                 if known && matches!(candidate.kind, RecordKind::Deleted { .. }) {

@@ -222,7 +222,7 @@ impl Slab {
         self.write_table_copy(group, copy, effects);
     }
 
-    /// A table is to be looked at in the next turn.
+    /// A table is to be looked at in the next tick.
     fn note_table(&mut self, group: u32) {
         if let Some(packed) = &mut self.packed {
             packed.tables.changed.insert(group);

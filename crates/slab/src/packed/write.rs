@@ -4,8 +4,8 @@ use bytes::Bytes;
 use stratakv_base::Level;
 use stratakv_engine::{ChangeKind, Effects, Error, Reply};
 
+use super::append::Append;
 use super::batch::{RecordKind, record_bytes};
-use super::lay::Append;
 use super::{HEADROOM_BYTES, inline_bytes};
 use crate::page::Meta;
 use crate::place::Place;
@@ -165,7 +165,7 @@ impl Slab {
         let version = self.next_number();
         let meta = Meta { version, ..meta };
         let reply = Reply::deleted(version, newest.exists);
-        self.append(work, RecordKind::Deleted { laid: 0 }, meta, Bytes::new(), reply);
+        self.append(work, RecordKind::Deleted { appended: 0 }, meta, Bytes::new(), reply);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Slab {
         pending.expiry = meta.expiry;
         pending.newest = (!deleted).then(|| (meta, value.clone()));
         if let Some(packed) = &mut self.packed {
-            packed.gatherer.written();
+            packed.reclusterer.written();
         }
         self.queue_append(Append { kind, meta, value, change, level: work.level });
     }

@@ -19,7 +19,7 @@ use crate::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 /// Turns within which everything ends.
-const TURNS_MAX: usize = 2000;
+const TICKS_MAX: usize = 2000;
 
 /// What a key has: nothing, or bytes.
 pub(super) type Value = Option<Vec<u8>>;
@@ -68,7 +68,7 @@ impl Machine {
         let mut random = Random::new(seed);
         let mut in_flight = Vec::new();
         opener.start(&mut effects);
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             in_flight.append(&mut effects.requests);
             if in_flight.is_empty() {
                 assert!(opener.is_finished(), "waits for nothing");
@@ -81,8 +81,8 @@ impl Machine {
         panic!("opening does not end");
     }
 
-    /// Completes some requests in any order and ends the turn.
-    fn turn(&mut self) -> Option<Reply> {
+    /// Completes some requests in any order and ends the tick.
+    fn tick(&mut self) -> Option<Reply> {
         self.now.mono.0 += 1_000_000;
         self.effects.begin(self.now);
         for _ in 0..self.in_flight.len().min(4) {
@@ -90,7 +90,7 @@ impl Machine {
             let (io, request) = self.in_flight.swap_remove(pick);
             self.slab.complete(io, self.image.execute(request), &mut self.effects);
         }
-        self.slab.turn_end(&mut self.effects);
+        self.slab.tick_end(&mut self.effects);
         self.in_flight.append(&mut self.effects.requests);
         // To shards that there are not.
         self.effects.messages.clear();
@@ -102,7 +102,7 @@ impl Machine {
         self.effects.begin(self.now);
         let token = Token { slot: self.next, generation: 0 };
         self.slab.accept(token, operation, &mut self.effects).expect("the shard is open");
-        (0..TURNS_MAX).find_map(|_| self.turn()).expect("an operation is answered")
+        (0..TICKS_MAX).find_map(|_| self.tick()).expect("an operation is answered")
     }
 
     /// The value of a key.
@@ -147,7 +147,7 @@ impl Machine {
     /// Every key and, unless `keys_only`, its value; or why not.
     pub(super) fn scan(&mut self, reverse: bool, keys_only: bool) -> Result<Vec<(Key, Value)>, Error> {
         let (mut from, mut to, mut found) = (Bound::Unbounded, Bound::Unbounded, Vec::new());
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             let bounds = (from.clone(), to.clone());
             let request = PageRequest {
                 from: bounds.0,
@@ -173,8 +173,8 @@ impl Machine {
 
     /// Turns until nothing is in flight.
     pub(super) fn rest(&mut self) {
-        for _ in 0..TURNS_MAX {
-            self.turn();
+        for _ in 0..TICKS_MAX {
+            self.tick();
             if self.in_flight.is_empty() && !self.effects.more {
                 return;
             }
@@ -185,11 +185,11 @@ impl Machine {
     pub(super) fn close(&mut self) {
         self.effects.begin(self.now);
         self.slab.close(&mut self.effects);
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             if self.slab.is_closed() {
                 return;
             }
-            self.turn();
+            self.tick();
         }
         panic!("never closed");
     }

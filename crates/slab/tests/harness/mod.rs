@@ -306,15 +306,15 @@ impl Machine {
         self.next
     }
 
-    /// Completes up to `count` requests, in random order, and ends the turn.
-    pub fn turn(&mut self, count: u64) {
+    /// Completes up to `count` requests, in random order, and ends the tick.
+    pub fn tick(&mut self, count: u64) {
         self.now.mono.0 += 1_000_000;
         self.effects.begin(self.now);
         for _ in 0..count.min(self.disk.in_flight() as u64) {
             let (io, outcome) = self.disk.complete(self.random.below(self.disk.in_flight() as u64) as usize);
             self.slab.complete(io, outcome, &mut self.effects);
         }
-        self.slab.turn_end(&mut self.effects);
+        self.slab.tick_end(&mut self.effects);
         self.disk.submit(&mut self.effects.requests);
         for (token, reply) in self.effects.replies.drain(..) {
             assert!(self.replies.insert(token.slot, reply).is_none(), "a second reply for {token:?}");
@@ -327,7 +327,7 @@ impl Machine {
             if let Some(reply) = self.replies.remove(&number) {
                 return reply;
             }
-            self.turn(4);
+            self.tick(4);
             let sleeps = self.disk.in_flight() == 0 && !self.effects.more && self.effects.wake_at.is_none();
             assert!(
                 !sleeps || self.replies.contains_key(&number),
@@ -361,9 +361,9 @@ impl Machine {
     /// Turns until nothing is in flight.
     pub fn settle(&mut self) {
         for _ in 0..10_000 {
-            self.turn(64);
+            self.tick(64);
             if self.disk.in_flight() == 0 {
-                self.turn(0);
+                self.tick(0);
                 if self.disk.in_flight() == 0 {
                     return;
                 }
@@ -379,7 +379,7 @@ impl Machine {
             if self.slab.is_closed() {
                 return;
             }
-            self.turn(64);
+            self.tick(64);
         }
         panic!("never closed: {:#?}", self.slab);
     }

@@ -12,7 +12,7 @@ use stratakv_device::sync::execute;
 use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, IoFault, Part as BlockPart};
 use stratakv_matrix::cursor::{Pages, Stop};
 use stratakv_matrix::table::values;
-use stratakv_matrix::{DamagedValue, Matrix, TableContents, ValueApart, ValueCheck};
+use stratakv_matrix::{DamagedValue, Matrix, TableContents, ValueBlob, ValueCheck};
 use stratakv_pmem::Part;
 
 use super::{CheckReport, repaired};
@@ -129,7 +129,7 @@ impl Reader<'_> {
     }
 
     /// Verifies a value, and tells if it is damaged. Of an older version that is no loss.
-    fn check_value(&self, value: &ValueApart, sum: &mut CheckReport) {
+    fn check_value(&self, value: &ValueBlob, sum: &mut CheckReport) {
         let Err(trouble) = self.verify_value(value) else { return };
         let is_damaged = matches!(trouble, Trouble::Damaged(_));
         let key = Key::from_encoded(&value.key);
@@ -152,7 +152,7 @@ impl Reader<'_> {
         }
     }
 
-    fn verify_value(&self, value: &ValueApart) -> Result<(), Trouble> {
+    fn verify_value(&self, value: &ValueBlob) -> Result<(), Trouble> {
         let (pointer, mut check) = (&value.pointer, ValueCheck::new(value));
         let range = values::pages_of(pointer);
         let (mut skip, mut left) = ((pointer.offset % PAGE_BYTES as u64) as usize, pointer.value_bytes as usize);
@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 
     /// Where the pages of a value lie, in pieces that are read at once.
-    fn pieces(&self, value: &ValueApart, ordinals: Range<u64>) -> Result<Vec<(u64, u32)>, Trouble> {
+    fn pieces(&self, value: &ValueBlob, ordinals: Range<u64>) -> Result<Vec<(u64, u32)>, Trouble> {
         let mut pieces: Vec<(u64, u32)> = Vec::new();
         for ordinal in ordinals {
             let page = u32::try_from(ordinal).ok().and_then(|ordinal| self.matrix.value_page(&value.pointer, ordinal));
@@ -186,7 +186,7 @@ impl Reader<'_> {
         Ok(pieces)
     }
 
-    fn damage_of(&self, value: &ValueApart, expected: &str, found: &str) -> Trouble {
+    fn damage_of(&self, value: &ValueBlob, expected: &str, found: &str) -> Trouble {
         let pointer = &value.pointer;
         let ordinal = u32::try_from(pointer.offset / PAGE_BYTES as u64).ok();
         let page = ordinal.and_then(|ordinal| self.matrix.value_page(pointer, ordinal)).unwrap_or_default();
@@ -202,7 +202,7 @@ impl Reader<'_> {
         let mut block =
             self.shard.pool.take(class).ok_or_else(|| unreadable("there is no memory to read the volume with"))?;
         let into = block.get_mut(..pages as usize * PAGE_BYTES).unwrap_or_default();
-        if let Some(loaded) = self.matrix.layer_page(page, into) {
+        if let Some(loaded) = self.matrix.pmem_levels_page(page, into) {
             let trouble = |error| Trouble::Damaged(format!("a page of the layer in the region: {error}"));
             return loaded.map(|()| block).map_err(trouble);
         }

@@ -143,7 +143,7 @@ fn lists_at_once_are_each_answered_once() {
         if driver.shard.as_ref().is_some_and(Shard::is_closed) {
             break;
         }
-        driver.turn();
+        driver.tick();
     }
     assert_eq!(replies.len(), 20, "an end waits for what was accepted");
     for (slot, reply) in replies {

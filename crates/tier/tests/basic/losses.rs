@@ -43,8 +43,8 @@ fn small_memories_drop_nothing_while_the_volume_has_room() {
 }
 
 impl Driver {
-    /// A turn in which the oldest of the requests under way are done, so many.
-    fn slow_turn(&mut self, done: usize) {
+    /// A tick in which the oldest of the requests under way are done, so many.
+    fn slow_tick(&mut self, done: usize) {
         for _ in 0..done.min(self.under_way.len()) {
             let (io, request) = self.under_way.remove(0);
             let outcome = self.request(request);
@@ -52,7 +52,7 @@ impl Driver {
             let shard = self.shard.as_mut().expect("it is open");
             shard.complete(io, outcome, &mut self.effects);
         }
-        self.turn();
+        self.tick();
     }
 }
 
@@ -72,13 +72,13 @@ fn a_slow_disk_makes_writes_wait_and_nothing_is_dropped() {
                     driver.submit(Operation::Get { key: key(number / 2), part: RecordPart::Whole });
                 }
                 while answered + 40 < driver.next {
-                    driver.slow_turn(usize::from(driver.now.mono.0 % 3_000_000 < 1_000_000));
+                    driver.slow_tick(usize::from(driver.now.mono.0 % 3_000_000 < 1_000_000));
                     answered += driver.effects.replies.drain(..).count() as u32;
                 }
             }
             driver.stays_under_way = |_| false;
             for _ in 0..100_000 {
-                driver.slow_turn(100);
+                driver.slow_tick(100);
                 answered += driver.effects.replies.drain(..).count() as u32;
                 if answered == driver.next {
                     break;
@@ -135,7 +135,7 @@ fn fill_over_a_failure(driver: &mut Driver, keys: std::ops::Range<usize>) {
     driver.fails = is_of_a_segment;
     for number in keys {
         driver.put(number, LEN);
-        driver.turn();
+        driver.tick();
         if driver.statistic("ssd_write_errors") > 0 {
             driver.fails = |_| false;
         }
@@ -188,15 +188,15 @@ fn an_end_in_the_pause_after_a_failed_write_keeps_what_is_in_memory() {
     for number in 0..3000 {
         if driver.statistic("ssd_write_errors") == 0 {
             driver.put(number, LEN);
-            driver.turn();
+            driver.tick();
         }
     }
     driver.fails = |_| false;
-    driver.turn();
+    driver.tick();
     let there = driver.hits(0..3000, LEN);
     assert_eq!(driver.statistic("ssd_paused"), 1);
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
-    (0..2000).for_each(|_| driver.turn());
+    (0..2000).for_each(|_| driver.tick());
     let shard = driver.shard.as_ref().expect("it is open");
     assert!(shard.is_closed() && shard.failure().is_none());
     driver.end(Ending::Orderly);
@@ -216,7 +216,7 @@ fn an_end_on_a_full_disk_keeps_what_is_on_it() {
     let spilled = driver.statistic("spilled_items") as usize;
     driver.fails = is_of_a_segment;
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
-    (0..2000).for_each(|_| driver.turn());
+    (0..2000).for_each(|_| driver.tick());
     let shard = driver.shard.as_ref().expect("it is open");
     assert!(shard.is_closed() && shard.failure().is_some(), "it says that it could not write all");
     driver.end(Ending::Orderly);
@@ -250,7 +250,7 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
         if kind == "journal" {
             // It waits for its record.
             driver.submit(put_of(0, 10, Expiry::NEVER));
-            (0..30).for_each(|_| driver.turn());
+            (0..30).for_each(|_| driver.tick());
             assert_eq!(driver.effects.replies.len(), 0, "nobody is answered before it is written");
             driver.fails = |_| false;
             driver.settle();
@@ -261,7 +261,7 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
             driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
             for _ in 0..10_000 {
                 if driver.statistic("ssd_write_errors") == 0 {
-                    driver.turn();
+                    driver.tick();
                 }
             }
             driver.fails = |_| false;
@@ -297,7 +297,7 @@ fn a_failed_write_costs_what_is_parked_one_segment() {
         driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
         for _ in 0..10_000 {
             if driver.statistic("ssd_write_errors") == 0 {
-                driver.turn();
+                driver.tick();
             }
         }
         driver.fails = |_| false;

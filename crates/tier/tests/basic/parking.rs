@@ -47,7 +47,7 @@ fn returned(driver: &mut Driver) {
         if driver.statistic("parked_bytes") == 0 {
             return driver.sound();
         }
-        driver.turn();
+        driver.tick();
     }
     panic!("it does not come back");
 }
@@ -108,7 +108,7 @@ fn what_was_in_memory_is_there_again_and_leaves_the_volume() {
 fn an_end_while_it_comes_back_parks_all_of_it_again() {
     let mut driver = filled();
     driver.restart(Ending::Orderly);
-    driver.turn();
+    driver.tick();
     driver.put(0, 10);
     let report = driver.restart(Ending::Orderly);
     assert_eq!(report.items, (ITEMS + LONG.len()) as u64);
@@ -122,7 +122,7 @@ fn memory_and_what_is_parked_are_one_memory() {
     let shard = driver.shard.as_mut().expect("it is open");
     shard.close(&mut driver.effects);
     while !driver.shard.as_ref().is_some_and(Shard::is_closed) {
-        driver.turn();
+        driver.tick();
         let both = driver.effects.pool().held_bytes() as u64 + driver.write_end;
         assert!(both <= before + (7 << 19), "{both} bytes, {before} before");
     }
@@ -130,7 +130,7 @@ fn memory_and_what_is_parked_are_one_memory() {
     driver.open(false);
     let parked = driver.disk.pages().len() as u64 * 4096;
     while driver.statistic("parked_bytes") > 0 {
-        driver.turn();
+        driver.tick();
         let shard = driver.shard.as_ref().expect("it is open");
         let both = shard.dram_bytes() + driver.disk.pages().len() as u64 * 4096;
         // The longest segment is in both for a moment.
@@ -140,15 +140,15 @@ fn memory_and_what_is_parked_are_one_memory() {
 
 #[test]
 fn after_a_kill_nothing_that_was_parked_counts() {
-    for turns in [0, 3, 10_000] {
+    for ticks in [0, 3, 10_000] {
         let mut driver = filled();
         driver.restart(Ending::Orderly);
-        (0..turns).for_each(|_| driver.turn());
+        (0..ticks).for_each(|_| driver.tick());
         assert!(matches!(driver.put(1, 20), Reply::Done { .. }));
         delete(&mut driver, 2);
-        let ending = if turns == 3 { Ending::PowerCut } else { Ending::Kill };
+        let ending = if ticks == 3 { Ending::PowerCut } else { Ending::Kill };
         let report = driver.restart(ending);
-        assert_eq!((report.start, report.items), (Start::Emptied, 0), "after {turns} turns");
+        assert_eq!((report.start, report.items), (Start::Emptied, 0), "after {ticks} turns");
         assert_eq!(driver.hits(0..ITEMS, LEN), 0);
         // And it goes on.
         driver.put(1, LEN);

@@ -5,7 +5,7 @@ use super::*;
 impl Driver {
     fn set_memory(&mut self, bytes: u64) {
         self.effects.memory_bytes = Some(bytes);
-        self.turn();
+        self.tick();
     }
 
     fn held_bytes(&self) -> u64 {
@@ -14,12 +14,12 @@ impl Driver {
     }
 
     /// Turns until what is held is under the cap; how many.
-    fn turns_until_under(&mut self, cap: u64) -> u32 {
-        for turns in 0..3000 {
+    fn ticks_until_under(&mut self, cap: u64) -> u32 {
+        for ticks in 0..3000 {
             if self.held_bytes() <= cap {
-                return turns;
+                return ticks;
             }
-            self.turn();
+            self.tick();
         }
         panic!("{} bytes are held, {cap} may be", self.held_bytes());
     }
@@ -30,16 +30,16 @@ fn large(capacity_bytes: Option<u64>) -> TierConfig {
 }
 
 #[test]
-fn a_lower_cap_is_reached_in_a_bounded_number_of_turns_and_what_is_left_is_the_newest() {
+fn a_lower_cap_is_reached_in_a_bounded_number_of_ticks_and_what_is_left_is_the_newest() {
     for capacity_bytes in [None, Some(256 << 20)] {
         let mut driver = Driver::new(large(capacity_bytes));
         (0..30_000).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. })));
         assert!(driver.held_bytes() > 56 << 20, "{}", driver.held_bytes());
         driver.set_memory(8 << 20);
         assert_eq!(driver.statistic("memory_limit_bytes"), 8 << 20);
-        let turns = driver.turns_until_under(8 << 20);
-        assert!((10..600).contains(&turns), "{turns} turns");
-        driver.turn();
+        let ticks = driver.ticks_until_under(8 << 20);
+        assert!((10..600).contains(&ticks), "{ticks} turns");
+        driver.tick();
         assert!(driver.statistic("memory_bytes") <= 8 << 20);
         driver.sound();
         let hits = driver.hits(0..30_000, 3000);
@@ -53,17 +53,17 @@ fn a_lower_cap_is_reached_in_a_bounded_number_of_turns_and_what_is_left_is_the_n
     }
 }
 
-/// A turn makes room for what is put and takes a few segments' step, however far the cap is from
+/// A tick makes room for what is put and takes a few segments' step, however far the cap is from
 /// what is held.
 #[test]
-fn no_turn_evicts_more_than_a_few_segments() {
+fn no_tick_evicts_more_than_a_few_segments() {
     let mut driver = Driver::new(large(None));
     (0..20_000).for_each(|number| drop(driver.put(number, 3000)));
     driver.set_memory(8 << 20);
     let mut before = driver.statistic("dram_bytes");
     for number in 0..200 {
         assert!(matches!(driver.put(20_000 + number, 3000), Reply::Done { .. }), "none is refused");
-        driver.turn();
+        driver.tick();
         let now = driver.statistic("dram_bytes");
         assert!(before.saturating_sub(now) <= 16 << 20, "{before} bytes, then {now}");
         before = now;
@@ -79,8 +79,8 @@ fn an_index_that_is_too_long_for_the_cap_shrinks_and_nothing_old_comes_back() {
     (0..600_000).for_each(|number| drop(driver.put(number, 30)));
     assert!(driver.statistic("index_bytes") > 2 << 20 && driver.statistic("ssd_segments") > 4);
     driver.set_memory(4 << 20);
-    driver.turns_until_under(4 << 20);
-    (0..300).for_each(|_| driver.turn());
+    driver.ticks_until_under(4 << 20);
+    (0..300).for_each(|_| driver.tick());
     assert!(driver.statistic("index_bytes") <= (4 << 20) / 16 * 7, "{}", driver.statistic("index_bytes"));
     driver.sound();
     // What was dropped is written anew; no older copy may come back after a kill.
@@ -100,8 +100,8 @@ fn tables_whose_entries_are_gone_are_shorter_again() {
         let changes = vec![Change { key: key(number), expect: Expect::Any, kind: ChangeKind::Delete }];
         driver.ask(Operation::Write { changes, level: Level::Memory });
     }
-    driver.turns_until_under(64 << 20);
-    (0..600).for_each(|_| driver.turn());
+    driver.ticks_until_under(64 << 20);
+    (0..600).for_each(|_| driver.tick());
     assert!(driver.statistic("index_bytes") < full / 8, "{full} bytes, then {}", driver.statistic("index_bytes"));
     assert_eq!(driver.hits(95_000..100_000, 30), 5000);
 }
@@ -116,7 +116,7 @@ fn values_that_are_too_long_for_the_cap_are_misses_and_are_refused() {
     (4..20_000).for_each(|number| drop(driver.put(number, 3000)));
     assert!(driver.hits(0..4, long) > 0, "some are on the volume");
     driver.set_memory(8 << 20);
-    driver.turns_until_under(8 << 20);
+    driver.ticks_until_under(8 << 20);
     assert_eq!(driver.hits(0..4, long), 0);
     assert!(driver.hits(4..20_000, 3000) > 1000);
     assert!(matches!(driver.put(1, long), Reply::Failed(Error::ValueTooLarge { .. })));
@@ -143,13 +143,13 @@ fn memory_goes_back_to_the_system_though_what_stays_is_scattered() {
             driver.get(random.below(number as u64 + 1) as usize);
         }
         if number % 50 == 0 {
-            driver.turn();
+            driver.tick();
         }
     }
     for cap in [40 << 20, 20 << 20, 8 << 20] {
         driver.set_memory(cap);
-        let turns = driver.turns_until_under(cap);
-        assert!(turns < 300, "{turns} turns to {cap}");
+        let ticks = driver.ticks_until_under(cap);
+        assert!(ticks < 300, "{ticks} turns to {cap}");
         driver.sound();
     }
     assert!(driver.statistic("items") > 1000, "{} items", driver.statistic("items"));
@@ -180,7 +180,7 @@ fn long_values_outlive_a_cap_that_grows_and_one_that_falls() {
                     assert!(matches!(driver.put(*number, *len), Reply::Done { .. }), "{len}");
                 }
                 driver.set_memory(to << 20);
-                driver.turns_until_under(to.max(from) << 20);
+                driver.ticks_until_under(to.max(from) << 20);
                 // Of the same length: written where the first one lies, if it may be. What is used
                 // stays in memory, where a kill finds it.
                 let rewritten = if ending == Some(Ending::Kill) { 0 } else { items.len() };

@@ -145,7 +145,7 @@ fn what_is_held_stays_for_a_while_when_its_segment_is_to_make_room() {
     // Until its entry is gone: the segment then waits for the hold.
     while driver.get(0).is_some() {
         driver.submit(put_of(number, LEN, Expiry::NEVER));
-        (0..50).for_each(|_| driver.turn());
+        (0..50).for_each(|_| driver.tick());
         driver.effects.replies.clear();
         number += 1;
         assert!(number < 200);

@@ -1,4 +1,4 @@
-//! What a turn costs while many wait: as much as can go on, however many there are.
+//! What a tick costs while many wait: as much as can go on, however many there are.
 
 use super::*;
 
@@ -18,13 +18,13 @@ impl Driver {
             self.effects.begin(self.now);
             self.shard.as_mut().expect("it is open").complete(io, outcome, &mut self.effects);
         }
-        self.turn();
+        self.tick();
     }
 }
 
-/// Each write that had read its item and found no room was tried in every turn.
+/// Each write that had read its item and found no room was tried in every tick.
 #[test]
-fn of_writes_that_find_no_room_a_turn_tries_the_first() {
+fn of_writes_that_find_no_room_a_tick_tries_the_first() {
     const WRITES: usize = 100;
     let mut driver = Driver::new(config());
     for number in 0..4000 {
@@ -42,17 +42,17 @@ fn of_writes_that_find_no_room_a_turn_tries_the_first() {
     let mut held = 0;
     while held == 0 {
         driver.submit(put_of(10_000 + driver.next as usize, 60_000, Expiry::NEVER));
-        driver.turn();
+        driver.tick();
         held = usize::from(driver.effects.replies.is_empty());
         driver.effects.replies.clear();
     }
     driver.stays_under_way = |request| !is_read(request);
     driver.let_through(is_read);
-    (0..100).for_each(|_| driver.turn());
+    (0..100).for_each(|_| driver.tick());
     let waiting = WRITES + held - driver.effects.replies.len();
     assert!(waiting > WRITES / 2, "{waiting} wait for room");
     let before = driver.statistic("parked_attempts");
-    (0..100).for_each(|_| driver.turn());
+    (0..100).for_each(|_| driver.tick());
     let attempts = driver.statistic("parked_attempts") - before;
     assert!(attempts <= 2 * 100, "{attempts} attempts in 100 turns, and nothing could go on");
     driver.stays_under_way = |_| false;

@@ -17,7 +17,7 @@ pub(super) const UUID: [u8; 16] = *b"a fuzzed cache  ";
 pub(super) const CAPACITY_BYTES: u64 = 1 << 20;
 /// Turns within which everything ends. One in which nothing happens goes on to when the shard wants
 /// to be woken.
-const TURNS_MAX: usize = 20_000;
+const TICKS_MAX: usize = 20_000;
 
 /// What a key has: nothing, or bytes.
 pub(super) type Value = Option<Vec<u8>>;
@@ -65,7 +65,7 @@ impl Machine {
         let (mut random, mut in_flight) = (Random::new(seed), Vec::new());
         effects.begin(now);
         opener.start(&mut effects);
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             in_flight.append(&mut effects.requests);
             if in_flight.is_empty() {
                 assert!(opener.is_finished(), "waits for nothing");
@@ -81,8 +81,8 @@ impl Machine {
         self.shard.config.read_only
     }
 
-    /// Completes some requests in any order and ends the turn.
-    fn turn(&mut self) -> Option<Reply> {
+    /// Completes some requests in any order and ends the tick.
+    fn tick(&mut self) -> Option<Reply> {
         self.now.mono.0 += 1_000_000;
         if self.in_flight.is_empty()
             && !self.effects.more
@@ -95,7 +95,7 @@ impl Machine {
             let (io, request) = self.in_flight.swap_remove(self.random.below(self.in_flight.len() as u64) as usize);
             self.shard.complete(io, self.image.execute(request), &mut self.effects);
         }
-        self.shard.turn_end(&mut self.effects);
+        self.shard.tick_end(&mut self.effects);
         self.in_flight.append(&mut self.effects.requests);
         self.effects.replies.pop().map(|(_, reply)| reply)
     }
@@ -109,7 +109,7 @@ impl Machine {
             return reply;
         }
         self.in_flight.append(&mut self.effects.requests);
-        (0..TURNS_MAX).find_map(|_| self.turn()).expect("an operation is answered")
+        (0..TICKS_MAX).find_map(|_| self.tick()).expect("an operation is answered")
     }
 
     pub(super) fn get(&mut self, key: &Key) -> Value {
@@ -171,8 +171,8 @@ impl Machine {
 
     /// Turns until nothing is in flight.
     pub(super) fn rest(&mut self) {
-        for _ in 0..TURNS_MAX {
-            self.turn();
+        for _ in 0..TICKS_MAX {
+            self.tick();
             if self.in_flight.is_empty() && !self.effects.more {
                 return;
             }
@@ -184,11 +184,11 @@ impl Machine {
     pub(super) fn close(mut self) -> Vec<u8> {
         self.effects.begin(self.now);
         self.shard.close(&mut self.effects);
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             if self.shard.is_closed() {
                 return self.image.bytes;
             }
-            self.turn();
+            self.tick();
         }
         panic!("never closed");
     }

@@ -33,7 +33,7 @@ pub struct FillsReport {
     pub region_bytes: u64,
     /// Bytes of it besides that a store may use for further levels; 0 for none.
     #[serde(default)]
-    pub layer_bytes: u64,
+    pub pmem_levels_bytes: u64,
     /// Cap on the memory of a store; of others their cache and write buffers.
     pub memory_bytes: u64,
     /// Puts in flight.

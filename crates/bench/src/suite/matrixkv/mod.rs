@@ -34,7 +34,7 @@ pub struct MatrixkvOptions {
     /// Length of the region, the layer aside.
     pub region_bytes: u64,
     /// Of the layer in it; 0 for none.
-    pub layer_bytes: u64,
+    pub pmem_levels_bytes: u64,
     /// Cap on memory.
     pub memory_bytes: u64,
     /// Puts in flight.
@@ -59,7 +59,7 @@ impl MatrixkvOptions {
             value_sizes: vec![64, 256, 1024, 4096, 16 << 10, 64 << 10],
             bytes,
             region_bytes: (bytes / 10).max(MEMORY_BYTES_MIN).next_multiple_of(1 << 20),
-            layer_bytes: 0,
+            pmem_levels_bytes: 0,
             memory_bytes: (bytes / 16).max(MEMORY_BYTES_MIN),
             clients: 4,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -83,9 +83,9 @@ pub fn run_matrixkv(
     options: &MatrixkvOptions,
     watch: &dyn Fn(&FillReport),
 ) -> Result<FillsReport, BenchError> {
-    let MatrixkvOptions { bytes, region_bytes, layer_bytes, memory_bytes, clients, seed, .. } = *options;
+    let MatrixkvOptions { bytes, region_bytes, pmem_levels_bytes, memory_bytes, clients, seed, .. } = *options;
     let mut report =
-        FillsReport { bytes, region_bytes, layer_bytes, memory_bytes, clients, seed, ..FillsReport::here() };
+        FillsReport { bytes, region_bytes, pmem_levels_bytes, memory_bytes, clients, seed, ..FillsReport::here() };
     for value_bytes in &options.value_sizes {
         for round in 1..=options.rounds {
             let fill = fill(directory, fast, options, *value_bytes, round)?;
@@ -107,7 +107,7 @@ fn fill(
     let stand = open(directory, fast, options)?;
     let store = stand.store()?;
     let fill = Fill {
-        store: if options.layer_bytes > 0 { "matrix_layer" } else { "matrix" }.into(),
+        store: if options.pmem_levels_bytes > 0 { "matrix_layer" } else { "matrix" }.into(),
         fast_memory: store.region().map(|region| region.domain.clone()).unwrap_or_default(),
         value_bytes,
         round,
@@ -134,8 +134,8 @@ fn open(directory: &Path, fast: &Path, options: &MatrixkvOptions) -> Result<Stan
     let opening = Options::new()
         .create_new(true)
         .engine(Engine::Matrix)
-        .region_bytes(options.region_bytes + options.layer_bytes)
-        .layer_bytes(options.layer_bytes)
+        .region_bytes(options.region_bytes + options.pmem_levels_bytes)
+        .pmem_levels_bytes(options.pmem_levels_bytes)
         .region_path(&region)
         .memory_bytes(options.memory_bytes)
         .shards(options.threads)

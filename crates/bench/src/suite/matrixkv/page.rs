@@ -110,7 +110,7 @@ fn facts(html: &mut String, ours: &FillsReport, beside: Option<&FillsReport>) {
             html,
             "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{rounds}</td><td class=\"left\">{}, {} cores, Linux {}, StrataKV {}</td></tr>",
             format_bytes(one.bytes),
-            format_bytes(one.region_bytes + one.layer_bytes),
+            format_bytes(one.region_bytes + one.pmem_levels_bytes),
             format_bytes(one.memory_bytes),
             one.clients,
             escaped(&one.cpu),
@@ -142,7 +142,7 @@ fn notes(html: &mut String, ours: &FillsReport, beside: Option<&FillsReport>) {
         note("A store still wrote when waiting for it ended: its write amplification, marked +, lacks what it owes.");
     }
     let Some(other) = beside else { return };
-    let means = |one: &FillsReport| (one.bytes, one.region_bytes, one.layer_bytes, one.memory_bytes, one.clients);
+    let means = |one: &FillsReport| (one.bytes, one.region_bytes, one.pmem_levels_bytes, one.memory_bytes, one.clients);
     if means(ours) != means(other) {
         note(
             "What stands beside was measured with other means (see the table above): the ratios mix that with what the stores do.",

@@ -108,7 +108,7 @@ impl Matrixkv {
         MatrixkvOptions {
             value_sizes: self.value_sizes.clone(),
             region_bytes: self.region.unwrap_or(fitted.region_bytes),
-            layer_bytes: self.layer.unwrap_or(0),
+            pmem_levels_bytes: self.layer.unwrap_or(0),
             memory_bytes: self.memory.unwrap_or(fitted.memory_bytes),
             clients: self.clients as usize,
             rounds: self.rounds as usize,

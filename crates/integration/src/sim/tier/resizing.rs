@@ -4,7 +4,7 @@ use super::World;
 
 /// Turns after which a lower cap has been reached, once nothing else is under way: a sixteenth of
 /// the memory goes in each, then chunks one by one.
-const TURNS_MAX: u32 = 3000;
+const TICKS_MAX: u32 = 3000;
 /// The pool keeps two chunks, of 1 MiB each, whatever its limit: below this a cap cannot count
 /// them.
 const POOLED_MIN: u64 = 4 << 20;
@@ -30,12 +30,12 @@ impl World<'_> {
 
     /// At rest, what is held is under the cap, or soon is.
     pub(super) fn check_memory(&mut self) -> Result<(), String> {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             if self.held_bytes() <= self.memory_bytes {
                 self.take_replies()?;
                 return Ok(());
             }
-            self.machine.turn(8, &mut self.random);
+            self.machine.tick(8, &mut self.random);
         }
         let (held, cap) = (self.held_bytes(), self.memory_bytes);
         Err(format!("{held} bytes are held, and the cap is {cap}"))

@@ -18,7 +18,7 @@ use stratakv_sim::ring::World;
 use crate::world::{Host, Process, Statistics};
 
 /// Turns without a reply after which the store counts as stuck.
-const TURNS_MAX: u64 = 400_000;
+const TICKS_MAX: u64 = 400_000;
 /// Of engine `hash`.
 const REGION_BYTES: usize = 2 << 20;
 const SEGMENT_BYTES: u64 = 32 << 10;
@@ -47,7 +47,7 @@ struct Turned {
     cut_after: Cell<Option<u64>>,
     power: Cell<bool>,
     is_cut: Cell<bool>,
-    turns: Cell<u64>,
+    ticks: Cell<u64>,
 }
 
 impl Turned {
@@ -57,17 +57,17 @@ impl Turned {
         self.clock.set(self.now.get());
     }
 
-    fn turn(&self) {
-        self.turns.set(self.turns.get() + 1);
-        assert!(self.turns.get() < TURNS_MAX, "a call of the library is not answered");
+    fn tick(&self) {
+        self.ticks.set(self.ticks.get() + 1);
+        assert!(self.ticks.get() < TICKS_MAX, "a call of the library is not answered");
         let Some(world) = &self.world else { return };
         match self.cut_after.get() {
             Some(0) if !self.is_cut.replace(true) => world.crash(self.power.get()),
             Some(left) => self.cut_after.set(Some(left.saturating_sub(1))),
             None => {}
         }
-        let turn = |reactor: &mut Driver| reactor.turn(Wait::None, &mut Vec::new()).is_err();
-        let failed = self.reactors.borrow_mut().iter_mut().map(turn).filter(|failed| *failed).count();
+        let tick = |reactor: &mut Driver| reactor.tick(Wait::None, &mut Vec::new()).is_err();
+        let failed = self.reactors.borrow_mut().iter_mut().map(tick).filter(|failed| *failed).count();
         if failed > 0 {
             // Without its ring a reactor is gone: whoever waits for its shards is told so.
             let gone = self.reactors.take();
@@ -112,7 +112,7 @@ impl Machine {
                 let hash = Arc::new(hash.map_err(|error| format!("the region does not open: {error}"))?);
                 *created = true;
                 let shared: Arc<dyn stratakv_engine::Shared> = Arc::clone(&hash) as _;
-                let runtime = Runtime::shared_turned(shared, Clock::Manual(Arc::clone(clock)));
+                let runtime = Runtime::shared_driven(shared, Clock::Manual(Arc::clone(clock)));
                 let store = Store::over(Arc::clone(&runtime), Level::PowerLoss, Engine::Hash);
                 let turned = Turned { clock: Arc::clone(clock), now: Cell::new(*now), ..Turned::default() };
                 Ok(Life { store, runtime, turned: Rc::new(turned), region: Some(hash) })
@@ -160,7 +160,7 @@ impl Default for Turned {
             cut_after: Cell::new(None),
             power: Cell::new(true),
             is_cut: Cell::new(false),
-            turns: Cell::new(0),
+            ticks: Cell::new(0),
         }
     }
 }
@@ -168,9 +168,9 @@ impl Default for Turned {
 impl Life {
     /// A call of the library: what it waits for happens meanwhile.
     pub(super) fn call<R>(&self, call: impl FnOnce(&Store) -> R) -> R {
-        self.turned.turns.set(0);
+        self.turned.ticks.set(0);
         let turned = Rc::clone(&self.turned);
-        with_pump(move || turned.turn(), || call(&self.store))
+        with_pump(move || turned.tick(), || call(&self.store))
     }
 
     /// Orders the power to fail, or the process to be killed, in the middle of what comes.
@@ -197,10 +197,10 @@ impl Life {
     }
 
     /// Nobody asks anything, and the store does what it has to do.
-    pub(super) fn rest(&self, turns: u64) {
-        self.turned.turns.set(0);
-        for _ in 0..turns {
-            self.turned.turn();
+    pub(super) fn rest(&self, ticks: u64) {
+        self.turned.ticks.set(0);
+        for _ in 0..ticks {
+            self.turned.tick();
             self.runtime.maintain();
         }
     }
@@ -208,9 +208,9 @@ impl Life {
     /// An orderly end of the store.
     pub(super) fn close(&self) -> Result<(), String> {
         self.runtime.begin_close();
-        self.turned.turns.set(0);
+        self.turned.ticks.set(0);
         while !self.runtime.is_ended() {
-            self.turned.turn();
+            self.turned.tick();
         }
         self.call(|store| store.close().map_err(|error| error.to_string()))
     }

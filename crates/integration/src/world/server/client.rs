@@ -362,7 +362,7 @@ impl Client {
     }
 
     /// Stops reading, or begins again.
-    pub(super) fn turn_deaf(&mut self, statistics: &mut Statistics) {
+    pub(super) fn tick_deaf(&mut self, statistics: &mut Statistics) {
         statistics.served.deaf += u64::from(self.mood == Mood::Good);
         self.mood = match self.mood {
             Mood::Good => Mood::Deaf,

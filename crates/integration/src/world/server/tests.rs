@@ -55,21 +55,21 @@ fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() 
     let drivers = (0..2).map(|_| process.runtime.driver_over(host.ring().unwrap())).collect();
     let listener = host.world.with_net(|net, _| net.listener()).unwrap();
     let mut server =
-        TurnedServer::new(process.store.clone(), &ServerOptions::default(), drivers, vec![listener]).unwrap();
-    let turn = |server: &mut TurnedServer, worker: usize| {
+        DrivenServer::new(process.store.clone(), &ServerOptions::default(), drivers, vec![listener]).unwrap();
+    let tick = |server: &mut DrivenServer, worker: usize| {
         for _ in 0..40 {
-            server.turn(worker).unwrap();
+            server.tick(worker).unwrap();
             while host.world.step() {}
         }
     };
     host.world.with_net(|net, _| net.connect()).unwrap();
-    turn(&mut server, 0);
+    tick(&mut server, 0);
     assert_eq!(server.connections(), 1);
     let late = host.world.with_net(|net, _| net.connect()).unwrap();
     host.world.with_net(|net, _| net.stopping = true);
     server.shutdown();
-    turn(&mut server, 1);
-    turn(&mut server, 0);
+    tick(&mut server, 1);
+    tick(&mut server, 0);
     assert!(server.is_over());
     assert!(host.world.with_net(|net, _| net.is_released(late)), "nobody would ever close it");
     assert_eq!(server.connections(), 0);
@@ -89,10 +89,10 @@ fn clients_that_do_not_read_left_a_small_store_without_blocks() {
     let drivers = vec![process.runtime.driver_over(host.ring().unwrap())];
     let listener = host.world.with_net(|net, _| net.listener()).unwrap();
     let options = ServerOptions::default();
-    let mut server = TurnedServer::new(process.store.clone(), &options, drivers, vec![listener]).unwrap();
+    let mut server = DrivenServer::new(process.store.clone(), &options, drivers, vec![listener]).unwrap();
     host.world.with_net(|net, _| net.pipe_bytes = 1000);
-    let mut turn = |host: &mut Host| {
-        server.turn(0).unwrap();
+    let mut tick = |host: &mut Host| {
+        server.tick(0).unwrap();
         while host.world.step() {}
         host.pass(1_000_000);
     };
@@ -103,7 +103,7 @@ fn clients_that_do_not_read_left_a_small_store_without_blocks() {
                 written += net.write(peer, &asked[written..]);
                 while reads && matches!(net.read(peer, 1 << 20, &mut heard, random), Found::Bytes(_)) {}
             });
-            turn(host);
+            tick(host);
         }
         assert_eq!(written, asked.len());
         heard

@@ -7,7 +7,7 @@ use super::*;
 
 fn versions() -> Vec<Version> {
     let pointer = Pointer { file: 300, offset: 1 << 20, value_bytes: 600, checksum: 0x0403_0201 };
-    let mut versions = vec![put(b"aa", 3, b"one"), delete(b"aa", 2), apart(b"ab", 130, pointer)];
+    let mut versions = vec![put(b"aa", 3, b"one"), delete(b"aa", 2), blob(b"ab", 130, pointer)];
     versions[0].meta.flags = 0x1122_3344;
     versions[0].meta.expiry = Expiry::at_second(0x5566_7788);
     versions.extend((0..400u32).map(|number| put(format!("key {number:06}").as_bytes(), 9, &number.to_le_bytes())));

@@ -44,8 +44,8 @@ pub fn delete(key: &[u8], version: u64) -> Version {
 }
 
 /// A put whose value lies elsewhere.
-pub fn apart(key: &[u8], version: u64, pointer: Pointer) -> Version {
-    let meta = Meta { version, flags: 0, expiry: Expiry::NEVER, body: Body::Apart(pointer) };
+pub fn blob(key: &[u8], version: u64, pointer: Pointer) -> Version {
+    let meta = Meta { version, flags: 0, expiry: Expiry::NEVER, body: Body::Blob(pointer) };
     Version { key: key.to_vec(), meta, value: Vec::new() }
 }
 

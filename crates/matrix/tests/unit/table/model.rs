@@ -45,7 +45,7 @@ fn version(random: &mut Random, key: &[u8], version: u64, is_dull: bool) -> Vers
         2..=5 => {
             let (file, offset) = (random.below(3) + 8, random.below(1 << 40));
             let value_bytes = 512 + random.below(1 << 26) as u32;
-            apart(key, version, Pointer { file, offset, value_bytes, checksum: random.next_u64() as u32 })
+            blob(key, version, Pointer { file, offset, value_bytes, checksum: random.next_u64() as u32 })
         }
         _ => put(key, version, &value(random, is_dull)),
     };
@@ -226,9 +226,9 @@ fn told_facts_are_true(versions: &[Version], facts: &TableFacts) {
     assert_eq!(*facts.last_key, versions[versions.len() - 1].key);
     let deletes = versions.iter().filter(|version| version.meta.body == Body::Delete).count();
     assert_eq!(facts.deletes, deletes as u64);
-    for (file, bytes) in &facts.apart {
+    for (file, bytes) in &facts.blob {
         let told = versions.iter().filter_map(|version| match version.meta.body {
-            Body::Apart(pointer) if pointer.file == *file => Some(u64::from(pointer.value_bytes)),
+            Body::Blob(pointer) if pointer.file == *file => Some(u64::from(pointer.value_bytes)),
             _ => None,
         });
         assert_eq!(told.sum::<u64>(), *bytes);

@@ -6,7 +6,9 @@ use stratakv_base::fault_point;
 
 use crate::{job, pace};
 
-use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space, walks};
+use super::{
+    compression, failures, giving_up, growth, installs, load, pairing, pmem_levels, ranges, reads, space, walks,
+};
 
 const DEFECTS: [(&str, fn()); 58] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
@@ -46,10 +48,13 @@ const DEFECTS: [(&str, fn()); 58] = [
     ("trial_values_are_not_collected", space::values_among_dead_ones_are_collected),
     ("trial_snapshots_last_for_ever", space::a_snapshot_held_for_ever_ends_before_puts_are_refused),
     ("trial_snapshots_leave_what_they_kept", space::what_a_snapshot_keeps_is_told_and_given_back),
-    ("trial_layer_has_no_reserve", layer::a_full_volume_with_a_layer_recovers_after_deletes),
-    ("trial_layer_not_flushed", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
-    ("trial_layer_freed_before_the_superblock", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
-    ("trial_layer_given_up_unannounced", giving_up::every_cut_of_giving_up_a_layer_leaves_all_or_nothing),
+    ("trial_layer_has_no_reserve", pmem_levels::a_full_volume_with_pmem_levels_recovers_after_deletes),
+    ("trial_layer_not_flushed", pmem_levels::tables_of_the_pmem_levels_are_durable_before_a_manifest_names_them),
+    (
+        "trial_layer_freed_before_the_superblock",
+        pmem_levels::tables_of_the_pmem_levels_are_durable_before_a_manifest_names_them,
+    ),
+    ("trial_layer_given_up_unannounced", giving_up::every_cut_of_giving_up_pmem_levels_leaves_all_or_nothing),
     ("trial_range_hides_nothing", ranges::a_range_is_deleted_with_one_record),
     ("trial_range_forgotten_with_its_log", ranges::a_range_outlives_a_log_that_no_manifest_has_seen),
     ("trial_range_forgotten_above_tables", ranges::a_range_outlives_its_log),

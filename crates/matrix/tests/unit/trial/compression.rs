@@ -35,9 +35,10 @@ fn table_bytes(trial: &Trial) -> (u64, u64) {
 
 #[test]
 fn a_volume_is_of_version_5_as_long_as_tables_are_compressed() {
-    for layer_bytes in [0, 128 << 10] {
-        let config = MatrixConfig { compression: Compression::Lz4, level_bytes: 64 << 10, layer_bytes, ..config() };
-        let mut trial = Trial::new(config, (512 << 10) + layer_bytes as usize, UNIT_BYTES);
+    for pmem_levels_bytes in [0, 128 << 10] {
+        let config =
+            MatrixConfig { compression: Compression::Lz4, level_bytes: 64 << 10, pmem_levels_bytes, ..config() };
+        let mut trial = Trial::new(config, (512 << 10) + pmem_levels_bytes as usize, UNIT_BYTES);
         assert_eq!(format(&trial), 2);
         fill(&mut trial, 0..8_000, 150);
         trial.settle();
@@ -60,7 +61,7 @@ fn a_volume_is_of_version_5_as_long_as_tables_are_compressed() {
             trial.settle();
         }
         let (bytes, plain_bytes) = table_bytes(&trial);
-        assert_eq!((bytes, format(&trial)), (plain_bytes, if layer_bytes > 0 { 3 } else { 2 }));
+        assert_eq!((bytes, format(&trial)), (plain_bytes, if pmem_levels_bytes > 0 { 3 } else { 2 }));
         assert_filled(&mut trial, 0..8_000, 150);
         trial.assert_sound();
     }

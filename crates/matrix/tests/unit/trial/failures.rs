@@ -36,7 +36,7 @@ pub(super) fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() 
     }
 }
 
-/// A fence fails: who wrote in that turn, or saw what was written, does not know; everybody else
+/// A fence fails: who wrote in that tick, or saw what was written, does not know; everybody else
 /// gets what he asked for.
 #[test]
 pub(super) fn reads_are_answered_when_the_memory_fails() {
@@ -47,7 +47,7 @@ pub(super) fn reads_are_answered_when_the_memory_fails() {
     let removed = trial.submit(write(vec![delete(&name(2))]));
     let gone = trial.submit(get(&name(2)));
     trial.fail_fences_after(0);
-    trial.turn();
+    trial.tick();
     let unknown = |token: u32| matches!(trial.replies[&token], Reply::Failed(Error::Unknown(_)));
     assert!(unknown(new) && unknown(seen) && unknown(removed) && unknown(gone), "{:?}", trial.replies);
     assert_eq!(found(&trial.replies[&other]).as_deref(), Some(&value(1, 10)[..]));
@@ -64,7 +64,7 @@ pub(super) fn nobody_waits_for_a_region_that_failed() {
         trial.submit(write(vec![put("long", value(8, 10))])),
         trial.submit(Operation::Sync),
     ];
-    trial.turn();
+    trial.tick();
     trial.submit(write(vec![put("a", value(1, 1))]));
     trial.fail_fences_after(0);
     trial.settle();
@@ -110,10 +110,10 @@ pub(super) fn a_failed_last_sync_is_told_and_leaves_no_clean_superblock() {
             trial.close();
         } else {
             trial.shard.close(&mut trial.effects);
-            trial.turn();
+            trial.tick();
             while !trial.shard.is_closed() {
                 trial.complete_where(Some(stratakv_device::IoFault::Os(5)), |_| true);
-                trial.turn();
+                trial.tick();
             }
         }
         assert!(trial.shard.failure().is_some(), "at the sync: {at_sync}");
@@ -171,7 +171,7 @@ pub(super) fn values_larger_than_the_memory_are_read_in_pieces() {
     }
 }
 
-/// All blocks are lent to somebody else: whoever waits for one asks for turns, but not for ever,
+/// All blocks are lent to somebody else: whoever waits for one asks for ticks, but not for ever,
 /// and goes on when there is one.
 #[test]
 pub(super) fn a_shard_without_blocks_neither_hangs_nor_spins() {
@@ -188,7 +188,7 @@ pub(super) fn a_shard_without_blocks_neither_hangs_nor_spins() {
     }
     let token = trial.submit(get(&name(5)));
     for _ in 0..200 {
-        trial.turn();
+        trial.tick();
         let waits = trial.in_flight.is_empty() && !trial.replies.contains_key(&token);
         assert!(!waits || trial.wakes, "nobody would ever look again");
         lent.extend(std::iter::from_fn(|| pool.take(stratakv_device::Class::Page)));
@@ -227,7 +227,7 @@ pub(super) fn a_scan_passes_over_deleted_keys_once() {
             at: None,
         };
         let token = trial.submit(Operation::Page(request.into()));
-        let turns = trial.settle_until(|trial| trial.replies.contains_key(&token));
+        let ticks = trial.settle_until(|trial| trial.replies.contains_key(&token));
         let Some(Reply::Page { items, .. }) = trial.replies.remove(&token) else { panic!("no page") };
         let mut names: Vec<_> = items.iter().map(|item| item.key.user().to_vec()).collect();
         names.sort();
@@ -235,7 +235,7 @@ pub(super) fn a_scan_passes_over_deleted_keys_once() {
         let pages: u64 = (0..trial.shard.levels.depth()).map(|level| trial.shard.levels.pages(level)).sum();
         let reads = trial.statistic("page_reads") - before;
         assert!(reads <= 2 * pages, "{reads} pages were read of {pages}");
-        assert!(u64::from(turns) <= pages, "{turns} turns for {pages} pages");
+        assert!(u64::from(ticks) <= pages, "{ticks} turns for {pages} pages");
     }
 }
 
@@ -247,7 +247,7 @@ pub(super) fn a_page_of_a_snapshot_that_was_closed_says_so() {
     trial.reopen();
     let Reply::Number { number: id, .. } = trial.ask(Operation::Snapshot(SnapshotOp::Open)) else { panic!() };
     let token = trial.submit(page(100, Some(id)));
-    trial.turn();
+    trial.tick();
     assert!(!trial.replies.contains_key(&token), "it waits for pages");
     trial.ask(Operation::Snapshot(SnapshotOp::Close(id)));
     trial.settle();
@@ -300,8 +300,8 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
     }
     trial.settle();
     let tokens: Vec<u32> = (0..12).map(|number| trial.submit(get(&name(number)))).collect();
-    for _ in 0..TURNS_MAX {
-        trial.turn();
+    for _ in 0..TICKS_MAX {
+        trial.tick();
         let held = trial.shard.long_bytes.load(Ordering::Relaxed);
         assert!(held <= 2 << 20, "{held} bytes");
         if trial.in_flight.is_empty() && !trial.more {
@@ -327,7 +327,7 @@ pub(super) fn writes_that_wait_for_a_device_that_fails_are_refused() {
         let tokens: Vec<_> =
             (0..3000).map(|number| trial.submit(write(vec![put(&name(number), value(number, bytes))]))).collect();
         for _ in 0..200 {
-            trial.turn();
+            trial.tick();
             while trial.complete_where(Some(IoFault::Os(5)), is_write) || trial.complete_where(None, |_| true) {}
             trial.pass(1);
         }
@@ -345,7 +345,7 @@ pub(super) fn writes_that_wait_for_a_device_that_fails_are_refused() {
 }
 
 /// A row waits until a manifest has the deleted ranges before it. While that could not be written,
-/// turn followed turn for a second (simulator, seed 150002243).
+/// tick followed tick for a second (simulator, seed 150002243).
 #[test]
 pub(super) fn a_row_that_waits_for_a_device_that_fails_does_not_spin() {
     let mut trial = small();
@@ -357,7 +357,7 @@ pub(super) fn a_row_that_waits_for_a_device_that_fails_does_not_spin() {
     for number in 60..240 {
         trial.submit(write(vec![put(&name(number), value(number, 300))]));
     }
-    trial.turn();
+    trial.tick();
     assert!(trial.shard.ranges_wait.is_some() && trial.shard.flush_waits);
     assert!(trial.settle() < 100);
 }

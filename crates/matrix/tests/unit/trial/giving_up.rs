@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use stratakv_base::random::Random;
 
-use super::layer::{REGION_BYTES, with_layer};
+use super::pmem_levels::{REGION_BYTES, with_pmem_levels};
 use super::*;
 use crate::pairing::{Known, Loss};
-use crate::volume::LAYER_FIRST;
+use crate::volume::PMEM_LEVELS_FIRST;
 
 const KEYS: u64 = 600;
-const LAYER_BYTES: u64 = 128 << 10;
+const PMEM_LEVELS_BYTES: u64 = 128 << 10;
 
 /// What each key ever was, with the version of the change; the last one is what it is.
 type Histories = BTreeMap<String, Vec<(u64, Option<Bytes>)>>;
@@ -36,12 +36,12 @@ fn churn(trial: &mut Trial, histories: &mut Histories, seed: u64, writes: u64) {
 
 /// A store with tables in the layer, of which some lie above others on the volume, closed in order.
 fn layered() -> (Trial, Histories) {
-    let (mut trial, mut histories) = (with_layer(LAYER_BYTES), Histories::new());
+    let (mut trial, mut histories) = (with_pmem_levels(PMEM_LEVELS_BYTES), Histories::new());
     for seed in 0..4 {
         churn(&mut trial, &mut histories, seed, 1500);
         trial.settle();
     }
-    assert!(trial.shard.levels.have_layer() && trial.shard.levels.value_files().count() > 2);
+    assert!(trial.shard.levels.have_pmem_levels() && trial.shard.levels.value_files().count() > 2);
     trial.close();
     (trial, histories)
 }
@@ -82,7 +82,7 @@ fn assert_as_told(trial: &mut Trial, histories: &Histories, loss: &Loss) -> (u32
 /// No value file is longer alive than what points to it.
 fn assert_values_add_up(trial: &Trial) {
     let mut pointed = HashMap::<u64, u64>::new();
-    for (file, bytes) in trial.shard.tables().flat_map(|table| &table.facts.apart) {
+    for (file, bytes) in trial.shard.tables().flat_map(|table| &table.facts.blob) {
         *pointed.entry(*file).or_default() += bytes;
     }
     assert_eq!(trial.shard.check_values(&pointed), [""; 0]);
@@ -90,12 +90,12 @@ fn assert_values_add_up(trial: &Trial) {
 
 /// A tmpfs with a layer after a reboot.
 #[test]
-fn a_layer_that_is_lost_is_told_and_the_store_goes_on_without_its_tables() {
+fn pmem_levels_that_are_lost_are_told_and_the_store_goes_on_without_its_tables() {
     let (mut trial, mut histories) = layered();
     let (known, tables) = (trial.shard.superblock.known, trial.shard.tables().cloned().collect::<Vec<_>>());
-    let (lost, left): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.lies_in_layer());
+    let (lost, left): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.lies_in_pmem_levels());
     let (free, files) = (trial.statistic("pages_free"), trial.shard.levels.value_files().count());
-    trial.put_region(&vec![0; REGION_BYTES + LAYER_BYTES as usize]);
+    trial.put_region(&vec![0; REGION_BYTES + PMEM_LEVELS_BYTES as usize]);
     let said = trial.assert_refused();
     assert!(said.contains(&format!("Lost with the layer: {} tables", lost.len())), "{said}");
     assert!(said.contains("come back after it was deleted"), "{said}");
@@ -132,7 +132,7 @@ fn a_layer_that_is_lost_is_told_and_the_store_goes_on_without_its_tables() {
 /// Each store, fence and write is the last one of giving up a region with a layer: either nothing
 /// happened that cannot be told again, or all of it.
 #[test]
-pub(super) fn every_cut_of_giving_up_a_layer_leaves_all_or_nothing() {
+pub(super) fn every_cut_of_giving_up_pmem_levels_leaves_all_or_nothing() {
     let (mut trial, mut histories) = layered();
     let older = trial.region_image();
     trial.assert_opens();
@@ -164,7 +164,7 @@ pub(super) fn every_cut_of_giving_up_a_layer_leaves_all_or_nothing() {
                     let again = trial.repair().expect("it is lost still");
                     assert_eq!((again.known, &again.tables), (told.known, &told.tables), "what: {what} cut: {cut}");
                 }
-                assert!(!trial.shard.levels.have_layer(), "what: {what}, cut: {cut}");
+                assert!(!trial.shard.levels.have_pmem_levels(), "what: {what}, cut: {cut}");
                 trial.assert_sound();
                 assert_values_add_up(&trial);
                 if cut % 5 == 0 {
@@ -201,14 +201,14 @@ fn of_a_region_without_its_end_tables_go_whose_pages_are_not_whole() {
     let (older, version) = (trial.region_image(), trial.shard.container.version());
     churn(&mut trial, &mut histories, 11, 3);
     trial.close();
-    let tables: Vec<_> = trial.shard.tables().filter(|table| table.lies_in_layer()).cloned().collect();
+    let tables: Vec<_> = trial.shard.tables().filter(|table| table.lies_in_pmem_levels()).cloned().collect();
     assert!(tables.len() > 1);
     for damaged in [None, Some(&tables[0])] {
         let mut image = older.clone();
         let volume = trial.volume.clone();
         if let Some(table) = damaged {
-            let page = table.extents.iter().find(|extent| extent.in_layer()).expect("a page").page;
-            image[REGION_BYTES + (page - LAYER_FIRST) as usize * 4096 + 100] ^= 1;
+            let page = table.extents.iter().find(|extent| extent.in_pmem_levels()).expect("a page").page;
+            image[REGION_BYTES + (page - PMEM_LEVELS_FIRST) as usize * 4096 + 100] ^= 1;
         }
         trial.put_region(&image);
         trial.assert_refused();

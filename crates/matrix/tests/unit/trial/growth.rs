@@ -112,7 +112,7 @@ pub(super) fn writes_wait_early_for_what_columns_free() {
         let is_taken = trial.shard.accept(token, operation, &mut trial.effects).is_ok();
         let wake_at = trial.effects.wake_at;
         if number % 16 == 0 {
-            trial.turn();
+            trial.tick();
         }
         assert_eq!(trial.statistic("stalled_turns"), before, "key {number} found no room");
         if !is_taken {

@@ -37,7 +37,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     let begin = |trial: &mut Trial, name: &str| {
         trial.submit(write(vec![put(name, value(1, 4080))]));
         while trial.shard.install.is_none() {
-            trial.turn();
+            trial.tick();
             // Of the value: those of the manifest are more.
             while trial.shard.install.is_none() && !trial.in_flight.is_empty() {
                 let (io, request) = trial.in_flight.pop_back().unwrap();
@@ -45,7 +45,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
                 trial.complete_where(None, |_| true);
             }
         }
-        trial.turn();
+        trial.tick();
     };
     begin(&mut trial, "a");
     assert_eq!(trial.in_flight.len(), 2, "two writes of the manifest");
@@ -57,7 +57,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     assert_eq!(trial.in_flight.len(), 2);
     trial.in_flight.push_front(late);
     assert!(trial.complete_where(None, |_| true) && trial.complete_where(None, |_| true));
-    trial.turn();
+    trial.tick();
     let flushes = |(_, request): &(Io, DiskRequest)| matches!(request, DiskRequest::Flush) || is_superblock(request);
     assert!(!trial.in_flight.iter().any(flushes), "it counts as written before it is");
     trial.assert_sound();
@@ -76,16 +76,16 @@ pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     let free = trial.shard.extents.free_pages();
     trial.submit(write(vec![put("a", value(1, 4080))]));
     trial.settle_until(|trial| trial.shard.install.is_some());
-    trial.turn();
+    trial.tick();
     assert!(trial.complete_where(Some(IoFault::Os(5)), is_write));
     assert!(trial.shard.extents.free_pages() < free);
     // A read that never ends.
     let read = trial.in_flight.len();
     trial.submit(get(&name(7)));
-    trial.turn();
+    trial.tick();
     assert!(trial.in_flight.len() > read);
     assert!(trial.complete_where(None, is_write), "its other write ends");
-    trial.turn();
+    trial.tick();
     assert!(trial.shard.extents.free_pages() >= free);
     trial.assert_sound();
 }
@@ -154,7 +154,7 @@ pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
     let mut trial = small();
     for number in 0..2000 {
         trial.submit(write(vec![put(&name(number), value(number, 300))]));
-        trial.turn();
+        trial.tick();
         while trial.complete_where(None, |request| !is_write(request)) {}
         if trial.shard.job.is_some() && !trial.in_flight.is_empty() {
             break;
@@ -165,7 +165,7 @@ pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
     trial.shard.drop_job();
     for number in 2000..4000 {
         trial.submit(write(vec![put(&name(number), value(number, 300))]));
-        trial.turn();
+        trial.tick();
         while trial.complete_where(None, |_| true) {}
         if trial.shard.job.is_some() {
             break;
@@ -192,7 +192,7 @@ pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
     let orphan = trial.shard.orphans.keys().copied().next().unwrap();
     let is_there = |trial: &Trial| trial.shard.levels.value_files().any(|values| values.file == orphan);
     trial.settle_until(|trial| trial.shard.install.is_some());
-    trial.turn();
+    trial.tick();
     assert!(trial.complete_where(Some(IoFault::Os(5)), is_write));
     assert!(trial.shard.install.is_none() && is_there(&trial));
     trial.pass(5);

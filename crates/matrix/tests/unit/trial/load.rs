@@ -42,7 +42,7 @@ fn is_absent(trial: &mut Trial, keys: Range<u64>) -> bool {
 }
 
 /// Within each level tables are in order, and no two hold the same key.
-fn assert_apart(trial: &Trial) {
+fn assert_blob(trial: &Trial) {
     trial.assert_sound();
     for level in 0..trial.shard.levels.depth() {
         for pair in trial.shard.levels.level(level).windows(2) {
@@ -69,7 +69,7 @@ pub(super) fn a_load_is_written_once_and_never_compacted() {
             loaded(&trial.ask(load(records(from..from + count, bytes))));
         }
         trial.settle();
-        assert_apart(&trial);
+        assert_blob(&trial);
         let all = trial.statistic("loaded_bytes");
         assert_eq!(all, 3 * count * (bytes as u64 + 9 + 1));
         let written = trial.statistic("write_bytes") + trial.statistic("layer_write_bytes");
@@ -79,7 +79,7 @@ pub(super) fn a_load_is_written_once_and_never_compacted() {
         trial.assert_filled(0..3 * count, bytes);
         trial.reopen();
         trial.assert_filled(0..3 * count, bytes);
-        assert_apart(&trial);
+        assert_blob(&trial);
     }
 }
 
@@ -94,7 +94,7 @@ pub(super) fn every_cut_of_a_load_leaves_all_or_nothing() {
         let is_over = |trial: &Trial| trial.replies.contains_key(&token) && trial.in_flight.is_empty();
         for _ in 0..steps {
             if !trial.complete_where(None, |_| true) {
-                trial.turn();
+                trial.tick();
             }
         }
         let (over, answered) = (is_over(&trial), trial.replies.get(&token).map(loaded));
@@ -103,7 +103,7 @@ pub(super) fn every_cut_of_a_load_leaves_all_or_nothing() {
             trial.region.memory.cut();
         }
         trial.reopen_after([0, 1, u32::MAX][steps % 3]).unwrap();
-        assert_apart(&trial);
+        assert_blob(&trial);
         let is_there = !is_absent(&mut trial, 0..1);
         assert!(is_there || (answered.is_none() && is_absent(&mut trial, 0..300)), "step {steps}: a part of it");
         ends[usize::from(is_there)] += 1;
@@ -153,7 +153,7 @@ pub(super) fn what_lies_in_the_range_of_a_load_refuses_it() {
     loaded(&trial.ask(load(records(100..150, 300))));
     loaded(&trial.ask(load(records(151..200, 300))));
     trial.settle();
-    assert_apart(&trial);
+    assert_blob(&trial);
     trial.assert_filled(100..150, 300);
     trial.assert_filled(151..200, 300);
     trial.assert_filled(1000..6000, 300);
@@ -177,7 +177,7 @@ pub(super) fn tables_around_a_load_are_parted() {
     loaded(&trial.ask(load(records(50_000..54_000, 300))));
     loaded(&trial.ask(load(records(54_000..58_000, 300))));
     trial.settle();
-    assert_apart(&trial);
+    assert_blob(&trial);
     trial.assert_filled(50_000..58_000, 300);
     for level in 1..trial.shard.levels.depth() {
         for table in trial.shard.levels.level(level - 1) {
@@ -200,13 +200,13 @@ pub(super) fn writes_within_a_load_wait_for_it_and_win() {
     trial.fill(300..301, 10);
     trial.settle();
     let load = trial.submit(load(records(0..200, 700)));
-    trial.turn();
+    trial.tick();
     let over = trial.submit(write(vec![put(&name(3), value(77, 50))]));
     let gone = trial.submit(write(vec![delete(&name(4))]));
     let absent = Change { expect: Expect::Absent, ..put(&name(5), value(78, 50)) };
     let absent = trial.submit(write(vec![absent]));
     let aside = trial.submit(write(vec![put("z", value(79, 50))]));
-    trial.turn();
+    trial.tick();
     assert!(trial.replies.contains_key(&aside), "it has nothing to do with the load");
     assert!([load, over, gone, absent].iter().all(|token| !trial.replies.contains_key(token)));
     trial.settle();
@@ -237,10 +237,10 @@ pub(super) fn snapshots_see_all_of_a_load_or_nothing() {
     };
     let before = open(trial.ask(Operation::Snapshot(SnapshotOp::Open)));
     let load = trial.submit(load(records(0..300, 700)));
-    trial.turn();
+    trial.tick();
     assert!(trial.shard.load.is_some());
     let under_it = trial.submit(Operation::Snapshot(SnapshotOp::Open));
-    trial.turn();
+    trial.tick();
     assert!(trial.statistic("snapshots") == 1 && !trial.replies.contains_key(&under_it), "it waits");
     trial.settle();
     loaded(&trial.replies[&load]);
@@ -270,7 +270,7 @@ pub(super) fn a_load_for_which_there_is_no_room_changes_nothing() {
     loaded(&trial.ask(load(records(10_000..10_500, 700))));
     trial.fill(1000..1500, 700);
     trial.settle();
-    assert_apart(&trial);
+    assert_blob(&trial);
     trial.assert_filled(0..1500, 700);
     trial.assert_filled(10_000..10_500, 700);
     assert!(is_absent(&mut trial, 10_500..10_600));
@@ -287,7 +287,7 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         let is_written = |trial: &Trial| trial.in_flight.iter().any(|(_, request)| is_write(request));
         trial.go_on_until(|trial| is_written(trial) && (trial.shard.install.is_some() || !of_manifest));
         assert!(trial.complete_where(Some(IoFault::Os(5)), is_write));
-        trial.turn();
+        trial.tick();
         let reply = &trial.replies[&token];
         assert!(matches!(reply, Reply::Failed(Error::Io { .. })), "{of_manifest}: {reply:?}");
         trial.pass(2);
@@ -295,7 +295,7 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         assert!(is_absent(&mut trial, 0..300));
         loaded(&trial.ask(load(records(0..300, 700))));
         trial.assert_filled(0..300, 700);
-        assert_apart(&trial);
+        assert_blob(&trial);
     }
     // The flush: it is there or not, and nothing more is written. A snapshot that waited for the
     // load went on waiting (simulator, seed 130000432).
@@ -340,7 +340,7 @@ pub(super) fn records_of_a_load_are_sorted_and_within_limits() {
     gone.iter_mut().for_each(|record| record.expiry = Expiry(1));
     loaded(&trial.ask(load(gone)));
     assert!(is_absent(&mut trial, 10..12));
-    assert_apart(&trial);
+    assert_blob(&trial);
 }
 
 /// What the store should hold: the value of each key, and how many cuts there were.
@@ -377,7 +377,7 @@ impl Story {
                 break;
             }
             if !self.trial.complete_where(None, |_| true) {
-                self.trial.turn();
+                self.trial.tick();
             }
         }
         let reply = self.trial.replies.remove(&token);
@@ -426,7 +426,7 @@ impl Story {
         let wanted: Vec<(Key, Bytes)> =
             self.holds.iter().map(|(number, (seed, bytes))| (key(&name(*number)), value(*seed, *bytes))).collect();
         assert!(held == wanted, "{} records, and should be {}", held.len(), wanted.len());
-        assert_apart(&self.trial);
+        assert_blob(&self.trial);
     }
 }
 

@@ -8,9 +8,9 @@ mod failures;
 mod giving_up;
 mod growth;
 mod installs;
-mod layer;
 mod load;
 mod pairing;
+mod pmem_levels;
 mod ranges;
 mod reads;
 mod space;
@@ -98,7 +98,7 @@ impl Pmem for Faulty {
 }
 
 /// Turns of which none brings anything, after which a shard counts as stuck.
-const TURNS_MAX: u32 = 5_000;
+const TICKS_MAX: u32 = 5_000;
 
 /// See the module.
 pub(crate) struct Trial {
@@ -109,7 +109,7 @@ pub(crate) struct Trial {
     /// Requests that were submitted and not carried out, in order.
     pub(crate) in_flight: VecDeque<(Io, DiskRequest)>,
     pub(crate) replies: HashMap<u32, Reply>,
-    /// The last turn asked for another one.
+    /// The last tick asked for another one.
     pub(crate) more: bool,
     /// It asked for one, then or later.
     pub(crate) wakes: bool,
@@ -131,7 +131,7 @@ pub(crate) fn config() -> MatrixConfig {
         row_bytes: 24 << 10,
         table_bytes: 64 << 10,
         level_bytes: 256 << 10,
-        layer_bytes: 0,
+        pmem_levels_bytes: 0,
         range_keys_few: 16,
         compression: Compression::None,
         read_only: false,
@@ -239,7 +239,7 @@ impl Trial {
         self.region.syncs_left.store(syncs, Ordering::Relaxed);
     }
 
-    /// Hands over an operation, in a turn that has not ended.
+    /// Hands over an operation, in a tick that has not ended.
     pub(crate) fn submit(&mut self, operation: Operation) -> u32 {
         self.last_token += 1;
         let token = Token { slot: self.last_token, generation: 0 };
@@ -254,11 +254,11 @@ impl Trial {
         self.last_token
     }
 
-    /// Ends a turn.
-    pub(crate) fn turn(&mut self) {
+    /// Ends a tick.
+    pub(crate) fn tick(&mut self) {
         self.now.mono.0 += 1_000_000;
         self.effects.begin(self.now);
-        self.shard.turn_end(&mut self.effects);
+        self.shard.tick_end(&mut self.effects);
         self.take_effects();
     }
 
@@ -291,41 +291,41 @@ impl Trial {
         true
     }
 
-    /// Turns until nothing is in flight and no turn is asked for. The number of turns.
+    /// Turns until nothing is in flight and no tick is asked for. The number of ticks.
     pub(crate) fn settle(&mut self) -> u32 {
         self.settle_until(|_| false)
     }
 
     /// As [`Trial::settle`], or until `done` says so.
     pub(crate) fn settle_until(&mut self, done: impl Fn(&Trial) -> bool) -> u32 {
-        for turn in 0..TURNS_MAX {
-            self.turn();
+        for tick in 0..TICKS_MAX {
+            self.tick();
             if done(self) {
-                return turn;
+                return tick;
             }
             if self.in_flight.is_empty() && !self.more {
-                return turn;
+                return tick;
             }
             while self.complete_where(None, |_| true) {}
         }
         panic!("the shard never comes to rest");
     }
 
-    /// Requests one by one, and turns between them, until `done` says so.
+    /// Requests one by one, and ticks between them, until `done` says so.
     pub(crate) fn go_on_until(&mut self, done: impl Fn(&Trial) -> bool) {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..TICKS_MAX {
             if done(self) {
                 return;
             }
             if !self.complete_where(None, |_| true) {
-                self.turn();
+                self.tick();
                 assert!(!self.in_flight.is_empty() || self.more || done(self), "nothing happens any more");
             }
         }
         panic!("it never comes to that");
     }
 
-    /// Hands over an operation, and turns until it is answered.
+    /// Hands over an operation, and ticks until it is answered.
     pub(crate) fn ask(&mut self, operation: Operation) -> Reply {
         let token = self.submit(operation);
         self.settle_until(|trial| trial.replies.contains_key(&token));

@@ -170,7 +170,7 @@ pub(super) fn a_volume_from_before_an_opening_is_refused() {
 
 /// Both are as old, and neither is older than the other one has seen it.
 #[test]
-pub(super) fn copies_that_went_apart_are_not_mixed() {
+pub(super) fn copies_that_went_blob_are_not_mixed() {
     let mut trial = small();
     trial.fill(0..20, 100);
     trial.close();

@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 use stratakv_base::random::Random;
 use stratakv_engine::SnapshotOp;
 
-use super::layer::{assert_is, churn, cut};
+use super::pmem_levels::{assert_is, churn, cut};
 use super::*;
 
 fn range(keys: Range<u64>) -> Operation {

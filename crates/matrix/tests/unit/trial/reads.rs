@@ -99,7 +99,7 @@ pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
     let mut dropped = 0;
     for number in 0..3000 {
         trial.submit(write(vec![put(&name(number), value(number, 100 + (number as usize % 2) * 600))]));
-        trial.turn();
+        trial.tick();
         while trial.complete_where(None, |_| true) {}
         let of_job = |trial: &Trial| -> Vec<Extent> {
             let is_table = |output: &&Output| matches!(output.role(), Role::Table { .. });
@@ -150,7 +150,7 @@ fn nothing_more_is_read_for_those_who_have_left() {
     trial.reopen();
     let before = trial.statistic("reads");
     let tokens: Vec<u32> = (0..40).map(|number| trial.submit(get(&name(number)))).collect();
-    trial.turn();
+    trial.tick();
     let begun = trial.statistic("reads") - before;
     trial.effects.begin(trial.now);
     trial.shard.cancel(&|token| token.slot != tokens[0], &mut trial.effects);

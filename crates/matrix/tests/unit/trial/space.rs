@@ -191,7 +191,7 @@ pub(super) fn what_a_snapshot_keeps_is_told_and_given_back() {
         let once = keys / 5 * (bytes as u64 + 10);
         assert!((once / 4..=once).contains(&kept), "{bytes} bytes: {kept} of {once}");
         trial.pass(3);
-        trial.turn();
+        trial.tick();
         assert!(trial.statistic("snapshot_oldest_ns") >= 3_000_000_000);
         let Reply::Page { items, .. } = trial.ask(page(5, Some(held))) else { panic!("it is open") };
         assert_eq!(items.len(), 5);
@@ -418,7 +418,7 @@ pub(super) fn a_long_value_that_is_refused_leaves_the_room_to_others() {
     trial.fill(1000..1700, 300);
 }
 
-/// While what is dead is cleared away each turn's writes become a row. When the directory had no
+/// While what is dead is cleared away each tick's writes become a row. When the directory had no
 /// room for another one, no compaction began that could have made some.
 #[test]
 pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
@@ -441,9 +441,9 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
     for number in 0..held {
         tokens.push(trial.submit(write(vec![delete(&name(number))])));
         // A device that reads and does not write: a compaction gets nowhere meanwhile.
-        trial.turn();
+        trial.tick();
         while trial.complete_where(None, |request| matches!(request, DiskRequest::Read { .. })) {}
-        trial.turn();
+        trial.tick();
         if trial.shard.flush_waits {
             break;
         }
@@ -473,7 +473,7 @@ pub(super) fn a_long_value_that_fails_claims_no_room() {
     let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
     while trial.shard.blob_write.is_some() || !trial.shard.spills.is_empty() {
         if !trial.complete_where(Some(IoFault::Short), is_write) && !trial.complete_where(None, |_| true) {
-            trial.turn();
+            trial.tick();
         }
     }
     trial.pass(2);

@@ -150,25 +150,25 @@ pub(super) fn a_queue_is_linear() {
     }
 }
 
-/// While a scan passes what is not there, others are answered: no turn visits more than a few
+/// While a scan passes what is not there, others are answered: no tick visits more than a few
 /// thousand records.
 #[test]
 pub(super) fn a_walk_pauses() {
     let mut trial = trial();
     with_dead_neighbour(&mut trial);
     let walks: Vec<u32> = (0..3).map(|_| trial.submit(scan("a", "z", false))).collect();
-    let (mut turns, mut most) = (0, 0);
+    let (mut ticks, mut most) = (0, 0);
     while !walks.iter().all(|token| trial.replies.contains_key(token)) {
         let before = trial.statistic("records_visited");
         let get = trial.submit(get("b000001"));
-        trial.turn();
+        trial.tick();
         assert!(trial.replies.remove(&get).is_some(), "a get waits for scans");
         most = most.max(trial.statistic("records_visited") - before);
-        turns += 1;
-        assert!(turns < 100, "the scans never end");
+        ticks += 1;
+        assert!(ticks < 100, "the scans never end");
         while trial.complete_where(None, |_| true) {}
     }
-    assert!(turns > 1 && most <= 2 * 4096 + 64, "{most} records in a turn, {turns} turns");
+    assert!(ticks > 1 && most <= 2 * 4096 + 64, "{most} records in a turn, {ticks} turns");
     let rest: Vec<_> = walks.iter().map(|token| keys(&trial.replies[token])).collect();
     assert_eq!(rest, vec![Vec::<String>::new(); 3]);
 }

@@ -39,7 +39,7 @@ impl Checkpoints {
         (self.current.len() + self.writing.as_ref().map_or(0, Writing::held)) as u32
     }
 
-    /// Whether their segments should be given back at the next turn.
+    /// Whether their segments should be given back at the next tick.
     pub(crate) fn must_give_way(&self) -> bool {
         self.wanted_back
     }
@@ -78,7 +78,7 @@ impl Slab {
 
     /// If the checkpoint that holds spares opening less than half of the log by now, what it takes
     /// is better given to the next one, for which there is no room beside it. True if it is given
-    /// back at the next turn.
+    /// back at the next tick.
     fn give_outdated_checkpoint_back(&mut self) -> bool {
         let Some(packed) = &mut self.packed else { return false };
         let log = u64::from(packed.segments.used()) * u64::from(packed.segments.bytes());
@@ -87,7 +87,7 @@ impl Slab {
         outdated
     }
 
-    /// Something needs the segments of checkpoints: they are given back at the next turn. False if
+    /// Something needs the segments of checkpoints: they are given back at the next tick. False if
     /// there are none.
     pub(crate) fn checkpoints_give_way(&mut self) -> bool {
         let Some(packed) = &mut self.packed else { return false };

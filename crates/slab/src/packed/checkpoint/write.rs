@@ -1,4 +1,4 @@
-//! Writing checkpoints, a chunk in a turn at most, beside everything else. Nobody waits for them.
+//! Writing checkpoints, a chunk in a tick at most, beside everything else. Nobody waits for them.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
@@ -149,7 +149,7 @@ impl Slab {
         let tries = packed.checkpoints.writing.is_none() && worth && self.try_checkpoint();
         let Some(packed) = &mut self.packed else { return false };
         let writes = packed.checkpoints.writing.is_some();
-        // While room is being made it is tried again in the next turn.
+        // While room is being made it is tried again in the next tick.
         packed.checkpoints.closing_tried = writes || !tries;
         let waits = writes || tries;
         if waits {

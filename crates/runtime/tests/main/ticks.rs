@@ -23,7 +23,7 @@ fn every_way_in_gives_the_same_answers(kind: RingKind) {
     (0..40).for_each(|i| driver.submit(usize::from(i) % 2, u64::from(i), get(i)));
     let mut events = Vec::new();
     while events.len() < 40 {
-        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+        driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
     }
     for event in &events {
         let Event::Reply { tag, reply } = event else { panic!("{event:?}") };
@@ -44,7 +44,7 @@ fn every_way_in_gives_the_same_answers_on_threads() {
     every_way_in_gives_the_same_answers(RingKind::Blocking);
 }
 
-/// A shard that another thread held was once dropped from the turn's list, and its operations were
+/// A shard that another thread held was once dropped from the tick's list, and its operations were
 /// never answered.
 #[test]
 fn drivers_that_meet_at_a_shard_are_all_answered() {
@@ -58,7 +58,7 @@ fn drivers_that_meet_at_a_shard_are_all_answered() {
                 for round in 0..300u64 {
                     (0..3).for_each(|shard| driver.submit(shard, round, put(thread * 3 + shard as u8, round)));
                     while events.len() < 3 {
-                        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+                        driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
                     }
                     assert!(
                         events.drain(..).all(|event| matches!(event, Event::Reply { reply: Reply::Done { .. }, .. }))
@@ -100,17 +100,17 @@ fn a_dropped_driver_sees_its_writes_through() {
     let (_directory, runtime) = start(RingKind::Auto, 1, 64);
     let mut driver = runtime.driver().unwrap();
     (0..32).for_each(|i| driver.submit(0, u64::from(i), put(i, 500 + u64::from(i))));
-    driver.turn(Wait::None, &mut Vec::new()).unwrap();
+    driver.tick(Wait::None, &mut Vec::new()).unwrap();
     drop(driver);
     // Their flushes were left to a reactor; closing waits for them.
     runtime.close();
     assert!(runtime.look(Shard::is_closed).iter().all(|closed| *closed));
 }
 
-/// Two threads had turns of one shard, and what the later turn said could arrive first: a batch's
+/// Two threads had turns of one shard, and what the later tick said could arrive first: a batch's
 /// abort before its share, which then waited for ever.
 #[test]
-fn what_a_later_turn_says_does_not_overtake_an_earlier_one() {
+fn what_a_later_tick_says_does_not_overtake_an_earlier_one() {
     let (_directory, runtime) = start(RingKind::Blocking, 2, 8);
     thread::scope(|scope| {
         for _ in 0..4 {

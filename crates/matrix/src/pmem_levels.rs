@@ -13,7 +13,7 @@ use crate::container::Container;
 use crate::matrix::Matrix;
 use crate::output::Output;
 use crate::reading::Wanted;
-use crate::volume::{Extent, LAYER_FIRST};
+use crate::volume::{Extent, PMEM_LEVELS_FIRST};
 
 /// Each level may have so many times the bytes of the one above it.
 pub(crate) const RATIO: u64 = 10;
@@ -23,7 +23,7 @@ const FILL_PERCENT: u64 = 75;
 /// What a region that cannot be loaded is to a reader.
 const EIO: i32 = 5;
 /// Pages taken of the layer at a time while a table grows: extents of 64 KiB.
-pub(crate) const LAYER_GROWTH_PAGES: u32 = 16;
+pub(crate) const PMEM_LEVELS_GROWTH_PAGES: u32 = 16;
 
 /// How many bytes each level may have, and which of them lie in the layer: the first ones. A byte
 /// of it saves the most there: it takes the place of a level of the volume, and makes the next one
@@ -39,8 +39,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// With so many bytes for the layer. `level_bytes`: what the first level has at least.
-    pub(crate) fn new(layer_bytes: u64, level_bytes: u64) -> Plan {
-        let mut left = layer_bytes / 100 * FILL_PERCENT;
+    pub(crate) fn new(pmem_levels_bytes: u64, level_bytes: u64) -> Plan {
+        let mut left = pmem_levels_bytes / 100 * FILL_PERCENT;
         let (mut limits, mut most) = (Vec::new(), level_bytes.saturating_mul(RATIO));
         while left > 0 {
             // What would be left for a level of less than the one above it makes that one longer.
@@ -55,7 +55,7 @@ impl Plan {
     }
 
     /// Whether tables of this level (0 is the first one below L0) go into the layer.
-    pub(crate) fn in_layer(&self, level: usize) -> bool {
+    pub(crate) fn in_pmem_levels(&self, level: usize) -> bool {
         level < self.limits.len()
     }
 
@@ -68,30 +68,30 @@ impl Plan {
 }
 
 /// Pages that lie in the region behind the container, as many as there are whole ones.
-pub(crate) fn layer_pages<P: Pmem>(container: &Container<P>) -> u64 {
-    container.pmem().len_bytes().saturating_sub(layer_start(container)) / PAGE_BYTES as u64
+pub(crate) fn pmem_levels_pages<P: Pmem>(container: &Container<P>) -> u64 {
+    container.pmem().len_bytes().saturating_sub(pmem_levels_start(container)) / PAGE_BYTES as u64
 }
 
-fn layer_start<P: Pmem>(container: &Container<P>) -> u64 {
+fn pmem_levels_start<P: Pmem>(container: &Container<P>) -> u64 {
     container.region_bytes().next_multiple_of(PAGE_BYTES as u64)
 }
 
 /// Where a page of the layer lies in the region; `None`: it is one of the volume.
 pub(crate) fn offset_in_region<P: Pmem>(container: &Container<P>, page: u64) -> Option<u64> {
-    let bytes = page.checked_sub(LAYER_FIRST)?.checked_mul(PAGE_BYTES as u64)?;
-    layer_start(container).checked_add(bytes)
+    let bytes = page.checked_sub(PMEM_LEVELS_FIRST)?.checked_mul(PAGE_BYTES as u64)?;
+    pmem_levels_start(container).checked_add(bytes)
 }
 
 impl<P: Pmem> Matrix<P> {
     /// Loads what operations and the compaction want of the layer, as far as there are blocks.
     /// Whether there was anything.
-    pub(crate) fn load_from_layer(&mut self, effects: &mut Effects) -> bool {
+    pub(crate) fn load_from_pmem_levels(&mut self, effects: &mut Effects) -> bool {
         let mut loaded = false;
-        while let Some(wanted) = self.reads.next_in_layer() {
+        while let Some(wanted) = self.reads.next_in_pmem_levels() {
             let Some(mut block) = self.take_block(wanted.class(), effects) else { break };
-            self.reads.begun_in_layer();
+            self.reads.begun_in_pmem_levels();
             let result = self.load_pages(wanted, &mut block);
-            self.counters.layer_read_bytes += u64::from(wanted.pages) * PAGE_BYTES as u64;
+            self.counters.pmem_levels_read_bytes += u64::from(wanted.pages) * PAGE_BYTES as u64;
             self.read_done(wanted.page, block, result, effects);
             loaded = true;
         }
@@ -101,7 +101,7 @@ impl<P: Pmem> Matrix<P> {
     fn load_pages(&self, wanted: Wanted, block: &mut Block) -> Result<(), IoFault> {
         let len = wanted.pages as usize * PAGE_BYTES;
         let into = block.get_mut(..len).ok_or(IoFault::Short)?;
-        self.layer_page(wanted.page, into)
+        self.pmem_levels_page(wanted.page, into)
             .unwrap_or(Err(PmemError::OutOfBounds {
                 offset: wanted.page,
                 len_bytes: len as u64,
@@ -115,7 +115,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Loads pages from `page` on if that is one of the layer; else nothing: it is one of the
     /// volume.
-    pub fn layer_page(&self, page: u64, into: &mut [u8]) -> Option<Result<(), PmemError>> {
+    pub fn pmem_levels_page(&self, page: u64, into: &mut [u8]) -> Option<Result<(), PmemError>> {
         Some(self.container.pmem().load(offset_in_region(&self.container, page)?, into))
     }
 
@@ -128,19 +128,19 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Stores what a table in the layer has by now. It is durable after [`Matrix::settle_layer`].
+    /// Stores what a table in the layer has by now. It is durable after [`Matrix::settle_pmem_levels`].
     ///
     /// # Errors
     /// The memory failed.
-    pub(crate) fn store_in_layer(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), Error> {
-        while let Some((extent, bytes)) = output.next_in_layer(&mut self.extents) {
+    pub(crate) fn store_in_pmem_levels(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), Error> {
+        while let Some((extent, bytes)) = output.next_in_pmem_levels(&mut self.extents) {
             let Some(offset) = offset_in_region(&self.container, extent.page) else { break };
             let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
             store_past_cache(pmem, offset, bytes)?;
             output.stored(extent.pages);
             self.counters.wrote(output.role(), len_bytes);
-            self.counters.layer_write_bytes += len_bytes;
-            // No completion makes a turn.
+            self.counters.pmem_levels_write_bytes += len_bytes;
+            // No completion makes a tick.
             effects.more();
         }
         Ok(())
@@ -150,16 +150,16 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// The memory failed.
-    pub(crate) fn settle_layer(&self) -> Result<(), Error> {
+    pub(crate) fn settle_pmem_levels(&self) -> Result<(), Error> {
         Ok(self.container.pmem().fence()?)
     }
 
     /// Bytes of tables in the layer, of free ones, and of all of it.
-    pub(crate) fn layer_bytes(&self) -> (u64, u64, u64) {
+    pub(crate) fn pmem_levels_bytes(&self) -> (u64, u64, u64) {
         let page = PAGE_BYTES as u64;
-        let (free, all) = self.extents.layer_pages();
-        let in_layer = |extent: &&Extent| extent.in_layer();
-        let extents = self.tables().flat_map(|table| table.extents.iter().filter(in_layer));
+        let (free, all) = self.extents.pmem_levels_pages();
+        let in_pmem_levels = |extent: &&Extent| extent.in_pmem_levels();
+        let extents = self.tables().flat_map(|table| table.extents.iter().filter(in_pmem_levels));
         (extents.map(|extent| u64::from(extent.pages)).sum::<u64>() * page, free * page, all * page)
     }
 }
@@ -175,10 +175,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_levels_lie_in_the_layer_and_the_next_is_ten_times_as_long() {
-        let limits = |layer_bytes, levels: usize| {
-            let plan = Plan::new(layer_bytes, 100);
-            (0..levels).map(|level| (plan.in_layer(level), plan.limit_bytes(level))).collect::<Vec<_>>()
+    fn the_first_levels_lie_in_the_pmem_levels_and_the_next_is_ten_times_as_long() {
+        let limits = |pmem_levels_bytes, levels: usize| {
+            let plan = Plan::new(pmem_levels_bytes, 100);
+            (0..levels).map(|level| (plan.in_pmem_levels(level), plan.limit_bytes(level))).collect::<Vec<_>>()
         };
         assert_eq!(limits(0, 3), [(false, 100), (false, 1000), (false, 10_000)]);
         assert_eq!(limits(400, 3), [(true, 300), (false, 3000), (false, 30_000)]);

@@ -7,14 +7,14 @@ use stratakv_base::random::Random;
 use stratakv_engine::{Error, SnapshotOp};
 
 use super::*;
-use crate::volume::LAYER_FIRST;
+use crate::volume::PMEM_LEVELS_FIRST;
 
 pub(super) const REGION_BYTES: usize = 512 << 10;
 
 /// A store of which the container has half a MiB, and the layer so much behind it.
-pub(super) fn with_layer(layer_bytes: u64) -> Trial {
+pub(super) fn with_pmem_levels(pmem_levels_bytes: u64) -> Trial {
     let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 32 << 10, ..config() };
-    Trial::new(MatrixConfig { layer_bytes, ..lengths }, REGION_BYTES + layer_bytes as usize, UNIT_BYTES)
+    Trial::new(MatrixConfig { pmem_levels_bytes, ..lengths }, REGION_BYTES + pmem_levels_bytes as usize, UNIT_BYTES)
 }
 
 /// Power is cut, and the store is opened again.
@@ -99,16 +99,16 @@ pub(super) fn assert_is(trial: &mut Trial, model: &BTreeMap<String, Bytes>, at: 
 /// L0, a layer, and levels on the volume: what goes down through all of them is read, merged, kept
 /// for a snapshot, and found again after cuts.
 #[test]
-fn what_goes_through_the_layer_is_read_merged_and_recovered() {
-    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+fn what_goes_through_the_pmem_levels_is_read_merged_and_recovered() {
+    let (mut trial, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
     churn(&mut trial, &mut model, 1, 5000);
     trial.settle();
     assert_is(&mut trial, &model, None);
-    let [in_layer, into_layer, below] =
+    let [in_pmem_levels, into_pmem_levels, below] =
         ["layer_table_bytes", "layer_write_bytes", "level_2_write_bytes"].map(|name| trial.statistic(name));
     assert!(
-        in_layer > 0 && in_layer <= 128 << 10 && into_layer > in_layer && below > 0,
-        "{in_layer} {into_layer} {below}"
+        in_pmem_levels > 0 && in_pmem_levels <= 128 << 10 && into_pmem_levels > in_pmem_levels && below > 0,
+        "{in_pmem_levels} {into_pmem_levels} {below}"
     );
     assert_eq!(trial.statistic("layer_levels"), 1);
     let Reply::Number { number: id, .. } = trial.ask(Operation::Snapshot(SnapshotOp::Open)) else { panic!("none") };
@@ -129,9 +129,9 @@ fn what_goes_through_the_layer_is_read_merged_and_recovered() {
 
 /// Of one length, with and without: what lies in the layer is not written to the volume.
 #[test]
-fn a_layer_spares_the_volume() {
-    let written = [0, 512 << 10].map(|layer_bytes| {
-        let (mut trial, mut model) = (with_layer(layer_bytes), BTreeMap::new());
+fn pmem_levels_spare_the_volume() {
+    let written = [0, 512 << 10].map(|pmem_levels_bytes| {
+        let (mut trial, mut model) = (with_pmem_levels(pmem_levels_bytes), BTreeMap::new());
         churn(&mut trial, &mut model, 1, 6000);
         trial.settle();
         trial.statistic("write_bytes") + trial.statistic("manifest_write_bytes")
@@ -142,14 +142,14 @@ fn a_layer_spares_the_volume() {
 /// The process ends at any moment while a compaction is installed: whatever the manifest that
 /// counts names is there.
 #[test]
-pub(super) fn tables_of_the_layer_are_durable_before_a_manifest_names_them() {
-    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+pub(super) fn tables_of_the_pmem_levels_are_durable_before_a_manifest_names_them() {
+    let (mut trial, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
     churn(&mut trial, &mut model, 1, 2000);
     for round in 0..30 {
         churn(&mut trial, &mut model, 10 + round, 150);
         for _ in 0..round {
             if !trial.complete_where(None, |_| true) {
-                trial.turn();
+                trial.tick();
             }
         }
         cut(&mut trial);
@@ -159,8 +159,8 @@ pub(super) fn tables_of_the_layer_are_durable_before_a_manifest_names_them() {
 
 /// A layer that has hardly room for a table: what does not fit goes to the volume.
 #[test]
-fn tables_that_find_no_room_in_the_layer_go_to_the_volume() {
-    let (mut trial, mut model) = (with_layer(20 << 10), BTreeMap::new());
+fn tables_that_find_no_room_in_the_pmem_levels_go_to_the_volume() {
+    let (mut trial, mut model) = (with_pmem_levels(20 << 10), BTreeMap::new());
     churn(&mut trial, &mut model, 1, 4000);
     trial.settle();
     assert!(trial.statistic("level_1_write_bytes") > trial.statistic("layer_write_bytes"));
@@ -172,11 +172,11 @@ fn tables_that_find_no_room_in_the_layer_go_to_the_volume() {
 /// What the layer holds goes down to the volume: a volume that was full by what it had itself
 /// refused deletes.
 #[test]
-pub(super) fn a_full_volume_with_a_layer_recovers_after_deletes() {
-    for (bytes, layer_bytes) in [(100, 256 << 10), (400, 256 << 10), (400, 40 << 10), (1000, 128 << 10)] {
+pub(super) fn a_full_volume_with_pmem_levels_recovers_after_deletes() {
+    for (bytes, pmem_levels_bytes) in [(100, 256 << 10), (400, 256 << 10), (400, 40 << 10), (1000, 128 << 10)] {
         let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 64 << 10, ..config() };
-        let config = MatrixConfig { capacity_bytes: Some(4 << 20), layer_bytes, ..lengths };
-        let mut trial = Trial::new(config, REGION_BYTES + layer_bytes as usize, UNIT_BYTES);
+        let config = MatrixConfig { capacity_bytes: Some(4 << 20), pmem_levels_bytes, ..lengths };
+        let mut trial = Trial::new(config, REGION_BYTES + pmem_levels_bytes as usize, UNIT_BYTES);
         let held = space::fill_up(&mut trial, bytes);
         assert!(held * bytes as u64 > 1_200_000, "only {held} values of {bytes} bytes");
         trial.assert_filled(0..held, bytes);
@@ -194,25 +194,26 @@ pub(super) fn a_full_volume_with_a_layer_recovers_after_deletes() {
 
 /// The region is another one: nothing is opened that lacks tables.
 #[test]
-fn a_region_without_the_layer_is_refused() {
-    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+fn a_region_without_the_pmem_levels_is_refused() {
+    let (mut trial, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
     churn(&mut trial, &mut model, 1, 3000);
     trial.settle();
     trial.close();
-    let other = with_layer(4096);
+    let other = with_pmem_levels(4096);
     trial.region = other.region;
     let error = trial.reopen_after(u32::MAX).unwrap_err();
     assert!(matches!(&error, Error::WrongVolume(why) if why.contains("the region is older")), "{error:?}");
 }
 
-/// A bit of the layer turns: it is told where, and nothing wrong is read.
+/// A bit of the layer ticks: it is told where, and nothing wrong is read.
 #[test]
-fn damage_in_the_layer_is_told() {
-    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+fn damage_in_the_pmem_levels_is_told() {
+    let (mut trial, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
     churn(&mut trial, &mut model, 1, 3000);
     trial.settle();
-    let table = trial.shard.levels.level(0).iter().find(|table| table.extents[0].in_layer()).expect("a table").clone();
-    let offset = REGION_BYTES as u64 + (table.extents[0].page - LAYER_FIRST) * 4096 + 100;
+    let table =
+        trial.shard.levels.level(0).iter().find(|table| table.extents[0].in_pmem_levels()).expect("a table").clone();
+    let offset = REGION_BYTES as u64 + (table.extents[0].page - PMEM_LEVELS_FIRST) * 4096 + 100;
     let mut byte = [0];
     trial.region.memory.load(offset, &mut byte).unwrap();
     trial.region.memory.store(offset, &[byte[0] ^ 4]).unwrap();
@@ -236,21 +237,21 @@ fn damage_in_the_layer_is_told() {
 /// it never counts.
 #[test]
 fn a_fence_that_fails_installs_nothing() {
-    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+    let (mut trial, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
     churn(&mut trial, &mut model, 1, 3000);
     trial.settle();
     let installs = trial.shard.superblock.number;
-    // Enough for a job, without turns that end with a fence of the log.
+    // Enough for a job, without ticks that end with a fence of the log.
     trial.go_on_until(|trial| {
         trial.shard.install.is_some() || trial.shard.job.is_none() && trial.in_flight.is_empty() && !trial.more
     });
     while trial.shard.install.is_none() {
         churn(&mut trial, &mut model, 7, 1);
-        trial.turn();
+        trial.tick();
     }
     trial.fail_fences_after(0);
     while trial.complete_where(None, |_| true) {}
-    trial.turn();
+    trial.tick();
     assert!(trial.shard.region_failed.is_some());
     assert!(trial.shard.superblock.number >= installs);
     trial.fail_fences_after(i64::MAX);

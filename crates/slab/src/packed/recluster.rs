@@ -16,9 +16,9 @@ use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
 
 use super::addr::RecordAddress;
+use super::append::{GroupBuilder, Moving};
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, Verdict};
-use super::lay::{Laying, Moving};
 use crate::page::Meta;
 use crate::place::Place;
 use crate::slab::{Closing, Slab, is_expired};
@@ -40,8 +40,8 @@ pub(crate) type Origin = (RecordAddress, u64);
 
 /// Records to be laid together.
 #[derive(Debug, Default)]
-pub(crate) struct Gatherer {
-    queue: VecDeque<Gathered>,
+pub(crate) struct Reclusterer {
+    queue: VecDeque<Reclustered>,
     bytes: usize,
     /// The group with the copies laid last: the index names the old places until it is shown.
     group: u64,
@@ -54,20 +54,20 @@ pub(crate) struct Gatherer {
 const LATELY_RECORDS: u64 = 1 << 14;
 
 #[derive(Debug)]
-struct Gathered {
+struct Reclustered {
     key: Key,
     meta: Meta,
     value: bytes::Bytes,
     origin: Origin,
 }
 
-impl Gathered {
+impl Reclustered {
     fn record(&self) -> LogRecord<'_> {
         LogRecord { kind: RecordKind::Value, meta: self.meta, key: self.key.encoded(), value: &self.value }
     }
 }
 
-impl Gatherer {
+impl Reclusterer {
     /// A user has written a record.
     pub(crate) fn written(&mut self) {
         self.written += 1;
@@ -99,7 +99,7 @@ impl Slab {
     /// half as much room again as it takes, so gathering goes on as long as it helps, and users'
     /// records find the rest. (At half, it never began after a time of many writes: they leave
     /// less.)
-    fn may_gather(&self) -> bool {
+    fn may_recluster(&self) -> bool {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let keeps_up = self.packed.as_ref().is_some_and(|packed| packed.cleaner.keeps_up());
         !self.config.read_only
@@ -110,27 +110,27 @@ impl Slab {
 
     /// A page of a scan has taken `reads` reads for these records, in the order of their keys or
     /// the reverse.
-    pub(crate) fn gather(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
+    pub(crate) fn recluster(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
         let per_write_min = u64::from(self.config.scanned_per_write_min);
-        let Some(gatherer) = self.packed.as_mut().map(|packed| &mut packed.gatherer) else { return };
-        gatherer.scanned(records.len());
+        let Some(reclusterer) = self.packed.as_mut().map(|packed| &mut packed.reclusterer) else { return };
+        reclusterer.scanned(records.len());
         // Else what writes undo is laid again with every scan: at 57 % writes and 2 % scans that
         // was a byte for each one written, and its cleaning.
-        if gatherer.scanned < per_write_min * gatherer.written {
+        if reclusterer.scanned < per_write_min * reclusterer.written {
             return;
         }
         if reads <= READS_MAX + records.len() / RECORDS_OF_READ_MIN || records.len() < ITEMS_MIN {
             return;
         }
-        let (room, may_gather) = (QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize, self.may_gather());
+        let (room, may_recluster) = (QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize, self.may_recluster());
         let Some(packed) = &mut self.packed else { return };
-        if !may_gather {
+        if !may_recluster {
             // It buys room instead, for the scans to come: where few write, nobody else does.
             packed.counters.refused_bytes += records.iter().map(|(_, record, _)| record.value.len()).sum::<u64>();
             return;
         }
         for (key, record, origin) in records.iter().copied() {
-            if packed.gatherer.bytes + PAGE_BYTES > room {
+            if packed.reclusterer.bytes + PAGE_BYTES > room {
                 return;
             }
             // Longer ones take a read each wherever they are.
@@ -140,19 +140,19 @@ impl Slab {
                 continue;
             }
             let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
-            packed.gatherer.bytes += origin.0.bytes() as usize;
-            packed.gatherer.queue.push_back(Gathered { key: key.clone(), meta, value: value.clone(), origin });
+            packed.reclusterer.bytes += origin.0.bytes() as usize;
+            packed.reclusterer.queue.push_back(Reclustered { key: key.clone(), meta, value: value.clone(), origin });
         }
     }
 
     /// Lays some of what was gathered into the group.
-    pub(crate) fn lay_gathered(&mut self, laying: &mut Laying, effects: &mut Effects) {
-        let Some(gatherer) = self.packed.as_ref().map(|packed| &packed.gatherer) else { return };
-        let Some(front) = gatherer.queue.front() else { return };
-        let (first, shown) = (front.record().bytes(), gatherer.group <= self.groups.applied());
-        if !self.may_gather() {
+    pub(crate) fn append_reclustered(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
+        let Some(reclusterer) = self.packed.as_ref().map(|packed| &packed.reclusterer) else { return };
+        let Some(front) = reclusterer.queue.front() else { return };
+        let (first, shown) = (front.record().bytes(), reclusterer.group <= self.groups.applied());
+        if !self.may_recluster() {
             if let Some(packed) = &mut self.packed {
-                packed.gatherer.clear();
+                packed.reclusterer.clear();
             }
             return;
         }
@@ -160,9 +160,9 @@ impl Slab {
             return;
         }
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
-        let (mut laid, mut from, mut taken) = (0, HashSet::new(), HashMap::<u32, u32>::new());
-        while laid < PORTION
-            && let Some(next) = self.packed.as_mut().and_then(|packed| packed.gatherer.queue.pop_front())
+        let (mut appended, mut from, mut taken) = (0, HashSet::new(), HashMap::<u32, u32>::new());
+        while appended < PORTION
+            && let Some(next) = self.packed.as_mut().and_then(|packed| packed.reclusterer.queue.pop_front())
         {
             let bytes = next.record().bytes();
             let (addr, generation) = next.origin;
@@ -173,37 +173,37 @@ impl Slab {
             let live = self.is_still_at(&next, own) && bytes as u32 <= addr.bytes() && !from.contains(&addr.at);
             if live && !self.make_room(&mut open, bytes, effects) {
                 if let Some(packed) = &mut self.packed {
-                    packed.gatherer.queue.push_front(next);
+                    packed.reclusterer.queue.push_front(next);
                 }
                 break;
             }
             let Some(packed) = &mut self.packed else { return };
-            packed.gatherer.bytes = packed.gatherer.bytes.saturating_sub(addr.bytes() as usize);
+            packed.reclusterer.bytes = packed.reclusterer.bytes.saturating_sub(addr.bytes() as usize);
             if live {
                 from.insert(addr.at);
                 *taken.entry(segment).or_default() += 1;
                 debug_assert_eq!(packed.segments.generation(addr), generation);
-                self.lay_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
-                laid += bytes;
+                self.append_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
+                appended += bytes;
             }
         }
         if open.segment_writer.is_empty() {
             return;
         }
-        self.seal_batch(open, laying);
+        self.seal_batch(open, group_builder);
         let group = self.groups.sealed() + 1;
         let Some(packed) = &mut self.packed else { return };
-        packed.counters.gathered_bytes += laid as u64;
-        packed.gatherer.group = group;
+        packed.counters.reclustered_bytes += appended as u64;
+        packed.reclusterer.group = group;
     }
 
     /// Whether the record lies where it was read, no write of it is under way, and the cleaner
     /// neither moves it now nor is about to: of the moves out of its segment that are not shown
     /// yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
-    fn is_still_at(&self, gathered: &Gathered, own: u32) -> bool {
-        let (addr, generation) = gathered.origin;
+    fn is_still_at(&self, reclustered: &Reclustered, own: u32) -> bool {
+        let (addr, generation) = reclustered.origin;
         let Some(packed) = &self.packed else { return false };
-        let entry = self.index.0.get(gathered.key.encoded());
+        let entry = self.index.0.get(reclustered.key.encoded());
         let mut named = entry.is_some_and(|entry| entry.place == Place::Record(addr).to_bits());
         fault_point!("gathered_though_it_was_written_over", named = entry.is_some());
         let number = packed.segments.of(addr);
@@ -211,6 +211,6 @@ impl Slab {
         let mut same_life = segment.generation == generation;
         fault_point!("gathered_from_another_life", same_life = true);
         let named = named && same_life && !packed.cleaner.holds(number) && segment.moving == own;
-        matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
+        matches!(self.unless_pending(&reclustered.key, named, Moving::Value), Verdict::Live(_))
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct PrepareRecord {
     last: Option<u32>,
     /// Of all its changes; 0 until it is logged.
     pub(super) version: u64,
-    shown: Arc<AtomicBool>,
+    visible: Arc<AtomicBool>,
     state: State,
     /// Keys to come in this state.
     left: usize,
@@ -54,8 +54,8 @@ enum State {
     Held,
     Logging,
     Prepared,
-    Carrying,
-    Marking,
+    Applying,
+    MarkingDone,
     /// The share goes: the batch was refused, or it is of this shard alone and carried out.
     Erasing,
     /// Waits to be forgotten.
@@ -69,8 +69,8 @@ impl PrepareRecord {
         self.state == State::Reserving
     }
 
-    pub(super) fn is_shown(&self) -> bool {
-        is_set(&self.shown)
+    pub(super) fn is_visible(&self) -> bool {
+        is_set(&self.visible)
     }
 
     /// Whether it is yet to change its keys. One that is stuck does so when the store is opened
@@ -101,25 +101,25 @@ impl PrepareRecord {
 }
 
 impl Slab {
-    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order
+    /// Begins a share: its keys are queued for, all in this tick, so that shares meet in one order
     /// everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
-        let Prepare { id, participants, changes, checks, last, waits, shown } = prepare;
+        let Prepare { id, participants, changes, checks, last, waits, visible } = prepare;
         let error = match self.poisoned {
             Some(fault) => Some(Error::Poisoned(fault)),
             None if self.closing != Closing::Open => Some(Error::Closed),
             None => self.batches.opening.refusal().cloned(),
         };
         if let Some(error) = error {
-            return self.say(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) }, effects);
+            return self.send(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) }, effects);
         }
         let left = changes.len() + checks.len();
-        let share = PrepareRecord::new(participants, changes, last, shown);
-        self.begin_share(id, PrepareRecord { checks, left, waits, ..share }, effects);
+        let prepare_record = PrepareRecord::new(participants, changes, last, visible);
+        self.begin_prepare_record(id, PrepareRecord { checks, left, waits, ..prepare_record }, effects);
     }
 
     /// A share that was durable before the store was opened.
-    pub(super) fn recover_share(
+    pub(super) fn recover_prepare_record(
         &mut self,
         id: BatchId,
         participants: &[u32],
@@ -127,14 +127,14 @@ impl Slab {
         changes: Vec<Change>,
         effects: &mut Effects,
     ) {
-        let share = PrepareRecord::new(participants.into(), changes, None, Arc::default());
-        self.begin_share(id, PrepareRecord { version, recovered: true, ..share }, effects);
+        let prepare_record = PrepareRecord::new(participants.into(), changes, None, Arc::default());
+        self.begin_prepare_record(id, PrepareRecord { version, recovered: true, ..prepare_record }, effects);
     }
 
-    fn begin_share(&mut self, id: BatchId, share: PrepareRecord, effects: &mut Effects) {
-        let changes = share.changes.iter().map(|change| (change.key.clone(), change.expect));
-        let keys: Vec<_> = changes.chain(share.checks.iter().cloned()).collect();
-        self.batches.shares.insert(id, share);
+    fn begin_prepare_record(&mut self, id: BatchId, prepare_record: PrepareRecord, effects: &mut Effects) {
+        let changes = prepare_record.changes.iter().map(|change| (change.key.clone(), change.expect));
+        let keys: Vec<_> = changes.chain(prepare_record.checks.iter().cloned()).collect();
+        self.batches.prepare_records.insert(id, prepare_record);
         for (at, (key, expect)) in (0..).zip(keys) {
             let origin = Origin::Batch(id, Step::Hold(at));
             self.submit(Work::new(origin, key, expect, Kind::Hold, Level::PowerLoss), effects);
@@ -142,17 +142,17 @@ impl Slab {
     }
 
     /// What came of a write that was made for a share.
-    pub(super) fn share_event(&mut self, id: BatchId, step: Step, event: Event, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        match (step, event, share.state) {
+    pub(super) fn prepare_record_event(&mut self, id: BatchId, step: Step, event: Event, effects: &mut Effects) {
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        match (step, event, prepare_record.state) {
             (Step::Hold(at), Event::Held { existed }, State::Holding) => {
-                share.left -= 1;
-                share.existed |= existed && share.last == Some(at);
-                if share.left == 0 {
+                prepare_record.left -= 1;
+                prepare_record.existed |= existed && prepare_record.last == Some(at);
+                if prepare_record.left == 0 {
                     self.all_held(id, effects);
                 }
             }
-            (Step::Hold(_), Event::Answered(reply), State::Holding) if share.recovered => {
+            (Step::Hold(_), Event::Answered(reply), State::Holding) if prepare_record.recovered => {
                 // The record is durable, and its batch perhaps committed: it is neither refused nor
                 // let go, which would let later writes of its keys in, over which the next opening
                 // would carry it out. It waits for that opening; reads are told what it makes of
@@ -165,55 +165,56 @@ impl Slab {
             (Step::Hold(_), Event::Answered(reply), State::Holding) => self.refuse(id, reply, effects),
             (Step::Log, Event::Answered(Reply::Done { .. }), State::Logging) => self.logged(id, effects),
             (Step::Log, Event::Answered(reply), State::Logging) => self.refuse(id, reply, effects),
-            (Step::Carried(_), Event::Held { .. }, State::Carrying) => {
-                share.left -= 1;
-                if share.left == 0 {
-                    self.carried_out(id, effects);
+            (Step::Applied(_), Event::Held { .. }, State::Applying) => {
+                prepare_record.left -= 1;
+                if prepare_record.left == 0 {
+                    self.applied(id, effects);
                 }
             }
-            (Step::Mark, Event::Answered(Reply::Done { .. }), State::Marking) => {
-                share.state = State::Resolved;
-                let decider = share.decider(id);
-                self.let_go_keys(id, effects);
-                self.say(decider, BatchMessage::Settled { id, resolved: true }, effects);
+            (Step::CommitDone, Event::Answered(Reply::Done { .. }), State::MarkingDone) => {
+                prepare_record.state = State::Resolved;
+                let decider = prepare_record.decider(id);
+                self.release_keys(id, effects);
+                self.send(decider, BatchMessage::Completed { id, resolved: true }, effects);
             }
             (Step::Erase, Event::Answered(Reply::Done { .. }), State::Erasing) => {
-                self.let_go_keys(id, effects);
-                self.end_share(id, true, effects);
+                self.release_keys(id, effects);
+                self.end_prepare_record(id, true, effects);
             }
-            (Step::Forget, Event::Answered(_), State::Resolved) => drop(self.batches.shares.remove(&id)),
+            (Step::Forget, Event::Answered(_), State::Resolved) => drop(self.batches.prepare_records.remove(&id)),
             (
-                Step::Carry | Step::Carried(_) | Step::Mark | Step::Erase,
+                Step::Apply | Step::Applied(_) | Step::CommitDone | Step::Erase,
                 Event::Answered(Reply::Failed(error)),
-                State::Carrying | State::Marking | State::Erasing,
+                State::Applying | State::MarkingDone | State::Erasing,
             ) => self.get_stuck(id, error, effects),
             _ => {}
         }
     }
 
-    fn end_share(&mut self, id: BatchId, resolved: bool, effects: &mut Effects) {
-        if let Some(share) = self.batches.shares.remove(&id)
-            && !share.aborted
+    fn end_prepare_record(&mut self, id: BatchId, resolved: bool, effects: &mut Effects) {
+        if let Some(prepare_record) = self.batches.prepare_records.remove(&id)
+            && !prepare_record.aborted
         {
-            self.say(share.decider(id), BatchMessage::Settled { id, resolved }, effects);
+            self.send(prepare_record.decider(id), BatchMessage::Completed { id, resolved }, effects);
         }
     }
 
     fn all_held(&mut self, id: BatchId, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        if share.recovered {
-            share.state = State::Prepared;
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        if prepare_record.recovered {
+            prepare_record.state = State::Prepared;
             // What it needs is free: nothing else has been written since. If it is not, it is asked
             // for when it is carried out.
             let _ = self.reserve(id, effects);
             return self.show_when_committed(id);
         }
-        share.state = State::Reserving;
+        prepare_record.state = State::Reserving;
         self.try_reserve(id, effects);
     }
 
     pub(super) fn retry_reservations(&mut self, effects: &mut Effects) {
-        let waiting = self.batches.shares.iter().filter(|(_, share)| share.waits_for_space());
+        let waiting =
+            self.batches.prepare_records.iter().filter(|(_, prepare_record)| prepare_record.waits_for_space());
         for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.try_reserve(id, effects);
         }
@@ -232,25 +233,25 @@ impl Slab {
     }
 
     fn reserved(&mut self, id: BatchId, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        if !share.waits {
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        if !prepare_record.waits {
             return self.log(id, effects);
         }
-        fault_point!("batch_logged_before_all_hold", !share.changes.is_empty(), {
-            self.say(id.coordinator, BatchMessage::Held(id), effects);
+        fault_point!("batch_logged_before_all_hold", !prepare_record.changes.is_empty(), {
+            self.send(id.coordinator, BatchMessage::Held(id), effects);
             return self.log(id, effects);
         });
-        share.state = State::Held;
+        prepare_record.state = State::Held;
         fault_point!("batch_checks_let_go_early", {
-            let checks = std::mem::take(&mut share.checks);
-            checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
+            let checks = std::mem::take(&mut prepare_record.checks);
+            checks.iter().for_each(|(key, _)| self.release_key(id, key, effects));
         });
-        self.say(id.coordinator, BatchMessage::Held(id), effects);
+        self.send(id.coordinator, BatchMessage::Held(id), effects);
     }
 
     /// Every shard of the batch holds its keys.
     pub(super) fn log_when_held(&mut self, id: BatchId, effects: &mut Effects) {
-        if self.batches.shares.get(&id).is_some_and(|share| share.state == State::Held) {
+        if self.batches.prepare_records.get(&id).is_some_and(|prepare_record| prepare_record.state == State::Held) {
             self.log(id, effects);
         }
     }
@@ -258,17 +259,22 @@ impl Slab {
     /// Sets aside what carrying the share out may take: room for the records, the runs, and the
     /// mark.
     fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
-        let Some(share) = self.batches.shares.get(&id).filter(|share| !share.changes.is_empty()) else { return Ok(()) };
-        if share.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
+        let Some(prepare_record) =
+            self.batches.prepare_records.get(&id).filter(|prepare_record| !prepare_record.changes.is_empty())
+        else {
+            return Ok(());
+        };
+        if prepare_record.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
             self.check_memory()?;
         }
         let (pages, bytes, runs) = match self.packed {
             Some(_) => {
-                let (bytes, runs) = self.packed_needs(&share.changes, 8 + 4 * share.participants.len());
+                let (bytes, runs) =
+                    self.packed_needs(&prepare_record.changes, 8 + 4 * prepare_record.participants.len());
                 (0, bytes, runs)
             }
             None => {
-                let (pages, runs) = page_needs(&share.changes);
+                let (pages, runs) = page_needs(&prepare_record.changes);
                 (pages, 0, runs)
             }
         };
@@ -296,27 +302,27 @@ impl Slab {
         }
         self.batches.reserved_pages += pages;
         self.batches.reserved_bytes += bytes;
-        if let Some(share) = self.batches.shares.get_mut(&id) {
-            (share.pages, share.bytes, share.extents) = (pages, bytes, extents);
+        if let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) {
+            (prepare_record.pages, prepare_record.bytes, prepare_record.extents) = (pages, bytes, extents);
         }
         Ok(())
     }
 
     /// Gives back what was set aside and not used.
     fn unreserve(&mut self, id: BatchId) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        self.batches.reserved_pages -= std::mem::take(&mut share.pages);
-        self.batches.reserved_bytes -= std::mem::take(&mut share.bytes);
-        for extent in std::mem::take(&mut share.extents).into_iter().flatten() {
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        self.batches.reserved_pages -= std::mem::take(&mut prepare_record.pages);
+        self.batches.reserved_bytes -= std::mem::take(&mut prepare_record.bytes);
+        for extent in std::mem::take(&mut prepare_record.extents).into_iter().flatten() {
             self.space.release(extent);
         }
     }
 
     fn log(&mut self, id: BatchId, effects: &mut Effects) {
         let version = self.next_number();
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        (share.state, share.version) = (State::Logging, version);
-        let (participants, changes) = (share.participants.to_vec(), share.changes.clone());
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        (prepare_record.state, prepare_record.version) = (State::Logging, version);
+        let (participants, changes) = (prepare_record.participants.to_vec(), prepare_record.changes.clone());
         let value = record::encode(&Kept::Share { participants, version, changes });
         self.write_record(id, Step::Log, value, effects);
     }
@@ -333,19 +339,19 @@ impl Slab {
     }
 
     fn logged(&mut self, id: BatchId, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        share.state = State::Prepared;
-        if share.aborted {
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        prepare_record.state = State::Prepared;
+        if prepare_record.aborted {
             return self.erase(id, effects);
         }
-        let (version, existed) = (share.version, share.last.map(|_| share.existed));
+        let (version, existed) = (prepare_record.version, prepare_record.last.map(|_| prepare_record.existed));
         self.show_when_committed(id);
-        self.say(id.coordinator, BatchMessage::Prepared { id, version, existed }, effects);
+        self.send(id.coordinator, BatchMessage::Prepared { id, version, existed }, effects);
     }
 
     fn show_when_committed(&mut self, id: BatchId) {
-        let Some(share) = self.batches.shares.get(&id) else { return };
-        for (at, change) in (0..).zip(&share.changes) {
+        let Some(prepare_record) = self.batches.prepare_records.get(&id) else { return };
+        for (at, change) in (0..).zip(&prepare_record.changes) {
             self.batches.prepared.insert(change.key.clone(), (id, at));
         }
     }
@@ -355,45 +361,45 @@ impl Slab {
     /// at an opening never comes here, and one that is being logged is not prepared, so no
     /// coordinator has committed its batch.
     fn refuse(&mut self, id: BatchId, reply: Reply, effects: &mut Effects) {
-        self.let_go_keys(id, effects);
-        let aborted = self.batches.shares.remove(&id).is_none_or(|share| share.aborted);
+        self.release_keys(id, effects);
+        let aborted = self.batches.prepare_records.remove(&id).is_none_or(|prepare_record| prepare_record.aborted);
         if !aborted {
-            self.say(id.coordinator, BatchMessage::Refused { id, reply }, effects);
+            self.send(id.coordinator, BatchMessage::Refused { id, reply }, effects);
         }
     }
 
     /// The batch is committed.
     pub(super) fn commit(&mut self, id: BatchId, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        share.shown.store(true, Ordering::Release);
-        let checks = std::mem::take(&mut share.checks);
-        let is_read_only = share.changes.is_empty();
-        checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        prepare_record.visible.store(true, Ordering::Release);
+        let checks = std::mem::take(&mut prepare_record.checks);
+        let is_read_only = prepare_record.changes.is_empty();
+        checks.iter().for_each(|(key, _)| self.release_key(id, key, effects));
         if is_read_only {
-            self.batches.shares.remove(&id);
+            self.batches.prepare_records.remove(&id);
             return;
         }
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         if self.config.read_only {
             return;
         }
         if let Some(fault) = self.poisoned {
             return self.get_stuck(id, Error::Poisoned(fault), effects);
         }
-        if share.state == State::Stuck {
+        if prepare_record.state == State::Stuck {
             // Whoever decides must not wait for it; the marks of the others stay until the next
             // opening.
-            let decider = share.decider(id);
-            return self.say(decider, BatchMessage::Settled { id, resolved: false }, effects);
+            let decider = prepare_record.decider(id);
+            return self.send(decider, BatchMessage::Completed { id, resolved: false }, effects);
         }
         // Only a defect commits before the share is durable.
-        if share.state != State::Prepared {
+        if prepare_record.state != State::Prepared {
             return;
         }
-        share.state = State::Carrying;
-        share.left = share.changes.len();
-        let (version, changes) = (share.version, share.changes.clone());
-        let mut extents = std::mem::take(&mut share.extents);
+        prepare_record.state = State::Applying;
+        prepare_record.left = prepare_record.changes.len();
+        let (version, changes) = (prepare_record.version, prepare_record.changes.clone());
+        let mut extents = std::mem::take(&mut prepare_record.extents);
         extents.resize(changes.len(), None);
         for ((at, change), extent) in (0..).zip(changes).zip(extents) {
             let kind = match change.kind {
@@ -402,49 +408,49 @@ impl Slab {
                 ChangeKind::Check => continue,
             };
             let key = change.key;
-            let mut carry = Work::new(Origin::Batch(id, Step::Carry), key.clone(), Expect::Any, kind, Level::PowerLoss);
-            (carry.version, carry.extent) = (Some(version), extent);
-            let again = Origin::Batch(id, Step::Carried(at));
+            let mut apply = Work::new(Origin::Batch(id, Step::Apply), key.clone(), Expect::Any, kind, Level::PowerLoss);
+            (apply.version, apply.extent) = (Some(version), extent);
+            let again = Origin::Batch(id, Step::Applied(at));
             let again = Work::new(again, key.clone(), Expect::Any, Kind::Hold, Level::PowerLoss);
             let pending = self.pending.entry(key.clone()).or_default();
             // What held the key until now.
             pending.queue.pop_front();
             pending.queue.push_front(again);
-            pending.queue.push_front(carry);
+            pending.queue.push_front(apply);
             self.wake(&key, effects);
         }
     }
 
     /// All changes are durable and in the index.
-    fn carried_out(&mut self, id: BatchId, effects: &mut Effects) {
+    fn applied(&mut self, id: BatchId, effects: &mut Effects) {
         self.hide(id);
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        if share.is_alone() {
-            share.state = State::Erasing;
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        if prepare_record.is_alone() {
+            prepare_record.state = State::Erasing;
             return self.erase_record(id, Step::Erase, Level::PowerLoss, effects);
         }
-        share.state = State::Marking;
-        let participants = share.participants.to_vec();
-        fault_point!("batch_keys_let_go_early", self.let_go_keys(id, effects));
-        self.write_record(id, Step::Mark, record::encode(&Kept::Resolved { participants }), effects);
+        prepare_record.state = State::MarkingDone;
+        let participants = prepare_record.participants.to_vec();
+        fault_point!("batch_keys_let_go_early", self.release_keys(id, effects));
+        self.write_record(id, Step::CommitDone, record::encode(&Kept::Resolved { participants }), effects);
     }
 
     /// Its keys are read from the index again.
     fn hide(&mut self, id: BatchId) {
-        let Some(share) = self.batches.shares.get(&id) else { return };
-        for change in &share.changes {
+        let Some(prepare_record) = self.batches.prepare_records.get(&id) else { return };
+        for change in &prepare_record.changes {
             self.batches.prepared.remove(&change.key);
         }
     }
 
     /// Another participant refused.
     pub(super) fn abort(&mut self, id: BatchId, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        share.aborted = true;
-        match share.state {
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        prepare_record.aborted = true;
+        match prepare_record.state {
             State::Holding | State::Reserving | State::Held => {
-                self.let_go_keys(id, effects);
-                self.batches.shares.remove(&id);
+                self.release_keys(id, effects);
+                self.batches.prepare_records.remove(&id);
             }
             State::Prepared => self.erase(id, effects),
             _ => {}
@@ -454,13 +460,13 @@ impl Slab {
     /// Its keys are let go when it is gone for certain.
     fn erase(&mut self, id: BatchId, effects: &mut Effects) {
         self.hide(id);
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         if self.config.read_only {
-            self.let_go_keys(id, effects);
-            self.batches.shares.remove(&id);
+            self.release_keys(id, effects);
+            self.batches.prepare_records.remove(&id);
             return;
         }
-        share.state = State::Erasing;
+        prepare_record.state = State::Erasing;
         self.erase_record(id, Step::Erase, Level::PowerLoss, effects);
     }
 
@@ -470,21 +476,22 @@ impl Slab {
         if known && self.closing == Closing::Open && self.poisoned.is_none() && !self.config.read_only {
             self.erase_record(id, Step::Forget, Level::ProcessCrash, effects);
         } else {
-            self.batches.shares.remove(&id);
+            self.batches.prepare_records.remove(&id);
         }
     }
 
     /// The keys go on with what waits behind the batch.
-    fn let_go_keys(&mut self, id: BatchId, effects: &mut Effects) {
+    fn release_keys(&mut self, id: BatchId, effects: &mut Effects) {
         self.unreserve(id);
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        let (changes, checks) = (std::mem::take(&mut share.changes), std::mem::take(&mut share.checks));
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
+        let (changes, checks) =
+            (std::mem::take(&mut prepare_record.changes), std::mem::take(&mut prepare_record.checks));
         for key in changes.into_iter().map(|change| change.key).chain(checks.into_iter().map(|(key, _)| key)) {
-            self.let_go_key(id, &key, effects);
+            self.release_key(id, &key, effects);
         }
     }
 
-    fn let_go_key(&mut self, id: BatchId, key: &Key, effects: &mut Effects) {
+    fn release_key(&mut self, id: BatchId, key: &Key, effects: &mut Effects) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
         match pending.queue.iter().position(own) {
@@ -506,20 +513,24 @@ impl Slab {
     /// The share stays as it is until the store is opened again: reads go on (from memory, if it is
     /// committed), writes of its keys are refused.
     pub(super) fn get_stuck(&mut self, id: BatchId, error: Error, effects: &mut Effects) {
-        let Some(share) = self.batches.shares.get_mut(&id).filter(|share| share.state != State::Stuck) else { return };
-        if share.changes.is_empty() {
+        let Some(prepare_record) =
+            self.batches.prepare_records.get_mut(&id).filter(|prepare_record| prepare_record.state != State::Stuck)
+        else {
+            return;
+        };
+        if prepare_record.changes.is_empty() {
             // Nothing of it is in doubt here.
-            self.let_go_keys(id, effects);
-            self.batches.shares.remove(&id);
+            self.release_keys(id, effects);
+            self.batches.prepare_records.remove(&id);
             return;
         }
-        let checks = std::mem::take(&mut share.checks);
-        checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
-        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        let checks = std::mem::take(&mut prepare_record.checks);
+        checks.iter().for_each(|(key, _)| self.release_key(id, key, effects));
+        let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         tracing::error!(%error, shard = self.config.shard, "a batch cannot be carried out before the store is opened again");
-        let (committed, decider) = (share.is_shown() && !share.aborted, share.decider(id));
-        share.state = State::Stuck;
-        let keys: Vec<_> = share.changes.iter().map(|change| change.key.clone()).collect();
+        let (committed, decider) = (prepare_record.is_visible() && !prepare_record.aborted, prepare_record.decider(id));
+        prepare_record.state = State::Stuck;
+        let keys: Vec<_> = prepare_record.changes.iter().map(|change| change.key.clone()).collect();
         for key in keys {
             self.batches.stuck.insert(key.clone(), error.clone());
             let Some(pending) = self.pending.get_mut(&key) else { continue };
@@ -531,7 +542,7 @@ impl Slab {
             self.refuse_queue(queue, id, &error, effects);
         }
         if committed {
-            self.say(decider, BatchMessage::Settled { id, resolved: false }, effects);
+            self.send(decider, BatchMessage::Completed { id, resolved: false }, effects);
         }
     }
 
@@ -539,14 +550,17 @@ impl Slab {
     /// whether or not it said so; those that are not logged here never were; the others are in
     /// doubt.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
-        let decided_there = self.batches.shares.iter().filter(|(id, share)| share.decider(**id) == peer);
+        let decided_there =
+            self.batches.prepare_records.iter().filter(|(id, prepare_record)| prepare_record.decider(**id) == peer);
         for id in decided_there.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let Some(share) = self.batches.shares.get(&id) else { continue };
-            match share.state {
-                State::Prepared if share.is_shown() && !share.aborted => self.commit(id, effects),
-                State::Holding | State::Reserving | State::Held if share.is_shown() => self.commit(id, effects),
-                State::Holding | State::Reserving | State::Held if !share.recovered => self.abort(id, effects),
-                _ if share.aborted || share.is_shown() => {}
+            let Some(prepare_record) = self.batches.prepare_records.get(&id) else { continue };
+            match prepare_record.state {
+                State::Prepared if prepare_record.is_visible() && !prepare_record.aborted => self.commit(id, effects),
+                State::Holding | State::Reserving | State::Held if prepare_record.is_visible() => {
+                    self.commit(id, effects)
+                }
+                State::Holding | State::Reserving | State::Held if !prepare_record.recovered => self.abort(id, effects),
+                _ if prepare_record.aborted || prepare_record.is_visible() => {}
                 _ => {
                     let why = "the shard that decides on a batch broke; reopen the store";
                     self.get_stuck(id, Error::Unknown(why), effects);
@@ -589,7 +603,12 @@ fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
 }
 
 impl PrepareRecord {
-    fn new(participants: Arc<[u32]>, changes: Vec<Change>, last: Option<u32>, shown: Arc<AtomicBool>) -> PrepareRecord {
+    fn new(
+        participants: Arc<[u32]>,
+        changes: Vec<Change>,
+        last: Option<u32>,
+        visible: Arc<AtomicBool>,
+    ) -> PrepareRecord {
         let left = changes.len();
         PrepareRecord {
             participants,
@@ -597,7 +616,7 @@ impl PrepareRecord {
             checks: Vec::new(),
             last,
             version: 0,
-            shown,
+            visible,
             state: State::Holding,
             left,
             existed: false,

@@ -46,7 +46,7 @@ impl Append {
 
 /// A record in a batch that is being written.
 #[derive(Debug)]
-pub(crate) enum Laid {
+pub(crate) enum Appended {
     /// A user's write.
     Change { change: Change, addr: RecordAddress },
     /// A copy of a live record.
@@ -64,9 +64,9 @@ pub(crate) enum Moving {
 
 /// A batch that is being written.
 #[derive(Debug)]
-pub(crate) struct LaidBatch {
+pub(crate) struct AppendedBatch {
     pub(crate) segment: u32,
-    pub(crate) laid: Vec<Laid>,
+    pub(crate) appended: Vec<Appended>,
     /// Its first page, and what is being written: users' records are cached from it.
     pub(crate) first: u32,
     pub(crate) pages: Vec<Arc<Block>>,
@@ -74,13 +74,13 @@ pub(crate) struct LaidBatch {
 
 /// A group under construction.
 #[derive(Debug, Default)]
-pub(crate) struct Laying {
+pub(crate) struct GroupBuilder {
     writes: Vec<(u32, Vec<Part>)>,
     members: Vec<Member>,
     level: Option<Level>,
 }
 
-impl Laying {
+impl GroupBuilder {
     pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -96,7 +96,7 @@ pub(crate) struct Open {
     pages_max: u32,
     pub(crate) segment_writer: SegmentWriter,
     pub(crate) sequence: u64,
-    pub(crate) laid: Vec<Laid>,
+    pub(crate) appended: Vec<Appended>,
 }
 
 impl Slab {
@@ -108,23 +108,23 @@ impl Slab {
             self.refuse_unlaid(effects);
         }
         while self.groups.in_flight() < PACKED_GROUPS_MAX {
-            let mut laying = Laying::default();
-            self.lay_queue(&mut laying, effects);
-            self.clean(&mut laying, effects);
-            self.lay_gathered(&mut laying, effects);
-            if laying.members.is_empty() {
-                return self.when_nothing_is_laid(effects);
+            let mut group_builder = GroupBuilder::default();
+            self.append_queue(&mut group_builder, effects);
+            self.clean(&mut group_builder, effects);
+            self.append_reclustered(&mut group_builder, effects);
+            if group_builder.members.is_empty() {
+                return self.when_nothing_is_appended(effects);
             }
             // Copies alone wait for nobody, but what comes after them must not wait for a flush on
             // their account.
             let keep_up = if self.groups.all_durable_when_applied() { Level::PowerLoss } else { Level::ProcessCrash };
-            let level = laying.level.unwrap_or(keep_up);
-            self.launch(laying.writes, laying.members, level, false, effects);
+            let level = group_builder.level.unwrap_or(keep_up);
+            self.launch(group_builder.writes, group_builder.members, level, false, effects);
         }
     }
 
     /// Lays users' records.
-    fn lay_queue(&mut self, laying: &mut Laying, effects: &mut Effects) {
+    fn append_queue(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
         for _ in 0..BATCHES {
             let Some(packed) = &self.packed else { return };
             let Some(bytes) = packed.queue.front().map(Append::bytes) else { return };
@@ -147,32 +147,32 @@ impl Slab {
                 let Some(packed) = &mut self.packed else { return };
                 let Some(append) = packed.queue.pop_front() else { break };
                 packed.queue_bytes -= bytes as u64;
-                laying.level = laying.level.max(Some(append.level));
-                self.lay_append(&mut open, append);
+                group_builder.level = group_builder.level.max(Some(append.level));
+                self.append_record(&mut open, append);
             }
             if open.segment_writer.is_empty() {
                 // No block to be had.
                 return;
             }
             self.fill_up(&mut open, effects);
-            self.seal_batch(open, laying);
+            self.seal_batch(open, group_builder);
         }
     }
 
-    fn lay_append(&mut self, open: &mut Open, append: Append) {
+    fn append_record(&mut self, open: &mut Open, append: Append) {
         let mut record = append.record();
-        if let RecordKind::Deleted { laid } = &mut record.kind {
-            *laid = open.sequence;
+        if let RecordKind::Deleted { appended } = &mut record.kind {
+            *appended = open.sequence;
         }
         let (bytes, tombstone) = (record.bytes(), matches!(record.kind, RecordKind::Deleted { .. }));
-        let addr = RecordAddress::new(open.segment_writer.lay(&record), bytes as u32);
+        let addr = RecordAddress::new(open.segment_writer.append(&record), bytes as u32);
         let Some(packed) = &mut self.packed else { return };
         packed.segments.add_live(addr, tombstone);
         packed.counters.user_bytes += bytes as u64;
         if let Some(pending) = self.pending.get_mut(&append.change.key) {
-            pending.laid += 1;
+            pending.appended += 1;
         }
-        open.laid.push(Laid::Change { change: append.change, addr });
+        open.appended.push(Appended::Change { change: append.change, addr });
     }
 
     /// A batch in the open segment of a stream that has room for a first record of `bytes`, or in a
@@ -210,7 +210,7 @@ impl Slab {
             pages_max: pages_max.min(BATCH_PAGES.max(needed)),
             segment_writer: SegmentWriter::new(uuid, first, generation),
             sequence,
-            laid: Vec::new(),
+            appended: Vec::new(),
         })
     }
 
@@ -228,7 +228,7 @@ impl Slab {
     }
 
     /// Completes a batch: it joins the group.
-    pub(crate) fn seal_batch(&mut self, open: Open, laying: &mut Laying) {
+    pub(crate) fn seal_batch(&mut self, open: Open, group_builder: &mut GroupBuilder) {
         let mut durable = self.groups.durable_sequence();
         fault_point!("packed_durable_mark_too_high", durable = open.sequence);
         let Some(packed) = &mut self.packed else { return };
@@ -242,9 +242,9 @@ impl Slab {
             segment.in_flight += 1;
         }
         let parts = pages.iter().map(|block| Part::whole(Arc::clone(block))).collect();
-        laying.writes.push((open.first, parts));
+        group_builder.writes.push((open.first, parts));
         let (segment, first) = (open.segment, open.first);
-        laying.members.push(Member::Batch(LaidBatch { segment, laid: open.laid, first, pages }));
+        group_builder.members.push(Member::Batch(AppendedBatch { segment, appended: open.appended, first, pages }));
     }
 
     /// Segments that can be opened, or will be soon.
@@ -255,7 +255,7 @@ impl Slab {
 
     /// Records wait, but there is no segment for them: a flush may release one, or the cleaner. If
     /// neither can, they are refused.
-    fn when_nothing_is_laid(&mut self, effects: &mut Effects) {
+    fn when_nothing_is_appended(&mut self, effects: &mut Effects) {
         let Some(packed) = &self.packed else { return };
         if packed.queue.is_empty() {
             return;
@@ -281,11 +281,11 @@ impl Slab {
         packed.queue_bytes = 0;
         packed.cleaner.note(false);
         for append in std::mem::take(&mut packed.queue) {
-            self.refuse_laid(append, effects);
+            self.refuse_appended(append, effects);
         }
     }
 
-    fn refuse_laid(&mut self, append: Append, effects: &mut Effects) {
+    fn refuse_appended(&mut self, append: Append, effects: &mut Effects) {
         let key = append.change.key;
         if let crate::place::Place::Run { first, pages } = append.change.place {
             self.run_tags.remove(&first);
