@@ -18,9 +18,9 @@ pub mod error;
 pub mod event;
 pub mod io_table;
 pub mod operation;
+pub mod prepare_record;
 pub mod range;
 pub mod shard;
-pub mod share;
 pub mod shared;
 pub mod update;
 

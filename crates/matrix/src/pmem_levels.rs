@@ -128,7 +128,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Stores what a table in the layer has by now. It is durable after [`Matrix::settle_pmem_levels`].
+    /// Stores what a table in the layer has by now. It is durable after
+    /// [`Matrix::settle_pmem_levels`].
     ///
     /// # Errors
     /// The memory failed.

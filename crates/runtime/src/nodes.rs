@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_stay_on_nodes_in_turn_and_on_processors_that_they_may_have() {
+    fn threads_stay_on_nodes_and_on_processors_that_they_may_have() {
         let all = processors();
         let [first, second, ..] = all[..] else { return };
         let nodes = [vec![first], vec![], vec![second, CpuSet::MAX_CPU + 7], vec![CpuSet::MAX_CPU - 1]];

@@ -25,8 +25,8 @@ pub fn client_memory_bytes(memory_bytes: u64) -> u64 {
 pub(crate) const FREE_BYTES: u64 = 4 << 10;
 
 /// Answers up to so many bytes may take the budget to three quarters, longer ones to five eighths:
-/// short ones find room, and so do values that come. An eighth is for longer ones whatever the short
-/// ones hold, or a crowd of these would keep them out for ever.
+/// short ones find room, and so do values that come. An eighth is for longer ones whatever the
+/// short ones hold, or a crowd of these would keep them out for ever.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that a permit takes ahead while there is plenty, so that not every command has to ask.

@@ -38,8 +38,8 @@ pub(crate) const ATTEMPT_ERRORS: u32 = 16;
 const RETURN_NS: u64 = 250_000;
 const RETURNS_MAX: u64 = 4;
 
-/// What it costs to read and send so many bytes of a value, beside the command: a unit for 2 KiB, about
-/// a microsecond.
+/// What it costs to read and send so many bytes of a value, beside the command: a unit for 2 KiB,
+/// about a microsecond.
 pub(crate) fn cost_of(value_bytes: u64) -> i64 {
     i64::try_from(value_bytes >> 11).unwrap_or(i64::MAX)
 }

@@ -53,8 +53,8 @@ const CALLED_OFF: i32 = 125;
 /// Tags of socket requests: connections count from 0, these from the top.
 const TAG_WAKEUP: u64 = u64::MAX;
 const TAG_LISTENER: u64 = 1 << 63;
-/// With more operations under way than these, a connection waits behind those with few: who asks for
-/// one record is not delayed by who asks for a hundred.
+/// With more operations under way than these, a connection waits behind those with few: who asks
+/// for one record is not delayed by who asks for a hundred.
 const OPERATIONS_FEW: usize = 4;
 /// Tag of operations nobody waits for.
 const TAG_BACKGROUND: u64 = u64::MAX;

@@ -46,7 +46,7 @@ pub(crate) struct Backup {
 
 impl Slab {
     /// Makes the cut: everything written so far, nothing later.
-    pub(crate) fn cut(&mut self, id: u64, effects: &mut Effects) -> u64 {
+    pub(crate) fn pass_barrier(&mut self, id: u64, effects: &mut Effects) -> u64 {
         self.backup_failed(None, Error::Unknown("another backup was begun"), effects);
         let under_way = self.pending.iter().filter(|(_, pending)| pending.outstanding > 0);
         self.backup = Some(Backup {

@@ -283,8 +283,8 @@ impl Slab {
                 continue;
             }
             // It is at the end of the queue again.
-            let has_turn = self.run_reads.in_flight < self.config.depth.max(1) as usize;
-            if !has_turn || !self.copy_one_out() {
+            let is_due = self.run_reads.in_flight < self.config.depth.max(1) as usize;
+            if !is_due || !self.copy_one_out() {
                 self.run_reads.waiting.rotate_right(1);
                 return;
             }

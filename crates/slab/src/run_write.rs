@@ -200,8 +200,8 @@ impl Slab {
         let allowed = self.runs_may_lie_at(Extent { first: run.first, pages: run.shape.pages() });
         let mut waits = false;
         while allowed && run.fault.is_none() && run.next < run.shape.slices {
-            let has_turn = self.run_writes.in_flight < self.config.depth.max(1) as usize;
-            let block = if has_turn { self.take_block(Class::Slice, effects) } else { None };
+            let is_due = self.run_writes.in_flight < self.config.depth.max(1) as usize;
+            let block = if is_due { self.take_block(Class::Slice, effects) } else { None };
             let Some(block) = block else {
                 waits = true;
                 break;

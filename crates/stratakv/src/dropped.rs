@@ -122,7 +122,8 @@ impl Store {
             let mut batch = WriteBatch::new();
             some.iter().for_each(|key| _ = batch.delete_in(&catalogue, key.as_ref()));
             match self.write(batch) {
-                // A batch takes space until it is complete; a delete finds some in a full store too.
+                // A batch takes space until it is complete; a delete finds some in a full store
+                // too.
                 Err(error) if error.kind() == ErrorKind::Full => {
                     some.iter().try_for_each(|key| catalogue.delete(key.as_ref()).map(|_| ()))?;
                 }

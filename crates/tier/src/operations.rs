@@ -309,7 +309,7 @@ impl Tier {
             Step::Done(reply) => {
                 self.unpin(&suspended.pins);
                 if suspended.work.is_write() {
-                    self.pass_turn(suspended.tag);
+                    self.pass_on(suspended.tag);
                 }
                 self.answer(suspended.token, reply, Some(suspended.tag), effects);
             }
@@ -325,7 +325,7 @@ impl Tier {
     }
 
     /// A parked write is done: the next one of its tag has its turn.
-    fn pass_turn(&mut self, tag: Tag) {
+    fn pass_on(&mut self, tag: Tag) {
         let Some(waiting) = self.busy.get_mut(&tag) else { return };
         match waiting.pop_front() {
             Some(next) => self.ready.push_back(next),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::{Key, fault_point};
-use stratakv_engine::share::BatchId;
+use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply, Token};
 use stratakv_pmem::Pmem;
 

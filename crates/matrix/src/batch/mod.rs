@@ -2,10 +2,10 @@
 //! argues every crash.
 //!
 //! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant*
-//! and has a [`prepare_record`] of it, one whose keys are only checked is a *witness*. A share is a write
-//! like others, which holds its keys in their queues, but waits for what shard 0 says. What a crash
-//! left is settled by [`opening`]; a snapshot or a backup begins with a [`barrier`]. Everything that is
-//! said goes out at the end of a tick, once what it rests on is durable.
+//! and has a [`prepare_record`] of it, one whose keys are only checked is a *witness*. A share is a
+//! write like others, which holds its keys in their queues, but waits for what shard 0 says. What a
+//! crash left is settled by [`opening`]; a snapshot or a backup begins with a [`barrier`].
+//! Everything that is said goes out at the end of a tick, once what it rests on is durable.
 
 mod barrier;
 mod coordinator;
@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::{Key, fault_point};
-use stratakv_engine::share::BatchId;
+use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
 use stratakv_pmem::Pmem;
 

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::{CollectionId, Corruption, Key, Place, fault_point};
-use stratakv_engine::share::{self as record, BatchId, Kept, Verdict};
+use stratakv_engine::prepare_record::{self as record, BatchId, Kept, Verdict};
 use stratakv_engine::{Effects, Error, PageRequest, Reply};
 use stratakv_pmem::Pmem;
 
@@ -140,7 +140,7 @@ impl<P: Pmem> Matrix<P> {
         let kept = record::decode(value).filter(|kept| self.may_be_mine(kept));
         let found = match kept {
             Some(Kept::Resolved { participants }) => Found { id, participants, is_prepare_record: false },
-            Some(Kept::Share { participants, changes, .. }) => {
+            Some(Kept::PrepareRecord { participants, changes, .. }) => {
                 self.recover_prepare_record(id, &participants, changes);
                 Found { id, participants, is_prepare_record: true }
             }
@@ -161,7 +161,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether this shard can have logged it.
     fn may_be_mine(&self, kept: &Kept) -> bool {
-        let Kept::Share { changes, .. } = kept else { return true };
+        let Kept::PrepareRecord { changes, .. } = kept else { return true };
         let owner = |key: &Key| shard_of(key.encoded(), self.config.shards as usize) as u32;
         changes.iter().all(|change| owner(&change.key) == self.config.shard)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, fault_point};
-use stratakv_engine::share::{self as record, BatchId, Kept};
+use stratakv_engine::prepare_record::{self as record, BatchId, Kept};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 
@@ -67,7 +67,7 @@ impl PrepareRecord {
     fn record(&self) -> Bytes {
         let version = self.id.number;
         let participants = self.participants.to_vec();
-        record::encode(&Kept::Share { participants, version, changes: self.changes.clone() })
+        record::encode(&Kept::PrepareRecord { participants, version, changes: self.changes.clone() })
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use foldhash::HashMap;
 use stratakv_base::{Key, Mono};
-use stratakv_engine::share::BatchId;
+use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Operation, Reply, Token};
 use stratakv_pmem::Pmem;
 

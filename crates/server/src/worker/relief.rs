@@ -73,9 +73,9 @@ impl Worker {
         retry.into_iter().chain(self.shared.budget.trim_at()).min()
     }
 
-    /// Lets those try again that stopped for want of memory: most of them are such whose clients have
-    /// taken answers, as long as there are any. Of each kind the newest are first, for who has waited
-    /// long has likely been given up by its client.
+    /// Lets those try again that stopped for want of memory: most of them are such whose clients
+    /// have taken answers, as long as there are any. Of each kind the newest are first, for who has
+    /// waited long has likely been given up by its client.
     pub(super) fn retry_starved(&mut self) {
         let now = self.driver.now().mono;
         if self.relief.is_empty() || now < self.relief.retry_at {

@@ -38,7 +38,7 @@ impl Slab {
             && self.batches.opening.may_serve()
         {
             self.batches.barrier_wanted = None;
-            self.cut(id, effects);
+            self.pass_barrier(id, effects);
             self.send(0, BatchMessage::BarrierMade(id), effects);
             self.admit(effects);
         }

@@ -4,10 +4,10 @@
 //! A change that is a check makes its shard a *witness* if it has nothing else to do in the batch:
 //! it holds the keys and logs nothing.
 //!
-//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`prepare_record`]) in
-//! those that change its keys; what a crash left is settled by [`opening`]. Everything happens in
-//! [`Slab::step_batches`], at the end of a tick: answers to the shard's own writes and what other
-//! shards say are queued until then.
+//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant*
+//! ([`prepare_record`]) in those that change its keys; what a crash left is settled by [`opening`].
+//! Everything happens in [`Slab::step_batches`], at the end of a tick: answers to the shard's own
+//! writes and what other shards say are queued until then.
 
 mod barrier;
 mod coordinator;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::{Key, fault_point};
-pub(crate) use stratakv_engine::share::{self as record, BatchId};
+pub(crate) use stratakv_engine::prepare_record::{self as record, BatchId};
 use stratakv_engine::{
     Change, ChangeKind, Effects, Error, Expect, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
 };

@@ -121,7 +121,7 @@ impl Slab {
         }
         let found = match kept {
             Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_prepare_record: false },
-            Some(Kept::Share { participants, version, changes }) => {
+            Some(Kept::PrepareRecord { participants, version, changes }) => {
                 self.recover_prepare_record(id, &participants, version, changes, effects);
                 FoundBatch { id, participants, is_prepare_record: true }
             }
@@ -131,9 +131,9 @@ impl Slab {
         self.batches.opening.found.push(found);
     }
 
-    /// A record could not be read: it is asked for again. If that does not help, shard 0 treats this
-    /// shard as one that broke, and every operation is refused: which keys the batch changes is not
-    /// known.
+    /// A record could not be read: it is asked for again. If that does not help, shard 0 treats
+    /// this shard as one that broke, and every operation is refused: which keys the batch changes
+    /// is not known.
     fn load_again(&mut self, id: BatchId, error: &Error) {
         let opening = &mut self.batches.opening;
         opening.failures += 1;
@@ -148,7 +148,7 @@ impl Slab {
 
     /// Whether this shard can have logged it: keys of its own, a version that it had handed out.
     fn may_be_mine(&self, kept: &Kept) -> bool {
-        let Kept::Share { version, changes, .. } = kept else { return true };
+        let Kept::PrepareRecord { version, changes, .. } = kept else { return true };
         (1..=self.counter).contains(version)
             && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }

@@ -323,7 +323,7 @@ impl Slab {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         (prepare_record.state, prepare_record.version) = (State::Logging, version);
         let (participants, changes) = (prepare_record.participants.to_vec(), prepare_record.changes.clone());
-        let value = record::encode(&Kept::Share { participants, version, changes });
+        let value = record::encode(&Kept::PrepareRecord { participants, version, changes });
         self.write_record(id, Step::Log, value, effects);
     }
 

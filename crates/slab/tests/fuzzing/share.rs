@@ -59,7 +59,7 @@ fn built(choices: &mut Choices<'_>) -> Bytes {
         };
         changes.push(Change { key, expect: Expect::Any, kind });
     }
-    record::encode(&Kept::Share { participants, version: choices.u64() >> 20, changes })
+    record::encode(&Kept::PrepareRecord { participants, version: choices.u64() >> 20, changes })
 }
 
 fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Option<&Kept>) {
@@ -78,7 +78,7 @@ fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Optio
     let mut machine = Machine::recover(machine.image, VOLUME_BYTES, 8).expect("a volume that was closed");
     let mut allowed: BTreeMap<&[u8], Vec<Value>> = BTreeMap::new();
     before.iter().for_each(|(key, value)| allowed.entry(key).or_default().push(value.clone()));
-    if let Some(Kept::Share { changes, .. }) = kept {
+    if let Some(Kept::PrepareRecord { changes, .. }) = kept {
         for change in changes.iter().filter(|change| change.key.collection() == CollectionId(0)) {
             // A batch that is undone leaves a key as it was: of those that the share adds, absent.
             let allowed = allowed.entry(change.key.user()).or_insert_with(|| vec![None]);
@@ -119,7 +119,7 @@ mod tests {
         let foreign = keys.into_iter().find(|key| shard_of(key.encoded(), 3) != 0).unwrap();
         let kind = ChangeKind::Put { value: Bytes::from_static(b"stray"), flags: 0, expiry: Expiry::NEVER };
         let changes = vec![Change { key: foreign, expect: Expect::Any, kind }];
-        let value = record::encode(&Kept::Share { participants: vec![0], version: 5, changes });
+        let value = record::encode(&Kept::PrepareRecord { participants: vec![0], version: 5, changes });
         let image = Image { bytes: Vec::new(), capacity_bytes: Some(VOLUME_BYTES) };
         let mut machine = Machine::open(SlabOpener::create(config(0)), image, 7).unwrap();
         assert!(machine.leave_record(BatchId { number: 9, coordinator: 0 }, value));
@@ -134,7 +134,7 @@ mod tests {
     fn opened_with(key: &[u8], participants: Vec<u32>, expiry: Expiry) {
         let kind = ChangeKind::Put { value: Bytes::from_static(b"new"), flags: 0, expiry };
         let changes = vec![Change { key: Key::bound(CollectionId(0), key), expect: Expect::Any, kind }];
-        let value = record::encode(&Kept::Share { participants, version: 3, changes });
+        let value = record::encode(&Kept::PrepareRecord { participants, version: 3, changes });
         let (bytes_as_they_are, number) = ([2], [0; 8]);
         share(&[&bytes_as_they_are[..], &number, &value].concat());
     }

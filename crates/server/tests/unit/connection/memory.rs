@@ -107,8 +107,8 @@ fn clients_that_take_no_answers_hold_no_more_than_the_budget_and_short_answers_g
     }
 }
 
-/// Each had places for as many values as it had asked for, and no room for the first of them: places
-/// alone held the budget, and more, and nobody was answered any more.
+/// Each had places for as many values as it had asked for, and no room for the first of them:
+/// places alone held the budget, and more, and nobody was answered any more.
 #[test]
 fn a_crowd_that_asks_for_many_values_is_answered_within_the_budget() {
     let budget = MemoryBudget::new(MIB / 2);
@@ -162,8 +162,8 @@ fn one_tick_does_no_more_invalid_lines_than_a_share() {
     }
 }
 
-/// The bytes of answers counted against no share, so that a tick beside a crowd of gets took as long
-/// as the crowd had asked for.
+/// The bytes of answers counted against no share, so that a tick beside a crowd of gets took as
+/// long as the crowd had asked for.
 #[test]
 fn values_count_against_the_share_of_whoever_gets_them() {
     let spent = |value_bytes: usize| {

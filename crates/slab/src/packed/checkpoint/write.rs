@@ -189,8 +189,8 @@ impl Slab {
         let Some(packed) = &self.packed else { return false };
         let Some(writing) = &packed.checkpoints.writing else { return false };
         let head_start = u64::from(LOG_SHARE as u32 * CHUNK_PAGES) * PAGE_BYTES as u64;
-        let in_turn = writing.bytes * LOG_SHARE <= packed.checkpoints.log_bytes + head_start;
-        writing.in_flight < IN_FLIGHT && (in_turn || self.groups.in_flight() == 0 || self.closing != Closing::Open)
+        let is_due = writing.bytes * LOG_SHARE <= packed.checkpoints.log_bytes + head_start;
+        writing.in_flight < IN_FLIGHT && (is_due || self.groups.in_flight() == 0 || self.closing != Closing::Open)
     }
 
     /// Pages left in the segment that is being filled, having opened it. `None`: there is none yet,

@@ -31,7 +31,7 @@ pub const CHANGE_BYTES: usize = 17;
 #[derive(Clone, Debug)]
 pub enum Kept {
     /// Its share, not yet carried out for certain.
-    Share {
+    PrepareRecord {
         /// The shards that have one.
         participants: Vec<u32>,
         /// Of all its changes, in engine `slab`; in `matrix`, where each change has its own, the
@@ -105,13 +105,13 @@ pub fn id_of(key: &Key) -> Option<BatchId> {
 pub fn encode(kept: &Kept) -> Bytes {
     let mut out = Vec::new();
     let (state, participants) = match kept {
-        Kept::Share { participants, .. } => (SHARE, participants),
+        Kept::PrepareRecord { participants, .. } => (SHARE, participants),
         Kept::Resolved { participants } => (RESOLVED, participants),
     };
     out.extend_from_slice(&[FORMAT, state]);
     out.extend_from_slice(&(participants.len() as u16).to_le_bytes());
     participants.iter().for_each(|shard| out.extend_from_slice(&shard.to_le_bytes()));
-    if let Kept::Share { version, changes, .. } = kept {
+    if let Kept::PrepareRecord { version, changes, .. } = kept {
         out.extend_from_slice(&version.to_le_bytes());
         let changes = changes.iter().filter(|change| !matches!(change.kind, ChangeKind::Check));
         out.extend_from_slice(&(changes.clone().count() as u32).to_le_bytes());
@@ -168,7 +168,7 @@ fn read(reader: &mut Reader<'_>) -> Result<Option<Kept>, Truncated> {
         let Some(change) = read_change(reader)? else { return Ok(None) };
         changes.push(change);
     }
-    Ok(is_a_batch(&changes).then_some(Kept::Share { participants, version, changes }))
+    Ok(is_a_batch(&changes).then_some(Kept::PrepareRecord { participants, version, changes }))
 }
 
 /// Whether a shard may have logged these changes: none at all would never be held, a key that
@@ -208,7 +208,7 @@ mod tests {
             Change { key: key("put"), expect: Expect::Any, kind: put },
             Change { key: key("gone"), expect: Expect::Any, kind: ChangeKind::Delete },
         ];
-        Kept::Share { participants: vec![0, 2], version: 0x0102_0304, changes }
+        Kept::PrepareRecord { participants: vec![0, 2], version: 0x0102_0304, changes }
     }
 
     /// The format is on people's disks: it does not change unnoticed.
@@ -260,16 +260,18 @@ mod tests {
     /// ever.
     #[test]
     fn a_share_that_changes_a_key_twice_is_none() {
-        let Kept::Share { participants, version, mut changes } = share() else { panic!("it is a share") };
+        let Kept::PrepareRecord { participants, version, mut changes } = share() else { panic!("it is a share") };
         changes.push(changes[0].clone());
-        assert!(decode(&encode(&Kept::Share { participants, version, changes })).is_none());
+        assert!(decode(&encode(&Kept::PrepareRecord { participants, version, changes })).is_none());
     }
 
     /// Found by the fuzzer of shares: a share without keys was never held, and the shard waited for
     /// it for ever.
     #[test]
     fn a_share_that_changes_nothing_is_none() {
-        assert!(decode(&encode(&Kept::Share { participants: vec![0], version: 9, changes: Vec::new() })).is_none());
+        assert!(
+            decode(&encode(&Kept::PrepareRecord { participants: vec![0], version: 9, changes: Vec::new() })).is_none()
+        );
     }
 
     /// Found by the fuzzer of shares: one batch would have changed the records of others.
@@ -277,7 +279,7 @@ mod tests {
     fn a_share_that_changes_records_of_batches_is_none() {
         let id = BatchId { number: 5, coordinator: 0 };
         let changes = vec![Change { key: key(id), expect: Expect::Any, kind: ChangeKind::Delete }];
-        assert!(decode(&encode(&Kept::Share { participants: vec![0], version: 9, changes })).is_none());
+        assert!(decode(&encode(&Kept::PrepareRecord { participants: vec![0], version: 9, changes })).is_none());
     }
 
     #[test]
