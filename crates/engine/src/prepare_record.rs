@@ -75,7 +75,9 @@ pub fn decide(found: &[(u32, &[u32], bool)], lost: &[u32]) -> Verdict {
     let participants = found.iter().map(|(_, participants, _)| *participants).find(|list| !list.is_empty());
     let mut missing = participants.into_iter().flatten().filter(|shard| !present.contains(shard)).peekable();
     let is_whole = missing.peek().is_none();
-    if missing.any(|shard| lost.contains(shard)) {
+    // Who took part is not known where all that is left is damaged.
+    let is_unknown = participants.is_none() && !lost.is_empty();
+    if is_unknown || missing.any(|shard| lost.contains(shard)) {
         Verdict::InDoubt(holders)
     } else if holders.is_empty() {
         Verdict::Over(present)

@@ -104,7 +104,7 @@ impl<P: Pmem> Hash<P> {
     pub(crate) fn make_room(&self, blocks: u32, in_hand: u64) -> Result<Option<Extent>, Error> {
         let _waiting = self.alloc.stand_back(in_hand);
         let _turn = self.alloc.turn();
-        // Whoever had the tick cleared more than it wanted.
+        // Whoever had the turn cleared more than it wanted.
         if let Some(found) = self.alloc.look(&self.region, self.home(), blocks)? {
             return Ok(Some(found));
         }

@@ -96,7 +96,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if queued {
-            self.ticks.done(id, &suspended.work);
+            self.key_locks.done(id, &suspended.work);
         }
     }
 
@@ -111,7 +111,7 @@ impl<P: Pmem> Matrix<P> {
     /// A write that cannot be ended now holds its keys from here on.
     fn wait_for_turn(&mut self, id: u64, suspended: &Suspended, queued: bool) {
         if suspended.work.is_write() && !queued {
-            self.ticks.queue(id, &suspended.work);
+            self.key_locks.queue(id, &suspended.work);
         }
     }
 
@@ -158,7 +158,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         self.retry_space_waiters(effects);
-        self.give_ticks(effects);
+        self.retry_key_waiters(effects);
     }
 
     fn retry_space_waiters(&mut self, effects: &mut Effects) {
@@ -192,11 +192,11 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Writes that waited for others.
-    pub(crate) fn give_ticks(&mut self, effects: &mut Effects) {
+    pub(crate) fn retry_key_waiters(&mut self, effects: &mut Effects) {
         while self.space_waiters.is_empty()
-            && let Some(id) = self.ticks.next_candidate()
+            && let Some(id) = self.key_locks.next_candidate()
         {
-            let has_turn = |suspended: &Suspended| !suspended.begun && self.ticks.has(id, &suspended.work);
+            let has_turn = |suspended: &Suspended| !suspended.begun && self.key_locks.has(id, &suspended.work);
             if self.suspended.get(&id).is_some_and(has_turn)
                 && let Some(suspended) = self.suspended.remove(&id)
             {
@@ -236,7 +236,7 @@ impl<P: Pmem> Matrix<P> {
             effects.more();
         }
         if suspended.work.is_write() {
-            self.ticks.done(id, &suspended.work);
+            self.key_locks.done(id, &suspended.work);
         }
         match &suspended.work {
             Work::PrepareRecord(prepare_record) => self.fail_prepare_record(prepare_record, Reply::Failed(error)),

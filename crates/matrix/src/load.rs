@@ -321,7 +321,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn end_load(&mut self, reply: Reply) {
         let Some(tick) = self.load.take() else { return };
         let Some(suspended) = self.suspended.remove(&tick.id) else { return };
-        self.ticks.done(tick.id, &suspended.work);
+        self.key_locks.done(tick.id, &suspended.work);
         self.promises.push((suspended.token, reply, tick.load.version));
         self.ready.extend(self.after_install.drain(..));
     }

@@ -102,7 +102,7 @@ pub struct Matrix<P> {
     pub(crate) ready: VecDeque<u64>,
     /// Operations for which the container had no room, in order.
     pub(crate) space_waiters: VecDeque<u64>,
-    pub(crate) ticks: KeyLockQueue,
+    pub(crate) key_locks: KeyLockQueue,
     /// Bytes of values that wait to be written, and of long values that are being read, all outside
     /// the pool.
     pub(crate) waiting_bytes: Arc<AtomicU64>,
@@ -358,11 +358,11 @@ impl<P: Pmem> Matrix<P> {
         let id = self.next_operation;
         let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
         let suspended = Suspended::new(token, work, permit);
-        let is_free = self.ticks.is_free(&suspended.work);
+        let is_free = self.key_locks.is_free(&suspended.work);
         if !suspended.work.is_write() || (is_free && self.space_waiters.is_empty()) {
             return self.attempt(id, suspended, false, effects);
         }
-        self.ticks.queue(id, &suspended.work);
+        self.key_locks.queue(id, &suspended.work);
         self.suspended.insert(id, suspended);
     }
 
@@ -652,7 +652,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
             self.commit(effects);
         }
-        let mut somebody_waits = !self.ticks.is_idle();
+        let mut somebody_waits = !self.key_locks.is_idle();
         fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
         if somebody_waits && let Some(error) = self.region_failed.clone() {
             self.refuse_waiting(&error, effects);

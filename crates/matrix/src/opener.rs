@@ -609,7 +609,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             suspended: HashMap::new(),
             ready: VecDeque::new(),
             space_waiters: VecDeque::new(),
-            ticks: KeyLockQueue::default(),
+            key_locks: KeyLockQueue::default(),
             waiting_bytes: Arc::default(),
             long_bytes: Arc::default(),
             memory_waiters: VecDeque::new(),

@@ -42,7 +42,7 @@ impl Wanted {
 /// Who waits for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// A parked operation.
+    /// A suspended operation.
     Operation(u64),
     /// The compaction with this number.
     Job(u64),

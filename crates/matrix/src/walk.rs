@@ -295,7 +295,7 @@ impl<P: Pmem> Matrix<P> {
         self.walks.pool = FRESH;
         fault_point!("trial_walks_end_unnoticed", return);
         // Writes may have waited for one that is over.
-        self.give_ticks(effects);
+        self.retry_key_waiters(effects);
     }
 
     /// Nobody finds anything between these any more, of whoever comes later.

@@ -63,7 +63,7 @@ const DEFECT: &str = "a defect stopped this shard; reopen the store";
 /// Requests of the shard were on a ring that failed, or with a reactor that is gone.
 pub(crate) const RING_LOST: &str = "the I/O ring of this shard failed; reopen the store";
 
-/// What a tick left to do, once the lock is released. Reused from turn to turn.
+/// What a tick left to do, once the lock is released. Reused from tick to tick.
 #[derive(Default)]
 pub(crate) struct TickOutput {
     /// I/O to execute on the shard's volume.

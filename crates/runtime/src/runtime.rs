@@ -298,7 +298,7 @@ impl<S: Shard + 'static> Runtime<S> {
         out.fire();
     }
 
-    /// Turns of one shard in the calling thread, doing its I/O in place while `slot` is not ready
+    /// Ticks of one shard in the calling thread, doing its I/O in place while `slot` is not ready
     /// and there is one request at a time.
     fn run(&self, shard: usize, mut operations: Vec<(Waiter, Operation)>, slot: &Slot) {
         let cell = &self.cells[shard];

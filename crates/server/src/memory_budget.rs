@@ -226,29 +226,29 @@ impl MemoryPermit {
     /// The same for an answer that is begun: to five eighths only, so that those that are begun can
     /// go on. Otherwise all would wait for each other.
     pub(crate) fn try_begin(&mut self, held_bytes: u64, more: u64) -> bool {
-        let eighth = self.budget.max_bytes() / 8;
-        self.try_grow_to(held_bytes, more, 5 * eighth + self.budget.long_bytes.load(Ordering::Relaxed))
+        self.try_grow_to(held_bytes, more, self.limit(5))
+    }
+
+    /// So many eighths of the budget. What is in the part of long answers takes nothing from the
+    /// others.
+    fn limit(&self, eighths: u64) -> u64 {
+        let max = self.budget.max_bytes();
+        (max / 8 * eighths + self.budget.long_bytes.load(Ordering::Relaxed)).min(max)
     }
 
     /// Whether the connection, which holds `held_bytes`, may hold `more` beside them. They count
     /// from then on.
     pub(crate) fn try_grow(&mut self, held_bytes: u64, more: u64) -> bool {
-        let eighth = self.budget.max_bytes() / 8;
-        // What is in the part of long answers takes nothing from the others.
-        let long_bytes = self.budget.long_bytes.load(Ordering::Relaxed);
         match more > SMALL_BYTES_MAX {
-            true => {
-                self.try_grow_to(held_bytes, more, 5 * eighth + long_bytes) || self.try_long(held_bytes, more, eighth)
-            }
-            false => self.try_grow_to(held_bytes, more, 6 * eighth + long_bytes),
+            true => self.try_grow_to(held_bytes, more, self.limit(5)) || self.try_long(held_bytes, more),
+            false => self.try_grow_to(held_bytes, more, self.limit(6)),
         }
     }
 
-    /// The same by the part that is for long answers, which is so long. One answer may take all of
-    /// it, and more.
-    fn try_long(&mut self, held_bytes: u64, more: u64, part: u64) -> bool {
+    /// The same by the eighth that is for long answers. One answer may take all of it, and more.
+    fn try_long(&mut self, held_bytes: u64, more: u64) -> bool {
         let before = self.budget.long_bytes.fetch_add(more, Ordering::Relaxed);
-        let may = before == 0 || before + more <= part;
+        let may = before == 0 || before + more <= self.budget.max_bytes() / 8;
         if may && self.try_grow_to(held_bytes, more, self.budget.max_bytes()) {
             self.long_bytes += more;
             return true;

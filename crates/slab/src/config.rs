@@ -78,7 +78,7 @@ pub struct SlabConfig {
 }
 
 /// With fewer, more than one of eight records has been written elsewhere when the next scan comes,
-/// so each scan would lay its page again: see `RECORDS_OF_READ_MIN` in `packed/gather.rs`.
+/// so each scan would lay its page again: see `RECORDS_OF_READ_MIN` in `packed/recluster.rs`.
 pub const SCANNED_PER_WRITE_MIN: u32 = 8;
 
 /// Keys of lost records that are named; all are counted.

@@ -125,14 +125,18 @@ impl Slab {
         capacity.min(u64::from(u32::MAX - 1)) as u32
     }
 
-    /// Writes that waited for space try again. Batches had their turn in this tick already, and
-    /// perhaps nothing else brings the next one.
-    pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
+    /// Space came: batches that wait for it are looked at. They had their turn in this tick
+    /// already, and perhaps nothing else brings the next one.
+    pub(crate) fn wake_batches(&mut self, effects: &mut Effects) {
         let mut batches_wait = self.batches.wait_for_space();
         fault_point!("library_batch_waits_for_space_unseen", batches_wait = false);
         if batches_wait {
             effects.more();
         }
+    }
+
+    /// Writes that waited for space try again.
+    pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
         for key in std::mem::take(&mut self.space_waiters) {
             if self.pending.get(&key).is_some_and(|pending| pending.wait == Some(Wait::Space)) {
                 self.wake(&key, effects);
@@ -169,7 +173,9 @@ impl Slab {
 
     /// Growth is over, or impossible: whoever waits finds out.
     fn growth_ended(&mut self, effects: &mut Effects) {
-        self.growth.wanted = 0;
+        if std::mem::take(&mut self.growth.wanted) > 0 {
+            self.wake_batches(effects);
+        }
         self.wake_space_waiters(effects);
     }
 
@@ -271,7 +277,9 @@ impl Slab {
 
     /// Looks at a few index entries and deletes those that have expired.
     pub(crate) fn sweep_expired(&mut self, effects: &mut Effects) {
-        if self.expiring == 0 || self.closing != Closing::Open {
+        // Before batches are decided on, or if one cannot be read, nothing is written over their
+        // keys.
+        if self.expiring == 0 || self.closing != Closing::Open || !self.batches.may_write() {
             return;
         }
         let now = effects.now().mono;

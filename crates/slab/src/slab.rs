@@ -466,7 +466,10 @@ impl Shard for Slab {
             Operation::DeleteRange { range, level } if self.batches.change_some_of(&range) => {
                 return Err(Operation::DeleteRange { range, level });
             }
-            Operation::DeleteRange { range, level } => self.delete_range(token, *range, level, effects),
+            Operation::DeleteRange { range, level } => match self.batches.stuck_within(&range).cloned() {
+                Some(error) => effects.reply(token, Reply::Failed(error)),
+                None => self.delete_range(token, *range, level, effects),
+            },
             Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),
             Operation::Backup { cursor: 0, .. } => self.begin_backup(token, effects),
             Operation::Backup { cursor, .. } => self.backup_piece(token, cursor, effects),

@@ -418,7 +418,7 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
     }
     match options.engine.or(had).unwrap_or_default() {
         Engine::Slab if options.placement.is_none() => options.placement = placement_of(from, manifest)?,
-        engine if engine != Engine::Slab && options.placement.is_some() => {
+        engine if engine != Engine::Slab && options.placement == Some(Placement::Packed) => {
             return Err(Error::Option(format!(
                 "a placement is of the engine `slab`, and the new store would be of `{}`: leave it out, or restore with --engine slab",
                 engine.name()

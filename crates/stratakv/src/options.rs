@@ -162,13 +162,22 @@ impl Options {
         self
     }
 
-    /// Of the region of a new store of [`Engine::Matrix`], so many bytes are the *layer*: the first
-    /// levels of its tables lie there and not on its volumes, which are written less. The rest, at
-    /// least 8 MiB for each shard, is for what is on its way. Fixed at creation. Default: none.
+    /// Of the region of a new store of [`Engine::Matrix`], so many bytes are for *PMEM levels*: the
+    /// first levels of its tables lie there and not on its volumes, which are written less. The
+    /// rest, at least 8 MiB for each shard, is for what is on its way. Fixed at creation. Default:
+    /// none.
     #[must_use]
     pub fn pmem_levels_bytes(mut self, bytes: u64) -> Options {
         self.pmem_levels_bytes = Some(bytes);
         self
+    }
+
+    /// The old name of [`Options::pmem_levels_bytes`].
+    #[doc(hidden)]
+    #[deprecated(note = "use `pmem_levels_bytes`")]
+    #[must_use]
+    pub fn layer_bytes(self, bytes: u64) -> Options {
+        self.pmem_levels_bytes(bytes)
     }
 
     /// Whether a store of [`Engine::Matrix`] compresses the tables that it writes from now on.

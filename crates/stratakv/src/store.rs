@@ -137,7 +137,11 @@ impl Store {
             return Ok(());
         }
         let finished = if self.inner().read_only { Ok(()) } else { self.finish_drops() };
-        self.load_expiring().and(finished)
+        match (finished, self.load_expiring()) {
+            // Of the two, a full store is the one that an opening survives.
+            (Err(error), Err(full)) if full.kind() == ErrorKind::Full => Err(error),
+            (finished, loaded) => loaded.and(finished),
+        }
     }
 
     /// A store over a runtime that somebody else has put together, without a directory: for

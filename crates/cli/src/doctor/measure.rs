@@ -286,11 +286,11 @@ impl<'a> Bench<'a> {
         (0..bytes / block.len() as u64).map(|_| Part::whole(Arc::clone(block))).collect()
     }
 
-    /// The request number `tick` of a pattern.
-    fn request(&self, pattern: Pattern, tick: u64, random: &mut Random) -> Result<DiskRequest, Failure> {
+    /// The request number `turn` of a pattern.
+    fn request(&self, pattern: Pattern, turn: u64, random: &mut Random) -> Result<DiskRequest, Failure> {
         let Pattern { kind, bytes, in_order } = pattern;
         let places = self.run.file_bytes / bytes;
-        let offset = if in_order { tick % places } else { random.below(places) } * bytes;
+        let offset = if in_order { turn % places } else { random.below(places) } * bytes;
         if kind == Kind::Write {
             return Ok(DiskRequest::Write { offset, parts: self.parts(bytes), durable: false });
         }
@@ -338,10 +338,10 @@ impl<'a> Bench<'a> {
         let mut begun = vec![(self.run.now)(); depth as usize];
         let mut times = Vec::new();
         let mut completions = Vec::new();
-        let mut tick = 0..;
+        let mut turn = 0..;
         let started = (self.run.now)();
         for tag in 0..depth {
-            self.begin(ring.as_mut(), tag, self.request(pattern, tick.next().unwrap_or(0), &mut random)?, &mut begun);
+            self.begin(ring.as_mut(), tag, self.request(pattern, turn.next().unwrap_or(0), &mut random)?, &mut begun);
         }
         let wait = Wait::For { completions: (depth as u32 / 4).max(1), timeout: Some(Duration::from_secs(10)) };
         while ring.in_flight() > 0 {
@@ -354,7 +354,7 @@ impl<'a> Bench<'a> {
                 drop(outcome);
                 times.push((self.run.now)() - begun[tag as usize]);
                 if more {
-                    let request = self.request(pattern, tick.next().unwrap_or(0), &mut random)?;
+                    let request = self.request(pattern, turn.next().unwrap_or(0), &mut random)?;
                     self.begin(ring.as_mut(), tag, request, &mut begun);
                 }
             }

@@ -1,4 +1,4 @@
-//! What looking for room costs, counted in tests: words of bits, entries of lists, ticks of others.
+//! What looking for room costs, counted in tests: words of bits, entries of lists, turns of others.
 
 #[cfg(test)]
 thread_local! {

@@ -324,7 +324,7 @@ fn the_memory_of_its_own_is_counted() {
     assert!(found > bits_bytes + lists_bytes && found < 2 * (bits_bytes + lists_bytes) + empty, "{found} bytes");
 }
 
-/// It gave the others twenty thousand ticks before it was refused: on a machine with much to do
+/// It gave the others twenty thousand turns before it was refused: on a machine with much to do
 /// minutes, and for whoever looked for room meanwhile too.
 #[test]
 fn a_batch_waited_for_what_it_had_in_hand_itself() {

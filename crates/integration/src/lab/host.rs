@@ -20,7 +20,7 @@ const REPORTS_MAX: u32 = 5;
 /// What to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Boots with the workload; they take ticks with io_uring and blocking I/O.
+    /// Boots with the workload; they take turns with io_uring and blocking I/O.
     pub boots: u32,
     /// Power cuts replayed in all.
     pub prefixes: u32,

@@ -14,6 +14,7 @@ mod model;
 use std::collections::BTreeMap;
 
 use stratakv::{Collection, Engine, ErrorKind, Placement, WriteBatch};
+use stratakv_base::probe;
 use stratakv_base::random::Random;
 use stratakv_sim::disk::Chances;
 
@@ -79,7 +80,7 @@ impl Run {
     fn life(&mut self) -> Result<(), String> {
         let life = self.machine.open(&mut self.random, &mut self.statistics)?;
         self.expired.clear();
-        let outcome = self.use_store(&life);
+        let outcome = self.use_store(&life).and_then(|()| self.still_reads(&life));
         let power = self.has_power_cuts && self.random.below(4) > 0;
         let closes = outcome.is_ok() && !life.is_cut() && !self.machine.is_excused(&life) && self.random.below(5) == 0;
         self.expired.clear();
@@ -106,7 +107,9 @@ impl Run {
         let mut handles = BTreeMap::new();
         for event in 0..events {
             let (ticks, power) = (self.random.below(40), self.has_power_cuts && self.random.below(4) > 0);
-            if event == cut_at && self.random.below(4) > 0 {
+            if event == cut_at && life.has_region() && self.random.below(3) == 0 {
+                life.fail_after(ticks);
+            } else if event == cut_at && self.random.below(4) > 0 {
                 life.cut_after(ticks, power);
             }
             let is_left_out = left_out::is_next();
@@ -115,6 +118,19 @@ impl Run {
             }
         }
         self.looks_right(life, false).map(|_| ())
+    }
+
+    /// A region that can no longer be written back is read as before. What was under way may be
+    /// there or not, and again at the next opening.
+    fn still_reads(&mut self, life: &Life) -> Result<(), String> {
+        if !life.has_failed() {
+            return Ok(());
+        }
+        probe!("library: read on after writing the region back had failed");
+        let found = calls::observe(life).map_err(|error| format!("reads have stopped with the writes: {error}"))?;
+        found
+            .judge(&self.candidates, self.wholeness == Wholeness::Each)
+            .map_err(|why| format!("after writing back had failed: {why}"))
     }
 
     /// False: the machine has failed, and the life is over.

@@ -36,7 +36,13 @@ pub(crate) struct Opening {
     lists: BTreeMap<u32, Option<Vec<Found>>>,
     /// Why nothing is served.
     refusal: Option<Error>,
+    /// Where the page begins that is being read, and how often one could not be read.
+    from: Bound<Key>,
+    failures: u32,
 }
+
+/// Reads of pages of records that may fail: a device's passing fault must not keep a store closed.
+const FAILURES_MAX: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -50,7 +56,15 @@ impl Opening {
     /// One shard alone has no such batches.
     pub(super) fn new(shards: u32) -> Opening {
         let phase = if shards > 1 { Phase::Begin } else { Phase::Over };
-        Opening { phase, found: Vec::new(), page: None, lists: BTreeMap::new(), refusal: None }
+        Opening {
+            phase,
+            found: Vec::new(),
+            page: None,
+            lists: BTreeMap::new(),
+            refusal: None,
+            from: Bound::Unbounded,
+            failures: 0,
+        }
     }
 
     pub(super) fn may_serve(&self) -> bool {
@@ -101,14 +115,29 @@ impl<P: Pmem> Matrix<P> {
                     }
                 }
             }
-            // Which keys its batches change is not known, so nothing is served.
+            // Damage is reported by whoever reads it; what the others hold is in doubt.
+            Some(Reply::Failed(Error::Corrupt(_))) => self.give_up_reading(),
             Some(_) => {
+                let opening = &mut self.batches.opening;
+                opening.failures += 1;
+                if opening.failures < FAILURES_MAX {
+                    let from = opening.from.clone();
+                    return self.read_records(from, effects);
+                }
+                // Which keys its batches change is not known, so nothing is served.
                 let why = "a batch's record could not be read when the store was opened; open it again";
-                self.batches.opening.refusal = Some(Error::Unknown(why));
-                self.tell_found(None);
+                opening.refusal = Some(Error::Unknown(why));
+                self.give_up_reading();
             }
             None => {}
         }
+    }
+
+    /// Shard 0 decides nothing here: what was read waits for the next opening.
+    fn give_up_reading(&mut self) {
+        let ids: Vec<BatchId> = self.batches.opening.found.iter().map(|found| found.id).collect();
+        ids.into_iter().for_each(|id| self.doubt_prepare_record(id));
+        self.tell_found(None);
     }
 
     fn tell_found(&mut self, found: Option<Vec<Found>>) {
@@ -119,6 +148,7 @@ impl<P: Pmem> Matrix<P> {
     /// No table has such keys but those of a store that was left in the middle of a batch: it costs
     /// no read.
     fn read_records(&mut self, from: Bound<Key>, effects: &mut Effects) {
+        self.batches.opening.from = from.clone();
         let request = PageRequest {
             from,
             to: Bound::Unbounded,

@@ -98,11 +98,11 @@ impl<P: Pmem> Matrix<P> {
             looked: Vec::new(),
         };
         let (op, suspended) = self.park_prepare_record(prepare_record);
-        let is_free = self.ticks.is_free(&suspended.work) && self.space_waiters.is_empty();
+        let is_free = self.key_locks.is_free(&suspended.work) && self.space_waiters.is_empty();
         if is_free {
             return self.attempt(op, suspended, false, effects);
         }
-        self.ticks.queue(op, &suspended.work);
+        self.key_locks.queue(op, &suspended.work);
         self.suspended.insert(op, suspended);
     }
 
@@ -133,7 +133,7 @@ impl<P: Pmem> Matrix<P> {
         self.batches.showing.log(id, &prepare_record.visible, &prepare_record.changes);
         let (op, mut suspended) = self.park_prepare_record(prepare_record);
         suspended.begun = true;
-        self.ticks.queue(op, &suspended.work);
+        self.key_locks.queue(op, &suspended.work);
         self.suspended.insert(op, suspended);
     }
 
@@ -300,7 +300,7 @@ impl<P: Pmem> Matrix<P> {
             self.batches.showing.settle(id, &prepare_record.changes);
             self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
         }
-        self.ticks.done(op, &suspended.work);
+        self.key_locks.done(op, &suspended.work);
     }
 
     /// It cannot be carried out now.

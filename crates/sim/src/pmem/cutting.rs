@@ -1,6 +1,7 @@
-//! A region of a process whose power fails in the middle of what it does.
+//! A region of a process whose power fails, or whose writing back fails, in the middle of what it
+//! does.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::random::Random;
@@ -10,12 +11,15 @@ use super::{Pmem, PmemError, Region};
 /// Nothing was ordered.
 const NEVER: u64 = u64::MAX;
 
-/// As [`Region`]; at a call that was ordered before it the power fails. That call and those after
-/// it fail, and what the cut left is kept.
+/// As [`Region`]; at a call that was ordered before it the power fails, or writing back does. That
+/// call and those after it fail; what a cut of the power left is kept. Loads go on.
 #[derive(Debug)]
 pub struct Cutting {
     region: Region,
     calls_left: AtomicU64,
+    /// It is writing back that fails, not the power.
+    keeps_power: AtomicBool,
+    has_failed: AtomicBool,
     /// What the medium held when the power had failed.
     left: Mutex<Option<Vec<u8>>>,
     random: Mutex<Random>,
@@ -28,12 +32,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Cutting {
     /// Over a region; the seed decides what a cut leaves.
     pub fn new(region: Region, seed: u64) -> Cutting {
-        Cutting { region, calls_left: NEVER.into(), left: Mutex::default(), random: Mutex::new(Random::new(seed)) }
+        Cutting {
+            region,
+            calls_left: NEVER.into(),
+            keeps_power: false.into(),
+            has_failed: false.into(),
+            left: Mutex::default(),
+            random: Mutex::new(Random::new(seed)),
+        }
     }
 
     /// The power fails after so many more stores, flushes and fences.
     pub fn cut_after(&self, calls: u64) {
         self.calls_left.store(calls, Ordering::Relaxed);
+    }
+
+    /// Writing back fails after so many more stores, flushes and fences, as it does for good once a
+    /// system has failed to write a page.
+    pub fn fail_after(&self, calls: u64) {
+        self.keeps_power.store(true, Ordering::Relaxed);
+        self.cut_after(calls);
+    }
+
+    /// Whether writing back has failed, and the power has not.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Whether the power has failed.
@@ -52,6 +75,10 @@ impl Cutting {
     fn call(&self) -> Result<(), PmemError> {
         match self.calls_left.load(Ordering::Relaxed) {
             NEVER => Ok(()),
+            0 if self.keeps_power.load(Ordering::Relaxed) => {
+                self.has_failed.store(true, Ordering::Relaxed);
+                Err(PmemError::SyncFailed { errno: 5 })
+            }
             0 => {
                 let cut = || self.region.cut(&mut lock(&self.random));
                 lock(&self.left).get_or_insert_with(cut);
@@ -104,6 +131,6 @@ impl Pmem for Cutting {
     }
 
     fn failure(&self) -> Option<PmemError> {
-        self.is_cut().then_some(PmemError::SyncFailed { errno: 5 })
+        (self.is_cut() || self.has_failed()).then_some(PmemError::SyncFailed { errno: 5 })
     }
 }

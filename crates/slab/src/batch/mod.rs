@@ -148,7 +148,7 @@ impl Batches {
         let mut come = self
             .inbox
             .iter()
-            .filter_map(|(_, send)| if let BatchMessage::Prepare(one) = send { Some(one) } else { None });
+            .filter_map(|(_, message)| if let BatchMessage::Prepare(one) = message { Some(one) } else { None });
         come.any(|prepare| prepare.changes.iter().any(is_within))
             || self
                 .prepare_records
@@ -214,6 +214,17 @@ impl Batches {
             && self.prepare_records.values().all(PrepareRecord::is_at_rest)
     }
 
+    /// Whether it is known which keys batches are yet to change.
+    pub(crate) fn may_write(&self) -> bool {
+        self.opening.may_serve() && self.opening.refusal().is_none()
+    }
+
+    /// Why a range cannot be deleted, if a batch is stuck within: its key may come back.
+    pub(crate) fn stuck_within(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> Option<&Error> {
+        let within = |(key, _): &(&Key, &Error)| std::ops::RangeBounds::contains(range, *key);
+        self.stuck.iter().find(within).map(|(_, error)| error)
+    }
+
     /// Why the key cannot be written, if a batch is stuck there.
     pub(crate) fn stuck(&self, key: &Key) -> Option<&Error> {
         if self.stuck.is_empty() { None } else { self.stuck.get(key) }
@@ -243,8 +254,8 @@ impl Slab {
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) {
         loop {
             self.step_opening(effects);
-            if let Some((from, send)) = self.batches.inbox.pop_front() {
-                self.handle(from, send, effects);
+            if let Some((from, message)) = self.batches.inbox.pop_front() {
+                self.handle(from, message, effects);
             } else if let Some((id, step, event)) = self.batches.events.pop_front() {
                 match step {
                     Step::Load => self.loaded(id, event, effects),

@@ -34,13 +34,13 @@ pub(crate) struct Opening {
     lists: Option<BTreeMap<u32, Vec<FoundBatch>>>,
     /// Shard 0: shards that broke before they told, or cannot read what they have.
     lost: Vec<u32>,
-    /// Records that could not be read, and were asked for again.
-    failures: u32,
+    /// How often each record could not be read, and was asked for again.
+    failures: BTreeMap<BatchId, u32>,
     /// Why nothing is served: a record cannot be read, and its keys are not known.
     refusal: Option<Error>,
 }
 
-/// Reads of records that may fail, before the opening gives up: a device's passing fault must not
+/// Reads of a record that may fail, before the opening gives up: a device's passing fault must not
 /// pass for a record that is not there.
 const FAILURES_MAX: u32 = 8;
 
@@ -55,7 +55,7 @@ impl Opening {
             undecided,
             lists: None,
             lost: Vec::new(),
-            failures: 0,
+            failures: BTreeMap::new(),
             refusal: None,
         }
     }
@@ -93,8 +93,15 @@ impl Slab {
         if is_read && !self.batches.prepare_records.values().any(super::PrepareRecord::is_being_held) {
             opening.told = true;
             let found = std::mem::take(&mut opening.found);
-            let found = opening.refusal.is_none().then_some(found);
-            self.send(0, BatchMessage::Found(found), effects);
+            match opening.refusal.clone() {
+                None => self.send(0, BatchMessage::Found(Some(found)), effects),
+                Some(error) => {
+                    // Shard 0 decides nothing here: those that were read wait for the next opening.
+                    let ids: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();
+                    ids.into_iter().for_each(|id| self.get_stuck(id, error.clone(), effects));
+                    self.send(0, BatchMessage::Found(None), effects);
+                }
+            }
         }
     }
 
@@ -136,8 +143,9 @@ impl Slab {
     /// is not known.
     fn load_again(&mut self, id: BatchId, error: &Error) {
         let opening = &mut self.batches.opening;
-        opening.failures += 1;
-        if opening.failures < FAILURES_MAX && self.poisoned.is_none() {
+        let failures = opening.failures.entry(id).or_default();
+        *failures += 1;
+        if *failures < FAILURES_MAX && self.poisoned.is_none() {
             opening.records.push(record::key(id));
         } else {
             tracing::error!(%error, shard = self.config.shard, "a batch's record cannot be read: nothing is served");
@@ -158,6 +166,8 @@ impl Slab {
         let opening = &mut self.batches.opening;
         match (found, opening.lists.as_mut()) {
             (_, None) => return,
+            // It broke since it told.
+            _ if opening.lost.contains(&from) => return,
             (Some(found), Some(lists)) => _ = lists.insert(from, found),
             (None, Some(_)) => opening.lost.push(from),
         }

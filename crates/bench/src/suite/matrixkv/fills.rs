@@ -32,7 +32,7 @@ pub struct FillsReport {
     /// Bytes of fast memory that a store may use for its log and first level.
     pub region_bytes: u64,
     /// Bytes of it besides that a store may use for further levels; 0 for none.
-    #[serde(default)]
+    #[serde(default, rename = "layer_bytes")]
     pub pmem_levels_bytes: u64,
     /// Cap on the memory of a store; of others their cache and write buffers.
     pub memory_bytes: u64,

@@ -144,7 +144,7 @@ impl Machine {
     pub(super) fn is_excused(&self, life: &Life) -> bool {
         let has_failed = match self {
             Machine::Disks(host) => host.is_excused(),
-            Machine::Region { .. } => false,
+            Machine::Region { .. } => life.has_failed(),
         };
         has_failed || life.is_cut()
     }
@@ -182,7 +182,23 @@ impl Life {
         }
     }
 
-    /// Whether it has.
+    /// Orders that writing the region back fails in the middle of what comes.
+    pub(super) fn fail_after(&self, steps: u64) {
+        if let Some(hash) = &self.region {
+            hash.pmem().fail_after(4 * steps);
+        }
+    }
+
+    pub(super) fn has_region(&self) -> bool {
+        self.region.is_some()
+    }
+
+    /// Whether writing the region back has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.region.as_ref().is_some_and(|hash| hash.pmem().has_failed())
+    }
+
+    /// Whether the power has failed, or the process was killed.
     pub(super) fn is_cut(&self) -> bool {
         self.turned.is_cut.get() || self.region.as_ref().is_some_and(|hash| hash.pmem().is_cut())
     }
