@@ -28,7 +28,7 @@
 //! none of the statements.
 
 /// Plants a defect: `fault_point!("name", statement)`, or `fault_point!("name", condition,
-/// statement)`. See [the module](crate::fault_point).
+/// statement)`. See [the module](mod@crate::fault_point).
 #[macro_export]
 macro_rules! fault_point {
     ($name:literal, $defect:expr $(,)?) => {

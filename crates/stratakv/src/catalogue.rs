@@ -242,12 +242,11 @@ impl Store {
             )));
         }
         self.inner().has_names()?;
-        self.drop_expired()?;
-        self.reclaim_some()?;
+        self.keep_house();
         let (known, since) = self.inner().names.get(name);
         if let Some(known) = known {
             if self.inner().is_expired(known.id) {
-                self.drop_if_expired(known.id, name)?;
+                self.try_to_drop(known.id, name);
                 return Ok(None);
             }
             return Ok(Some(known));
@@ -257,13 +256,29 @@ impl Store {
             self.inner().expiring.set(named.id, named.expiry, name);
         }
         if self.inner().is_expired(named.id) {
-            self.drop_if_expired(named.id, name)?;
+            self.try_to_drop(named.id, name);
             return Ok(None);
         }
         let order = named.order.as_deref().map(|order| self.inner().orders.of(name, order));
         let known = self.known(&named, order);
         self.inner().names.set(name, known.clone(), since);
         Ok(Some(known))
+    }
+
+    /// Removes some of what has expired or was dropped. A store that is full, or takes no more
+    /// writes, is read all the same: what cannot be removed now is removed later, or at the next
+    /// opening.
+    fn keep_house(&self) {
+        if let Err(error) = self.drop_expired().and_then(|()| self.reclaim_some()) {
+            tracing::debug!(%error, "what expired or dropped collections left was not removed");
+        }
+    }
+
+    /// Removes a collection that has expired: whether or not it can be, nobody finds it.
+    fn try_to_drop(&self, id: CollectionId, name: &str) {
+        if let Err(error) = self.drop_if_expired(id, name) {
+            tracing::debug!(%error, name, "a collection that has expired was not removed");
+        }
     }
 
     /// What the catalogue says of a name, and the version of that.
@@ -281,7 +296,7 @@ impl Store {
         if self.inner().has_names().is_err() {
             return Ok(Vec::new());
         }
-        self.drop_expired()?;
+        self.keep_house();
         let names = self.catalogue().scan(ScanOptions::prefix(NAME).keys_only());
         let name = |key: &[u8]| String::from_utf8_lossy(key.get(NAME.len()..).unwrap_or_default()).into_owned();
         let all = names.map(|item| Ok(name(&item?.0))).collect::<Result<Vec<_>, Error>>()?;
