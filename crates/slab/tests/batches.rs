@@ -123,3 +123,56 @@ fn when_the_coordinator_breaks_nobody_waits_for_its_decision() {
     let reply = pair.get(1);
     assert!(matches!(reply, Reply::Failed(Error::Unknown(_))), "it may have been committed: {reply:?}");
 }
+
+/// Both shards have prepared, and crash before anybody decides.
+fn both_prepared() -> Pair {
+    let mut pair = Pair::new();
+    pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
+    pair.0[0].tick(4);
+    for (_, message) in std::mem::take(&mut pair.0[0].effects.messages) {
+        let Machine { slab, effects, .. } = &mut pair.0[1];
+        slab.message(ShardId(0), message, effects);
+    }
+    pair.alone(0);
+    pair.alone(1);
+    for (shard, machine) in (0..).zip(&mut pair.0) {
+        machine.recover_of(shard, 2).expect("it opens");
+    }
+    pair
+}
+
+/// A passing read error was taken for damage: this shard's part of the batch was erased, and the
+/// others applied theirs.
+#[test]
+fn a_batch_whose_record_cannot_be_read_at_first_is_applied_whole() {
+    let mut pair = both_prepared();
+    pair.0[1].disk.fail_reads = 3;
+    pair.ticks(60);
+    for shard in 0..2 {
+        assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
+    }
+}
+
+/// Which keys the batch changes is not known, so nothing is told of any; at the next opening it is
+/// all there.
+#[test]
+fn a_shard_that_cannot_read_a_batch_refuses_everything_and_closes() {
+    for unreadable in 0..2 {
+        let mut pair = both_prepared();
+        pair.0[unreadable].disk.fail_reads = 1000;
+        pair.ticks(60);
+        let reply = pair.get(unreadable);
+        assert!(matches!(&reply, Reply::Failed(Error::Unknown(why)) if why.contains("could not be read")), "{reply:?}");
+        let reply = pair.get(1 - unreadable);
+        assert!(matches!(reply, Reply::Failed(Error::Unknown(_))), "it is in doubt there: {reply:?}");
+        for (shard, machine) in (0..).zip(&mut pair.0) {
+            machine.disk.fail_reads = 0;
+            machine.close();
+            machine.recover_of(shard, 2).expect("it opens again");
+        }
+        pair.ticks(60);
+        for shard in 0..2 {
+            assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
+        }
+    }
+}

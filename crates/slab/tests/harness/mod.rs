@@ -32,6 +32,8 @@ pub struct Disk {
     pub writes_through: bool,
     /// Reads of this place fail.
     pub bad_place: Option<u64>,
+    /// So many reads to come fail.
+    pub fail_reads: u64,
     /// Reads submitted, and most requests that were in flight at once.
     pub reads: u64,
     pub deepest: usize,
@@ -64,7 +66,8 @@ impl Disk {
         let outcome = match request {
             DiskRequest::Read { offset, mut block, len } => {
                 let range = offset as usize..offset as usize + len as usize;
-                let bad = self.bad_place.is_some_and(|bad| range.contains(&(bad as usize)));
+                let bad = self.fail_reads > 0 || self.bad_place.is_some_and(|bad| range.contains(&(bad as usize)));
+                self.fail_reads = self.fail_reads.saturating_sub(1);
                 let result = match self.current.get(range) {
                     Some(_) if bad => Err(IoFault::Os(5)),
                     Some(bytes) => {
@@ -289,10 +292,19 @@ impl Machine {
 
     /// Opens the volume again after a crash.
     pub fn recover(&mut self, memory_bytes: u64, capacity_bytes: Option<u64>) -> Result<(), Error> {
+        self.recover_as(config(&self.disk, memory_bytes, capacity_bytes))
+    }
+
+    /// The same, of one shard of several.
+    pub fn recover_of(&mut self, shard: u32, shards: u32) -> Result<(), Error> {
+        self.recover_as(SlabConfig { shard, shards, ..config(&self.disk, 8 << 20, None) })
+    }
+
+    fn recover_as(&mut self, config: SlabConfig) -> Result<(), Error> {
         self.replies.clear();
         self.disk.in_flight.clear();
-        self.effects = Effects::new(Pool::new(memory_bytes as usize));
-        let opener = SlabOpener::recover(config(&self.disk, memory_bytes, capacity_bytes));
+        self.effects = Effects::new(Pool::new(config.memory_bytes as usize));
+        let opener = SlabOpener::recover(config);
         self.slab = open(opener, &mut self.disk, &mut self.effects, &mut self.random, None).unwrap()?;
         Ok(())
     }
