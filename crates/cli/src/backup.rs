@@ -42,11 +42,10 @@ pub(crate) struct Arguments {
 
 fn write(store: &Store, arguments: &Arguments) -> Result<BackupSummary, Failure> {
     let (show, written) = (progress::bar_of_records("backing up"), AtomicU64::new(0));
-    let total = store.stats().iter().find(|one| one.name == "records").map_or(0, |one| one.value);
+    let total = progress::records_of(store);
     let watch = |piece: &BackupSummary| {
         let done = written.fetch_add(piece.records, Ordering::Relaxed) + piece.records;
-        // Some engines only estimate how many there are.
-        show(done, total.max(done));
+        show(done, total);
         true
     };
     Ok(store.backup_watched(&arguments.target, &watch)?)

@@ -131,18 +131,16 @@ impl Progress {
     /// Of a part of the store it is not known how much there is.
     fn of(store: &Store, arguments: &Arguments) -> Progress {
         let is_whole = arguments.collection.name().is_none() && arguments.prefix.is_empty();
-        let records = store.stats().iter().find(|one| one.name == "records").map_or(0, |one| one.value);
         let show = (!io::stdout().is_terminal())
             .then(|| -> Box<dyn Fn(u64, u64)> { Box::new(progress::bar_of_records("dumping")) });
-        Progress { show, written: Cell::new(0), total: if is_whole { records } else { 0 } }
+        Progress { show, written: Cell::new(0), total: if is_whole { progress::records_of(store) } else { 0 } }
     }
 
     fn tell(&self) {
         let written = self.written.get() + 1;
         self.written.set(written);
         if let Some(show) = self.show.as_ref().filter(|_| written.is_multiple_of(TOLD_EVERY)) {
-            // Some engines only estimate how many there are.
-            show(written, if self.total == 0 { 0 } else { self.total.max(written) });
+            show(written, self.total);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use stratakv::OpenProgress;
+use stratakv::{OpenProgress, Store};
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::say::say;
@@ -94,6 +94,11 @@ pub(crate) fn bar_of_bytes(what: &'static str) -> impl Fn(u64, u64) + Send + Syn
     teller(what, Unit::Bytes, Shown::OnTerminals)
 }
 
+/// How many records a store has, for a bar. Some engines only estimate it.
+pub(crate) fn records_of(store: &Store) -> u64 {
+    store.stats().iter().find(|one| one.name == "records").map_or(0, |one| one.value)
+}
+
 /// The same, to be told how many records are done, of how many; 0: nobody knows.
 pub(crate) fn bar_of_records(what: &'static str) -> impl Fn(u64, u64) + Send + Sync {
     teller(what, Unit::Records, Shown::OnTerminals)
@@ -156,7 +161,8 @@ fn show(state: &mut State, done: u64, total: u64) {
         bar
     });
     if total > 0 {
-        bar.set_length(total);
+        // What was estimated may be too little.
+        bar.set_length(total.max(done));
     }
     bar.set_position(done);
     if total > 0 && done >= total {

@@ -1,10 +1,11 @@
-//! What a shard keeps of a batch that several shards carry out: its share, as a record. Drawn in
+//! What a shard keeps of a batch of several shards: its changes, as a prepare record. Drawn in
 //! docs/batches.md.
 
 use bytes::Bytes;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::{CollectionId, Expiry, Key};
 
+use crate::error::Error;
 use crate::operation::{Change, ChangeKind, Expect};
 
 /// Names a batch: a number of its coordinator's counter, which never repeats.
@@ -26,6 +27,15 @@ const PUT_BETWEEN_SECONDS: u8 = 3;
 
 /// Bytes of a share beside its keys and values, at most.
 pub const CHANGE_BYTES: usize = 17;
+
+/// Reads of a record, or of a page of them, that may fail before an opening gives up: a device's
+/// passing fault must not pass for a record that is not there.
+pub const FAILURES_MAX: u32 = 8;
+
+/// Why a shard serves nothing whose records could not be read: which keys they change is not known.
+pub fn unread() -> Error {
+    Error::Unknown("a batch's record could not be read when the store was opened; open it again")
+}
 
 /// What a participant keeps of a batch.
 #[derive(Clone, Debug)]

@@ -523,8 +523,7 @@ impl Slab {
             reads.pins(extent) || runs.pins(extent) || log.is_some_and(|log| log.pins(extent))
         });
         if self.space.free_pages() != before {
-            self.wake_batches(effects);
-            self.wake_space_waiters(effects);
+            self.space_came(effects);
         }
     }
 

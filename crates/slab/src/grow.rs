@@ -125,12 +125,12 @@ impl Slab {
         capacity.min(u64::from(u32::MAX - 1)) as u32
     }
 
-    /// Space came: batches that wait for it are looked at. They had their turn in this tick
-    /// already, and perhaps nothing else brings the next one.
-    pub(crate) fn wake_batches(&mut self, effects: &mut Effects) {
-        let mut batches_wait = self.batches.wait_for_space();
-        fault_point!("library_batch_waits_for_space_unseen", batches_wait = false);
-        if batches_wait {
+    /// Space came: writes and batches that waited for it try again. Batches had their turn in this
+    /// tick already, and perhaps nothing else brings the next one.
+    pub(crate) fn space_came(&mut self, effects: &mut Effects) {
+        self.wake_space_waiters(effects);
+        fault_point!("library_batch_waits_for_space_unseen", return);
+        if self.batches.wait_for_space() {
             effects.more();
         }
     }
@@ -173,10 +173,10 @@ impl Slab {
 
     /// Growth is over, or impossible: whoever waits finds out.
     fn growth_ended(&mut self, effects: &mut Effects) {
-        if std::mem::take(&mut self.growth.wanted) > 0 {
-            self.wake_batches(effects);
+        match std::mem::take(&mut self.growth.wanted) {
+            0 => self.wake_space_waiters(effects),
+            _ => self.space_came(effects),
         }
-        self.wake_space_waiters(effects);
     }
 
     fn write_zeroes(&mut self, effects: &mut Effects) {

@@ -41,9 +41,6 @@ pub(crate) struct Opening {
     failures: u32,
 }
 
-/// Reads of pages of records that may fail: a device's passing fault must not keep a store closed.
-const FAILURES_MAX: u32 = 8;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Begin,
@@ -120,13 +117,11 @@ impl<P: Pmem> Matrix<P> {
             Some(_) => {
                 let opening = &mut self.batches.opening;
                 opening.failures += 1;
-                if opening.failures < FAILURES_MAX {
+                if opening.failures < record::FAILURES_MAX {
                     let from = opening.from.clone();
                     return self.read_records(from, effects);
                 }
-                // Which keys its batches change is not known, so nothing is served.
-                let why = "a batch's record could not be read when the store was opened; open it again";
-                opening.refusal = Some(Error::Unknown(why));
+                opening.refusal = Some(record::unread());
                 self.give_up_reading();
             }
             None => {}

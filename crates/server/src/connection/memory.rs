@@ -3,7 +3,7 @@
 use super::{
     Connection, LEND_BYTES_MIN, PENDING_MAX, RECV_BYTES_MAX, RECV_BYTES_MIN, Receiving, Storing, WRITING_BYTES_MAX,
 };
-use crate::memory_budget::{FREE_BYTES, MemoryBudget};
+use crate::memory_budget::{FREE_BYTES, MemoryBudget, MemoryPermit};
 use crate::pending::Pending;
 use crate::received::Received;
 
@@ -49,8 +49,17 @@ impl Connection {
 
     /// Whether so many bytes more may be held; they count from then on. If not, it waits.
     pub(super) fn may_take(&mut self, bytes: u64) -> bool {
+        self.may(MemoryPermit::try_grow, bytes)
+    }
+
+    /// The same for an answer that is begun.
+    fn may_begin(&mut self, bytes: u64) -> bool {
+        self.may(MemoryPermit::try_begin, bytes)
+    }
+
+    fn may(&mut self, grow: fn(&mut MemoryPermit, u64, u64) -> bool, bytes: u64) -> bool {
         let held = self.footprint();
-        let may = self.permit.try_grow(held, bytes);
+        let may = grow(&mut self.permit, held, bytes);
         self.is_starved |= !may;
         may
     }
@@ -125,13 +134,7 @@ impl Connection {
         }
         self.first_bytes = self.first_bytes();
         let was_starved = self.is_starved;
-        let held = self.footprint();
-        let may = self.may_hold(self.first_bytes) && {
-            let may_begin = self.permit.try_begin(held, self.first_bytes + self.next_place_bytes());
-            self.is_starved |= !may_begin;
-            may_begin
-        };
-        if may {
+        if self.may_hold(self.first_bytes) && self.may_begin(self.first_bytes + self.next_place_bytes()) {
             return true;
         }
         // A short answer is free, and whether this one is long is not known.

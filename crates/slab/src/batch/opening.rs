@@ -40,10 +40,6 @@ pub(crate) struct Opening {
     refusal: Option<Error>,
 }
 
-/// Reads of a record that may fail, before the opening gives up: a device's passing fault must not
-/// pass for a record that is not there.
-const FAILURES_MAX: u32 = 8;
-
 impl Opening {
     pub(super) fn new(records: Vec<Key>) -> Opening {
         let undecided = !records.is_empty();
@@ -97,12 +93,17 @@ impl Slab {
                 None => self.send(0, BatchMessage::Found(Some(found)), effects),
                 Some(error) => {
                     // Shard 0 decides nothing here: those that were read wait for the next opening.
-                    let ids: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();
-                    ids.into_iter().for_each(|id| self.get_stuck(id, error.clone(), effects));
+                    self.get_all_stuck(&error, effects);
                     self.send(0, BatchMessage::Found(None), effects);
                 }
             }
         }
+    }
+
+    /// No batch can be decided before the next opening.
+    fn get_all_stuck(&mut self, error: &Error, effects: &mut Effects) {
+        let ids: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.get_stuck(id, error.clone(), effects));
     }
 
     /// A record that was found has been read.
@@ -111,12 +112,7 @@ impl Slab {
         let value = match event {
             Event::Answered(Reply::Record(Some(record))) => Some(record.value.to_bytes()),
             Event::Answered(Reply::Failed(error)) if !matches!(error, Error::Corrupt(_)) => {
-                let mut is_asked_again = true;
-                fault_point!("library_unread_batch_passes_for_none", is_asked_again = false);
-                if is_asked_again {
-                    return self.load_again(id, &error);
-                }
-                None
+                return self.load_again(id, &error);
             }
             _ => None,
         };
@@ -143,14 +139,16 @@ impl Slab {
     /// is not known.
     fn load_again(&mut self, id: BatchId, error: &Error) {
         let opening = &mut self.batches.opening;
+        fault_point!("library_unread_batch_passes_for_none", {
+            return opening.found.push(FoundBatch { id, participants: Vec::new(), is_prepare_record: false });
+        });
         let failures = opening.failures.entry(id).or_default();
         *failures += 1;
-        if *failures < FAILURES_MAX && self.poisoned.is_none() {
+        if *failures < record::FAILURES_MAX && self.poisoned.is_none() {
             opening.records.push(record::key(id));
         } else {
             tracing::error!(%error, shard = self.config.shard, "a batch's record cannot be read: nothing is served");
-            let why = "a batch's record could not be read when the store was opened; open it again";
-            opening.refusal = Some(Error::Unknown(why));
+            opening.refusal = Some(record::unread());
         }
     }
 
@@ -241,9 +239,8 @@ impl Slab {
             // Before all is read, nobody may be served: what is told then comes back with the word
             // that the shard is broken.
             if peer == 0 && self.batches.opening.undecided && self.batches.opening.told {
-                let prepare_records: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();
                 let why = "the shard that decides on batches broke; reopen the store";
-                prepare_records.into_iter().for_each(|id| self.get_stuck(id, Error::Unknown(why), effects));
+                self.get_all_stuck(&Error::Unknown(why), effects);
                 self.decided();
             }
             return;

@@ -111,8 +111,7 @@ impl Slab {
         // Else when what is in flight has completed.
         if packed.checkpoints.held() == 0 {
             packed.checkpoints.wanted_back = false;
-            self.wake_batches(effects);
-            self.wake_space_waiters(effects);
+            self.space_came(effects);
         }
     }
 
