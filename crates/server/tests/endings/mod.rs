@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use stratakv::IoBackend;
 
-use super::{Bench, ask};
+use super::{Bench, ask, is_ended};
 
 /// What `stats` says of a name.
 fn figure(bench: &Bench, name: &str) -> u64 {
@@ -18,11 +18,6 @@ impl Bench {
     fn store_stats(&self) -> String {
         String::from_utf8(super::converse(self.address(), b"stats\r\n")).unwrap()
     }
-}
-
-/// Reads to the end that the server makes.
-fn is_ended(stream: &mut TcpStream) -> bool {
-    stream.read(&mut [0; 64]).is_ok_and(|bytes| bytes == 0)
 }
 
 /// Five that had said `quit` locked everybody else out until they closed their sockets too.
