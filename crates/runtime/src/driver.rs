@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stratakv_base::{Mono, Now};
+use stratakv_base::Now;
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use stratakv_engine::{Error, Io, Operation, Outcome, Reply, Shard};
 
@@ -33,9 +33,16 @@ pub enum Event {
     },
 }
 
-/// How long requests may wait on the ring for more company when a tick brought events: well below
-/// any device's latency.
-const HOLD_NS: u64 = 30_000;
+/// After so many ticks that brought events, what is queued on the ring is submitted: requests wait
+/// no longer for more company. One tick brings what clients ask, the next what is answered from
+/// memory, and the answers go out with one system call.
+const TICKS_WITHOUT_SUBMIT: u32 = 2;
+/// So many requests are company enough: to carry them out takes longer than the system call.
+const REQUESTS_ENOUGH: usize = 32;
+
+/// How often a shard that another thread holds is put off in favour of other work, before it is
+/// waited for: that thread may have lost its processor.
+const PUT_OFF_MAX: u32 = 8;
 
 /// One thread's ring, carrying sockets and the disk I/O of the ticks this thread runs.
 ///
@@ -47,16 +54,13 @@ pub struct Driver<S: Shard + 'static> {
     inbox: Arc<Inbox>,
     /// Work for each shard, gathered until its turn.
     queues: Vec<Queue>,
-    /// Shards whose queue is not empty.
-    busy: Vec<u32>,
-    /// Working space of a tick.
-    held: Vec<u32>,
+    turns: Turns,
     in_flight: InFlight,
     completions: Vec<Completion>,
     replies: Vec<(u64, Reply)>,
     out: TickOutput,
     now: Now,
-    submitted_at: Mono,
+    unsubmitted: Unsubmitted,
     /// A reactor's number, if this is one: it takes what others leave, and sees to timers.
     reactor: Option<usize>,
     /// Going to rest: new I/O is for the reactors.
@@ -67,11 +71,44 @@ pub struct Driver<S: Shard + 'static> {
     failed: bool,
 }
 
+/// Since requests were last submitted: ticks, and requests queued.
+#[derive(Default)]
+struct Unsubmitted {
+    ticks: u32,
+    requests: usize,
+}
+
+impl Unsubmitted {
+    /// Whether they may wait for more company.
+    fn may_wait(&self) -> bool {
+        self.ticks < TICKS_WITHOUT_SUBMIT && self.requests < REQUESTS_ENOUGH
+    }
+}
+
+/// Shards that want a tick, each listed once.
+#[derive(Default)]
+struct Turns {
+    /// Those whose queue is not empty.
+    busy: Vec<u32>,
+    /// In a tick: those that another thread holds, and those of them that are put off.
+    held: Vec<u32>,
+    put_off: Vec<u32>,
+}
+
+impl Turns {
+    /// The next one, and whether others had their turn while another thread held it.
+    fn next(&mut self) -> Option<(u32, bool)> {
+        self.busy.pop().map(|shard| (shard, false)).or_else(|| Some((self.held.pop()?, true)))
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     completions: Vec<(Io, Outcome)>,
     operations: Vec<(Waiter, Operation)>,
     listed: bool,
+    /// How often its turn was put off, since another thread was in a tick of the shard.
+    put_off: u32,
 }
 
 impl<S: Shard> Driver<S> {
@@ -79,14 +116,13 @@ impl<S: Shard> Driver<S> {
         Driver {
             inbox: Inbox::new(ring.waker()),
             queues: (0..runtime.cells.len()).map(|_| Queue::default()).collect(),
-            busy: Vec::new(),
-            held: Vec::new(),
+            turns: Turns::default(),
             in_flight: InFlight::default(),
             completions: Vec::new(),
             replies: Vec::new(),
             out: TickOutput::default(),
             now: runtime.clock.now(),
-            submitted_at: Mono::default(),
+            unsubmitted: Unsubmitted::default(),
             runtime,
             ring,
             reactor,
@@ -132,6 +168,7 @@ impl<S: Shard> Driver<S> {
         if self.runtime.is_forked() {
             return;
         }
+        self.unsubmitted.requests += 1;
         self.ring.net(tag, request);
     }
 
@@ -184,7 +221,8 @@ impl<S: Shard> Driver<S> {
 
     /// One tick: take completions, run the ticks of the shards they and the queued operations
     /// belong to, submit everything in one system call. Waits as told, but only for what is
-    /// missing: events found before count towards `completions`.
+    /// missing: events found before count towards `completions`. Who waits for 0 of them comes back
+    /// at once: as after a tick that brought events, requests may then stay queued for two ticks.
     ///
     /// # Errors
     /// The ring failed; drop the driver.
@@ -192,25 +230,30 @@ impl<S: Shard> Driver<S> {
         self.refuse_if_failed()?;
         let before = events.len();
         self.gather(events);
-        self.run_shards(events);
+        // Whoever comes back at once has other things to do meanwhile.
+        let comes_back = events.len() > before || matches!(wait, Wait::For { completions: 0, .. });
+        self.run_shards(events, comes_back);
         let found = (events.len() - before) as u32;
         match wait {
             Wait::For { completions, timeout } if found < completions && !self.has_work() => {
                 self.wait(completions - found, timeout)?;
                 self.gather(events);
-                self.submitted_at = self.now.mono;
-                self.run_shards(events);
+                let comes_back = events.len() > before;
+                self.run_shards(events, comes_back);
                 Ok(())
             }
             // The caller will queue more because of these events and come back at once: one system
             // call then serves both.
-            Wait::For { .. } if found > 0 && self.now.mono.0 < self.submitted_at.0 + HOLD_NS => Ok(()),
+            Wait::For { .. } if found > 0 && self.unsubmitted.may_wait() => {
+                self.unsubmitted.ticks += 1;
+                Ok(())
+            }
             _ => self.submit_now(Wait::None),
         }
     }
 
     fn submit_now(&mut self, wait: Wait) -> io::Result<()> {
-        self.submitted_at = self.now.mono;
+        self.unsubmitted = Unsubmitted::default();
         let submitted = self.ring.submit(wait);
         if submitted.is_err() {
             self.ring_failed();
@@ -234,7 +277,8 @@ impl<S: Shard> Driver<S> {
     }
 
     fn has_work(&self) -> bool {
-        !self.busy.is_empty() || self.reactor.is_some_and(|reactor| self.runtime.reactor_has_work(reactor, self.now))
+        !self.turns.busy.is_empty()
+            || self.reactor.is_some_and(|reactor| self.runtime.reactor_has_work(reactor, self.now))
     }
 
     fn wait(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
@@ -288,11 +332,11 @@ impl<S: Shard> Driver<S> {
         events.extend(self.replies.drain(..).map(|(tag, reply)| Event::Reply { tag, reply }));
     }
 
-    /// The ticks of all shards with work; what they ask for goes on the ring.
-    fn run_shards(&mut self, events: &mut Vec<Event>) {
+    /// The ticks of all shards with work; what they ask for goes on the ring. Who comes back at once
+    /// may find shards put off that another thread holds.
+    fn run_shards(&mut self, events: &mut Vec<Event>, comes_back: bool) {
         // Shards that another thread holds come last: by then it is likely done, and nobody slept.
-        let mut held = mem::take(&mut self.held);
-        while let Some((shard, patient)) = self.busy.pop().map(|s| (s, false)).or_else(|| Some((held.pop()?, true))) {
+        while let Some((shard, patient)) = self.turns.next() {
             let queue = &mut self.queues[shard as usize];
             let (completions, operations) = (&mut queue.completions, &mut queue.operations);
             let (cell, me) = (&self.runtime.cells[shard as usize], Some(&self.inbox));
@@ -301,13 +345,16 @@ impl<S: Shard> Driver<S> {
                 std::thread::yield_now();
                 continue;
             }
-            if patient {
+            let comes_back = comes_back || !self.out.own.is_empty();
+            let is_put_off = patient && comes_back && queue.put_off < PUT_OFF_MAX;
+            if patient && !is_put_off {
                 cell.tick(self.now, me, completions, operations, &mut self.out);
             } else if !cell.try_tick(self.now, me, completions, operations, &mut self.out) {
-                held.push(shard);
+                queue.put_off += u32::from(is_put_off);
+                if is_put_off { &mut self.turns.put_off } else { &mut self.turns.held }.push(shard);
                 continue;
             }
-            queue.listed = false;
+            (queue.listed, queue.put_off) = (false, 0);
             if self.leaves_requests || self.rests {
                 self.runtime.leave_requests(shard, &mut self.out.background);
             }
@@ -322,7 +369,7 @@ impl<S: Shard> Driver<S> {
             self.out.requests = requests;
             self.runtime.after_tick(shard, &mut self.out, self.reactor);
         }
-        self.held = held;
+        mem::swap(&mut self.turns.busy, &mut self.turns.put_off);
         mem::swap(&mut self.replies, &mut self.out.own);
         self.hand_out(events);
         self.out.fire();
@@ -330,6 +377,7 @@ impl<S: Shard> Driver<S> {
 
     fn start_io(&mut self, shard: u32, io: Io, request: DiskRequest) {
         let tag = self.in_flight.insert(shard, io);
+        self.unsubmitted.requests += 1;
         self.ring.disk(tag, &self.runtime.cells[shard as usize].volume, request);
     }
 
@@ -337,7 +385,7 @@ impl<S: Shard> Driver<S> {
         let queue = &mut self.queues[shard];
         if !queue.listed {
             queue.listed = true;
-            self.busy.push(shard as u32);
+            self.turns.busy.push(shard as u32);
         }
         queue
     }
@@ -352,13 +400,13 @@ impl<S: Shard> Driver<S> {
     /// The ring failed; drop the driver.
     pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.refuse_if_failed()?;
-        while self.in_flight.len() > 0 || !self.busy.is_empty() {
-            if self.busy.is_empty() {
+        while self.in_flight.len() > 0 || !self.turns.busy.is_empty() {
+            if self.turns.busy.is_empty() {
                 self.submit_now(Wait::For { completions: 1, timeout: None })?;
             }
             self.gather(events);
             self.leaves_requests = true;
-            self.run_shards(events);
+            self.run_shards(events, false);
             self.leaves_requests = false;
         }
         Ok(())

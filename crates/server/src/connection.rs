@@ -17,7 +17,8 @@ use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched, reply,
+    BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, Keys, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched,
+    reply,
 };
 
 use crate::answer::{Answer, Dialect, Here, Planned, ResponseEncoder};
@@ -146,6 +147,19 @@ struct Rest {
     at: usize,
     cas: bool,
     touch: Option<i64>,
+}
+
+impl Rest {
+    /// The key that comes next, and the rest of the line from after it on.
+    fn next(&self) -> Option<(&[u8], usize)> {
+        Keys::split(self.line.get(self.at..)?)
+    }
+
+    /// Whether all keys have been asked for. The end of an answer needs no turn and no room of its
+    /// own: it goes with the last value.
+    fn is_over(&self) -> bool {
+        self.next().is_none()
+    }
 }
 
 /// Which protocol the client speaks: its first byte tells.
@@ -482,6 +496,10 @@ impl Connection {
         }
         if self.closing || self.hungry || self.receiving.is_some() {
             return false;
+        }
+        if self.held.is_none() && self.rest.as_ref().is_some_and(Rest::is_over) {
+            self.end_get();
+            return true;
         }
         if self.grant.units <= 0 {
             self.grant.wants_more = true;

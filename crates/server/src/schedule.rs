@@ -1,8 +1,9 @@
 //! Whose turn it is: no connection gets more than its share of a tick before the others had theirs.
 //!
 //! Work is counted in units, not in time, so that the same events give the same order. A connection
-//! that has used up its share waits behind those that have not; of those behind, a tick serves a
-//! bounded number of units.
+//! that has used up its share waits behind those that have not, and a tick serves a bounded number
+//! of units. A share is a quarter of what those used that were served lately: who asks for
+//! little is not behind a crowd, each of whom asks for much.
 //!
 //! Errors cost a client nothing and its server an answer each. A connection that goes on making
 //! them rests meanwhile, and those that rest come back one after the other: however many there are,
@@ -19,10 +20,12 @@ pub(crate) const UNITS_EACH: i64 = 64;
 /// The same while many want to do something.
 const UNITS_EACH_OF_MANY: i64 = 16;
 const MANY: usize = 64;
-/// What a tick does for those that have used up their share.
-const TICK_UNITS: i64 = 1024;
-/// A share is for so long.
-const EPOCH_NS: u64 = 10_000_000;
+/// What a tick does: who comes meanwhile waits for no more.
+const TICK_UNITS: i64 = 256;
+/// What a connection has used counts for half after so long.
+const HALVED_AFTER_NS: u64 = 100_000_000;
+/// One turn changes what is usual by one part in so many of the difference.
+const USUAL_OVER_TURNS: i64 = 64;
 
 /// What it costs to compare a password with every account.
 pub(crate) const ATTEMPT_UNITS: i64 = 16;
@@ -49,11 +52,12 @@ pub(crate) fn cost_of_text(text: &[u8]) -> i64 {
     i64::try_from(text.len() >> 6).unwrap_or(i64::MAX)
 }
 
-/// What a connection has had of the present epoch.
+/// What a connection has had lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Share {
-    epoch: u64,
     used: i64,
+    /// How often it was halved, had it been used from the beginning on.
+    halved: u64,
     /// Errors made and not made up for by time, and until when that was reckoned.
     errors: i64,
     reckoned_at: Mono,
@@ -62,11 +66,14 @@ pub(crate) struct Share {
 impl Share {
     /// So many units more.
     pub(crate) fn add(&mut self, units: i64, now: Mono) {
-        let epoch = now.0 / EPOCH_NS;
-        if epoch != self.epoch {
-            (self.epoch, self.used) = (epoch, 0);
-        }
-        self.used = self.used.saturating_add(units);
+        self.used = self.used(now).saturating_add(units);
+        self.halved = now.0 / HALVED_AFTER_NS;
+    }
+
+    /// Units used, the older the less they count.
+    pub(crate) fn used(&self, now: Mono) -> i64 {
+        let times = (now.0 / HALVED_AFTER_NS).saturating_sub(self.halved);
+        self.used >> times.min(i64::BITS as u64 - 1)
     }
 
     /// So many errors more. Until when it rests, if there are too many.
@@ -78,11 +85,6 @@ impl Share {
         let over = u64::try_from(self.errors - ERRORS_EACH).ok().filter(|over| *over > 0)?;
         Some(Mono(self.reckoned_at.0.saturating_add(over.saturating_mul(ERROR_NS))))
     }
-
-    /// Whether it has had all of it.
-    pub(crate) fn is_used_up(&self, now: Mono) -> bool {
-        self.epoch == now.0 / EPOCH_NS && self.used >= UNITS_EACH
-    }
 }
 
 /// Connections that have something to do.
@@ -90,6 +92,8 @@ impl Share {
 pub(crate) struct Schedule {
     fresh: VecDeque<u32>,
     behind: VecDeque<u32>,
+    /// What those had used that were served lately.
+    usual: i64,
     /// Those that made too many errors, and until when each rests.
     resting: BinaryHeap<Reverse<(Mono, u32)>>,
     /// Until when those that come back were let in.
@@ -100,6 +104,16 @@ impl Schedule {
     /// A connection has something to do.
     pub(crate) fn add(&mut self, number: u32, is_behind: bool) {
         if is_behind { &mut self.behind } else { &mut self.fresh }.push_back(number);
+    }
+
+    /// Whether a connection that has used so much waits behind others.
+    pub(crate) fn is_used_up(&self, used: i64) -> bool {
+        used >= UNITS_EACH.max(self.usual / 4)
+    }
+
+    /// A connection was served, and has used so much with that.
+    pub(crate) fn served(&mut self, used: i64) {
+        self.usual += (used - self.usual) / USUAL_OVER_TURNS;
     }
 
     /// What each may do now.
@@ -144,11 +158,10 @@ impl Schedule {
     /// The connection whose turn it is.
     pub(crate) fn next(&mut self, tick: &mut Tick) -> Option<u32> {
         tick.is_behind = self.fresh.is_empty();
-        match tick.is_behind {
-            false => self.fresh.pop_front(),
-            true if tick.left > 0 => self.behind.pop_front(),
-            true => None,
+        if tick.left <= 0 {
+            return None;
         }
+        self.fresh.pop_front().or_else(|| self.behind.pop_front())
     }
 }
 
@@ -167,9 +180,7 @@ impl Tick {
 
     /// The connection whose turn it was has used so many units.
     pub(crate) fn used(&mut self, units: i64) {
-        if self.is_behind {
-            self.left -= units.max(1);
-        }
+        self.left -= units.max(1);
     }
 }
 
@@ -195,6 +206,10 @@ mod tests {
         assert_eq!(served, TICK_UNITS, "a tick ends, however much there is to do");
         let mut tick = schedule.begin(Mono(0));
         assert_eq!(schedule.next(&mut tick), Some((TICK_UNITS / UNITS_EACH_OF_MANY) as u32), "in turn");
+        (2000..4000).for_each(|number| schedule.add(number, false));
+        let mut tick = schedule.begin(Mono(0));
+        let served = std::iter::from_fn(|| schedule.next(&mut tick).inspect(|_| tick.used(1))).count();
+        assert_eq!(served as i64, TICK_UNITS, "however many there are that want little");
     }
 
     #[test]
@@ -229,11 +244,22 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_new_in_each_epoch() {
+    fn what_was_used_counts_for_less_and_less() {
         let mut share = Share::default();
-        share.add(UNITS_EACH - 1, Mono(1));
-        assert!(!share.is_used_up(Mono(1)));
-        share.add(1, Mono(EPOCH_NS - 1));
-        assert!(share.is_used_up(Mono(EPOCH_NS - 1)) && !share.is_used_up(Mono(EPOCH_NS)));
+        share.add(99, Mono(1));
+        share.add(1, Mono(HALVED_AFTER_NS - 1));
+        assert_eq!([0, 1, 2, 6, 1000].map(|halves| share.used(Mono(halves * HALVED_AFTER_NS))), [100, 50, 25, 1, 0]);
+        share.add(10, Mono(2 * HALVED_AFTER_NS));
+        assert_eq!(share.used(Mono(2 * HALVED_AFTER_NS)), 35);
+    }
+
+    #[test]
+    fn who_uses_little_is_not_behind_a_crowd_that_uses_much() {
+        let mut schedule = Schedule::default();
+        assert!(schedule.is_used_up(UNITS_EACH) && !schedule.is_used_up(UNITS_EACH - 1));
+        (0..1000).for_each(|_| schedule.served(1000));
+        assert!(!schedule.is_used_up(200) && schedule.is_used_up(250));
+        (0..1000).for_each(|_| schedule.served(0));
+        assert!(schedule.is_used_up(UNITS_EACH), "once the crowd has gone");
     }
 }

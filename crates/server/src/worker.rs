@@ -233,7 +233,7 @@ impl Worker {
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if !entry.touched {
             entry.touched = true;
-            let is_behind = entry.share.is_used_up(now) || entry.operations > OPERATIONS_FEW;
+            let is_behind = self.schedule.is_used_up(entry.share.used(now)) || entry.operations > OPERATIONS_FEW;
             self.schedule.add(number, is_behind);
         }
         Some(entry)
@@ -311,6 +311,7 @@ impl Worker {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 1 };
         let used = entry.connection.take_spent();
         entry.share.add(used, now);
+        self.schedule.served(entry.share.used(now));
         if entry.connection.is_finished() {
             self.close(number);
             return used;
@@ -624,7 +625,7 @@ impl Worker {
     /// What to wait for: anything, or a batch of disk requests.
     fn wait(&self) -> Wait {
         if self.schedule.has_more() {
-            return Wait::None;
+            return Wait::For { completions: 0, timeout: None };
         }
         let timeout = self.timeout();
         match self.driver.in_flight().saturating_sub(self.net_in_flight) {

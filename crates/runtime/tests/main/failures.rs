@@ -12,7 +12,7 @@ use stratakv_device::{Completion, DiskRequest, NetRequest, Pool, Ring, Socket, V
 use stratakv_engine::{Error, Operation, Reply};
 use stratakv_runtime::{Clock, Driver, Event, Member, Runtime};
 
-use crate::toy::{Toy, get, put};
+use crate::toy::{AT_ONCE, Toy, get, put};
 
 /// A disk in memory whose ring fails after some submits: what is in flight then never comes back.
 struct FailingRing {
@@ -200,4 +200,29 @@ fn drivers_that_end_in_order_break_nothing() {
     runtime.close();
     drop(reactor);
     assert!(matches!(runtime.execute(0, get(1)), Reply::Failed(Error::Closed)));
+}
+
+/// A driver whose ring cannot be submitted to, so that it is seen when it is.
+#[test]
+fn answers_from_memory_go_out_with_what_they_follow_and_requests_do_not_wait_for_long() {
+    let (runtime, mut reactor) = turned(roomy(64), u32::MAX);
+    let comes_back = Wait::For { completions: 1, timeout: None };
+    let mut driver = runtime.driver_over(ring(0).0);
+    let mut events = Vec::new();
+    for tick in 0..2 {
+        driver.submit(0, tick, get(AT_ONCE));
+        driver.tick(comes_back, &mut events).unwrap();
+    }
+    assert_eq!(events.len(), 2);
+    driver.submit(0, 2, get(AT_ONCE));
+    driver.tick(comes_back, &mut events).unwrap_err();
+    // A ring for which there is much to do is not kept waiting at all.
+    let mut driver = runtime.driver_over(ring(0).0);
+    (0..32).for_each(|number| driver.submit(0, number, get(1)));
+    driver.submit(0, 32, get(AT_ONCE));
+    driver.tick(comes_back, &mut events).unwrap_err();
+    drop(driver);
+    runtime.begin_close();
+    let _ = tick(&mut reactor);
+    runtime.close();
 }

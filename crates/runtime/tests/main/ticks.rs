@@ -1,13 +1,15 @@
 //! The runtime against a toy engine, on real files.
 
+use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use stratakv_device::Wait;
 use stratakv_device::ring::RingKind;
 use stratakv_engine::{Error, Operation, Reply, Shard};
 use stratakv_runtime::Event;
 
-use crate::toy::{block_on, get, number, put, start};
+use crate::toy::{AT_ONCE, HELD, HOLDING, IS_HELD, block_on, get, number, put, start};
 
 fn every_way_in_gives_the_same_answers(kind: RingKind) {
     let (_directory, runtime) = start(kind, 2, 8);
@@ -127,4 +129,40 @@ fn what_a_later_tick_says_does_not_overtake_an_earlier_one() {
     runtime.close();
     let states = runtime.look(|toy| (toy.sent, toy.heard, toy.heard_out_of_order));
     assert_eq!(states, [(200_000, 0, false), (0, 200_000, false)], "each was heard, in order");
+}
+
+/// A thread that had lost its processor within a tick of a shard kept others from all that they
+/// had to do.
+#[test]
+fn a_shard_that_another_thread_holds_keeps_nobody_from_other_work() {
+    let (_directory, runtime) = start(RingKind::Blocking, 2, 8);
+    let holding = HOLDING.lock().unwrap();
+    thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let runtime = &runtime;
+        let holder = scope.spawn(|| runtime.execute(0, get(HELD)));
+        scope.spawn(move || {
+            let mut driver = runtime.driver().unwrap();
+            let mut events = Vec::new();
+            // Until the other thread has it.
+            while !IS_HELD.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            driver.submit(0, 0, get(AT_ONCE));
+            driver.submit(1, 1, get(AT_ONCE));
+            driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+            let tags: Vec<u64> =
+                events.drain(..).map(|event| if let Event::Reply { tag, .. } = event { tag } else { 9 }).collect();
+            tell.send(tags).unwrap();
+            while events.is_empty() {
+                driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+            }
+            assert!(matches!(events[0], Event::Reply { tag: 0, .. }));
+        });
+        let tags = told.recv_timeout(Duration::from_secs(30));
+        drop(holding);
+        assert_eq!(tags, Ok(vec![1]));
+        holder.join().unwrap();
+    });
+    runtime.close();
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake};
 use std::thread;
 
@@ -34,6 +35,12 @@ pub struct Toy {
     pub heard_out_of_order: bool,
 }
 
+/// Keys that are answered at once, the first of them when the test lets go of [`HOLDING`].
+pub const HELD: u8 = 254;
+pub const AT_ONCE: u8 = 255;
+pub static HOLDING: Mutex<()> = Mutex::new(());
+pub static IS_HELD: AtomicBool = AtomicBool::new(false);
+
 fn page_of(key: &Key) -> u64 {
     u64::from(key.user()[0]) * 4096
 }
@@ -55,6 +62,13 @@ impl Shard for Toy {
             return Err(operation);
         }
         match operation {
+            Operation::Get { key, .. } if key.user()[0] >= HELD => {
+                if key.user()[0] == HELD {
+                    IS_HELD.store(true, Ordering::Release);
+                    drop(HOLDING.lock());
+                }
+                effects.reply(token, Reply::Record(None));
+            }
             Operation::Get { key, .. } => {
                 let io = self.io(token);
                 effects.read(io, page_of(&key), effects.block(Class::Page).unwrap(), 4096);

@@ -118,21 +118,24 @@ impl Connection {
         self.rest = Some(rest);
     }
 
-    /// Asks for the next key of a get, or ends it.
+    /// Asks for the next key of a get.
     pub(super) fn next_key(&mut self, mut rest: Rest, context: &mut Context<'_>) -> bool {
-        let left = rest.line.get(rest.at..).unwrap_or_default();
-        let Some((key, end)) = Keys::split(left) else {
-            match self.pending.back_mut() {
-                // That of an earlier get has its end by now.
-                Some(last) if matches!(last.answer, Answer::Value { .. }) && !last.ends => last.ends = true,
-                _ => self.answer(Answer::ValuesEnd, false),
-            }
-            return true;
-        };
-        rest.at += end;
+        let Some((key, end)) = rest.next() else { return true };
+        let next = rest.at + end;
         let begun = self.ask(key, &rest, context);
+        rest.at = next;
         self.rest = Some(rest);
         begun
+    }
+
+    /// The end of a get whose keys have all been asked for.
+    pub(super) fn end_get(&mut self) {
+        self.rest = None;
+        match self.pending.back_mut() {
+            // That of an earlier get has its end by now.
+            Some(last) if matches!(last.answer, Answer::Value { .. }) && !last.ends => last.ends = true,
+            _ => self.answer(Answer::ValuesEnd, false),
+        }
     }
 
     fn ask(&mut self, key: &[u8], rest: &Rest, context: &mut Context<'_>) -> bool {

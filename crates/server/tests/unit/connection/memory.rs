@@ -132,6 +132,28 @@ fn a_crowd_that_asks_for_many_values_is_answered_within_the_budget() {
     assert!(budget.peak_bytes() <= budget.max_bytes(), "{} bytes", budget.peak_bytes());
 }
 
+/// The end of a get waited for room of its own, so that whoever asked had the value, and what
+/// follows it a round later.
+#[test]
+fn the_end_of_a_get_comes_with_its_last_value_though_there_is_no_room_for_more() {
+    let budget = MemoryBudget::new(MIB);
+    let mut bench = bench(&budget, &set_command(3000));
+    go_on(&mut bench, true);
+    let mut other = MemoryPermit::new(&budget);
+    other.set(MIB);
+    bench.unsent.extend_from_slice(b"get a\r\n");
+    let buffer = bench.connection.next_recv().unwrap_or_default();
+    bench.answer.clear();
+    bench.receive(buffer, 100);
+    bench.advance();
+    let (sequence, reply) = bench.model.answer(&mut Random::new(1));
+    bench.connection.replied(sequence, reply);
+    bench.advance();
+    let (chunks, _) = bench.connection.next_send().expect("it is answered");
+    bench.take_sent(chunks);
+    assert!(bench.answer.ends_with(b"\r\nEND\r\n"), "{} bytes", bench.answer.len());
+}
+
 /// Texts that were made and not sent counted nowhere.
 #[test]
 fn texts_that_wait_count_as_what_is_read() {
