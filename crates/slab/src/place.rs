@@ -17,7 +17,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Of a record that waits to be laid.
+    /// Of a record that waits to be appended.
     pub(crate) const NOWHERE: Place = Place::Slot { logical: u32::MAX, slot: u8::MAX };
 
     pub(crate) fn to_bits(self) -> u64 {

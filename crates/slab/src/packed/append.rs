@@ -1,4 +1,4 @@
-//! Laying records: what waits becomes batches in the open segments, and a durability group.
+//! Appending records: what waits becomes batches in the open segments, and a commit group.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const BATCHES: usize = 4;
 /// Segments that users' records leave to those that are moved.
 const RESERVED: u32 = 2;
 
-/// A record that waits to be laid.
+/// A record that waits to be appended.
 #[derive(Debug)]
 pub(crate) struct Append {
     pub(crate) kind: RecordKind,
@@ -100,7 +100,7 @@ pub(crate) struct Open {
 }
 
 impl Slab {
-    /// Lays what waits into groups, as long as few are in flight.
+    /// Appends what waits into groups, as long as few are in flight.
     pub(crate) fn seal_packed(&mut self, effects: &mut Effects) {
         if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used()))
             && !self.checkpoints_give_way()
@@ -123,7 +123,7 @@ impl Slab {
         }
     }
 
-    /// Lays users' records.
+    /// Appends users' records.
     fn append_queue(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
         for _ in 0..BATCHES {
             let Some(packed) = &self.packed else { return };

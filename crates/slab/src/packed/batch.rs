@@ -109,7 +109,7 @@ fn header_crc(uuid: &[u8; 16], first: u32, bytes: &[u8; HEADER_BYTES]) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     Value,
-    /// A tombstone, first laid in the batch with this sequence.
+    /// A tombstone, first appended in the batch with this sequence.
     Deleted {
         appended: u64,
     },
@@ -120,7 +120,7 @@ pub(crate) enum RecordKind {
     },
 }
 
-/// A record to be laid, or as read.
+/// A record to be appended, or as read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogRecord<'a> {
     pub(crate) kind: RecordKind,
@@ -148,7 +148,7 @@ impl LogRecord<'_> {
     }
 }
 
-/// Lays records back to back over pages.
+/// Appends records back to back over pages.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     uuid: [u8; 16],
@@ -180,12 +180,12 @@ impl SegmentWriter {
         self.blocks.len() as u32
     }
 
-    /// Adds a page to lay into.
+    /// Adds a page to append into.
     pub(crate) fn add(&mut self, block: Block) {
         self.blocks.push(block);
     }
 
-    /// Lays a record; the blocks for it are there. Its offset on the volume.
+    /// Appends a record; the blocks for it are there. Its offset on the volume.
     pub(crate) fn append(&mut self, record: &LogRecord<'_>) -> u64 {
         let at = u64::from(self.first) * PAGE_BYTES as u64 + self.at as u64;
         let mut head = [0; RECORD_BYTES + 12];

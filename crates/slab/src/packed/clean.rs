@@ -30,11 +30,11 @@ pub(crate) struct Cleaner {
     victim: Option<Victim>,
     /// Bytes that may be moved.
     credit: u64,
-    /// Bytes users had laid, and scans gathered or would have, when credit was last given.
+    /// Bytes users had appended, and scans gathered or would have, when credit was last given.
     given_at: u64,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
-    /// Segments cleaned since they could be laid the last time.
+    /// Segments cleaned since they could be appended the last time.
     fruitless: u32,
     /// Bytes that were alive in the last victim when it was chosen: what room costs now.
     price: u32,
@@ -90,7 +90,8 @@ impl Cleaner {
         self.victim.as_ref().is_some_and(|victim| victim.segment == number)
     }
 
-    /// Users' records were laid, or (`blocked`) wait for a segment. Whether they wait from now on.
+    /// Users' records were appended, or (`blocked`) wait for a segment. Whether they wait from now
+    /// on.
     pub(crate) fn note(&mut self, blocked: bool) -> bool {
         let was_blocked = std::mem::replace(&mut self.blocked, blocked);
         if !blocked {
@@ -274,7 +275,7 @@ impl Slab {
         self.give_back_if_dead(victim.segment, group);
     }
 
-    /// Adds to what may be moved, as users lay records and scans gather them.
+    /// Adds to what may be moved, as users append records and scans gather them.
     fn give_credit(&mut self) -> u64 {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let Some(packed) = &mut self.packed else { return 0 };
@@ -408,8 +409,8 @@ impl Slab {
         }
     }
 
-    /// Copies a record of the victim if it is alive; the bytes laid. `None`: there is no room in
-    /// the batch.
+    /// Copies a record of the victim if it is alive; the bytes appended. `None`: there is no room
+    /// in the batch.
     fn move_record(
         &mut self,
         open: &mut super::append::Open,
@@ -468,7 +469,7 @@ impl Slab {
         Some(bytes as u64)
     }
 
-    /// Lays a copy of a live record, for which there is room.
+    /// Appends a copy of a live record, for which there is room.
     pub(crate) fn append_copy(
         &mut self,
         open: &mut super::append::Open,
@@ -504,7 +505,7 @@ impl Slab {
         }
     }
 
-    /// A copy laid after a tombstone of its key could outlive it.
+    /// A copy appended after a tombstone of its key could outlive it.
     pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
         let appended = || self.pending.get(key).is_some_and(|pending: &Pending| pending.appended > 0);
         fault_point!("moved_while_a_write_is_under_way", named, return Verdict::Live(what));

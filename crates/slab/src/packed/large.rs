@@ -1,4 +1,4 @@
-//! Large values: a run is written whole and flushed, then its record is laid. Nothing moves or
+//! Large values: a run is written whole and flushed, then its record is appended. Nothing moves or
 //! cleans runs.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) struct LargeValues {
     written: Vec<LargeValue>,
     /// The flush in flight covers these.
     flushing: Vec<LargeValue>,
-    /// Bytes of the records that will be laid.
+    /// Bytes of the records that will be appended.
     record_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ impl LargeValues {
         self.heads.is_empty() && self.written.is_empty() && self.flushing.is_empty()
     }
 
-    /// Bytes of the records that will be laid.
+    /// Bytes of the records that will be appended.
     pub(crate) fn record_bytes(&self) -> u64 {
         self.record_bytes
     }

@@ -1,13 +1,13 @@
 //! Placement `packed`: a log of segments instead of pages that are written again.
 //!
-//! Records are laid back to back in batches, one contiguous write each; live data is never
+//! Records are appended back to back in batches, one contiguous write each; live data is never
 //! rewritten in place; the space of what is overwritten or deleted comes back by moving what is
 //! alive out of the emptiest segments, a bounded amount inside each group. docs/format-packed.md
 //! draws the volume and argues crash safety and pace.
 //!
 //! The seam to the rest of the engine: a [`Place::Record`](crate::place::Place) instead of a slot,
-//! and where `Slab` asks `self.packed`: laying instead of sealing pages, forgetting places instead
-//! of clearing older copies.
+//! and where `Slab` asks `self.packed`: appending instead of sealing pages, forgetting places
+//! instead of clearing older copies.
 
 pub(crate) mod addr;
 pub(crate) mod append;
@@ -92,11 +92,11 @@ pub(crate) enum Purpose {
 pub(crate) struct PackedCounters {
     /// Batches written.
     pub(crate) batches: u64,
-    /// Bytes of users' records laid.
+    /// Bytes of users' records appended.
     pub(crate) user_bytes: u64,
     /// Bytes of records moved.
     pub(crate) moved_bytes: u64,
-    /// Bytes of records laid once more beside their neighbours.
+    /// Bytes of records appended once more beside their neighbours.
     pub(crate) reclustered_bytes: u64,
     /// Bytes that would have been, had there been room.
     pub(crate) refused_bytes: u64,
@@ -112,7 +112,7 @@ pub(crate) struct PackedCounters {
 pub(crate) struct Packed {
     pub(crate) segments: Segments,
     pub(crate) tables: Tables,
-    /// Records to be laid, in order.
+    /// Records to be appended, in order.
     pub(crate) queue: VecDeque<Append>,
     pub(crate) queue_bytes: u64,
     /// Sequence of the last batch.

@@ -1,10 +1,10 @@
 //! Bringing neighbours together: a page of a scan that got fewer than eight records from a read,
-//! about, has its small records laid once more, in key order, into the cold stream. The next scan
-//! finds them side by side.
+//! about, has its small records appended once more, in key order, into the cold stream. The next
+//! scan finds them side by side.
 //!
-//! A copy is one of the cleaner's: it is laid only if the index names this very place, in the same
-//! life of its segment, and no write of the key is under way; version and expiry stay; the index
-//! changes when the copy is durable, and only if it still names the old place. So
+//! A copy is one of the cleaner's: it is appended only if the index names this very place, in the
+//! same life of its segment, and no write of the key is under way; version and expiry stay; the
+//! index changes when the copy is durable, and only if it still names the old place. So
 //! docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a
 //! time, paid for in cleaning as users' records are, and nothing when segments are short; nobody
 //! waits for it, and what would have to wait for room is forgotten.
@@ -23,27 +23,27 @@ use crate::page::Meta;
 use crate::place::Place;
 use crate::slab::{Closing, Slab, is_expired};
 
-/// Bytes laid in one group.
+/// Bytes appended in one group.
 const PORTION: usize = SLICE_BYTES;
 /// Bytes that wait at most, but no more than a 32nd of the shard's memory; what finds no room is
 /// left where it is.
 const QUEUE_BYTES: u64 = 4 * PORTION as u64;
 /// Fewest records of a page worth the trouble.
 const ITEMS_MIN: usize = 4;
-/// A page is well laid if its reads brought so many records each, but for two: it may begin in what
-/// one page gathered and end in another's. With two records instead of eight, uniform scans of 50
-/// stayed at 15 reads each.
+/// A page is well reclustered if its reads brought so many records each, but for two: it may begin
+/// in what one page gathered and end in another's. With two records instead of eight, uniform scans
+/// of 50 stayed at 15 reads each.
 const RECORDS_OF_READ_MIN: usize = 8;
 const READS_MAX: usize = 2;
 /// Where a record was read: its address, and the generation of its segment.
 pub(crate) type Origin = (RecordAddress, u64);
 
-/// Records to be laid together.
+/// Records to be appended together.
 #[derive(Debug, Default)]
 pub(crate) struct Reclusterer {
     queue: VecDeque<Reclustered>,
     bytes: usize,
-    /// The group with the copies laid last: the index names the old places until it is shown.
+    /// The group with the copies appended last: the index names the old places until it is shown.
     group: u64,
     /// Records that scans read, and that users wrote, lately.
     scanned: u64,
@@ -95,10 +95,10 @@ impl Reclusterer {
 }
 
 impl Slab {
-    /// Down to a quarter of the spare segments that the cleaner keeps: there each byte laid buys
-    /// half as much room again as it takes, so gathering goes on as long as it helps, and users'
-    /// records find the rest. (At half, it never began after a time of many writes: they leave
-    /// less.)
+    /// Down to a quarter of the spare segments that the cleaner keeps: there each byte appended
+    /// buys half as much room again as it takes, so gathering goes on as long as it helps, and
+    /// users' records find the rest. (At half, it never began after a time of many writes: they
+    /// leave less.)
     fn may_recluster(&self) -> bool {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let keeps_up = self.packed.as_ref().is_some_and(|packed| packed.cleaner.keeps_up());
@@ -114,8 +114,8 @@ impl Slab {
         let per_write_min = u64::from(self.config.scanned_per_write_min);
         let Some(reclusterer) = self.packed.as_mut().map(|packed| &mut packed.reclusterer) else { return };
         reclusterer.scanned(records.len());
-        // Else what writes undo is laid again with every scan: at 57 % writes and 2 % scans that
-        // was a byte for each one written, and its cleaning.
+        // Else what writes undo is appended again with every scan: at 57 % writes and 2 % scans
+        // that was a byte for each one written, and its cleaning.
         if reclusterer.scanned < per_write_min * reclusterer.written {
             return;
         }
@@ -145,7 +145,7 @@ impl Slab {
         }
     }
 
-    /// Lays some of what was gathered into the group.
+    /// Appends some of what was gathered into the group.
     pub(crate) fn append_reclustered(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
         let Some(reclusterer) = self.packed.as_ref().map(|packed| &packed.reclusterer) else { return };
         let Some(front) = reclusterer.queue.front() else { return };

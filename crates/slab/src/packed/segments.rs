@@ -134,7 +134,7 @@ impl Segments {
         self.live.saturating_sub(self.moving)
     }
 
-    /// A copy of the record at `from` is laid at `to`.
+    /// A copy of the record at `from` is appended at `to`.
     pub(crate) fn begin_move(&mut self, from: RecordAddress, to: RecordAddress, tombstone: bool) {
         self.add_live(to, tombstone);
         self.moving += u64::from(to.bytes());
@@ -196,7 +196,7 @@ impl Segments {
         Some(number)
     }
 
-    /// A record of `addr` is laid.
+    /// A record of `addr` is appended.
     pub(crate) fn add_live(&mut self, addr: RecordAddress, tombstone: bool) {
         let number = self.of(addr);
         let Some(segment) = self.all.get_mut(number as usize) else { return };

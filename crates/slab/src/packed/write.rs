@@ -1,4 +1,4 @@
-//! Writes of users: from an operation to a record that waits to be laid.
+//! Writes of users: from an operation to a record that waits to be appended.
 
 use bytes::Bytes;
 use stratakv_base::Level;
@@ -106,7 +106,7 @@ impl Slab {
         let bytes = record_bytes(&meta, key_bytes, value.len());
         let claim = if work.has_reserve() { Claim::Reserved } else { Claim::New };
         if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
-            // Its record is laid when the run is durable: in which order is not known before.
+            // Its record is appended when the run is durable: in which order is not known before.
             return Err(Wait::Drain.into());
         }
         if newest.place.is_none() && !work.has_reserve() {
@@ -190,7 +190,7 @@ impl Slab {
         self.queue_append(Append { kind, meta, value, change, level: work.level });
     }
 
-    /// A run and its head are durable: its record is laid.
+    /// A run and its head are durable: its record is appended.
     pub(crate) fn append_large(&mut self, change: Change, meta: Meta, value_bytes: u32, level: Level) {
         let Place::Run { first, pages } = change.place else { return };
         let kind = RecordKind::Large { run: Extent { first, pages }, value_bytes };
