@@ -1,4 +1,5 @@
-//! Attempts at operations: who has a turn, what an attempt came to, and who is attempted again.
+//! Attempts at operations: which one runs now, what the attempt came to, and which are attempted
+//! again. An attempt that lacks pages has changed nothing of the store.
 
 use stratakv_base::fault_point;
 use stratakv_engine::{Effects, Error, Reply, Token};

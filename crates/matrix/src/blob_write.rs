@@ -1,6 +1,6 @@
 //! Values that are too long for a unit of the log. They are written to value files of their own,
 //! those are installed, and only then the records that point to them go into the log. A crash in
-//! between leaves files that no record points to: they are *loose*, and opening frees them.
+//! between leaves files that no record points to: they are *unreferenced*, and opening frees them.
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};

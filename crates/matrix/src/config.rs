@@ -33,11 +33,11 @@ pub struct MatrixConfig {
     pub row_bytes: u64,
     /// A table is ended when it has so many bytes, or would if nothing of it were compressed.
     pub table_bytes: u64,
-    /// The first level may have so many bytes, each further level ten times as many. With a layer:
-    /// see `pmem_levels_bytes`.
+    /// The first level may have so many bytes, each further level ten times as many. With PMEM
+    /// levels: see `pmem_levels_bytes`.
     pub level_bytes: u64,
-    /// Of a new shard: so many bytes at the end of its region are the layer's, for tables of the
-    /// first levels; 0 for none. Of one that exists the container's superblock says it.
+    /// Of a new shard: so many bytes at the end of its region are the PMEM levels', for tables of
+    /// the first levels; 0 for none. Of one that exists the container's superblock says it.
     pub pmem_levels_bytes: u64,
     /// A range with more keys is deleted with one record; fewer are deleted one by one, since a
     /// range in force costs each read something.

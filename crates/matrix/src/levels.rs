@@ -8,8 +8,8 @@ use foldhash::HashMap;
 use crate::entry::Pointer;
 use crate::volume::{Extent, Manifest, Table, ValueFile};
 
-/// The levels below L0: first those in the layer, if there is one, then those of the volume. Within
-/// a level tables are in the order of keys, and no two hold the same key.
+/// The levels below L0: first PMEM levels, if there are any, then those of the volume.
+/// Within a level tables are in the order of keys, and no two hold the same key.
 #[derive(Clone, Debug, Default)]
 pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
@@ -185,7 +185,7 @@ impl Levels {
         free
     }
 
-    /// Whether a table has pages in the layer. O(tables).
+    /// Whether a table has pages in the PMEM levels. O(tables).
     pub fn have_pmem_levels(&self) -> bool {
         self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_pmem_levels()))
     }

@@ -264,7 +264,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// The lowest level there is, or one below it if that is long enough already: it is not
-    /// compacted further at once. Never one of the layer, whose bytes are dear.
+    /// compacted further at once. Never one of the PMEM levels, whose bytes are dear.
     fn level_to_load(&self, load: &Load) -> usize {
         let bytes = load.table_pages * 4096;
         let is_long = |level| self.levels.pages(level) * 4096 + bytes > self.plan.limit_bytes(level);

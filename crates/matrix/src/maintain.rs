@@ -240,8 +240,8 @@ impl<P: Pmem> Matrix<P> {
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
             }
-            // A column that finds no room in the layer is written to the volume, twice in the end:
-            // unless writes wait for it, room is made first.
+            // A column that finds no room in the PMEM levels is written to the volume, twice in the
+            // end: unless writes wait for it, room is made first.
             (Some(job), _) if self.finds_no_room_in_pmem_levels(&job) && free_percent > FREE_PERCENT_MIN => {
                 self.level_job(0).or(Some(job))
             }
@@ -257,7 +257,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// The column that is next while there is room.
     fn long_column(&mut self) -> Option<Job> {
-        // What a merge makes in the layer has to find room beside what it takes.
+        // What a merge makes in the PMEM levels has to find room beside what it takes.
         let tables = if self.plan.in_pmem_levels(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES };
         let low_bytes = tables * self.config.table_bytes;
         self.next_column(ColumnLimits { low_bytes, high_bytes: 2 * low_bytes })

@@ -589,10 +589,10 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
     is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
 }
 
-/// How often in a tick what was wanted of the layer is loaded, and who waited for it goes on:
+/// How often in a tick what was wanted of the PMEM levels is loaded, and who waited for it goes on:
 /// filters and indexes come before data, at each level.
 const PMEM_LEVELS_ROUNDS_MAX: u32 = 8;
-/// Turns from one look at the memory to the next.
+/// Ticks from one look at the memory to the next.
 const BALANCE_TICKS: u64 = 64;
 
 impl<P: Pmem + Send> Shard for Matrix<P> {

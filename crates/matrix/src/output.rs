@@ -18,11 +18,12 @@ const GROWTH_SHARE: u64 = 8;
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A table of this level, as far as there is room in the layer if that is where the level lies.
+    /// A table of this level, as far as there is room in the PMEM levels if that is where the level
+    /// lies.
     Table {
         /// 0 is the first one below L0.
         level: usize,
-        /// Whether it goes into the layer.
+        /// Whether it goes into the PMEM levels.
         in_pmem_levels: bool,
     },
     /// Values.
@@ -164,8 +165,8 @@ impl Output {
         }
     }
 
-    /// What is stored next in the layer, and where. `None`: nothing, or what comes next goes to the
-    /// volume, since the layer is full; then so does the rest of the file.
+    /// What is stored next in the PMEM levels, and where. `None`: nothing, or what comes next goes
+    /// to the volume, since the PMEM levels are full; then so does the rest of the file.
     pub(crate) fn next_in_pmem_levels(&mut self, places: &mut Places) -> Option<(Extent, &[u8])> {
         let wanted = (self.backlog_bytes() / PAGE_BYTES) as u32;
         if wanted == 0 || !(self.wants_write() || self.begun < self.taken) {
@@ -185,13 +186,13 @@ impl Output {
         Some((Extent { page, pages }, bytes))
     }
 
-    /// So many pages were stored in the layer.
+    /// So many pages were stored in the PMEM levels.
     pub(crate) fn stored(&mut self, pages: u32) {
         self.begun += pages;
         self.sent(pages as usize * PAGE_BYTES);
     }
 
-    /// Pages that it has, of the volume and of the layer.
+    /// Pages that it has, of the volume and of the PMEM levels.
     pub(crate) fn taken(&self) -> &[Extent] {
         &self.extents
     }

@@ -1,4 +1,4 @@
-//! The layer: levels of which the tables lie in the region, behind the container, between L0 and
+//! PMEM levels: levels of which the tables lie in the region, behind the container, between L0 and
 //! the levels on the volume. Their pages are those of any table, they go through the same cursors,
 //! and the manifest names them: only where a page is loaded from and stored to is told apart here.
 //! `docs/decisions/0026` says which levels lie there, and why.
@@ -17,28 +17,28 @@ use crate::volume::{Extent, PMEM_LEVELS_FIRST};
 
 /// Each level may have so many times the bytes of the one above it.
 pub(crate) const RATIO: u64 = 10;
-/// Of the layer's bytes, levels may have so many of a hundred: the rest is for what a compaction
-/// makes before what it took is free.
+/// Of the PMEM levels' bytes, levels may have so many of a hundred: the rest is for what a
+/// compaction makes before what it took is free.
 const FILL_PERCENT: u64 = 75;
 /// What a region that cannot be loaded is to a reader.
 const EIO: i32 = 5;
-/// Pages taken of the layer at a time while a table grows: extents of 64 KiB.
+/// Pages taken of the PMEM levels at a time while a table grows: extents of 64 KiB.
 pub(crate) const PMEM_LEVELS_GROWTH_PAGES: u32 = 16;
 
-/// How many bytes each level may have, and which of them lie in the layer: the first ones. A byte
-/// of it saves the most there: it takes the place of a level of the volume, and makes the next one
-/// as much longer. The plan says where tables are to go, never where they are: that is what their
-/// extents say.
+/// How many bytes each level may have, and which of them lie in the PMEM levels: the first ones. A
+/// byte saves the most there: it takes the place of a level of the volume, and makes the next one as
+/// much longer. The plan says where tables are to go, never where they are: that is what
+/// their extents say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// Of the levels in the layer.
+    /// Of the levels that lie in the region.
     limits: Vec<u64>,
     /// Of the first level on the volume.
     level_bytes: u64,
 }
 
 impl Plan {
-    /// With so many bytes for the layer. `level_bytes`: what the first level has at least.
+    /// With so many bytes for the PMEM levels. `level_bytes`: what the first level has at least.
     pub(crate) fn new(pmem_levels_bytes: u64, level_bytes: u64) -> Plan {
         let mut left = pmem_levels_bytes / 100 * FILL_PERCENT;
         let (mut limits, mut most) = (Vec::new(), level_bytes.saturating_mul(RATIO));
@@ -54,7 +54,7 @@ impl Plan {
         Plan { limits, level_bytes }
     }
 
-    /// Whether tables of this level (0 is the first one below L0) go into the layer.
+    /// Whether tables of this level (0 is the first one below L0) go into the PMEM levels.
     pub(crate) fn in_pmem_levels(&self, level: usize) -> bool {
         level < self.limits.len()
     }
@@ -76,15 +76,15 @@ fn pmem_levels_start<P: Pmem>(container: &Container<P>) -> u64 {
     container.region_bytes().next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Where a page of the layer lies in the region; `None`: it is one of the volume.
+/// Where a page of the PMEM levels lies in the region; `None`: it is one of the volume.
 pub(crate) fn offset_in_region<P: Pmem>(container: &Container<P>, page: u64) -> Option<u64> {
     let bytes = page.checked_sub(PMEM_LEVELS_FIRST)?.checked_mul(PAGE_BYTES as u64)?;
     pmem_levels_start(container).checked_add(bytes)
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Loads what operations and the compaction want of the layer, as far as there are blocks.
-    /// Whether there was anything.
+    /// Loads what operations and the compaction want of the PMEM levels, as far as there are
+    /// blocks. Whether there was anything.
     pub(crate) fn load_from_pmem_levels(&mut self, effects: &mut Effects) -> bool {
         let mut loaded = false;
         while let Some(wanted) = self.reads.next_in_pmem_levels() {
@@ -113,7 +113,7 @@ impl<P: Pmem> Matrix<P> {
             })
     }
 
-    /// Loads pages from `page` on if that is one of the layer; else nothing: it is one of the
+    /// Loads pages from `page` on if that is one of the PMEM levels; else nothing: it is one of the
     /// volume.
     pub fn pmem_levels_page(&self, page: u64, into: &mut [u8]) -> Option<Result<(), PmemError>> {
         Some(self.container.pmem().load(offset_in_region(&self.container, page)?, into))
@@ -128,7 +128,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Stores what a table in the layer has by now. It is durable after
+    /// Stores what a table in the PMEM levels has by now. It is durable after
     /// [`Matrix::settle_pmem_levels`].
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl<P: Pmem> Matrix<P> {
         Ok(())
     }
 
-    /// Makes durable what was stored in the layer: before the manifest counts that names it.
+    /// Makes durable what was stored in the PMEM levels: before the manifest counts that names it.
     ///
     /// # Errors
     /// The memory failed.
@@ -155,7 +155,7 @@ impl<P: Pmem> Matrix<P> {
         Ok(self.container.pmem().fence()?)
     }
 
-    /// Bytes of tables in the layer, of free ones, and of all of it.
+    /// Bytes of tables in the PMEM levels, of free ones, and of all of it.
     pub(crate) fn pmem_levels_bytes(&self) -> (u64, u64, u64) {
         let page = PAGE_BYTES as u64;
         let (free, all) = self.extents.pmem_levels_pages();

@@ -79,7 +79,7 @@ pub(crate) struct Reads {
     flights: BTreeMap<u64, Flight>,
     /// Those that have not been handed to the device: it has enough to do, or there is no block.
     queue: VecDeque<u64>,
-    /// Those of the layer, which are loaded and not read.
+    /// Those of the PMEM levels, which are loaded and not read.
     in_pmem_levels: VecDeque<u64>,
 }
 
@@ -134,7 +134,7 @@ impl Reads {
         self.queue.pop_front();
     }
 
-    /// The next one to load from the layer.
+    /// The next one to load from the PMEM levels.
     pub(crate) fn next_in_pmem_levels(&self) -> Option<Wanted> {
         self.in_pmem_levels.front().and_then(|page| self.flights.get(page)).map(|flight| flight.wanted)
     }

@@ -95,7 +95,7 @@ pub(crate) fn pages_min(config: &MatrixConfig) -> u64 {
 
 impl<P: Pmem> Matrix<P> {
     /// Pages that nothing that grows may take: for two manifests of two copies each, for all that
-    /// the container and the layer hold, since it goes down, and for one compaction.
+    /// the container and the PMEM levels hold, since it goes down, and for one compaction.
     pub(crate) fn reserve_pages(&self) -> u64 {
         let (free, of) = self.container.units_free();
         let container_pages = ((of - free.min(of)) * self.container.unit_bytes()).div_ceil(4096);

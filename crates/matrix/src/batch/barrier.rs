@@ -1,4 +1,4 @@
-//! Cuts through all shards, for snapshots and backups: every shard stops appending, then every
+//! Barriers through all shards, for snapshots and backups: every shard stops appending, then every
 //! shard opens its snapshot, then goes on. So there is an instant between the two at which all of
 //! them are as the snapshots show them, and whoever saw a write acknowledged before he asked finds
 //! it. Appends wait for two rounds of messages, no I/O.

@@ -1,11 +1,12 @@
-//! Batches over several shards, and cuts through all of them: docs/batches.md draws the records and
-//! argues every crash.
+//! Batches over several shards, and barriers through all of them: docs/batches.md draws the records
+//! and argues every crash.
 //!
 //! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant*
-//! and has a [`prepare_record`] of it, one whose keys are only checked is a *witness*. A share is a
-//! write like others, which holds its keys in their queues, but waits for what shard 0 says. What a
-//! crash left is settled by [`opening`]; a snapshot or a backup begins with a [`barrier`].
-//! Everything that is said goes out at the end of a tick, once what it rests on is durable.
+//! and has a [`prepare_record`] of it, one whose keys are only checked is a *read-only
+//! participant*. A prepare record is a write like others, which locks its keys in their queues, but
+//! waits for what shard 0 says. What a crash left is completed by [`opening`]; a snapshot or a
+//! backup begins with a [`barrier`]. Everything that is said goes out at the end of a tick, once
+//! what it rests on is durable.
 
 mod barrier;
 mod coordinator;

@@ -1,5 +1,5 @@
-//! What an opening does with batches that a crash left: every shard tells shard 0 which shares and
-//! marks it has, and serves once that has decided.
+//! What an opening does with batches that a crash left: every shard tells shard 0 which prepare
+//! records and commit-done records it has, and serves once that has decided.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,4 +1,5 @@
-//! A participant's share of a batch: hold, log, carry out. A witness only holds.
+//! A participant's part of a batch: it locks the keys, logs the prepare record, applies the
+//! changes. A read-only participant only locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

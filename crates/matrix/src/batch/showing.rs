@@ -1,9 +1,9 @@
-//! Batches that this shard has logged and not carried out: whether they are shown, and who has to
-//! see them.
+//! Batches that this shard has logged and not applied: whether they are visible, and who has to see
+//! them.
 //!
-//! A batch is shown to all shards at once, by a flag. So whoever reads one of its keys afterwards
-//! waits until it is carried out here, and so does whoever reads a range; others do not. A write of
-//! one of its keys comes behind its share.
+//! A batch becomes visible in all shards at once, by a flag. So whoever reads one of its keys
+//! afterwards waits until it is applied here, and so does whoever reads a range; others do not. A
+//! write of one of its keys comes behind its prepare record.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

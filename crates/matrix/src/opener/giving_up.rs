@@ -1,5 +1,5 @@
 //! Giving up a region that is lost: what goes with it is told, and the manifest is written without
-//! the tables that lay in its layer.
+//! the tables that lay in its PMEM levels.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl<P: Pmem> MatrixOpener<P> {
         (loss, left)
     }
 
-    /// All of the region is there but its end. Tables in its layer may lack pages: those go.
+    /// All of the region is there but its end. Tables in its PMEM levels may lack pages: those go.
     pub(super) fn keep_rest(
         &mut self,
         pmem: P,
@@ -63,7 +63,7 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 
     /// Nothing of the region counts: a container without contents takes its place, and waits for
-    /// the manifest that names no page of the layer.
+    /// the manifest that names no page of the PMEM levels.
     pub(super) fn begin_anew(
         &mut self,
         pmem: P,
@@ -150,7 +150,7 @@ fn on_volume(manifest: &Manifest) -> Manifest {
     manifest
 }
 
-/// Whether each page that a table has in the layer is what was stored there.
+/// Whether each page that a table has in the PMEM levels is what was stored there.
 fn is_whole_in_pmem_levels<P: Pmem>(container: &Container<P>, uuid: &[u8; 16], table: &Table) -> bool {
     let mut bytes = [0; PAGE_BYTES];
     (0..table.facts.pages).all(|ordinal| {

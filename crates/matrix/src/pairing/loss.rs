@@ -20,12 +20,12 @@ pub struct Loss {
     pub kept_version: Option<u64>,
     /// Versions in tables that are left, all of which are kept.
     pub entries: u64,
-    /// Tables that lay in the layer and are lost, from the top down.
+    /// Tables that lay in the PMEM levels and are lost, from the top down.
     pub tables: Vec<LostTable>,
 }
 
-/// A table of which a page lay in the layer of a region that is lost: all of it is, what it had on
-/// the volume too.
+/// A table of which a page lay in the PMEM levels of a region that is lost: all of it is, what it
+/// had on the volume too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostTable {
     /// 1 is the first level below L0.
@@ -89,7 +89,7 @@ impl fmt::Display for LostTable {
 }
 
 impl Loss {
-    /// What is lost with the layer.
+    /// What is lost with the PMEM levels.
     fn write_tables(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |of: fn(&LostTable) -> u64| self.tables.iter().map(of).sum::<u64>();
         write!(

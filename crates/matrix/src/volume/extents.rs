@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::places::PMEM_LEVELS_FIRST;
 
-/// A run of pages of the volume, or of the layer.
+/// A run of pages of the volume, or of the PMEM levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first one.
@@ -19,7 +19,7 @@ impl Extent {
         self.page + u64::from(self.pages)
     }
 
-    /// Whether it lies in the layer.
+    /// Whether it lies in the PMEM levels.
     pub fn in_pmem_levels(self) -> bool {
         self.page >= PMEM_LEVELS_FIRST
     }

@@ -45,7 +45,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether a page of it lies in the layer: it is lost with the region.
+    /// Whether a page of it lies in the PMEM levels: it is lost with the region.
     pub fn lies_in_pmem_levels(&self) -> bool {
         self.extents.iter().any(|extent| extent.in_pmem_levels())
     }

@@ -1,9 +1,10 @@
-//! All pages that files may lie in: those of the volume, and those of the layer in the region.
+//! All pages that files may lie in: those of the volume, and those of the PMEM levels in the
+//! region.
 
 use super::extents::{Clash, Extent, Extents};
 use super::superblock::{FIRST_PAGE, PAGES_MAX};
 
-/// The first page of the layer: no volume has so many. So one number says where a page is, on
+/// The first page of the PMEM levels: no volume has so many. So one number says where a page is, on
 /// either medium.
 pub const PMEM_LEVELS_FIRST: u64 = PAGES_MAX;
 
@@ -15,7 +16,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// A volume of so many pages, its superblocks aside, and a layer of so many, all of them free.
+    /// A volume of so many pages, its superblocks aside, and PMEM levels of so many, all of them
+    /// free.
     pub fn new(volume_pages: u64, pmem_levels_pages: u64) -> Places {
         let pmem_levels_end = PMEM_LEVELS_FIRST + pmem_levels_pages.min(PAGES_MAX);
         Places {
@@ -46,7 +48,7 @@ impl Places {
         self.volume.take_contiguous(pages)
     }
 
-    /// Pages of the layer, as [`Extents::take`].
+    /// Pages of the PMEM levels, as [`Extents::take`].
     pub fn take_in_pmem_levels(&mut self, pages: u32) -> Option<Vec<Extent>> {
         self.pmem_levels.take(pages)
     }
@@ -76,7 +78,7 @@ impl Places {
         self.volume.end()
     }
 
-    /// Pages of the layer that can be taken, and of how many.
+    /// Pages of the PMEM levels that can be taken, and of how many.
     pub fn pmem_levels_pages(&self) -> (u64, u64) {
         (self.pmem_levels.free_pages(), self.pmem_levels.capacity() - PMEM_LEVELS_FIRST)
     }

@@ -11,7 +11,7 @@ use crate::pairing::{Epoch, Known};
 
 const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 2;
-/// That of a volume whose manifest names pages of the layer.
+/// That of a volume whose manifest names pages of the PMEM levels.
 const FORMAT_OF_LAYERS: u32 = 3;
 /// That of a volume whose manifest has deletes of ranges.
 const FORMAT_OF_RANGES: u32 = 4;
@@ -48,7 +48,7 @@ pub struct Superblock {
     pub clean: bool,
     /// What the region was when this was written.
     pub known: Known,
-    /// The manifest names pages of the layer in the region; of one that was read, perhaps.
+    /// The manifest names pages of the PMEM levels in the region; of one that was read, perhaps.
     pub layered: bool,
     /// The manifest has deletes of ranges; of one that was read, perhaps.
     pub has_ranges: bool,
