@@ -56,7 +56,7 @@ pub struct SlabConfig {
     pub memory_bytes: u64,
     /// For a new volume; an existing one says itself.
     pub placement: Placement,
-    /// Most page reads in flight, and most page writes of one durability group; 32 is a good value.
+    /// Most page reads in flight, and most page writes of one commit group; 32 is a good value.
     pub depth: u32,
     /// The volume grows to this many bytes at most.
     pub capacity_bytes: Option<u64>,

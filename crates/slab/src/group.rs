@@ -1,5 +1,9 @@
-//! Durability groups: dirty pages are sealed, written to free pages, flushed if asked, then become
-//! the durable state.
+//! Commit groups of both placements: what is dirty is sealed, written, flushed if asked, then
+//! becomes the durable state.
+//!
+//! Groups of `in_place` have dirty pages and heads of runs, which go to free pages, and cleared
+//! runs, whose first page is overwritten. `packed` fills its groups in `packed/append.rs` and
+//! publishes them in `packed/apply.rs`; numbers, writes, flushes and the order are kept here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! Gets, and reads of small pages: at most `depth` in flight, readers of one page share one read.
+//! Gets of both placements, and reads of small pages (`in_place`): at most `depth` in flight,
+//! readers of one page share one read. Records of `packed` are read in `packed/read.rs`, runs in
+//! `run_read.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

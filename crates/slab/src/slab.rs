@@ -49,7 +49,7 @@ pub(crate) enum Purpose {
     RunHead { key: Key, place: Place },
     /// Slices of a run's value, ahead of its group.
     RunBody { run: u64 },
-    /// A write of a durability group.
+    /// A write of a commit group.
     Group { number: u64 },
     /// A flush that covers the groups up to this one.
     Flush { covers: u64 },

@@ -42,7 +42,7 @@ pub(crate) struct Space {
     segments: Vec<Segment>,
     /// Where the next single page is looked for.
     cursor: u32,
-    /// Freed pages and the durability group they wait for.
+    /// Freed pages and the commit group they wait for.
     deferred: BTreeMap<u64, Vec<Extent>>,
     deferred_pages: u32,
     /// Segments that lie in one extent of the deferred free list.

@@ -1,9 +1,10 @@
-//! Writes: from an operation to a changed page image.
+//! Writes of both placements: from an operation to a change that waits for its commit group.
 //!
-//! Every write of a key passes through `pending[key]`. A change is made in the *dirty* image of a
-//! page at once, and becomes visible when the group that writes the image is durable. Further
-//! writes of the key are applied on top if they stay in the same slot; anything else waits until
-//! the key has nothing under way.
+//! Every write of a key passes through `pending[key]`. With `in_place` a change is made in the
+//! *dirty* image of a page at once, and becomes visible when the group that writes the image is
+//! durable. Further writes of the key are applied on top if they stay in the same slot; anything
+//! else waits until the key has nothing under way. With `packed` a write leaves this file in `put`
+//! and `delete`, and goes on in `packed/write.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

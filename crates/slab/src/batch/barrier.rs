@@ -1,4 +1,5 @@
-//! Cuts for a backup: between batches, at every shard.
+//! The consistent snapshot barrier of a backup: an instant between batches, at every shard. What a
+//! shard had then is its cut.
 
 use stratakv_engine::{Effects, Error, Reply, Token};
 

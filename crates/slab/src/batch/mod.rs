@@ -1,13 +1,13 @@
 //! Batches: several changes, of one shard or many, as one. docs/batches.md draws the records and
 //! argues every crash.
 //!
-//! A change that is a check makes its shard a *witness* if it has nothing else to do in the batch:
-//! it holds the keys and logs nothing.
+//! A change that is a check makes its shard a *read-only participant* if it has nothing else to do
+//! in the batch: it locks the keys and logs nothing.
 //!
 //! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant*
-//! ([`prepare_record`]) in those that change its keys; what a crash left is settled by [`opening`].
-//! Everything happens in [`Slab::step_batches`], at the end of a tick: answers to the shard's own
-//! writes and what other shards say are queued until then.
+//! ([`prepare_record`]) in those that change its keys; what a crash left is completed by
+//! [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a tick: answers to the
+//! shard's own writes and what other shards say are queued until then.
 
 mod barrier;
 mod coordinator;

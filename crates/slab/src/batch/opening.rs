@@ -1,4 +1,5 @@
-//! What a crash left of batches: every shard reads its shares and marks, shard 0 decides.
+//! What a crash left of batches: every shard reads its prepare records and commit-done records,
+//! shard 0 decides.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! A participant's share of a batch: hold, log, carry out, resolve.
+//! A participant's part of a batch: it locks the keys, logs the prepare record, applies the changes
+//! and resolves the record.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
