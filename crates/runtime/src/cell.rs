@@ -1,4 +1,5 @@
-//! A shard behind its lock, and its turn.
+//! A shard behind its lock, and its tick: completions, messages, operations, the end of the tick.
+//! Its effects go to whoever ran it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ pub(crate) struct Cell<S> {
     state: Mutex<State<S>>,
     /// What other shards said; nothing: they are broken.
     messages: Mutex<Vec<(ShardId, Option<Message>)>>,
-    /// What this one says to others, in the order of its turns: filled under the lock of its state,
+    /// What this one says to others, in the order of its ticks: filled under the lock of its state,
     /// and delivered under its own.
     outbox: Mutex<Vec<(ShardId, Message)>>,
     has_outgoing: AtomicBool,

@@ -52,7 +52,7 @@ pub struct Driver<S: Shard + 'static> {
     runtime: Arc<Runtime<S>>,
     ring: Box<dyn Ring + Send>,
     inbox: Arc<Inbox>,
-    /// Work for each shard, gathered until its turn.
+    /// Work for each shard, gathered until its next tick.
     queues: Vec<Queue>,
     turns: Turns,
     in_flight: InFlight,

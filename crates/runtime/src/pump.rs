@@ -1,5 +1,5 @@
-//! Blocking calls in simulations, where one thread is everybody: who waits for a reply turns the
-//! machine meanwhile.
+//! Blocking calls in simulations, where one thread is everybody: who waits for a reply runs the
+//! ticks meanwhile.
 
 use std::cell::RefCell;
 

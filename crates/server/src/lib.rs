@@ -10,7 +10,7 @@
 //! # }
 //! ```
 //!
-//! A few threads, each with one ring that carries its connections and the disk I/O of the turns it
+//! A few threads, each with one ring that carries its connections and the disk I/O of the ticks it
 //! runs (`worker`). A connection is a state machine without sockets (`connection`): bytes in,
 //! operations out; replies in, chunks out.
 #![forbid(unsafe_code)]

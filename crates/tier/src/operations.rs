@@ -72,7 +72,7 @@ pub(crate) type Verdict = (Loc, Option<Arc<Fetched>>);
 #[derive(Debug)]
 pub(crate) struct Suspended {
     pub(crate) token: Token,
-    /// In a box, so that what is parked is moved cheaply.
+    /// In a box, so that it is moved cheaply.
     pub(crate) work: Box<Work>,
     pub(crate) tag: Tag,
     pub(crate) verdicts: Vec<Verdict>,
@@ -324,7 +324,7 @@ impl Tier {
         }
     }
 
-    /// A parked write is done: the next one of its tag has its turn.
+    /// A suspended write is done: the next one of its tag has its turn.
     fn pass_on(&mut self, tag: Tag) {
         let Some(waiting) = self.busy.get_mut(&tag) else { return };
         match waiting.pop_front() {

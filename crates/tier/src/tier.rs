@@ -68,7 +68,7 @@ pub(crate) struct Counters {
     pub(crate) stalled_ticks: u64,
     /// Items that the orderly end found no room for.
     pub(crate) dropped_at_end: u64,
-    /// At parked operations.
+    /// At suspended operations.
     pub(crate) attempts: u64,
 }
 
@@ -110,10 +110,10 @@ pub struct Tier {
     pub(crate) suspended: HashMap<u64, Suspended>,
     pub(crate) next_operation: u64,
     pub(crate) ready: VecDeque<u64>,
-    /// Parked writes that found no room, in order: the first one tries, and those behind it once
+    /// Suspended writes that found no room, in order: the first one tries, and those behind it once
     /// that is done.
     pub(crate) cramped: VecDeque<u64>,
-    /// Tags with a parked write, and the writes that wait for it.
+    /// Tags with a suspended write, and the writes that wait for it.
     pub(crate) busy: HashMap<Tag, VecDeque<u64>>,
     /// Writes that wait for room, and those behind them.
     pub(crate) held: VecDeque<(Token, Work)>,
