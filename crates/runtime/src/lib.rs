@@ -2,7 +2,7 @@
 //!
 //! Two ownerships make it up (docs/decisions/0001):
 //! * a **tick** belongs to whoever holds a shard's lock (a `Cell`): completions, operations, end of
-//!   tick, effects out. The lock is never held across a system call;
+//!   tick, effects out. No request is carried out under it;
 //! * a **ring** belongs to one thread ([`Driver`]): it executes what came out of the ticks that
 //!   thread ran.
 //!
@@ -11,8 +11,8 @@
 //! background thread with a ring, which also serves futures and timers.
 //!
 //! An engine whose medium is memory ([`Shared`](stratakv_engine::Shared)) has neither ticks nor
-//! rings: the same ways in call it in place (`Direct`). This crate is the only one that waits. It
-//! does not know the engines.
+//! rings: the same ways in call it in place (`Direct`). Callers wait for their replies in this
+//! crate and nowhere else. It does not know the engines.
 #![forbid(unsafe_code)]
 
 mod cell;
