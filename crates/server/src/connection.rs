@@ -4,8 +4,8 @@
 //! Many commands of a connection are in progress at once; their answers leave in the order of the
 //! commands. A command waits for an earlier one of the same connection only where the order can be
 //! seen: a read and a write of the same key, and `flush_all`, `stats` and `backup`, which wait for
-//! everything before them. What a connection holds is bounded ([`Limits`]): beyond it nothing more
-//! is parsed, and then nothing more is received.
+//! everything before them. What a connection holds is bounded (`has_room` in `memory`): beyond it
+//! nothing more is parsed, and then nothing more is received.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

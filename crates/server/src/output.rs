@@ -32,7 +32,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Where headers and small replies are written. Call [`Output::grown`] with the length before.
+    /// Appends what `write` adds to the headers and small replies behind the last chunk.
     pub(crate) fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.tail.capacity() == 0 {
             self.tail.reserve(self.tail_bytes.clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX));
