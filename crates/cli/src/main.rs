@@ -146,9 +146,14 @@ fn parse() -> Result<Asked, Failure> {
             let usage = text.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
             return Err(Failure::usage(format!("{hint}\n{usage}")));
         }
-        match hints::unknown_option(subcommand, option) {
-            Some(hint) => Err(Failure::usage(format!("there is no option {option} here: {hint}"))),
-            None => error.exit(),
+        if let Some(hint) = hints::unknown_option(subcommand, option) {
+            return Err(Failure::usage(format!("there is no option {option} here: {hint}")));
+        }
+        match hints::stray_word(subcommand) {
+            Some(hint) if !option.is_empty() && !option.starts_with('-') => {
+                Err(Failure::usage(format!("`{option}` is one word too many: {hint}")))
+            }
+            _ => error.exit(),
         }
     })
 }

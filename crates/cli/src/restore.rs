@@ -58,7 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let engine = format.map_or("unknown", |format| format.engine.name());
     let placement = match format {
         Some(format) if format.engine == Engine::Slab => {
-            let whose = if asked.is_some() { "" } else { " as in the backup" };
+            // A backup of another engine has no placement.
+            let is_chosen = asked.is_some() || arguments.engine.engine.is_some();
+            let whose = if is_chosen { "" } else { " as in the backup" };
             format!(", placement {}{whose}", format.placement.name())
         }
         _ => String::new(),

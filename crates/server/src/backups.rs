@@ -56,7 +56,7 @@ impl Backups {
     ) -> Vec<u8> {
         let mut answer = Vec::new();
         let Some(directory) = &self.directory else {
-            reply::client_error(&mut answer, "this server takes no backups: it was started without --backup-dir");
+            reply::client_error(&mut answer, "this server takes no backups: start it with --backup-dir DIR");
             return answer;
         };
         // There is no authentication: others could fill the disk.

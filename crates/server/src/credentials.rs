@@ -27,7 +27,9 @@ impl Credentials {
     /// It cannot be read, or has a line that is none: what is wrong, without the line.
     pub(crate) fn read(file: &Path) -> Result<Credentials, String> {
         let shown = file.display();
-        let bytes = std::fs::read(file).map_err(|error| format!("accounts cannot be read from {shown}: {error}"))?;
+        let bytes = std::fs::read(file).map_err(|error| {
+            format!("accounts cannot be read from {shown}: {error}; --auth-file names a file of lines `user:password`")
+        })?;
         Credentials::parse(&bytes).map_err(|why| format!("{shown}: {why}"))
     }
 

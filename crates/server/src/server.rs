@@ -146,7 +146,7 @@ impl ServerOptions {
             return refuse(format!("{} threads: a server has 1 to 1024", self.threads));
         }
         if self.connections_max == 0 {
-            return refuse("connections_max is 0: nobody could connect".into());
+            return refuse("0 connections: nobody could connect; allow at least 1".into());
         }
         if !(1..=VALUE_BYTES_MAX).contains(&self.item_bytes_max) {
             return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", self.item_bytes_max));

@@ -477,7 +477,7 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| damaged("it is not text"))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Error::Option(format!(
-                "{} holds no complete backup: backup.toml, which is written last, is missing",
+                "{} holds no complete backup: backup.toml, which is written last, is missing. Name the directory of a finished backup",
                 from.display()
             )));
         }

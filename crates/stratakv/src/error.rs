@@ -113,7 +113,7 @@ pub enum Error {
     /// A directory or file of the store was removed while it was open. Operations go on, on what
     /// nobody finds again.
     #[error(
-        "{path} was removed while the store was open: all that it held is gone when this process ends. Copy what is still wanted out of it first (dump --server), then begin a new store, or restore a backup",
+        "{path} was removed while the store was open: all that it held is gone when this process ends. Copy what is still wanted out of it first (backup --server), then begin a new store, or restore a backup",
         path = path.display()
     )]
     Removed {

@@ -211,20 +211,20 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
     options.check_parking(has, options.capacity_bytes.or(manifest.cache_bytes))?;
     if options.pmem_levels_bytes.is_some() && has != Engine::Matrix {
         return Err(Error::Option(format!(
-            "a layer was asked for, and the store in {home} has the engine `{}`: only regions of `matrix` have one; leave the option out",
+            "--layer is part of a region of engine `matrix`, and the store in {home} has the engine `{}`: leave the option out",
             has.name()
         )));
     }
     if options.compression.is_some() && has != Engine::Matrix {
         return Err(Error::Option(format!(
-            "compression was asked for, and the store in {home} has the engine `{}`: only tables of `matrix` are compressed; leave the option out",
+            "--compression is for tables of engine `matrix`, and the store in {home} has the engine `{}`: leave the option out",
             has.name()
         )));
     }
     match has {
         Engine::Slab | Engine::Tier if options.region_bytes.is_some() || !options.region_paths.is_empty() => {
             Err(Error::Option(format!(
-                "a region was named, and the store in {home} has the engine `{}`, which has none: leave the option out",
+                "--region and --region-path are for engines `hash` and `matrix`, and the store in {home} has the engine `{}`: leave them out",
                 has.name()
             )))
         }

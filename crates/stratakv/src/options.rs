@@ -394,7 +394,7 @@ impl Options {
                 format_bytes(bytes)
             ),
             (engine, _) => format!(
-                "what is in memory is parked (--park) by caches, of engine `tier`, and the engine is `{}`: leave that out",
+                "--park is for a cache in memory (engine `tier`, --capacity 0), and the engine is `{}`: leave it out",
                 engine.name()
             ),
         };

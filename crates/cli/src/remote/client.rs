@@ -64,7 +64,7 @@ impl Client {
     /// The name does not resolve, or nobody answers within five seconds for each address.
     pub(crate) fn connect(server: &str) -> Result<Client, Failure> {
         let addresses = server.to_socket_addrs().map_err(|error| {
-            Failure::usage(format!("--server {server}: {error}; write for example 127.0.0.1:11211"))
+            Failure::usage(format!("--server {server}: {error}; write HOST:PORT, for example 127.0.0.1:11211"))
         })?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
         for address in addresses {

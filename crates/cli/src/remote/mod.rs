@@ -18,8 +18,8 @@ pub(crate) struct ServerArguments {
     /// Ask the server that listens there, instead of opening the store
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
-    /// Say who asks, to a server with --auth-file: a file whose first line is `user:password`, such
-    /// as the server's own
+    /// Log in to a server that has --auth-file: with the first line `user:password` of this file,
+    /// such as the server's own
     #[arg(long, value_name = "FILE", requires = "server")]
     auth_file: Option<PathBuf>,
 }
@@ -50,8 +50,9 @@ fn account(file: &Path) -> Result<(String, String), Failure> {
     Ok((user.to_owned(), password.to_owned()))
 }
 
-const OPENING: &str = "is for a store that this command opens itself; this one the server has opened, as it was told";
-const NO_RANGES: &str = "cannot be told to a server: the memcache protocol knows single keys. Name them";
+const OPENING: &str = "is for a store that this command opens itself, and the server has opened its own. Leave it out";
+const NO_RANGES: &str =
+    "cannot be sent to a server: the memcache protocol has commands for single keys only. Name the keys";
 
 const NO_SHARDS: &str = "is for a store that this command opens itself: the memcache protocol has sums over the shards only. `serve --admin` shows \
                          each shard (/metrics, /stats.json). Leave --shards out";
@@ -67,8 +68,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("region_path", OPENING),
     ("region_node", OPENING),
     ("durability", OPENING),
-    ("collection", "cannot be told to a server: memcache clients see the default collection, and no other"),
-    ("order", "is of a collection, which cannot be told to a server"),
+    ("collection", "cannot be sent to a server: memcache clients see the default collection only. Leave it out"),
+    ("order", "belongs to a collection, which cannot be sent to a server. Leave both out"),
     ("shards", NO_SHARDS),
     ("prefix", NO_RANGES),
     ("from", NO_RANGES),

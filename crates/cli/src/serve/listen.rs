@@ -40,7 +40,8 @@ impl FromStr for Listen {
 
 /// `ADDRESS:PORT`, the address by name or number.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; write for example 127.0.0.1:11211"))?;
+    let mut found =
+        text.to_socket_addrs().map_err(|error| format!("{error}; write ADDRESS:PORT, for example 127.0.0.1:11211"))?;
     found.next().ok_or_else(|| format!("`{text}` has no address"))
 }
 
