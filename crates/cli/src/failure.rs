@@ -1,6 +1,7 @@
 //! How the program ends: exit codes and messages.
 
 use std::io;
+use std::path::Path;
 
 use stratakv::{Capability, EngineError, ErrorKind, OrderError, Store, Unmet};
 use stratakv_base::quantity::format_count;
@@ -110,6 +111,7 @@ impl From<stratakv::Error> for Failure {
             _ => Exit::Failed,
         };
         let message = match &error {
+            stratakv::Error::NotFound { path } if holds_backup(path) => backup_there(path),
             stratakv::Error::NotFound { path } => format!(
                 "there is no store in {}: name its directory with --data (or STRATAKV_DATA); `serve`, `put` and `load` create one",
                 path.display()
@@ -133,11 +135,28 @@ impl From<stratakv::Error> for Failure {
                 "`{collection}` is in the order `{order}`, which only the program that made it knows: `scan` and `dump` show all of it, `backup` copies it, `del --prefix ''` \
                  empties it; single keys, ranges and writes are for that program"
             ),
+            stratakv::Error::Io { error: cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                format!("{error}; run this as the user who owns it, or name another directory with --data")
+            }
+            stratakv::Error::Operation(EngineError::Corrupt(_)) => {
+                format!("{error}; `stratakv check` lists all damage, `stratakv dump --skip-damaged` saves the rest")
+            }
             other if is_of_device(other) => format!("{other}; {DEVICE_ADVICE}"),
             other => other.to_string(),
         };
         Failure { exit, message }
     }
+}
+
+/// Whether a finished backup lies in `directory`.
+pub(crate) fn holds_backup(directory: &Path) -> bool {
+    directory.join("backup.toml").exists()
+}
+
+/// What to do with the backup in `directory`, where a store was wanted.
+pub(crate) fn backup_there(directory: &Path) -> String {
+    let shown = directory.display();
+    format!("{shown} holds a backup, no store: `stratakv restore {shown} --data NEW` makes a store from it")
 }
 
 /// Whether a device did not answer as one that is whole does.

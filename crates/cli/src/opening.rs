@@ -10,7 +10,7 @@ use stratakv::{
 use stratakv_base::quantity::format_bytes;
 
 use crate::doctor::choose_placement;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, backup_there, holds_backup};
 use crate::memory;
 use crate::progress;
 use crate::say::say;
@@ -505,6 +505,10 @@ impl OpenArguments {
 /// Opens the store, or creates it; a creation that takes long is seen on a terminal.
 pub(crate) fn opened(options: &Options, path: &Path) -> Result<Store, Failure> {
     let is_new = !path.join("store.toml").exists();
+    // Files of a store among those of a backup would end both.
+    if is_new && holds_backup(path) {
+        return Err(Failure::usage(backup_there(path)));
+    }
     let store =
         if is_new { progress::spinning("creating the store", || options.open(path)) } else { options.open(path) };
     Ok(store?)

@@ -11,6 +11,31 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
+/// A `put` made a store among the files of a backup.
+#[test]
+fn a_directory_that_holds_a_backup_is_no_place_for_a_store() {
+    let (directory, data) = directory();
+    put(&data, &["k", "v"]);
+    let backup = directory.path().join("backup");
+    ok(&data, &["backup", backup.to_str().unwrap()]);
+    for (arguments, expected) in [(&["get", "k"][..], 3), (&["put", "k", "w"], 2), (&["load"], 2)] {
+        let refused = run(&backup, arguments);
+        let said = stderr(&refused);
+        assert!(code(&refused) == expected && said.contains("stratakv restore"), "{arguments:?}: {said}");
+    }
+    assert!(!backup.join("store.toml").exists());
+}
+
+/// A word too many was refused without the way out.
+#[test]
+fn a_directory_without_its_option_is_told_of_it() {
+    let (_directory, data) = directory();
+    for (arguments, way) in [(["check", "DIR"], "--data DIR"), (["scan", "user:"], "--prefix P")] {
+        let refused = run(&data, &arguments);
+        assert!(code(&refused) == 2 && stderr(&refused).contains(way), "{arguments:?}: {}", stderr(&refused));
+    }
+}
+
 /// A turned byte in the volume had lost two keys, and `check` said `sound`.
 #[test]
 fn a_damaged_cache_was_called_sound() {
