@@ -186,7 +186,9 @@ impl Arguments {
         self.refuse_open_addresses()?;
         let item_bytes_max = usize::try_from(self.item_bytes_max).unwrap_or(usize::MAX);
         if !(1..=VALUE_BYTES_MAX).contains(&item_bytes_max) {
-            return Err(Failure::usage(format!("--item-bytes-max: 1 to {VALUE_BYTES_MAX} bytes")));
+            return Err(Failure::usage(format!(
+                "--item-bytes-max {item_bytes_max}: values may have 1 to {VALUE_BYTES_MAX} bytes (64M)"
+            )));
         }
         let inherited = systemd::inherited()?;
         let mut options = ServerOptions {
@@ -221,23 +223,29 @@ impl Arguments {
 
     /// Addresses at which anybody could read and change everything.
     fn refuse_open_addresses(&self) -> Result<(), Failure> {
-        let open = self.memcache.iter().filter_map(|listen| match listen {
+        let mut open = self.memcache.iter().filter_map(|listen| match listen {
             Listen::Tcp(address) => Some(address),
             // With it clients show who they are.
             Listen::Tls(address) if self.tls_client_ca.is_none() && self.auth_file.is_none() => Some(address),
             _ => None,
         });
-        match open.chain(&self.admin).find(|address| !address.ip().is_loopback()) {
-            Some(address) if !self.insecure => {
-                let why = match self.auth_file {
-                    None => "there is no authentication",
-                    Some(_) => "nothing that is sent is encrypted, passwords neither",
-                };
-                Err(Failure::usage(format!(
-                    "{address} can be reached from other machines and {why}: listen on 127.0.0.1, on tls:{address} with --tls-client-ca or --auth-file, or say --insecure"
-                )))
-            }
-            _ => Ok(()),
+        let is_open = |address: &&SocketAddr| !self.insecure && !address.ip().is_loopback();
+        if let Some(address) = open.find(is_open) {
+            let why = match self.auth_file {
+                None => "there is no authentication",
+                Some(_) => "nothing that is sent is encrypted, passwords neither",
+            };
+            return Err(Failure::usage(format!(
+                "{address} can be reached from other machines and {why}: listen on 127.0.0.1, on tls:{address} with --tls-client-ca or --auth-file, or say --insecure"
+            )));
+        }
+        // It speaks no TLS, and knows no accounts.
+        match self.admin.as_ref().filter(is_open) {
+            Some(address) => Err(Failure::usage(format!(
+                "--admin {address} can be reached from other machines, and has no authentication: listen on 127.0.0.1:{}, or say --insecure",
+                address.port()
+            ))),
+            None => Ok(()),
         }
     }
 
