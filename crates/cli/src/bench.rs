@@ -36,7 +36,7 @@ Examples:
   stratakv bench suite kvdk --scale 0.1 --data /dev/shm/bench --json kvdk.json
   stratakv bench suite matrixkv --data /mnt/nvme/bench --report matrixkv.html --beside results/matrixkv.json";
 
-/// Measures a store, or a memcached-compatible server
+/// Measure a store, or a memcached-compatible server
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -46,11 +46,11 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Loads records and runs a YCSB workload
+    /// Load records and run a YCSB workload
     Ycsb(Ycsb),
-    /// One get at a time through each way in: blocking, future, session, server
+    /// Time one get at a time through each interface: blocking, future, session, server
     Paths(Paths),
-    /// What the paper behind an engine measured, over the engines side by side
+    /// Repeat the measurements of the paper behind an engine, over the engines side by side
     #[command(subcommand)]
     Suite(suite::Suite),
 }

@@ -16,10 +16,10 @@ use crate::{Output, progress};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
 
-Every byte that a get could read, the index against the disk, the books of free space. Exit code \
-4 when something is damaged or lost: lost records are listed with their keys, then each damaged \
-place. Exit code 1 when nothing is, but the device did not give all bytes: these places are \
-listed, and what lies there may be whole.")]
+Reads every byte that a get could read, compares the index with the disk, and verifies the space \
+accounting. Exit code 4 for damage: it lists lost records with their keys, then each damaged \
+place. Exit code 1 if there is none, but the device did not give all bytes: it lists these places, \
+whose content may be whole.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,

@@ -20,9 +20,9 @@ use crate::say::say;
   stratakv del --from a --to b
   stratakv del user:1 --server 127.0.0.1:11211
 
-Exit code 3 if one of the keys did not exist; the others are deleted all the same. A range or a \
-prefix is told on stderr how many keys it had; it is not one step: killed in the middle, a part \
-of them is gone.")]
+Exit code 3 if one of the keys did not exist; the others are deleted all the same. A range \
+or prefix prints its number of keys on stderr. It is not atomic: a kill in the middle leaves a \
+part deleted.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,

@@ -32,14 +32,14 @@ collections are dumped, the default one first (with the engine `hash` in no orde
 at one moment). Elements of a list say \"list\", and their keys are their positions. When a \
 collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
 the default collection of a `hash` store in another order. A damaged record ends the dump with \
-exit code 4; with --skip-damaged it is told, the dump goes on, and the exit code is 4 in the \
-end."
+exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
-    #[command(flatten)]
-    collection: CollectionArguments,
+    /// Only this collection; without it, all of them
+    #[arg(long, value_name = "NAME")]
+    collection: Option<String>,
     /// Only keys that begin with this
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: OsString,
@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let store = arguments.open.read()?;
     let mut all = Vec::new();
-    let names = match arguments.collection.name() {
-        Some(name) => vec![name.to_owned()],
+    let names = match &arguments.collection {
+        Some(name) => vec![name.clone()],
         None => {
             all.push((Line::default(), Collection::clone(&store)));
             store.collections()?
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         all.push(match records_of(&store, &name)? {
             Some(found) => (line_of(&found, name), found.records),
             // Told as every command tells it.
-            None => (Line::default(), arguments.collection.read(&store)?),
+            None => (Line::default(), CollectionArguments::named(name).read(&store)?),
         });
     }
     let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
@@ -130,7 +130,7 @@ struct Progress {
 impl Progress {
     /// Of a part of the store it is not known how much there is.
     fn of(store: &Store, arguments: &Arguments) -> Progress {
-        let is_whole = arguments.collection.name().is_none() && arguments.prefix.is_empty();
+        let is_whole = arguments.collection.is_none() && arguments.prefix.is_empty();
         let show = (!io::stdout().is_terminal())
             .then(|| -> Box<dyn Fn(u64, u64)> { Box::new(progress::bar_of_records("dumping")) });
         Progress { show, written: Cell::new(0), total: if is_whole { progress::records_of(store) } else { 0 } }

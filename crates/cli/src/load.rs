@@ -41,7 +41,7 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 Records that exist are overwritten. A line's \"collection\" says where it goes, else \
 --collection does; both are made if there are none. At the first line that is bad or cannot be \
 written it stops with its number and exit code 1: all lines before it are written, and of those \
-after it at most 256. With --skip-errors malformed lines are told, counted and passed over.
+after it at most 256. With --skip-errors it reports, counts and passes over malformed lines.
 
 With --sorted engine `matrix` writes each byte once where nothing lies yet; lines before a bad \
 one are written then, too.

@@ -21,19 +21,18 @@ pub(crate) struct DataArguments {
     /// The store's directory; more than once to spread a new store over several disks
     #[arg(long, value_name = "DIR", env = "STRATAKV_DATA", default_value = "./stratakv-data")]
     data: Vec<PathBuf>,
-    /// A raw block device for the volumes of a new store, or where that of an existing one is now;
-    /// more than once for several. --data then keeps only what the store is
+    /// A raw block device for the volumes; repeat it for several. For an existing store: where the
+    /// device is now. --data then holds the store's description only
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
-    /// Where the region of a new store of engine `hash` or `matrix` is made, or where that of an
-    /// existing one is now: a file, or a devdax device [default: in the store's directory]; with
-    /// `hash` more than once for several, one on each node of the machine, say. One that an
-    /// existing region does not lie in yet is added to it: a device, or with a longer --region a
-    /// file
+    /// The region's file or devdax device [default: in the store's directory]. For an existing
+    /// store: where it is now. With `hash`, repeat it for several, such as one on each NUMA node. A
+    /// path that is new to an existing region is added to it: a device, or a file with a longer
+    /// --region
     #[arg(long, value_name = "PATH", conflicts_with = "device")]
     region_path: Vec<PathBuf>,
-    /// The node of the machine (NUMA) that a --region-path lies on, one for each in their order;
-    /// persistent memory says it itself, of tmpfs and huge pages new space is taken there
+    /// The NUMA node of each --region-path, in the same order, for memory that does not report its
+    /// node: tmpfs and huge pages
     #[arg(long, value_name = "NUMBER", requires = "region_path")]
     region_node: Vec<u32>,
 }
@@ -81,8 +80,8 @@ pub(crate) struct OpenArguments {
 /// When writes are acknowledged.
 #[derive(Args)]
 pub(crate) struct DurabilityArguments {
-    /// What an acknowledged write survives [default: power_loss; with the engine `tier` memory,
-    /// which it has only]
+    /// What an acknowledged write survives [default: power_loss; with engine `tier` memory, its
+    /// only level]
     #[arg(long, value_enum)]
     durability: Option<Durability>,
 }
@@ -121,8 +120,9 @@ impl CollectionArguments {
         })
     }
 
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.collection.as_deref()
+    /// As if `--collection` had named it.
+    pub(crate) fn named(name: String) -> CollectionArguments {
+        CollectionArguments { collection: Some(name) }
     }
 }
 
@@ -131,8 +131,8 @@ impl CollectionArguments {
 pub(crate) struct MadeCollectionArguments {
     #[command(flatten)]
     named: CollectionArguments,
-    /// What the keys of the collection are in the order of; fixed when it is made [default: their
-    /// bytes, or what it was made in]
+    /// Order of a new collection's keys, fixed at its creation [default: bytes; an existing
+    /// collection keeps its own]
     #[arg(long, value_name = "NAME", requires = "collection", value_parser = PossibleValuesParser::new(Order::BUILT_IN))]
     order: Option<String>,
 }
@@ -151,25 +151,25 @@ impl MadeCollectionArguments {
 /// What a new store is made of.
 #[derive(Args, Default)]
 pub(crate) struct EngineArguments {
-    /// How the store keeps its records; fixed when it is created [default: slab]
+    /// How the store keeps its records; fixed when it is created [default: slab; a restored store
+    /// has that of its backup]
     #[arg(long, value_enum)]
     pub(crate) engine: Option<EngineArgument>,
     /// Where engine `slab` puts small records; fixed when the store is created [default: in_place;
     /// a restored store has that of its backup]
     #[arg(long, value_enum)]
     pub(crate) placement: Option<PlacementChoice>,
-    /// Length of the region of a new store of engine `hash`, which holds all its records, or
-    /// `matrix`, best a tenth of the data [default: half of what is free there, at most 1G]; that
-    /// of an existing store of `hash` grows to it
+    /// Length of a new region [default: half of the free space there, at most 1G]. That of `hash`
+    /// holds all records; for `matrix` a tenth of the data is best. A longer one makes an existing
+    /// region of `hash` grow
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) region: Option<u64>,
-    /// Of the region of a new store of engine `matrix`, so much holds the first levels of tables:
-    /// then its volumes are written less. The rest is for what is on its way to them [default:
-    /// none]
+    /// Part of a new region of `matrix` that holds the first levels of tables, so that less is
+    /// written to the volumes. The rest holds log and rows [default: none]
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) layer: Option<u64>,
-    /// Whether a store of engine `matrix` compresses the tables that it writes from now on;
-    /// remembered [default: as it was last, none for a new one]
+    /// Compression of the tables that engine `matrix` writes from now on; remembered [default: as
+    /// before, none for a new store]
     #[arg(long, value_enum)]
     pub(crate) compression: Option<CompressionArgument>,
 }

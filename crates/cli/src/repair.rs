@@ -17,20 +17,20 @@ use crate::{Output, memory};
 /// before them.
 const TABLES_LISTED: usize = 5;
 
-/// Say what a store of engine `matrix` loses with its region, and go on without it if that is
-/// accepted
+/// Report what a lost persistent-memory region of engine `matrix` costs; --accept-lost-region
+/// continues without it
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv repair --data /mnt/nvme/store\n  stratakv repair --data /mnt/nvme/store --accept-lost-region
 
 For a region that is gone (a tmpfs after a reboot), blank, damaged, or a copy from before. \
-Without the option nothing is changed: what would be lost is told, with exit code 4. No process \
+Without the option nothing is changed: it reports what would be lost, with exit code 4. No process \
 may have the store open. If there is a copy of the region, or a backup, use that instead."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
-    /// Make a new region, and go on with what is on the volumes
+    /// Make a new region, and continue with the contents of the volumes
     #[arg(long)]
     accept_lost_region: bool,
     /// How long the new region is, if there is none [default: half of what is free there, 1 GiB at

@@ -99,31 +99,31 @@ pub(crate) struct Arguments {
     /// or 2ms; it is measured for a second
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]
     max_latency: Option<Duration>,
-    /// Most bytes the store may take on disk; with the engine `tier` what its second tier has, 0
-    /// for none, and its default is eight times the memory [default: what the disk has]
+    /// Most bytes the store may take on disk [default: all that the disk has]. With engine `tier`:
+    /// length of the second tier, 0 for none [default: eight times the memory]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
-    /// Whether a cache in memory only (--engine tier --capacity 0) is warm after an orderly
-    /// restart: its end parks what is in memory in the volumes in --data, best on tmpfs, and the
-    /// next start takes it from there. Remembered [default: as it was last, off for a new one]
+    /// Save the memory of a cache (--engine tier --capacity 0) in --data at a clean shutdown, and
+    /// load it at the next start: best on tmpfs. Remembered [default: as before, off for a new
+    /// store]
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     park: Option<Switch>,
     /// Take backups into this directory when asked by `backup --server` on this machine; it must
     /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
-    /// Clients have to say who they are: a file of lines `user:password` (memcached's -Y, and SASL
+    /// Let only clients in that log in: a file of lines `user:password` (memcached's -Y, and SASL
     /// PLAIN)
     #[arg(long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
     /// Let clients stop the server by `shutdown`
     #[arg(long)]
     enable_shutdown: bool,
-    /// Listen on other addresses than loopback: nothing that is sent there is encrypted
+    /// Allow addresses other than loopback, though nothing that is sent there is encrypted
     #[arg(long)]
     insecure: bool,
-    /// Address for those who look after the server: status page, /metrics, /healthz, /readyz,
-    /// /stats.json over HTTP; port 0 takes a free one [default: none]
+    /// Monitor the server over HTTP at this address: status page, /metrics, /healthz, /readyz,
+    /// /stats.json; port 0 takes a free one [default: none]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     admin: Option<SocketAddr>,
     /// A host name under which --admin answers too, beside localhost and IP addresses; may be given
@@ -133,8 +133,8 @@ pub(crate) struct Arguments {
     /// Close connections that wait for their client for so long, such as 60s [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     idle_timeout: Option<Duration>,
-    /// Close connections whose client does not go on with a request, or takes nothing of its
-    /// answer, for so long; `never` leaves them
+    /// Close connections whose client neither continues its request nor takes its reply for so
+    /// long; `never` for no limit
     #[arg(long, value_name = "TIME", value_parser = limit, default_value = "60s")]
     request_timeout: Limit,
     /// Log operations that take at least so many milliseconds, with the beginning of their key, up
@@ -165,7 +165,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 /// What is logged, and how.
 #[derive(Args)]
 pub(crate) struct LogArguments {
-    /// What is logged: error, warn, info, debug, trace, or a filter such as
+    /// Log from this level on: error, warn, info, debug, trace, or a filter such as
     /// stratakv_slab=debug,warn
     #[arg(long, value_name = "FILTER", env = "STRATAKV_LOG", default_value = "warn")]
     log: String,

@@ -25,15 +25,14 @@ use measure::{Figures, Measured, Run};
 use persistence::{Choice, Persistence};
 use system::System;
 
-/// Tell what this kernel and the disk or memory under a directory can do, which engine and
-/// durability suit, and what to change
+/// Measure what this kernel and a disk or memory can do; advise engine, durability and settings
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
   stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
 
 Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, \
 and takes about twenty seconds (with --long, a minute more). Run it while nothing else uses the \
-disk. Of a devdax device it only tells what a region there would be.")]
+disk. For a devdax device it only reports what a region there would be.")]
 pub(crate) struct Arguments {
     /// A directory on the disk in question, or a devdax device
     #[arg(default_value = ".")]
