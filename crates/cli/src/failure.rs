@@ -136,7 +136,7 @@ impl From<stratakv::Error> for Failure {
                  empties it; single keys, ranges and writes are for that program"
             ),
             stratakv::Error::Io { error: cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                format!("{error}; run this as the user who owns it, or name another directory with --data")
+                format!("{error}; run this as the user who owns it, or name another directory")
             }
             stratakv::Error::Operation(EngineError::Corrupt(_)) => {
                 format!("{error}; `stratakv check` lists all damage, `stratakv dump --skip-damaged` saves the rest")

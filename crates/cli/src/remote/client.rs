@@ -315,7 +315,7 @@ impl<S: Read + Write> Client<S> {
         let text = String::from_utf8_lossy(line);
         let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
         if let Some(why) = after("SERVER_ERROR ").or(after("CLIENT_ERROR ")) {
-            let advice = if why.contains("unauthenticated") { ": say who asks with --auth-file FILE" } else { "" };
+            let advice = if why.contains("unauthenticated") { ": log in with --auth-file FILE" } else { "" };
             return Failure::failed(format!("{server} refused: {why}{advice}"));
         }
         match text.as_ref() {
