@@ -26,9 +26,9 @@ const EIO: i32 = 5;
 pub(crate) const PMEM_LEVELS_GROWTH_PAGES: u32 = 16;
 
 /// How many bytes each level may have, and which of them lie in the PMEM levels: the first ones. A
-/// byte saves the most there: it takes the place of a level of the volume, and makes the next one as
-/// much longer. The plan says where tables are to go, never where they are: that is what
-/// their extents say.
+/// byte saves the most there: it takes the place of a level of the volume, and makes the next one
+/// as much longer. The plan says where tables are to go, never where they are: that is what their
+/// extents say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// Of the levels that lie in the region.

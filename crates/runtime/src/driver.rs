@@ -54,7 +54,7 @@ pub struct Driver<S: Shard + 'static> {
     inbox: Arc<Inbox>,
     /// Work for each shard, gathered until its next tick.
     queues: Vec<Queue>,
-    turns: Turns,
+    ready: ReadyShards,
     in_flight: InFlight,
     completions: Vec<Completion>,
     replies: Vec<(u64, Reply)>,
@@ -87,7 +87,7 @@ impl Unsubmitted {
 
 /// Shards that want a tick, each listed once.
 #[derive(Default)]
-struct Turns {
+struct ReadyShards {
     /// Those whose queue is not empty.
     busy: Vec<u32>,
     /// In a tick: those that another thread holds, and those of them that are put off.
@@ -95,7 +95,7 @@ struct Turns {
     put_off: Vec<u32>,
 }
 
-impl Turns {
+impl ReadyShards {
     /// The next one, and whether others had their turn while another thread held it.
     fn next(&mut self) -> Option<(u32, bool)> {
         self.busy.pop().map(|shard| (shard, false)).or_else(|| Some((self.held.pop()?, true)))
@@ -116,7 +116,7 @@ impl<S: Shard> Driver<S> {
         Driver {
             inbox: Inbox::new(ring.waker()),
             queues: (0..runtime.cells.len()).map(|_| Queue::default()).collect(),
-            turns: Turns::default(),
+            ready: ReadyShards::default(),
             in_flight: InFlight::default(),
             completions: Vec::new(),
             replies: Vec::new(),
@@ -277,7 +277,7 @@ impl<S: Shard> Driver<S> {
     }
 
     fn has_work(&self) -> bool {
-        !self.turns.busy.is_empty()
+        !self.ready.busy.is_empty()
             || self.reactor.is_some_and(|reactor| self.runtime.reactor_has_work(reactor, self.now))
     }
 
@@ -332,11 +332,11 @@ impl<S: Shard> Driver<S> {
         events.extend(self.replies.drain(..).map(|(tag, reply)| Event::Reply { tag, reply }));
     }
 
-    /// The ticks of all shards with work; what they ask for goes on the ring. Who comes back at once
-    /// may find shards put off that another thread holds.
+    /// The ticks of all shards with work; what they ask for goes on the ring. Who comes back at
+    /// once may find shards put off that another thread holds.
     fn run_shards(&mut self, events: &mut Vec<Event>, comes_back: bool) {
         // Shards that another thread holds come last: by then it is likely done, and nobody slept.
-        while let Some((shard, patient)) = self.turns.next() {
+        while let Some((shard, patient)) = self.ready.next() {
             let queue = &mut self.queues[shard as usize];
             let (completions, operations) = (&mut queue.completions, &mut queue.operations);
             let (cell, me) = (&self.runtime.cells[shard as usize], Some(&self.inbox));
@@ -351,7 +351,7 @@ impl<S: Shard> Driver<S> {
                 cell.tick(self.now, me, completions, operations, &mut self.out);
             } else if !cell.try_tick(self.now, me, completions, operations, &mut self.out) {
                 queue.put_off += u32::from(is_put_off);
-                if is_put_off { &mut self.turns.put_off } else { &mut self.turns.held }.push(shard);
+                if is_put_off { &mut self.ready.put_off } else { &mut self.ready.held }.push(shard);
                 continue;
             }
             (queue.listed, queue.put_off) = (false, 0);
@@ -369,7 +369,7 @@ impl<S: Shard> Driver<S> {
             self.out.requests = requests;
             self.runtime.after_tick(shard, &mut self.out, self.reactor);
         }
-        mem::swap(&mut self.turns.busy, &mut self.turns.put_off);
+        mem::swap(&mut self.ready.busy, &mut self.ready.put_off);
         mem::swap(&mut self.replies, &mut self.out.own);
         self.hand_out(events);
         self.out.fire();
@@ -385,7 +385,7 @@ impl<S: Shard> Driver<S> {
         let queue = &mut self.queues[shard];
         if !queue.listed {
             queue.listed = true;
-            self.turns.busy.push(shard as u32);
+            self.ready.busy.push(shard as u32);
         }
         queue
     }
@@ -400,8 +400,8 @@ impl<S: Shard> Driver<S> {
     /// The ring failed; drop the driver.
     pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.refuse_if_failed()?;
-        while self.in_flight.len() > 0 || !self.turns.busy.is_empty() {
-            if self.turns.busy.is_empty() {
+        while self.in_flight.len() > 0 || !self.ready.busy.is_empty() {
+            if self.ready.busy.is_empty() {
                 self.submit_now(Wait::For { completions: 1, timeout: None })?;
             }
             self.gather(events);

@@ -153,11 +153,12 @@ fn a_shard_that_another_thread_holds_keeps_nobody_from_other_work() {
             driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
             let tags: Vec<u64> =
                 events.drain(..).map(|event| if let Event::Reply { tag, .. } = event { tag } else { 9 }).collect();
+            let is_put_off = tags == [1];
             tell.send(tags).unwrap();
-            while events.is_empty() {
+            while is_put_off && events.is_empty() {
                 driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
             }
-            assert!(matches!(events[0], Event::Reply { tag: 0, .. }));
+            assert!(!is_put_off || matches!(events[0], Event::Reply { tag: 0, .. }));
         });
         let tags = told.recv_timeout(Duration::from_secs(30));
         drop(holding);
