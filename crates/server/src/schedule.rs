@@ -22,6 +22,8 @@ const UNITS_EACH_OF_MANY: i64 = 16;
 const MANY: usize = 64;
 /// What a tick does: who comes meanwhile waits for no more.
 const TICK_UNITS: i64 = 256;
+/// What it does at least for those that have used up their share.
+const KEPT_UNITS: i64 = 64;
 /// What a connection has used counts for half after so long.
 const HALVED_AFTER_NS: u64 = 100_000_000;
 /// One turn changes what is usual by one part in so many of the difference.
@@ -152,16 +154,15 @@ impl Schedule {
     /// The beginning of a tick, or of its second half.
     pub(crate) fn begin(&mut self, now: Mono) -> Tick {
         self.let_return(now);
-        Tick { left: TICK_UNITS, is_behind: false }
+        Tick { left: TICK_UNITS, kept: KEPT_UNITS, is_behind: false }
     }
 
     /// The connection whose turn it is.
     pub(crate) fn next(&mut self, tick: &mut Tick) -> Option<u32> {
-        tick.is_behind = self.fresh.is_empty();
-        if tick.left <= 0 {
-            return None;
-        }
-        self.fresh.pop_front().or_else(|| self.behind.pop_front())
+        let first = if tick.left > 0 { self.fresh.pop_front() } else { None };
+        tick.is_behind = first.is_none();
+        let may_follow = tick.left > 0 || tick.kept > 0;
+        first.or_else(|| if may_follow { self.behind.pop_front() } else { None })
     }
 }
 
@@ -169,11 +170,13 @@ impl Schedule {
 #[derive(Debug)]
 pub(crate) struct Tick {
     left: i64,
+    /// Of those behind, however many come before them.
+    kept: i64,
     is_behind: bool,
 }
 
 impl Tick {
-    /// Whether those that had not used up their share have had their turn.
+    /// Whether it is one of those that have used up their share.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -181,6 +184,7 @@ impl Tick {
     /// The connection whose turn it was has used so many units.
     pub(crate) fn used(&mut self, units: i64) {
         self.left -= units.max(1);
+        self.kept -= if self.is_behind { units.max(1) } else { 0 };
     }
 }
 
@@ -209,7 +213,8 @@ mod tests {
         (2000..4000).for_each(|number| schedule.add(number, false));
         let mut tick = schedule.begin(Mono(0));
         let served = std::iter::from_fn(|| schedule.next(&mut tick).inspect(|_| tick.used(1))).count();
-        assert_eq!(served as i64, TICK_UNITS, "however many there are that want little");
+        assert_eq!(served as i64, TICK_UNITS + KEPT_UNITS, "however many want little, and none is left out");
+        assert!(tick.is_behind());
     }
 
     #[test]
