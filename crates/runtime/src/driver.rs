@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stratakv_base::Now;
+use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use stratakv_engine::{Error, Io, Operation, Outcome, Reply, Shard};
 
@@ -39,6 +39,9 @@ pub enum Event {
 const TICKS_WITHOUT_SUBMIT: u32 = 2;
 /// So many requests are company enough: to carry them out takes longer than the system call.
 const REQUESTS_ENOUGH: usize = 32;
+/// Requests of a session wait for company only for so long after it last submitted: below any
+/// device's latency. Its caller may do other things before the next tick, or sleep.
+const SESSION_HOLD_NS: u64 = 30_000;
 
 /// How often a shard that another thread holds is put off in favour of other work, before it is
 /// waited for: that thread may have lost its processor.
@@ -71,9 +74,10 @@ pub struct Driver<S: Shard + 'static> {
     failed: bool,
 }
 
-/// Since requests were last submitted: ticks, and requests queued.
+/// Since requests were last submitted, and when that was: ticks, and requests queued.
 #[derive(Default)]
 struct Unsubmitted {
+    since: Mono,
     ticks: u32,
     requests: usize,
 }
@@ -189,7 +193,8 @@ impl<S: Shard> Driver<S> {
     }
 
     /// From here on this driver rests often, and leaves I/O that no operation waits for to the
-    /// reactors: to rest is to wait for all that is in flight.
+    /// reactors: to rest is to wait for all that is in flight. Its requests do not rely on a caller
+    /// that comes back at once.
     pub fn leave_background(&mut self) {
         self.rests = true;
     }
@@ -231,20 +236,21 @@ impl<S: Shard> Driver<S> {
         let before = events.len();
         self.gather(events);
         // Whoever comes back at once has other things to do meanwhile.
-        let comes_back = events.len() > before || matches!(wait, Wait::For { completions: 0, .. });
+        let comes_back = events.len() > before && !self.rests || matches!(wait, Wait::For { completions: 0, .. });
         self.run_shards(events, comes_back);
         let found = (events.len() - before) as u32;
         match wait {
             Wait::For { completions, timeout } if found < completions && !self.has_work() => {
                 self.wait(completions - found, timeout)?;
                 self.gather(events);
-                let comes_back = events.len() > before;
+                self.unsubmitted.since = self.now.mono;
+                let comes_back = events.len() > before && !self.rests;
                 self.run_shards(events, comes_back);
                 Ok(())
             }
             // The caller will queue more because of these events and come back at once: one system
             // call then serves both.
-            Wait::For { .. } if found > 0 && self.unsubmitted.may_wait() => {
+            Wait::For { .. } if found > 0 && self.unsubmitted.may_wait() && !self.is_slow() => {
                 self.unsubmitted.ticks += 1;
                 Ok(())
             }
@@ -252,8 +258,13 @@ impl<S: Shard> Driver<S> {
         }
     }
 
+    /// Whether the caller is one who may not come back at once, and has not lately.
+    fn is_slow(&self) -> bool {
+        self.rests && self.now.mono.0 >= self.unsubmitted.since.0 + SESSION_HOLD_NS
+    }
+
     fn submit_now(&mut self, wait: Wait) -> io::Result<()> {
-        self.unsubmitted = Unsubmitted::default();
+        self.unsubmitted = Unsubmitted { since: self.now.mono, ..Unsubmitted::default() };
         let submitted = self.ring.submit(wait);
         if submitted.is_err() {
             self.ring_failed();
@@ -345,7 +356,7 @@ impl<S: Shard> Driver<S> {
                 std::thread::yield_now();
                 continue;
             }
-            let comes_back = comes_back || !self.out.own.is_empty();
+            let comes_back = comes_back || (!self.out.own.is_empty() && !self.rests);
             let is_put_off = patient && comes_back && queue.put_off < PUT_OFF_MAX;
             if patient && !is_put_off {
                 cell.tick(self.now, me, completions, operations, &mut self.out);

@@ -6,6 +6,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker as TaskWaker};
+use std::time::Duration;
 
 use stratakv_device::memory::{Image, MemoryRing};
 use stratakv_device::{Completion, DiskRequest, NetRequest, Pool, Ring, Socket, Volume, Wait, Waker};
@@ -221,6 +222,25 @@ fn answers_from_memory_go_out_with_what_they_follow_and_requests_do_not_wait_for
     (0..32).for_each(|number| driver.submit(0, number, get(1)));
     driver.submit(0, 32, get(AT_ONCE));
     driver.tick(comes_back, &mut events).unwrap_err();
+    drop(driver);
+    runtime.begin_close();
+    let _ = tick(&mut reactor);
+    runtime.close();
+}
+
+/// What a session asked of its disk lay there while its caller was busy with the answers that came
+/// from memory: only the third poll submitted it.
+#[test]
+fn requests_of_a_session_do_not_wait_for_its_caller() {
+    let (runtime, mut reactor) = turned(roomy(64), u32::MAX);
+    let mut driver = runtime.driver_over(ring(1).0);
+    driver.leave_background();
+    let mut events = Vec::new();
+    driver.tick(Wait::None, &mut events).unwrap();
+    std::thread::sleep(Duration::from_millis(1));
+    driver.submit(0, 0, get(1));
+    driver.submit(0, 1, get(AT_ONCE));
+    driver.tick(Wait::For { completions: 1, timeout: None }, &mut events).unwrap_err();
     drop(driver);
     runtime.begin_close();
     let _ = tick(&mut reactor);
