@@ -135,6 +135,15 @@ impl Slab {
         }
     }
 
+    /// The end of a tick: the log's space that came after its turn in the tick is released in the
+    /// next one, and whoever waits for it may be the only one who would bring that.
+    pub(crate) fn release_late_space(&self, effects: &mut Effects) {
+        fault_point!("library_late_space_waits_for_a_tick", return);
+        if self.waits_for_space() && self.has_late_space() {
+            effects.more();
+        }
+    }
+
     /// Writes that waited for space try again.
     pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
         for key in std::mem::take(&mut self.space_waiters) {

@@ -155,17 +155,8 @@ impl Slab {
 
     /// Whether space was given back when everything was durable already: no completion will see to
     /// it.
-    fn has_late_space(&self) -> bool {
+    pub(crate) fn has_late_space(&self) -> bool {
         self.packed.is_some() && self.space.deferred_begins().is_some_and(|group| group <= self.groups.durable())
-    }
-
-    /// The end of a tick: such space came after its turn in the tick, and whoever waits for it may
-    /// be the only one who would bring the next one.
-    pub(crate) fn release_late_space(&self, effects: &mut Effects) {
-        fault_point!("library_late_space_waits_for_a_tick", return);
-        if self.waits_for_space() && self.has_late_space() {
-            effects.more();
-        }
     }
 
     /// Chooses a victim when it is time, and reads it.
