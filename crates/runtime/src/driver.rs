@@ -236,7 +236,7 @@ impl<S: Shard> Driver<S> {
         let before = events.len();
         self.gather(events);
         // Whoever comes back at once has other things to do meanwhile.
-        let comes_back = events.len() > before && !self.rests || matches!(wait, Wait::For { completions: 0, .. });
+        let comes_back = events.len() > before || matches!(wait, Wait::For { completions: 0, .. });
         self.run_shards(events, comes_back);
         let found = (events.len() - before) as u32;
         match wait {
@@ -244,8 +244,7 @@ impl<S: Shard> Driver<S> {
                 self.wait(completions - found, timeout)?;
                 self.gather(events);
                 self.unsubmitted.since = self.now.mono;
-                let comes_back = events.len() > before && !self.rests;
-                self.run_shards(events, comes_back);
+                self.run_shards(events, events.len() > before);
                 Ok(())
             }
             // The caller will queue more because of these events and come back at once: one system
@@ -356,8 +355,9 @@ impl<S: Shard> Driver<S> {
                 std::thread::yield_now();
                 continue;
             }
-            let comes_back = comes_back || (!self.out.own.is_empty() && !self.rests);
-            let is_put_off = patient && comes_back && queue.put_off < PUT_OFF_MAX;
+            let has_news = comes_back || !self.out.own.is_empty();
+            let may_put_off = has_news && !self.rests && !self.leaves_requests;
+            let is_put_off = patient && may_put_off && queue.put_off < PUT_OFF_MAX;
             if patient && !is_put_off {
                 cell.tick(self.now, me, completions, operations, &mut self.out);
             } else if !cell.try_tick(self.now, me, completions, operations, &mut self.out) {

@@ -137,7 +137,7 @@ impl Slab {
 
     /// The end of a tick: the log's space that came after its turn in the tick is released in the
     /// next one, and whoever waits for it may be the only one who would bring that.
-    pub(crate) fn release_late_space(&self, effects: &mut Effects) {
+    pub(crate) fn await_late_space(&self, effects: &mut Effects) {
         fault_point!("library_late_space_waits_for_a_tick", return);
         if self.waits_for_space() && self.has_late_space() {
             effects.more();

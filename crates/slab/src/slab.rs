@@ -561,7 +561,7 @@ impl Shard for Slab {
         if self.batches.has_work() {
             effects.more();
         }
-        self.release_late_space(effects);
+        self.await_late_space(effects);
         if self.scans.is_awake() {
             // Large values that were all in memory came after scans had their turn, and no
             // completion brings the next one.
