@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_bench::BenchError;
 use stratakv_bench::graph::KeyValue;
-use stratakv_bench::target::{Front, Outcome, Request, Target};
+use stratakv_bench::target::{Front, OperationOutcome, Request, Target};
 
 type Pointer = *mut c_void;
 
@@ -262,7 +262,7 @@ pub struct RocksDbTarget {
     db: Arc<RocksDb>,
     read: Pointer,
     write: Pointer,
-    done: Vec<(u64, Outcome)>,
+    done: Vec<(u64, OperationOutcome)>,
 }
 
 impl RocksDbTarget {
@@ -277,25 +277,25 @@ impl RocksDbTarget {
         }
     }
 
-    fn get(&self, key: &[u8]) -> Result<Outcome, BenchError> {
+    fn get(&self, key: &[u8]) -> Result<OperationOutcome, BenchError> {
         let (mut error, mut len) = (ptr::null_mut(), 0);
         // SAFETY: key and options live through the call; the slice is read before it is destroyed.
         let outcome = unsafe {
             let slice = rocksdb_get_pinned(self.db.db.as_ptr(), self.read, key.as_ptr(), key.len(), &mut error);
             if slice.is_null() {
-                Outcome::default()
+                OperationOutcome::default()
             } else {
                 let value = rocksdb_pinnableslice_value(slice, &mut len);
                 let front = Front::of(std::slice::from_raw_parts(value, len));
                 rocksdb_pinnableslice_destroy(slice);
-                Outcome { records: 1, front }
+                OperationOutcome { records: 1, front }
             }
         };
         checked("get", error)?;
         Ok(outcome)
     }
 
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<Outcome, BenchError> {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<OperationOutcome, BenchError> {
         let mut error = ptr::null_mut();
         // SAFETY: key, value and options live through the call, which copies what it keeps.
         unsafe {
@@ -303,10 +303,10 @@ impl RocksDbTarget {
             rocksdb_put(db, write, key.as_ptr(), key.len(), value.as_ptr(), value.len(), &mut error);
         }
         checked("put", error)?;
-        Ok(Outcome::default())
+        Ok(OperationOutcome::default())
     }
 
-    fn scan(&self, key: &[u8], len: u32) -> Result<Outcome, BenchError> {
+    fn scan(&self, key: &[u8], len: u32) -> Result<OperationOutcome, BenchError> {
         let (mut error, mut records) = (ptr::null_mut(), 0);
         // SAFETY: the iterator is destroyed at the end; a value is read only where the iterator is
         // valid.
@@ -324,7 +324,7 @@ impl RocksDbTarget {
             rocksdb_iter_destroy(iterator);
         }
         checked("scan", error)?;
-        Ok(Outcome { records, ..Outcome::default() })
+        Ok(OperationOutcome { records, ..OperationOutcome::default() })
     }
 }
 
@@ -339,7 +339,7 @@ impl Target for RocksDbTarget {
         Ok(())
     }
 
-    fn poll(&mut self, _: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+    fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
         done.append(&mut self.done);
         Ok(())
     }

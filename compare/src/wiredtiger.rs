@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use stratakv_bench::BenchError;
-use stratakv_bench::target::{Front, Outcome, Request, Target};
+use stratakv_bench::target::{Front, OperationOutcome, Request, Target};
 
 const ROLLBACK: c_int = -31_800;
 const NOT_FOUND: c_int = -31_803;
@@ -186,7 +186,7 @@ pub struct WiredTigerTarget {
     _db: Arc<WiredTiger>,
     session: *mut Session,
     cursor: *mut Cursor,
-    done: Vec<(u64, Outcome)>,
+    done: Vec<(u64, OperationOutcome)>,
 }
 
 impl WiredTigerTarget {
@@ -218,7 +218,7 @@ impl WiredTigerTarget {
         checked("reset", unsafe { ((*self.cursor).reset)(self.cursor) })
     }
 
-    fn get(&mut self, key: &[u8]) -> Result<Outcome, BenchError> {
+    fn get(&mut self, key: &[u8]) -> Result<OperationOutcome, BenchError> {
         let mut item = Item::new(key);
         // SAFETY: an open cursor of this thread; the key outlives the search.
         let code = unsafe {
@@ -226,15 +226,15 @@ impl WiredTigerTarget {
             ((*self.cursor).search)(self.cursor)
         };
         if code == NOT_FOUND {
-            return Ok(Outcome::default());
+            return Ok(OperationOutcome::default());
         }
         checked("search", code)?;
         let front = Front::of(&self.value()?);
         self.reset()?;
-        Ok(Outcome { records: 1, front })
+        Ok(OperationOutcome { records: 1, front })
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Outcome, BenchError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<OperationOutcome, BenchError> {
         let (mut key, mut value) = (Item::new(key), Item::new(value));
         loop {
             // SAFETY: an open cursor of this thread; key and value outlive the insert.
@@ -247,12 +247,12 @@ impl WiredTigerTarget {
             // to do it again.
             if code != ROLLBACK {
                 checked("insert", code)?;
-                return Ok(Outcome::default());
+                return Ok(OperationOutcome::default());
             }
         }
     }
 
-    fn scan(&mut self, key: &[u8], len: u32) -> Result<Outcome, BenchError> {
+    fn scan(&mut self, key: &[u8], len: u32) -> Result<OperationOutcome, BenchError> {
         let (mut item, mut exact, mut records) = (Item::new(key), 0, 0);
         // SAFETY: an open cursor of this thread; the key outlives the search.
         let mut code = unsafe {
@@ -276,7 +276,7 @@ impl WiredTigerTarget {
             checked("scan", code)?;
         }
         self.reset()?;
-        Ok(Outcome { records, ..Outcome::default() })
+        Ok(OperationOutcome { records, ..OperationOutcome::default() })
     }
 }
 
@@ -291,7 +291,7 @@ impl Target for WiredTigerTarget {
         Ok(())
     }
 
-    fn poll(&mut self, _: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+    fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
         done.append(&mut self.done);
         Ok(())
     }

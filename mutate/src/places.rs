@@ -273,7 +273,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
             syn::Meta::List(list) => list.tokens.to_string(),
             _ => String::new(),
         };
-        let apart = ["test", "fuzzing", "loom", "canaries"];
+        let apart = ["test", "fuzzing", "loom", "fault_points"];
         path.is_ident("test") || path.is_ident("cfg") && apart.iter().any(|word| tokens.contains(word))
     })
 }

@@ -19,9 +19,10 @@ const GATE: &[Step] = &[
     // with.
     Step::cargo("compare compiles", &["check", "--quiet", "--manifest-path", "compare/Cargo.toml"]),
     Step::cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"]),
+    Step::xtask("the book of docs/", &["book"]),
     Step::xtask(
         "simulator: planted defects are caught",
-        &["sim", "--canaries", "--known", "crates/integration/seeds/canaries.txt"],
+        &["sim", "--fault-points", "--known", "crates/integration/seeds/fault_points.txt"],
     ),
     Step::xtask(
         "simulator: reviewed seeds",
@@ -39,7 +40,7 @@ const GATE: &[Step] = &[
 /// or an emulator.
 const NIGHT: &[Step] = &[
     Step::xtask("fresh seeds", &["explore", "--minutes", "60"]),
-    Step::xtask("simulator: planted defects from seed 0", &["sim", "--canaries", "--cpu-seconds", "120"]),
+    Step::xtask("simulator: planted defects from seed 0", &["sim", "--fault-points", "--cpu-seconds", "120"]),
     Step::xtask("simulator: one bit in 7 turned", &["sim", "--flips", "7"]),
     Step::xtask("simulator: one bit in 7 turned, matrix", &["sim", "--engine", "matrix", "--flips", "7"]),
     Step::xtask("kill -9", &["crash", "--rounds", "200"]),

@@ -30,7 +30,16 @@ fn preemptions(arguments: &[String]) -> Result<Option<u32>, String> {
 
 fn tests(root: &Path, preemptions: Option<u32>) -> Command {
     let mut tests = cargo(root);
-    tests.args(["test", "--release", "--package", "stratakv-hash", "--lib", "--features", "canaries", "--target-dir"]);
+    tests.args([
+        "test",
+        "--release",
+        "--package",
+        "stratakv-hash",
+        "--lib",
+        "--features",
+        "fault_points",
+        "--target-dir",
+    ]);
     tests.arg(target_directory(root).join("loom")).env("CARGO_ENCODED_RUSTFLAGS", "--cfg\x1floom");
     tests.args(["--", "interleavings"]);
     // What is set outside would say another number than the one that was asked for.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::tidy::product::{is_product, test_only};
 use crate::tidy::prose::{self, LINE_CHARS_MAX, WORDS_MAX};
-use crate::tidy::{Tree, fault_points};
+use crate::tidy::{Tree, fault_points, glossary};
 
 const USAGE: &str = "usage: cargo xtask language [--of DIR] [--write FILE]\n\n\
     Measures the words of this tree, or of another checkout, as Markdown tables.";
@@ -72,6 +72,10 @@ struct Counted {
     inline_test_lines: usize,
     /// Where types of a name are declared.
     types: BTreeMap<String, usize>,
+    /// The public ones of them.
+    public_types: BTreeMap<String, usize>,
+    /// Identifiers with a word that the glossary replaced.
+    old_words: usize,
 }
 
 fn code(tree: &Tree) -> String {
@@ -84,7 +88,8 @@ fn code(tree: &Tree) -> String {
         "| code | |\n|---|--:|\n| lines of comments over {LINE_CHARS_MAX} characters | {} |\n| fault points in product \
          functions | {} |\n| of these, within conditions and other statements (aim: 0) | {} |\n| files of tests under \
          `src/` of product crates | {} |\n| their lines | {} |\n| lines of tests in files of the product | {} |\n| type \
-         names that are declared more than once | {} |\n\nThe most frequent of these: {}.\n",
+         names that are declared more than once | {} |\n| of public types | {} |\n| identifiers with a word that the \
+         glossary replaced, or an unqualified noun (aim: 0) | {} |\n\nThe most frequent of these: {}.\n",
         counted.long_comments,
         counted.fault_points,
         counted.fault_points_within_logic,
@@ -92,12 +97,15 @@ fn code(tree: &Tree) -> String {
         counted.test_lines,
         counted.inline_test_lines,
         several.len(),
+        counted.public_types.values().filter(|places| **places > 1).count(),
+        counted.old_words,
         named.join(", ")
     )
 }
 
 fn count(tree: &Tree) -> Counted {
-    let mut counted = Counted { long_comments: prose::comments(tree).len(), ..Counted::default() };
+    let (long_comments, old_words) = (prose::comments(tree).len(), glossary::check(tree).len());
+    let mut counted = Counted { long_comments, old_words, ..Counted::default() };
     let tests: BTreeSet<&str> = test_only(tree).into_iter().map(|file| file.path.as_str()).collect();
     for file in tree.files.iter().filter(|file| is_product(&file.path) && !file.path.starts_with(LOADER)) {
         if tests.contains(file.path.as_str()) {
@@ -114,6 +122,9 @@ fn count(tree: &Tree) -> Counted {
             counted.fault_points += line.matches("fault_point!(").count();
             if let Some(name) = declared(line) {
                 *counted.types.entry(name.to_owned()).or_default() += 1;
+                if line.trim_start().starts_with("pub ") {
+                    *counted.public_types.entry(name.to_owned()).or_default() += 1;
+                }
             }
         }
     }
@@ -159,6 +170,8 @@ mod tests {
             test_lines: 2,
             inline_test_lines: 4,
             types,
+            public_types: BTreeMap::new(),
+            old_words: 5,
         };
         assert_eq!(count(&Tree { files }), expected);
     }

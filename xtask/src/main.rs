@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod bindings;
+mod book;
 mod cargo;
 mod compare;
 mod explore;
@@ -36,6 +37,7 @@ usage: cargo xtask COMMAND
   dropped               each result that is dropped on a path to a medium, with its reason
   attacks [OPTIONS]     a thousand hostile clients on a server of each engine, and honest ones beside them: memory and delay; --short; --help says more
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
+  book                  docs/ as a book of HTML pages in target/book, by mdBook; a warning fails it
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
@@ -43,11 +45,11 @@ usage: cargo xtask COMMAND
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
-  sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
+  sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --fault-points; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; docs/lab.md says more
   language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
-  mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M
+  mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M; --of COMMIT first: of that commit
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         "explore" => explore::run(&repository(), rest),
         "failing" => failing::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
+        "book" => book::run(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "dropped" => list_dropped(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),

@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::cargo::{cargo, succeed};
 
 const USAGE: &str = "\
-usage: cargo xtask mixed [--minutes 10] [--seed N] [--canary NAME]
+usage: cargo xtask mixed [--minutes 10] [--seed N] [--fault-point NAME]
 
   --seed N       draws the same regions, loads and threads again; how the threads meet is the machine's doing. Otherwise another seed each time
-  --canary NAME  with a deliberate defect of crates/hash: whether it is seen is a matter of luck and time";
+  --fault-point NAME  with a deliberate defect of crates/hash: whether it is seen is a matter of luck and time";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Request {
@@ -41,7 +41,7 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
         match option.as_str() {
             "--minutes" => request.minutes = Some(number()?),
             "--seed" => request.seed = Some(number()?),
-            "--canary" => request.fault_point = Some(value.clone()),
+            "--fault-point" => request.fault_point = Some(value.clone()),
             _ => return Err(format!("unknown option `{option}`\n\n{USAGE}")),
         }
     }
@@ -52,7 +52,7 @@ fn test(root: &Path, request: &Request) -> Command {
     let mut test = cargo(root);
     test.args(["test", "--profile", "sim", "--package", "stratakv-hash", "--test", "mixed"]);
     if let Some(fault_point) = &request.fault_point {
-        test.args(["--features", "canaries"]).env("STRATAKV_MIXED_CANARY", fault_point);
+        test.args(["--features", "fault_points"]).env("STRATAKV_MIXED_FAULT_POINT", fault_point);
     }
     let seconds = request.minutes.unwrap_or(10) * 60;
     let seed =
@@ -71,7 +71,7 @@ mod tests {
         let asked = |words: &[&str]| parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(asked(&[]), Ok(Request::default()));
         let all = Request { minutes: Some(2), seed: Some(7), fault_point: Some("x".into()) };
-        assert_eq!(asked(&["--seed", "7", "--minutes", "2", "--canary", "x"]), Ok(all));
+        assert_eq!(asked(&["--seed", "7", "--minutes", "2", "--fault-point", "x"]), Ok(all));
         assert!(asked(&["--minutes"]).is_err() && asked(&["--minutes", "long"]).is_err());
         assert!(asked(&["--short", "1"]).is_err());
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask mutate`: prepares two checkouts of the last commit, and runs `mutate/` on them.
+//! `cargo xtask mutate`: prepares two checkouts of a commit, the last one unless `--of COMMIT`
+//! names another, and runs `mutate/` on them.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,8 +14,12 @@ use crate::toolchain::target_directory;
 /// Nothing could be built or tried. Mutations that survive are told and are no error.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let folder = target_directory(root).join("mutate");
+    let (commit, arguments) = match arguments {
+        [option, commit, rest @ ..] if option == "--of" => (commit.as_str(), rest),
+        all => ("HEAD", all),
+    };
     for name in ["originals", "tree"] {
-        checkout(root, &folder.join(name), "HEAD")?;
+        checkout(root, &folder.join(name), commit)?;
     }
     let program = folder.join("program");
     let mut build = cargo(root);

@@ -1,6 +1,7 @@
-//! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For `--canaries`
-//! it is built with the deliberate defects in it, and told their names as they stand in the
-//! sources. Others are for tests, which are run after, but for the gate's short form (`--known`).
+//! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For
+//! `--fault-points` it is built with the deliberate defects in it, and told their names as they
+//! stand in the sources. Others are for tests, which are run after, but for the gate's short form
+//! (`--known`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -34,31 +35,31 @@ const NAMES: &str = "deliberate reused shown_shard_by_shard";
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let mut arguments = arguments.to_vec();
-    let mut all_canaries = false;
-    let at = arguments.iter().position(|argument| argument == "--canaries");
+    let mut all_fault_points = false;
+    let at = arguments.iter().position(|argument| argument == "--fault-points");
     if let Some(at) = at {
         let named = arguments.get(at + 1).is_some_and(|next| !next.starts_with("--"));
         if !named {
-            all_canaries = true;
+            all_fault_points = true;
             let tree = Tree::read(root).map_err(|error| format!("cannot read the repository: {error}"))?;
-            arguments.insert(at + 1, canaries(&tree).into_iter().collect::<Vec<_>>().join(","));
+            arguments.insert(at + 1, fault_points(&tree).into_iter().collect::<Vec<_>>().join(","));
         }
     }
     // Seeds that are known to show them take little time: what the tests built will do.
     let is_known = arguments.iter().any(|argument| argument == "--known");
     let profile = profile(&mut arguments)?.unwrap_or(if is_known { "dev" } else { "sim" }.to_owned());
     let features: Vec<String> = match at {
-        Some(_) => TESTED.iter().map(|package| format!("{package}/canaries")).collect(),
+        Some(_) => TESTED.iter().map(|package| format!("{package}/fault_points")).collect(),
         None => Vec::new(),
     };
     build(root, &profile, &["sim"], &features)?;
     succeed("sim", Command::new(built(root, &profile, "sim")).current_dir(root).args(arguments))?;
     // Those of tests take a build of their own each: the night looks for them.
-    if all_canaries && !is_known {
+    if all_fault_points && !is_known {
         let mut tests = cargo(root);
         tests.args(["test", "--workspace"]).args(features.iter().map(|feature| format!("--features={feature}")));
         WITHOUT.iter().for_each(|package| _ = tests.args(["--exclude", package]));
-        succeed("canaries of tests", tests.args(TARGETS.split(' ')).arg("--").args(NAMES.split(' ')))?;
+        succeed("fault points of tests", tests.args(TARGETS.split(' ')).arg("--").args(NAMES.split(' ')))?;
     }
     Ok(())
 }
@@ -74,7 +75,7 @@ fn profile(arguments: &mut Vec<String>) -> Result<Option<String>, String> {
 }
 
 /// Names in `fault_point!("…")` in the product's sources; those of placement `packed` say so.
-fn canaries(tree: &Tree) -> BTreeSet<String> {
+fn fault_points(tree: &Tree) -> BTreeSet<String> {
     let product = |path: &str| {
         let has_tests_of_its_own = path.starts_with("crates/hash/") || path.starts_with("crates/matrix/src/container/");
         path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED && !has_tests_of_its_own
@@ -108,7 +109,7 @@ mod tests {
             packed,
             File::new(EXPLAINED, "fault_point!(\"example\", return)"),
         ];
-        let names: Vec<String> = canaries(&Tree { files }).into_iter().collect();
+        let names: Vec<String> = fault_points(&Tree { files }).into_iter().collect();
         assert_eq!(names, ["one", "packed:three", "two"]);
     }
 }

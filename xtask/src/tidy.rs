@@ -5,8 +5,9 @@
 mod calls;
 pub mod dropped;
 pub mod fault_points;
-mod glossary;
+pub mod glossary;
 mod layers;
+mod links;
 mod names;
 pub mod product;
 pub mod prose;
@@ -128,6 +129,7 @@ fn is_text(name: &str) -> bool {
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let checks = [
         layers::check,
+        links::check,
         file_length,
         calls::forbidden_calls,
         calls::unsafe_code,

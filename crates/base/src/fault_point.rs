@@ -24,8 +24,8 @@
 //! - `cargo xtask tidy` refuses a fault point that does not begin its line.
 //!
 //! The tool that runs the fault points reads their names from the sources. Only that tool turns
-//! feature `canaries` on. Without the feature [`is_on`] is the constant `false`, so a release has
-//! none of the statements.
+//! feature `fault_points` on. Without the feature [`is_on`] is the constant `false`, so a release
+//! has none of the statements.
 
 /// Plants a defect: `fault_point!("name", statement)`, or `fault_point!("name", condition,
 /// statement)`. See [the module](mod@crate::fault_point).
@@ -43,7 +43,7 @@ macro_rules! fault_point {
     };
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 mod switches {
     use std::cell::RefCell;
 
@@ -62,11 +62,11 @@ mod switches {
     }
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 pub use switches::{is_on, release};
 
 /// See [`fault_point!`](crate::fault_point!).
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(feature = "fault_points"))]
 #[inline(always)]
 pub const fn is_on(_: &str) -> bool {
     false

@@ -20,7 +20,7 @@ const HEADER_BYTES: usize = 32;
 
 /// Of one store: of the region for each record, freshly loaded and after each was overwritten once
 /// on average; operations for each second of processor.
-struct Found {
+struct Measured {
     loaded_bytes: f64,
     overwritten_bytes: f64,
     puts_per_cpu_s: f64,
@@ -54,7 +54,7 @@ fn name(record: u64) -> Outcome<Key> {
     Ok(Key::new(CollectionId(0), &key(record))?)
 }
 
-fn measure(records: u64, value_bytes: usize, block_bytes: u32) -> Outcome<Found> {
+fn measure(records: u64, value_bytes: usize, block_bytes: u32) -> Outcome<Measured> {
     let region_bytes = (records * (value_bytes as u64 + 256) + (64 << 20)).next_multiple_of(1 << 20);
     let options = HashOptions { block_bytes, ..HashOptions::default() };
     let hash = Hash::create(Mapping::anonymous(region_bytes, MapOptions::default())?, options)?;
@@ -77,7 +77,7 @@ fn measure(records: u64, value_bytes: usize, block_bytes: u32) -> Outcome<Found>
             _ => Err("a record is not there".into()),
         })
     })?;
-    Ok(Found {
+    Ok(Measured {
         loaded_bytes,
         overwritten_bytes,
         puts_per_cpu_s: puts,

@@ -11,7 +11,7 @@ use stratakv_base::random::Random;
 
 use crate::distribution::Distribution;
 use crate::report::{OperationReport, Report};
-use crate::target::{BenchError, Kind as TargetKind, Outcome, Request, Target, Through, Way};
+use crate::target::{BenchError, Kind as TargetKind, OperationOutcome, Request, Target, Through, Way};
 use crate::usage::Usage;
 use crate::value::{ValueSize, Values, key};
 use crate::workload::{Action, Generator, Kind, Workload};
@@ -291,7 +291,13 @@ impl<'a> Client<'a> {
         self.target.submit(u64::from(tag), request)
     }
 
-    fn finish(&mut self, tag: u32, outcome: Outcome, now: Instant, counted_from: Instant) -> Result<(), BenchError> {
+    fn finish(
+        &mut self,
+        tag: u32,
+        outcome: OperationOutcome,
+        now: Instant,
+        counted_from: Instant,
+    ) -> Result<(), BenchError> {
         let slot = self.slots[tag as usize];
         let Action { kind, record, .. } = slot.action;
         if !slot.writing && kind != Kind::Scan {

@@ -97,10 +97,10 @@ stratakv_options *stratakv_options_new(void);
 void stratakv_options_free(stratakv_options *options);
 /* Sets an option by its name. Lengths are "4096" or "64MiB"; yes and no are "true" and "false".
  *   create, create_new, read_only     true or false
- *   park                              true or false, of engine tier without a second tier
+ *   save_at_shutdown                  true or false, of engine tier without a second tier (was park)
  *   engine                            slab, hash, matrix or tier
  *   durability                        power_loss, process_crash or memory
- *   memory_bytes, capacity_bytes, region_bytes, layer_bytes
+ *   memory_bytes, capacity_bytes, region_bytes, pmem_levels_bytes (was layer_bytes)
  *   region_path, directory, device    may be set several times
  *   placement                         in_place or packed
  *   compression                       none or lz4, of engine matrix

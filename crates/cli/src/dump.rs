@@ -12,7 +12,7 @@ use stratakv_base::quantity::format_count;
 
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
-use crate::opening::{CollectionArguments, Found, OpenArguments, has_points, records_of};
+use crate::opening::{CollectionArguments, OpenArguments, OpenedCollection, has_points, records_of};
 use crate::say::say;
 use crate::{Output, progress};
 
@@ -146,7 +146,7 @@ impl Progress {
 }
 
 /// What all lines of a collection say.
-fn line_of(found: &Found, name: String) -> Line {
+fn line_of(found: &OpenedCollection, name: String) -> Line {
     let order = found.records.order().map(str::to_owned);
     match found.kind {
         Kind::List => Line { list: Some(name), ..Line::default() },

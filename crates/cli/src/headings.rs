@@ -5,8 +5,8 @@ use clap::Command;
 /// Options by topic. What is not listed stands first.
 const HEADINGS: [(&str, &[&str]); 6] = [
     ("Store", &["device", "placement", "shards", "io", "depth", "max_latency"]),
-    ("Engines `hash` and `matrix`", &["region", "region_path", "region_node", "layer", "compression"]),
-    ("Engine `tier`", &["park"]),
+    ("Engines `hash` and `matrix`", &["region", "region_path", "region_node", "pmem_levels", "compression"]),
+    ("Engine `tier`", &["save_at_shutdown"]),
     (
         "Network",
         &["unix_mode", "threads", "connections", "item_bytes_max", "idle_timeout", "request_timeout", "admin_name"],

@@ -10,7 +10,7 @@ const OF_MEMCACHED: &[(&str, &str)] = &[
     ("-l", "memcached's -l ADDRESS is --memcache ADDRESS:PORT"),
     ("-s", "memcached's -s PATH is --memcache unix:PATH"),
     ("-I", "memcached's -I is --item-bytes-max"),
-    ("-e", "memcached's -e FILE is --engine tier --park with --data on tmpfs"),
+    ("-e", "memcached's -e FILE is --engine tier --save-at-shutdown with --data on tmpfs"),
     ("-Y", "memcached's -Y is --auth-file"),
     ("-d", "it stays in the foreground: a supervisor such as systemd starts it in the background (docs/operations.md)"),
     ("-v", "what is logged is said by --log, such as --log info"),

@@ -165,9 +165,9 @@ pub(crate) struct EngineArguments {
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) region: Option<u64>,
     /// Part of a new region of `matrix` that holds the first levels of tables, so that less is
-    /// written to the volumes. The rest holds log and rows [default: none]
-    #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
-    pub(crate) layer: Option<u64>,
+    /// written to the volumes. The rest holds log and rows [default: none; was --layer]
+    #[arg(long, alias = "layer", value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
+    pub(crate) pmem_levels: Option<u64>,
     /// Compression of the tables that engine `matrix` writes from now on; remembered [default: as
     /// before, none for a new store]
     #[arg(long, value_enum)]
@@ -183,7 +183,7 @@ impl EngineArguments {
         if let Some(bytes) = self.region {
             options = options.region_bytes(bytes);
         }
-        if let Some(bytes) = self.layer {
+        if let Some(bytes) = self.pmem_levels {
             options = options.pmem_levels_bytes(bytes);
         }
         if let Some(compression) = self.compression {
@@ -239,14 +239,14 @@ impl From<CompressionArgument> for Compression {
 }
 
 /// The records of a collection of any kind.
-pub(crate) struct Found {
+pub(crate) struct OpenedCollection {
     pub(crate) records: Collection,
     pub(crate) kind: Kind,
 }
 
 /// The records of a collection of any kind, if there is one of that name. If it is in an order that
 /// this program does not know, as they are stored: to be read as a whole.
-pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<Found>, Failure> {
+pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<OpenedCollection>, Failure> {
     let kind = store.kind_of(name)?.unwrap_or_default();
     let records = match kind {
         Kind::List => store.existing_list(name)?.map(|list| list.records().clone()),
@@ -255,7 +255,7 @@ pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<Found>, Fai
             found => found?,
         },
     };
-    Ok(records.map(|records| Found { records, kind }))
+    Ok(records.map(|records| OpenedCollection { records, kind }))
 }
 
 /// Whether single keys of a collection can be asked for: in an order that this program does not

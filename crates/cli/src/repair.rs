@@ -13,8 +13,8 @@ use crate::json_line::Line;
 use crate::opening::{DataArguments, DurabilityArguments, Io};
 use crate::{Output, memory};
 
-/// Tables of a lost layer that are listed in words, of a shard: what is lost in each level is said
-/// before them.
+/// Tables of lost PMEM levels that are listed in words, of a shard: what is lost in each level is
+/// said before them.
 const TABLES_LISTED: usize = 5;
 
 /// Report what a lost persistent-memory region of engine `matrix` costs; --accept-lost-region
@@ -39,8 +39,8 @@ pub(crate) struct Arguments {
     region: Option<u64>,
     /// How much of the new region, if there is none, holds the first levels of tables [default:
     /// none]
-    #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
-    layer: Option<u64>,
+    #[arg(long, alias = "layer", value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
+    pmem_levels: Option<u64>,
     /// Cap on index, cache and I/O buffers together
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = stratakv_base::quantity::parse_bytes)]
     memory: u64,
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let Some(bytes) = arguments.region {
         options = options.region_bytes(bytes);
     }
-    if let Some(bytes) = arguments.layer {
+    if let Some(bytes) = arguments.pmem_levels {
         options = options.pmem_levels_bytes(bytes);
     }
     let report = stratakv::repair(data.first(), &options, arguments.accept_lost_region)?;
@@ -93,7 +93,7 @@ impl Arguments {
             command.extend(paths.into_iter().map(|path| format!(" --{option} {}", quoted(path))));
         }
         command.extend(self.region.map(|bytes| format!(" --region {bytes}")));
-        command.extend(self.layer.map(|bytes| format!(" --layer {bytes}")));
+        command.extend(self.pmem_levels.map(|bytes| format!(" --pmem-levels {bytes}")));
         command += &format!(" --memory {}", self.memory);
         if report.region_in_memory || self.durability.is_process_crash() {
             command += " --durability process_crash";
@@ -120,7 +120,8 @@ fn write_json(report: &RepairReport, output: &mut Output) -> io::Result<()> {
     let lost: Vec<_> = lost.collect();
     let object = json!({
         "repaired": report.repaired, "region": report.region, "region_path": report.region_path.display().to_string(),
-        "region_bytes": report.region_bytes, "layer_bytes": report.pmem_levels_bytes, "lost": lost,
+        "region_bytes": report.region_bytes, "pmem_levels_bytes": report.pmem_levels_bytes,
+        "layer_bytes": report.pmem_levels_bytes, "lost": lost,
     });
     writeln!(output, "{object}")
 }
@@ -135,11 +136,11 @@ fn table_json(table: &LostTable) -> serde_json::Value {
     })
 }
 
-/// How long a region is, and what of it is the layer.
+/// How long a region is, and what of it is for PMEM levels.
 fn lengths(report: &RepairReport) -> String {
     match report.pmem_levels_bytes {
-        0 => format!("{}, no layer", format_bytes(report.region_bytes)),
-        bytes => format!("{}, {} of it the layer", format_bytes(report.region_bytes), format_bytes(bytes)),
+        0 => format!("{}, no PMEM levels", format_bytes(report.region_bytes)),
+        bytes => format!("{}, {} of it for PMEM levels", format_bytes(report.region_bytes), format_bytes(bytes)),
     }
 }
 
@@ -176,7 +177,7 @@ fn write_text(report: &RepairReport, output: &mut Output) -> io::Result<()> {
         (Some(region), false) => writeln!(output, "repaired: the new region is {region}: {}", lengths(report)),
         (None, false) => writeln!(
             output,
-            "with --accept-lost-region what is new lies in a region of {} (a missing region's lengths: --region, --layer)",
+            "with --accept-lost-region what is new lies in a region of {} (a missing region's lengths: --region, --pmem-levels)",
             lengths(report)
         ),
     }

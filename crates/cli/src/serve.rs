@@ -105,9 +105,16 @@ pub(crate) struct Arguments {
     capacity: Option<u64>,
     /// Save the memory of a cache (--engine tier --capacity 0) in --data at a clean shutdown, and
     /// load it at the next start: best on tmpfs. Remembered [default: as before, off for a new
-    /// store]
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    park: Option<Switch>,
+    /// store; was --park]
+    #[arg(
+        long,
+        alias = "park",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "on"
+    )]
+    save_at_shutdown: Option<Switch>,
     /// Take backups into this directory when asked by `backup --server` on this machine; it must
     /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
@@ -297,8 +304,8 @@ impl Arguments {
         if let Some(capacity) = self.capacity {
             options = options.capacity_bytes(capacity);
         }
-        if let Some(park) = self.park {
-            options = options.park(matches!(park, Switch::On));
+        if let Some(save) = self.save_at_shutdown {
+            options = options.save_at_shutdown(matches!(save, Switch::On));
         }
         options = self.engine.add_to(options.on_event(Arc::new(tell)));
         let store = opened(&options, self.open.data.first())?;
@@ -354,7 +361,7 @@ fn tell_dropped(store: &Store) {
 
 fn dropped(items: u64, kept: u64, capacity_bytes: u64) -> Option<String> {
     let advice = match capacity_bytes {
-        0 => "memory ends with the process; --park keeps it",
+        0 => "memory ends with the process; --save-at-shutdown keeps it",
         _ => "memory found no more room in the second tier; raise --capacity",
     };
     (items > 0).then(|| format!("the end dropped {items} of {} items: {advice}", items + kept))

@@ -446,7 +446,7 @@ fn doctor_measures_and_leaves_nothing_behind() {
     assert!(report["kernel"].as_str().unwrap().starts_with("Linux") && report["advice"].is_array());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let missing = run(directory.path(), &["doctor", "/no/such/directory"]);
-    assert_eq!(code(&missing), 1, "{}", stderr(&missing));
+    assert_eq!(code(&missing), 3, "{}", stderr(&missing));
 }
 
 /// Loads a store of each placement with random keys, and holds the forecast against what it then

@@ -78,7 +78,7 @@ impl Disk {
                 let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
                 let outcome = self.write(offset, &bytes);
                 if durable && outcome.is_ok() {
-                    self.settle(offset / PAGE_BYTES as u64, bytes.len() / PAGE_BYTES);
+                    self.complete_write(offset / PAGE_BYTES as u64, bytes.len() / PAGE_BYTES);
                 }
                 DiskOutcome::Write(outcome)
             }
@@ -160,7 +160,7 @@ impl Disk {
     }
 
     /// A durable write: its pages are safe, others stay in the cache.
-    fn settle(&mut self, first: u64, count: usize) {
+    fn complete_write(&mut self, first: u64, count: usize) {
         for page in first..first + count as u64 {
             self.unflushed.remove(&page);
         }
@@ -173,14 +173,14 @@ impl Disk {
 mod tests {
     use std::sync::Arc;
 
-    use stratakv_device::{Class, Part, Pool};
+    use stratakv_device::{BlockPart, Class, Pool};
 
     use super::*;
 
     fn write(disk: &mut Disk, pool: &Pool, offset: u64, byte: u8, durable: bool) -> Result<(), IoFault> {
         let mut block = pool.take(Class::Page).expect("a free block");
         block.fill(byte);
-        match disk.execute(DiskRequest::Write { offset, parts: vec![Part::whole(Arc::new(block))], durable }) {
+        match disk.execute(DiskRequest::Write { offset, parts: vec![BlockPart::whole(Arc::new(block))], durable }) {
             DiskOutcome::Write(outcome) => outcome,
             other => panic!("{other:?}"),
         }

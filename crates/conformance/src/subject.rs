@@ -3,7 +3,7 @@
 use stratakv_base::random::Random;
 use stratakv_base::{Level, Mono, Now, Wall};
 use stratakv_device::Pool;
-use stratakv_engine::{Capabilities, Effects, Error, Io, Opener, Operation, Outcome, Reply, Shard, Token};
+use stratakv_engine::{Capabilities, Effects, Error, Io, IoOutcome, Opener, Operation, Reply, Shard, Token};
 
 use super::{Disk, Ending, Subject};
 
@@ -31,7 +31,7 @@ pub struct ShardSubject<S, F> {
     ending: Ending,
     random: Random,
     now: Now,
-    outcomes: Vec<(Io, Outcome)>,
+    outcomes: Vec<(Io, IoOutcome)>,
     next_slot: u32,
     given_up: usize,
 }

@@ -30,7 +30,7 @@ impl Class {
 
 /// A run of bytes of a shared block, to be written or sent from where it lies.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct BlockPart {
     /// The block.
     pub block: Arc<Block>,
     /// First byte.
@@ -39,11 +39,11 @@ pub struct Part {
     pub len: u32,
 }
 
-impl Part {
+impl BlockPart {
     /// The whole of `block`.
-    pub fn whole(block: Arc<Block>) -> Part {
+    pub fn whole(block: Arc<Block>) -> BlockPart {
         let len = block.len() as u32;
-        Part { block, start: 0, len }
+        BlockPart { block, start: 0, len }
     }
 
     /// The bytes.

@@ -30,7 +30,7 @@ pub struct Blocking {
     queued: Vec<Job>,
     disk_in_flight: usize,
     epoll: rustix::fd::OwnedFd,
-    sockets: HashMap<RawFd, Pending>,
+    sockets: HashMap<RawFd, SocketQueue>,
     net_in_flight: usize,
     done: Vec<Completion>,
     waker: Waker,
@@ -61,7 +61,7 @@ struct Jobs {
 }
 
 /// What waits for readiness of one socket.
-struct Pending {
+struct SocketQueue {
     socket: Socket,
     input: VecDeque<(u64, Input)>,
     output: VecDeque<(u64, Vec<Chunk>, usize)>,
@@ -163,9 +163,13 @@ impl Blocking {
         }
     }
 
-    fn pending(&mut self, socket: Socket) -> &mut Pending {
-        let fresh =
-            Pending { socket: Arc::clone(&socket), input: VecDeque::new(), output: VecDeque::new(), registered: false };
+    fn pending(&mut self, socket: Socket) -> &mut SocketQueue {
+        let fresh = SocketQueue {
+            socket: Arc::clone(&socket),
+            input: VecDeque::new(),
+            output: VecDeque::new(),
+            registered: false,
+        };
         self.sockets.entry(socket.as_raw_fd()).or_insert(fresh)
     }
 
@@ -342,7 +346,7 @@ impl Shared {
     }
 }
 
-impl Pending {
+impl SocketQueue {
     /// Receives or accepts for the requests in their order, until the socket has no more; returns
     /// how many system calls that took.
     fn advance_input(&mut self, done: &mut Vec<Completion>) -> u64 {

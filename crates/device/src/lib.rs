@@ -21,7 +21,7 @@ pub mod sync;
 pub mod uring;
 pub mod volume;
 
-pub use block::{Block, Class, Part, Pool};
+pub use block::{Block, BlockPart, Class, Pool};
 pub use geometry::Geometry;
 pub use raw::{RawDevice, RawRefusal};
 pub use request::{DiskOutcome, DiskRequest, IoFault};

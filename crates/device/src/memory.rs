@@ -203,7 +203,7 @@ fn is_aligned(offset: u64, len: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{Class, Part, Pool};
+    use crate::block::{BlockPart, Class, Pool};
     use std::sync::Arc;
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         let mut image = Image { capacity_bytes: Some(8192), ..Image::default() };
         let mut block = pool.take(Class::Page).unwrap();
         block.fill(7);
-        let parts = vec![Part::whole(Arc::new(block))];
+        let parts = vec![BlockPart::whole(Arc::new(block))];
         let mut write = |offset| image.execute(DiskRequest::Write { offset, parts: parts.clone(), durable: false });
         assert!(matches!(write(4096), DiskOutcome::Write(Ok(()))));
         assert!(matches!(write(8192), DiskOutcome::Write(Err(IoFault::Full))));

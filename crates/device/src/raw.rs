@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stratakv_base::limits::PAGE_BYTES;
 
-use crate::block::{Block, Class, Part, Pool};
+use crate::block::{Block, BlockPart, Class, Pool};
 use crate::geometry::Geometry;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::sync;
@@ -136,7 +136,7 @@ impl RawDevice {
         page.fill(0);
         let len = bytes.len().min(page.len());
         page[..len].copy_from_slice(&bytes[..len]);
-        let request = DiskRequest::Write { offset, parts: vec![Part::whole(Arc::new(page))], durable: true };
+        let request = DiskRequest::Write { offset, parts: vec![BlockPart::whole(Arc::new(page))], durable: true };
         match sync::execute(&self.whole, request) {
             DiskOutcome::Write(result) => result,
             _ => Err(IoFault::Os(libc::EINVAL)),

@@ -1,7 +1,7 @@
 //! Disk requests and their outcomes. A block is handed over with a request and comes back with its
 //! outcome, so nothing can free it in between.
 
-use crate::block::{Block, Part};
+use crate::block::{Block, BlockPart};
 
 /// One request to a volume. Offsets and lengths are multiples of 4096 bytes.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub enum DiskRequest {
         /// Where, in bytes.
         offset: u64,
         /// What; each part's length is a multiple of 4096.
-        parts: Vec<Part>,
+        parts: Vec<BlockPart>,
         /// Complete only when the data is durable at power loss (`RWF_DSYNC`).
         durable: bool,
     },

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use stratakv_base::limits::PAGE_BYTES;
 
-use crate::block::Part;
+use crate::block::BlockPart;
 use crate::geometry::Geometry;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::volume::{OpenMode, Volume};
@@ -69,7 +69,7 @@ pub(crate) fn goes_on_at(offset: u64) -> bool {
     offset.is_multiple_of(512)
 }
 
-fn write(volume: &Volume, offset: u64, parts: &[Part], durable: bool) -> Result<(), IoFault> {
+fn write(volume: &Volume, offset: u64, parts: &[BlockPart], durable: bool) -> Result<(), IoFault> {
     let file = &volume.file;
     let total: usize = parts.iter().map(|part| part.len as usize).sum();
     let flags = ReadWriteFlags::from_bits_retain(write_flags(volume, total, durable) as u32);
@@ -96,7 +96,7 @@ pub(crate) fn write_flags(volume: &Volume, total: usize, durable: bool) -> i32 {
 }
 
 /// The parts' bytes from `skip` on, as many as one call takes (IOV_MAX is 1,024).
-fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
+fn remaining(parts: &[BlockPart], mut skip: usize) -> Vec<IoSlice<'_>> {
     let mut slices = Vec::with_capacity(parts.len().min(1024));
     for part in parts {
         let bytes = part.bytes();

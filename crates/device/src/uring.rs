@@ -14,7 +14,7 @@ use std::time::Duration;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-use crate::block::{Block, Part};
+use crate::block::{Block, BlockPart};
 use crate::fork::Lineage;
 use crate::provided::Provided;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
@@ -91,7 +91,7 @@ enum Kind {
     Write {
         volume: Arc<Volume>,
         offset: u64,
-        parts: Vec<Part>,
+        parts: Vec<BlockPart>,
         total: usize,
         durable: bool,
     },
@@ -268,7 +268,7 @@ impl Uring {
                 if matches!(work.kind, Kind::Free) {
                     return;
                 }
-                let result = work.settle(entry, &mut self.provided);
+                let result = work.complete(entry, &mut self.provided);
                 if work.advance(result) && (work.kind.is_disk() || !self.closing) {
                     self.issue(slot);
                     return;
@@ -532,7 +532,7 @@ impl Work {
             Kind::Write { volume, offset, parts, total, durable } => {
                 let flags = crate::sync::write_flags(volume, *total, *durable);
                 let file = Fd(volume.file.as_raw_fd());
-                iovecs(parts.iter().map(Part::bytes), done, &mut self.iovecs);
+                iovecs(parts.iter().map(BlockPart::bytes), done, &mut self.iovecs);
                 let offset = *offset + done as u64;
                 match &self.iovecs[..] {
                     [one] => opcode::Write::new(file, one.iov_base.cast(), one.iov_len as u32)
@@ -587,7 +587,7 @@ impl Work {
 
     /// Puts the buffer that the kernel took where a receive's own would be, and gives the result to
     /// go on with.
-    fn settle(&mut self, entry: &cqueue::Entry, provided: &mut Buffers) -> i32 {
+    fn complete(&mut self, entry: &cqueue::Entry, provided: &mut Buffers) -> i32 {
         let (Kind::RecvProvided { socket, len }, Buffers::Ready(provided)) = (&self.kind, provided) else {
             return entry.result();
         };

@@ -154,7 +154,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::block::{Block, Class, Part, Pool};
+    use crate::block::{Block, BlockPart, Class, Pool};
     use crate::ring::{Completion, Ring, RingKind, Wait, open_ring};
 
     /// The middle 8 KiB of a file of 24 KiB full of `n`, as if it were a device.
@@ -196,14 +196,20 @@ mod tests {
         let volume = middle(&at);
         assert_eq!(volume.len_bytes().unwrap(), 8192);
         let write = |offset| {
-            let write =
-                move || DiskRequest::Write { offset, parts: vec![Part::whole(Arc::new(page(b'v')))], durable: false };
+            let write = move || DiskRequest::Write {
+                offset,
+                parts: vec![BlockPart::whole(Arc::new(page(b'v')))],
+                durable: false,
+            };
             everywhere(&volume, write).iter().all(|outcome| matches!(outcome, DiskOutcome::Write(Ok(()))))
         };
         assert!(write(0) && write(4096));
         for beyond in [8192, 16 << 10, u64::MAX - 8191] {
-            let write =
-                || DiskRequest::Write { offset: beyond, parts: vec![Part::whole(Arc::new(page(b'v')))], durable: true };
+            let write = || DiskRequest::Write {
+                offset: beyond,
+                parts: vec![BlockPart::whole(Arc::new(page(b'v')))],
+                durable: true,
+            };
             for outcome in everywhere(&volume, write) {
                 assert!(matches!(outcome, DiskOutcome::Write(Err(IoFault::Full))), "{outcome:?}");
             }

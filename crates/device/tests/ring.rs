@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{
-    Block, Chunk, Class, Completion, DiskOutcome, DiskRequest, IoFault, NetOutcome, NetRequest, Part, Pool, Ring,
+    Block, BlockPart, Chunk, Class, Completion, DiskOutcome, DiskRequest, IoFault, NetOutcome, NetRequest, Pool, Ring,
     RingKind, Socket, Volume, Wait, open_ring,
 };
 
@@ -37,7 +37,7 @@ impl Bench {
     }
 
     fn write(&mut self, tag: u64, page: u64, fill: u8, durable: bool) {
-        let parts = vec![Part::whole(Arc::new(self.page(fill)))];
+        let parts = vec![BlockPart::whole(Arc::new(self.page(fill)))];
         self.ring.disk(tag, &self.volume, DiskRequest::Write { offset: page * 4096, parts, durable });
     }
 
@@ -81,9 +81,9 @@ fn several_parts_are_laid_back_to_back(kind: RingKind) {
     let mut slice = bench.pool.take(Class::Slice).unwrap();
     slice.fill(9);
     let slice = Arc::new(slice);
-    let page = Part::whole(Arc::new(bench.page(3)));
-    let half = Part { block: Arc::clone(&slice), start: 4096, len: 8192 };
-    let parts = vec![page.clone(), Part::whole(slice), half, page];
+    let page = BlockPart::whole(Arc::new(bench.page(3)));
+    let half = BlockPart { block: Arc::clone(&slice), start: 4096, len: 8192 };
+    let parts = vec![page.clone(), BlockPart::whole(slice), half, page];
     bench.ring.disk(0, &bench.volume, DiskRequest::Write { offset: 4096, parts, durable: false });
     bench.complete(1);
     for (page, fill) in [(1, 3), (2, 9), (17, 9), (18, 9), (19, 9), (20, 3)] {

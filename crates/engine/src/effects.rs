@@ -1,7 +1,7 @@
 //! [`Effects`]: everything a shard wants done, collected during a tick.
 
 use stratakv_base::{Mono, Now};
-use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, Part, Pool};
+use stratakv_device::{Block, BlockPart, Class, DiskOutcome, DiskRequest, Pool};
 
 use crate::event::ShardEvent;
 use crate::operation::Reply;
@@ -30,7 +30,7 @@ impl Io {
 /// A request to the shard's volume.
 pub type IoRequest = DiskRequest;
 /// How it ended; gives the block back.
-pub type Outcome = DiskOutcome;
+pub type IoOutcome = DiskOutcome;
 
 /// What a shard wants done. Filled during a tick, emptied by the driver after it.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Effects {
     }
 
     /// Writes `parts` at `offset`; `durable` asks for write-through.
-    pub fn write(&mut self, io: Io, offset: u64, parts: Vec<Part>, durable: bool) {
+    pub fn write(&mut self, io: Io, offset: u64, parts: Vec<BlockPart>, durable: bool) {
         self.requests.push((io, DiskRequest::Write { offset, parts, durable }));
     }
 

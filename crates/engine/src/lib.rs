@@ -9,7 +9,7 @@
 //! * each accepted [`Token`] gets exactly one terminal [`Reply`];
 //! * a write is acknowledged only when it is durable at the asked [`Level`](stratakv_base::Level),
 //!   and is visible to reads only then, in sequence order;
-//! * a block handed to [`Effects`] is not touched until its [`Outcome`] gives it back;
+//! * a block handed to [`Effects`] is not touched until its [`IoOutcome`] gives it back;
 //! * long work is done in bounded steps in [`Shard::tick_end`].
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ pub mod shard;
 pub mod shared;
 pub mod update;
 
-pub use effects::{Effects, Io, IoRequest, Outcome};
+pub use effects::{Effects, Io, IoOutcome, IoRequest};
 pub use error::{Capability, Error, Unmet};
 pub use event::{Evicted, ShardEvent};
 pub use io_table::IoTable;

@@ -25,7 +25,7 @@ const DELETE: u8 = 2;
 /// A put whose expiry is no whole second: 2 bytes of milliseconds lie before its key.
 const PUT_BETWEEN_SECONDS: u8 = 3;
 
-/// Bytes of a share beside its keys and values, at most.
+/// Bytes of a prepare record beside its keys and values, at most.
 pub const CHANGE_BYTES: usize = 17;
 
 /// Reads of a record, or of a page of them, that may fail before an opening gives up: a device's
@@ -40,7 +40,7 @@ pub fn unread() -> Error {
 /// What a participant keeps of a batch.
 #[derive(Clone, Debug)]
 pub enum Kept {
-    /// Its share, not yet carried out for certain.
+    /// Its prepare record, not yet applied for certain.
     PrepareRecord {
         /// The shards that have one.
         participants: Vec<u32>,
@@ -50,7 +50,7 @@ pub enum Kept {
         /// All of one shard.
         changes: Vec<Change>,
     },
-    /// It has carried its share out.
+    /// It has applied its prepare record.
     Resolved {
         /// The shards that had one.
         participants: Vec<u32>,
@@ -59,27 +59,27 @@ pub enum Kept {
 
 /// What becomes of a batch of which an opening found something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// A shard that cannot be read may hold the rest: these, who hold shares, do not know.
+pub enum BatchFate {
+    /// A shard that cannot be read may hold the rest: these, who hold prepare records, do not know.
     InDoubt(Vec<u32>),
-    /// Carried out everywhere: these drop their marks.
+    /// Applied everywhere: these drop their commit-done records.
     Over(Vec<u32>),
-    /// Every participant has its share or a mark: committed, and the holders of shares carry them
-    /// out.
+    /// Every participant has its prepare record or a commit-done record: committed, and the holders
+    /// of prepare records apply them out.
     Committed {
-        /// Of shares.
+        /// Of prepare records.
         holders: Vec<u32>,
-        /// Of shares and marks.
+        /// Of prepare records and commit-done records.
         present: Vec<u32>,
     },
-    /// A participant has nothing: these erase their shares.
+    /// A participant has nothing: these erase their prepare records.
     Aborted(Vec<u32>),
 }
 
 /// Decides on a batch: `found` has each shard that holds something of it, the participants it names
-/// (none where it does not decode) and whether it is a share; `lost` could not be read.
+/// (none where it does not decode) and whether it is a prepare record; `lost` could not be read.
 /// docs/batches.md argues it.
-pub fn decide(found: &[(u32, &[u32], bool)], lost: &[u32]) -> Verdict {
+pub fn decide(found: &[(u32, &[u32], bool)], lost: &[u32]) -> BatchFate {
     let present: Vec<u32> = found.iter().map(|(shard, ..)| *shard).collect();
     let holders: Vec<u32> = found.iter().filter(|(.., is_share)| *is_share).map(|(shard, ..)| *shard).collect();
     let participants = found.iter().map(|(_, participants, _)| *participants).find(|list| !list.is_empty());
@@ -88,13 +88,13 @@ pub fn decide(found: &[(u32, &[u32], bool)], lost: &[u32]) -> Verdict {
     // Who took part is not known where all that is left is damaged.
     let is_unknown = participants.is_none() && !lost.is_empty();
     if is_unknown || missing.any(|shard| lost.contains(shard)) {
-        Verdict::InDoubt(holders)
+        BatchFate::InDoubt(holders)
     } else if holders.is_empty() {
-        Verdict::Over(present)
+        BatchFate::Over(present)
     } else if is_whole {
-        Verdict::Committed { holders, present }
+        BatchFate::Committed { holders, present }
     } else {
-        Verdict::Aborted(holders)
+        BatchFate::Aborted(holders)
     }
 }
 
@@ -268,8 +268,8 @@ mod tests {
         assert!(decode(&[&bytes[..], b"x"].concat()).is_none());
     }
 
-    /// Found by the fuzzer of shares: such a batch waited for itself, and the shard behind it for
-    /// ever.
+    /// Found by the fuzzer of prepare records: such a batch waited for itself, and the shard behind
+    /// it for ever.
     #[test]
     fn a_share_that_changes_a_key_twice_is_none() {
         let Kept::PrepareRecord { participants, version, mut changes } = share() else { panic!("it is a share") };
@@ -277,8 +277,8 @@ mod tests {
         assert!(decode(&encode(&Kept::PrepareRecord { participants, version, changes })).is_none());
     }
 
-    /// Found by the fuzzer of shares: a share without keys was never held, and the shard waited for
-    /// it for ever.
+    /// Found by the fuzzer of prepare records: a prepare record without keys was never held, and
+    /// the shard waited for it for ever.
     #[test]
     fn a_share_that_changes_nothing_is_none() {
         assert!(
@@ -286,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Found by the fuzzer of shares: one batch would have changed the records of others.
+    /// Found by the fuzzer of prepare records: one batch would have changed the records of others.
     #[test]
     fn a_share_that_changes_records_of_batches_is_none() {
         let id = BatchId { number: 5, coordinator: 0 };

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::effects::{Effects, Io, Outcome};
+use crate::effects::{Effects, Io, IoOutcome};
 use crate::error::Error;
 use crate::operation::Operation;
 
@@ -64,7 +64,7 @@ pub trait Shard: Send {
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation>;
 
     /// Learns how an I/O request ended.
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects);
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects);
 
     /// Takes a message from another shard of the store.
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects);
@@ -123,7 +123,7 @@ pub trait Opener: Send {
     fn start(&mut self, effects: &mut Effects);
 
     /// Learns how a request ended; queues more.
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects);
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects);
 
     /// How far it is.
     fn progress(&self) -> Progress;

@@ -7,7 +7,7 @@ use stratakv_base::limits::VALUE_BYTES_MAX;
 
 /// What an update makes of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct UpdatedRecord {
     /// The new value.
     pub value: Bytes,
     /// When it expires, in seconds; 0 never.
@@ -18,7 +18,7 @@ pub struct Outcome {
 
 /// Why an update cannot be applied.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum UpdateError {
     /// The value does not begin with a decimal number of 64 bits.
     NotANumber,
     /// The new value would be longer than the limit.
@@ -37,20 +37,20 @@ pub fn absent(update: &Update) -> Reply {
 /// Applies `update` to a record.
 ///
 /// # Errors
-/// See [`Refusal`].
-pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<Outcome, Refusal> {
+/// See [`UpdateError`].
+pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<UpdatedRecord, UpdateError> {
     let joined = |front: &[u8], back: &[u8]| {
         let len = front.len() + back.len();
         if len > VALUE_BYTES_MAX {
             let error = Error::ValueTooLarge { len_bytes: len as u64, max_bytes: VALUE_BYTES_MAX as u64 };
-            return Err(Refusal::TooLarge(error));
+            return Err(UpdateError::TooLarge(error));
         }
-        Ok(Outcome { value: [front, back].concat().into(), expiry, number: None })
+        Ok(UpdatedRecord { value: [front, back].concat().into(), expiry, number: None })
     };
     match update {
         Update::Append(bytes) => joined(old, bytes),
         Update::Prepend(bytes) => joined(bytes, old),
-        Update::Touch(expiry) => Ok(Outcome { value: old.clone(), expiry: expiry.0, number: None }),
+        Update::Touch(expiry) => Ok(UpdatedRecord { value: old.clone(), expiry: expiry.0, number: None }),
         Update::Increment(by) => number(old, expiry, |number| number.wrapping_add(*by)),
         Update::Decrement(by) => number(old, expiry, |number| number.saturating_sub(*by)),
     }
@@ -58,16 +58,16 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<Outcome, Refus
 
 /// memcached's rule: the value begins with a decimal number; a shorter result is padded to the old
 /// length.
-fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
-    let new = change(decimal::unsigned(old).ok_or(Refusal::NotANumber)?);
-    Ok(Outcome { value: decimal::padded(new, old.len()).into(), expiry, number: Some(new) })
+fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<UpdatedRecord, UpdateError> {
+    let new = change(decimal::unsigned(old).ok_or(UpdateError::NotANumber)?);
+    Ok(UpdatedRecord { value: decimal::padded(new, old.len()).into(), expiry, number: Some(new) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn value_of(update: Update, old: &str) -> Result<String, Refusal> {
+    fn value_of(update: Update, old: &str) -> Result<String, UpdateError> {
         apply(&update, &Bytes::copy_from_slice(old.as_bytes()), 0)
             .map(|outcome| String::from_utf8_lossy(&outcome.value).into_owned())
     }
@@ -83,11 +83,11 @@ mod tests {
             assert_eq!(value_of(Update::Increment(1), old), Ok(new.into()), "{old:?}");
         }
         for bad in ["", "x", "-1", "5apples", "99999999999999999999999"] {
-            assert_eq!(value_of(Update::Increment(1), bad), Err(Refusal::NotANumber), "{bad}");
+            assert_eq!(value_of(Update::Increment(1), bad), Err(UpdateError::NotANumber), "{bad}");
         }
         assert_eq!(value_of(Update::Append(Bytes::from_static(b"b")), "a"), Ok("ab".into()));
         assert_eq!(value_of(Update::Prepend(Bytes::from_static(b"b")), "a"), Ok("ba".into()));
         let long = Bytes::from(vec![0; VALUE_BYTES_MAX]);
-        assert!(matches!(apply(&Update::Append(Bytes::from_static(b"b")), &long, 0), Err(Refusal::TooLarge(_))));
+        assert!(matches!(apply(&Update::Append(Bytes::from_static(b"b")), &long, 0), Err(UpdateError::TooLarge(_))));
     }
 }

@@ -377,7 +377,7 @@ impl Allocator {
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
         let waiting = self.stand_back(in_hand);
-        self.settle(epochs, true);
+        self.free_retired(epochs, true);
         drop(waiting);
         if self.none_by_merging.is_known(self.freed(), blocks) {
             return Ok(None);
@@ -515,7 +515,7 @@ impl Allocator {
 
     /// Waits for who may still look at what was retired, and frees it; and if asked to for what
     /// puts have in hand.
-    pub(crate) fn settle(&self, epochs: &Epochs, puts_too: bool) {
+    pub(crate) fn free_retired(&self, epochs: &Epochs, puts_too: bool) {
         // Readers stay for as long as a copy takes, or until they get a processor again.
         let free_at = epochs.now() + 2;
         for _ in 0..YIELDS_MAX {

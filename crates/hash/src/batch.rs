@@ -14,7 +14,7 @@ use stratakv_pmem::{Pmem, PmemError};
 use crate::alloc::Extent;
 use crate::hash::{Current, Hash, Written};
 use crate::layout::{COMMITS, First, Kind, commit_value};
-use crate::table::{Found, Slot};
+use crate::table::{FoundEntry, Slot};
 use crate::write::{Draft, Laid, TABLE_FULL, behind, judge};
 
 /// Most bytes of keys and values.
@@ -78,7 +78,7 @@ struct Target<'a> {
     current: Option<Current<'a>>,
     /// The entry to be changed: that of the current record, or for a new key a reserved one.
     /// `None`: a delete of nothing.
-    found: Option<Found<'a>>,
+    found: Option<FoundEntry<'a>>,
     removes: bool,
     /// Its current record is kept for a snapshot.
     kept: bool,
@@ -282,14 +282,14 @@ impl<P: Pmem> Hash<P> {
             let keep = |current| self.keep(change.key.encoded(), current, version);
             target.kept = target.current.as_ref().is_some_and(keep);
         }
-        self.show(&targets, changes, members);
+        self.publish_all(&targets, changes, members);
         drop(writing);
         self.carry_out(number, &targets, members).map_err(|error| self.fail(&error))?;
         // What is checked stays locked until the changes are there, and no slot is when a snapshot
         // may end.
         drop(checked);
         self.give_back(targets, members);
-        changes.iter().for_each(|change| self.orders.settle(change.key.encoded()));
+        changes.iter().for_each(|change| self.orders.apply_waiting(change.key.encoded()));
         Ok(Written::Done { version, existed })
     }
 
@@ -339,7 +339,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// Lets readers see all of it: nobody who has seen one change sees what another one replaces.
-    fn show(&self, targets: &[Target<'_>], changes: &[&Change], members: &[Laid]) {
+    fn publish_all(&self, targets: &[Target<'_>], changes: &[&Change], members: &[Laid]) {
         for (target, member) in targets.iter().zip(members) {
             fault_point!("hash_batch_shown_by_halves", continue);
             if let Some(found) = target.found {

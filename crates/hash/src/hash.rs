@@ -19,7 +19,7 @@ use crate::order::Orders;
 use crate::region::{Prefix, Region};
 use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotReport, Snapshots};
-use crate::table::{Found, Slot, Table};
+use crate::table::{FoundEntry, HashTable, Slot};
 use crate::walk::Walk;
 
 /// What a store in a region is made of; fixed at its creation.
@@ -113,7 +113,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Hash<P> {
     pub(crate) region: Region<P>,
-    pub(crate) table: Table,
+    pub(crate) table: HashTable,
     /// Of the table's hash, drawn at opening: nobody can choose keys that meet in one bucket.
     pub(crate) hash_seed: u64,
     pub(crate) epochs: Epochs,
@@ -156,7 +156,7 @@ impl Report {
 
 /// The record of a key, found in its slot.
 pub(crate) struct Current<'a> {
-    pub(crate) found: Found<'a>,
+    pub(crate) found: FoundEntry<'a>,
     pub(crate) header: Header,
 }
 

@@ -172,16 +172,21 @@ impl Superblock {
     }
 
     /// The parts, one behind the other.
-    pub(crate) fn layout(&self) -> Vec<Part> {
+    pub(crate) fn layout(&self) -> Vec<PartLayout> {
         let (first, first_bytes) = (self.first(), self.first_part_bytes());
         let (mut parts, mut offset) = (Vec::with_capacity(self.parts.len()), first_bytes);
-        parts.push(Part { offset: 0, bytes: first_bytes, words_at: WORDS_AT, segments: 0..self.first_segments() });
+        parts.push(PartLayout {
+            offset: 0,
+            bytes: first_bytes,
+            words_at: WORDS_AT,
+            segments: 0..self.first_segments(),
+        });
         for Named { bytes, .. } in self.parts.iter().skip(1) {
             let words_at = offset + HEADS_BYTES;
             let begin = words_at + (bytes / self.segment_bytes * 8).next_multiple_of(PAGE);
             let number = |bytes: u64| u32::try_from(bytes / self.segment_bytes).unwrap_or(u32::MAX);
             let segments = number(begin - first + self.segment_bytes - 1)..number(offset + bytes - first);
-            parts.push(Part { offset, bytes: *bytes, words_at, segments });
+            parts.push(PartLayout { offset, bytes: *bytes, words_at, segments });
             offset += bytes;
         }
         parts
@@ -212,7 +217,7 @@ fn parts_in(bytes: &[u8]) -> Option<SmallVec<[Named; 1]>> {
 
 /// Where a part lies, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PartLayout {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     /// Of the word of its first segment.
@@ -631,7 +636,7 @@ mod tests {
             let layout = superblock.layout();
             assert_eq!(layout.len(), parts.len());
             for (before, part) in layout.iter().zip(&layout[1..]) {
-                let Part { offset, bytes, words_at, ref segments } = *part;
+                let PartLayout { offset, bytes, words_at, ref segments } = *part;
                 assert_eq!((before.offset + before.bytes, words_at), (offset, offset + HEADS_BYTES));
                 assert!(before.segments.end < segments.start, "no run goes from one into the other");
                 let (begin, end) = (superblock.segment_at(segments.start), superblock.segment_at(segments.end));

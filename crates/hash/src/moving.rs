@@ -24,7 +24,7 @@ use crate::alloc::{Clearing, Extent, of_one_place};
 use crate::hash::Hash;
 use crate::layout::{Header, Kind, value_crc};
 use crate::region::Prefix;
-use crate::table::{Found, Slot};
+use crate::table::{FoundEntry, Slot};
 use crate::write::{Draft, Laid, behind};
 
 /// Parts that are cleared, one after the other, before a write is told that there is no room.
@@ -122,7 +122,7 @@ impl<P: Pmem> Hash<P> {
             };
             let moved = self.clear(&clearing, blocks);
             if !matches!(moved, Ok(0)) {
-                self.alloc.settle(&self.epochs, false);
+                self.alloc.free_retired(&self.epochs, false);
                 clearings += 1;
             }
             self.alloc.end_clearing(&self.region, self.home(), clearing)?;
@@ -254,7 +254,7 @@ impl<P: Pmem> Hash<P> {
         let hashes: Vec<u64> = moved.iter().map(|moved| self.hash_of(moved.old.key())).collect();
         let slots = self.table.lock_all(&hashes).ok_or(Error::Unknown("the hash table is not whole"))?;
         self.check_writable()?;
-        let mut targets: Vec<(&Slot<'_>, Found<'_>, &mut Moved)> = Vec::with_capacity(moved.len());
+        let mut targets: Vec<(&Slot<'_>, FoundEntry<'_>, &mut Moved)> = Vec::with_capacity(moved.len());
         for (slot, moved) in slots.iter().zip(moved) {
             let current = self.current(slot, moved.old.key()).ok().flatten();
             let is_it = |found: u64| {
@@ -281,7 +281,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// Steps 2 and 3.
-    fn replace_all(&self, targets: &mut [(&Slot<'_>, Found<'_>, &mut Moved)]) -> Result<(), PmemError> {
+    fn replace_all(&self, targets: &mut [(&Slot<'_>, FoundEntry<'_>, &mut Moved)]) -> Result<(), PmemError> {
         for (.., moved) in &mut *targets {
             let version = moved.old.header.version;
             self.store_header(&mut moved.copy, version, Kind::Record)?;

@@ -24,7 +24,7 @@ use crate::order::Orders;
 use crate::parts::{store_superblocks, superblock_of};
 use crate::region::{Prefix, Region};
 use crate::snapshot::Snapshots;
-use crate::table::Table;
+use crate::table::HashTable;
 use crate::write::TABLE_FULL;
 
 /// Bytes of a value that are read and checked at once.
@@ -83,7 +83,7 @@ impl<P: Pmem + Sync> Hash<P> {
         let arenas = 2 * thread::available_parallelism().map_or(1, usize::from);
         Hash {
             alloc: Allocator::new(Ground::of(&region), arenas),
-            table: Table::new(),
+            table: HashTable::new(),
             hash_seed: RandomState::new().build_hasher().finish(),
             epochs: Epochs::new(),
             orders: Orders::new(),
@@ -480,7 +480,7 @@ impl<P: Pmem + Sync> Hash<P> {
             }
         };
         drop(slot);
-        self.orders.settle(key);
+        self.orders.apply_waiting(key);
         if let Some((place, loser)) = loser {
             self.region.set_first(self.region.offset(place), loser.first().with(Kind::Free))?;
             self.alloc.free(Extent { place, blocks: loser.blocks });

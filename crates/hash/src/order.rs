@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 
 use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_engine::range::encoded;
-use stratakv_index::{Entry, Tree};
+use stratakv_index::{IndexEntry, Tree};
 
 use crate::sync::{AtomicU64, IS_TRIED, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -141,7 +141,7 @@ impl Made {
     fn make(&mut self) {
         for (key, expiry) in self.taken.iter() {
             match expiry {
-                Some(expiry) => self.tree.insert(key, Entry { place: 0, expiry }),
+                Some(expiry) => self.tree.insert(key, IndexEntry { place: 0, expiry }),
                 None => self.tree.remove(key),
             };
         }
@@ -169,7 +169,7 @@ impl Stripe {
     }
 
     /// Makes what waits if nobody has the tree, or once nobody has it if it is much.
-    fn settle(&self) {
+    fn apply_waiting(&self) {
         let waiting_bytes = self.waiting_bytes.load(Ordering::Relaxed);
         if waiting_bytes > WAITING_BYTES_MAX {
             self.drain(self.made.write().unwrap_or_else(PoisonError::into_inner));
@@ -222,9 +222,9 @@ impl Orders {
 
     /// After changes of the order of this key, with no slot locked: others may be waiting for it.
     /// Else the next one makes them.
-    pub(crate) fn settle(&self, key: &[u8]) {
+    pub(crate) fn apply_waiting(&self, key: &[u8]) {
         if is_ordered(key) {
-            self.0[stripe_of_key(key)].settle();
+            self.0[stripe_of_key(key)].apply_waiting();
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
             let stripe = &orders.0[stripe_of(CollectionId(1))];
             let reader = stripe.read();
             change();
-            orders.settle(a.encoded());
+            orders.apply_waiting(a.encoded());
             assert!(stripe.waiting_bytes.load(Ordering::Relaxed) > 0, "somebody reads");
             drop(reader);
             all(orders)
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(orders.len(), 1);
     }
 
-    #[cfg(feature = "canaries")]
+    #[cfg(feature = "fault_points")]
     #[test]
     fn a_read_without_what_waits_is_caught() {
         stratakv_base::fault_point::release(Some("hash_order_read_without_what_waits"));
@@ -352,7 +352,7 @@ mod tests {
     fn a_writer_makes_what_waits_when_nobody_has_the_tree() {
         let orders = Orders::new();
         orders.insert(key(1, "a").encoded(), 0);
-        orders.settle(key(1, "a").encoded());
+        orders.apply_waiting(key(1, "a").encoded());
         assert_eq!(orders.0[1].waiting_bytes.load(Ordering::Relaxed), 0);
     }
 
@@ -366,7 +366,7 @@ mod tests {
                 for number in 0..10_000 {
                     let key = key(1, &format!("{number:05}"));
                     orders.insert(key.encoded(), 0);
-                    orders.settle(key.encoded());
+                    orders.apply_waiting(key.encoded());
                 }
             });
             while stripe.waiting_bytes.load(Ordering::Relaxed) <= WAITING_BYTES_MAX {

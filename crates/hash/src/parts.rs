@@ -6,7 +6,7 @@ use stratakv_pmem::{Pmem, PmemError};
 
 use crate::hash::Hash;
 use crate::layout::{
-    FORMAT, HEAD_LEN, Head, Named, NoSuperblock, PAGE, PARTS_MAX, Part, SUPERBLOCK_LEN, SegmentState, Superblock,
+    FORMAT, HEAD_LEN, Head, Named, NoSuperblock, PAGE, PARTS_MAX, PartLayout, SUPERBLOCK_LEN, SegmentState, Superblock,
     WORDS_AT,
 };
 use crate::region::Region;
@@ -134,7 +134,7 @@ impl<P: Pmem> Hash<P> {
         Ok(())
     }
 
-    fn mend_heads(&self, number: u32, id: u64, part: &Part) -> Result<(), Error> {
+    fn mend_heads(&self, number: u32, id: u64, part: &PartLayout) -> Result<(), Error> {
         let pmem = &self.region.pmem;
         let expected = Head { number, id, bytes: part.bytes, uuid: self.region.superblock.uuid };
         for at in [part.offset, part.offset + PAGE] {

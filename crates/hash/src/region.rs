@@ -5,7 +5,7 @@ use stratakv_base::{Corruption, corruption::Place};
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::layout::{
-    First, HEADER_BYTES, Header, Kind, Part, SegmentState, Superblock, commit_at, root_value, root_word,
+    First, HEADER_BYTES, Header, Kind, PartLayout, SegmentState, Superblock, commit_at, root_value, root_word,
 };
 
 /// The flags of a record, if it has any, and its key.
@@ -18,7 +18,7 @@ const PREFETCHED_BYTES: u64 = 256;
 pub(crate) struct Region<P> {
     pub(crate) pmem: P,
     pub(crate) superblock: Superblock,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PartLayout>,
 }
 
 impl<P: Pmem> Region<P> {
@@ -103,7 +103,7 @@ impl<P: Pmem> Region<P> {
     }
 
     /// The part that the segment with this number lies in.
-    pub(crate) fn part_of(&self, number: u32) -> Option<&Part> {
+    pub(crate) fn part_of(&self, number: u32) -> Option<&PartLayout> {
         let index = self.parts.partition_point(|part| part.segments.end <= number);
         self.parts.get(index).filter(|part| part.segments.contains(&number))
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Now, Wall};
-use stratakv_engine::update::{self, Refusal};
+use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared,
     SnapshotOp, Statistic, Unmet, Update, Value,
@@ -178,8 +178,8 @@ impl<P: Pmem> Hash<P> {
             let Some(record) = self.get(key, wall)? else { return Ok(update::absent(update)) };
             let outcome = match update::apply(update, &record.value.to_bytes(), record.expiry.0) {
                 Ok(outcome) => outcome,
-                Err(Refusal::NotANumber) => return Ok(Reply::Unmet(Unmet::NotANumber)),
-                Err(Refusal::TooLarge(error)) => return Err(error),
+                Err(UpdateError::NotANumber) => return Ok(Reply::Unmet(Unmet::NotANumber)),
+                Err(UpdateError::TooLarge(error)) => return Err(error),
             };
             let expiry = Expiry(outcome.expiry);
             let written =

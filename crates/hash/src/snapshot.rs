@@ -265,7 +265,7 @@ impl<P: Pmem> Hash<P> {
         }
         drop(past);
         drop(slot);
-        self.orders.settle(key);
+        self.orders.apply_waiting(key);
         snapshots.past_bytes.fetch_sub(gone.len() as u64 * (key.len() as u64 + PAST_BYTES), Ordering::Relaxed);
         for old in gone {
             snapshots.kept_blocks.fetch_sub(u64::from(old.extent.blocks), Ordering::Relaxed);

@@ -66,7 +66,7 @@ struct Buckets {
 
 /// A table. Places are block numbers below 2³⁶, not 0.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct HashTable {
     all: Buckets,
     /// How many there are.
     buckets: AtomicU64,
@@ -145,7 +145,7 @@ impl Buckets {
 
 /// The slot of a hash, locked. Nobody else changes an entry of its bucket.
 pub(crate) struct Slot<'a> {
-    table: &'a Table,
+    table: &'a HashTable,
     bucket: &'a Bucket,
     hash: u64,
     /// It unlocks the bucket: of several slots that were locked together, one of each bucket.
@@ -171,7 +171,7 @@ impl Patience {
 }
 
 /// What an entry is when it is not about to change.
-fn settled(entry: &AtomicU64) -> u64 {
+fn stable_bits(entry: &AtomicU64) -> u64 {
     let mut patience = Patience(0);
     loop {
         let bits = entry.load(Ordering::Acquire);
@@ -184,14 +184,14 @@ fn settled(entry: &AtomicU64) -> u64 {
 
 /// An entry, as found.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'a> {
+pub(crate) struct FoundEntry<'a> {
     entry: &'a AtomicU64,
     pub(crate) place: u64,
 }
 
-impl Table {
-    pub(crate) fn new() -> Table {
-        let table = Table {
+impl HashTable {
+    pub(crate) fn new() -> HashTable {
+        let table = HashTable {
             all: Buckets::new(BASE_BITS),
             buckets: AtomicU64::new(1 << BASE_BITS),
             entries: AtomicU64::new(0),
@@ -239,7 +239,7 @@ impl Table {
                 if entry.load(Ordering::Acquire) & TAG_MASK != tag(hash) {
                     continue;
                 }
-                let bits = settled(entry);
+                let bits = stable_bits(entry);
                 if bits & TAG_MASK == tag(hash)
                     && place_of(bits) != 0
                     && let Some(found) = is_it(place_of(bits))
@@ -265,7 +265,7 @@ impl Table {
         }
     }
 
-    /// The places that [`Table::find`] would ask about if nothing changed: a hint.
+    /// The places that [`HashTable::find`] would ask about if nothing changed: a hint.
     pub(crate) fn likely_places(&self, hash: u64) -> impl Iterator<Item = u64> {
         let first = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Acquire)));
         let entries = first.into_iter().flat_map(|first| self.chain(first)).flat_map(|bucket| &bucket.entries);
@@ -278,8 +278,9 @@ impl Table {
         63 - self.buckets.load(Ordering::Acquire).leading_zeros()
     }
 
-    /// The places of all entries whose hashes end in these bits, at most [`Table::bits`] of them.
-    /// Each chain as it is at one moment; what is split off meanwhile comes later, maybe once more.
+    /// The places of all entries whose hashes end in these bits, at most [`HashTable::bits`] of
+    /// them. Each chain as it is at one moment; what is split off meanwhile comes later, maybe once
+    /// more.
     pub(crate) fn places(&self, share: u64, bits: u32) -> Vec<u64> {
         let (mut places, mut number) = (Vec::new(), share);
         while number < self.buckets.load(Ordering::Acquire)
@@ -423,7 +424,7 @@ impl Table {
 
 impl<'a> Slot<'a> {
     /// The entry of a key that `is_it` knows by its place.
-    pub(crate) fn find<T>(&self, mut is_it: impl FnMut(u64) -> Option<T>) -> Option<(Found<'a>, T)> {
+    pub(crate) fn find<T>(&self, mut is_it: impl FnMut(u64) -> Option<T>) -> Option<(FoundEntry<'a>, T)> {
         let table = self.table;
         let entries = table.chain(self.bucket).flat_map(|bucket| &bucket.entries);
         for entry in entries {
@@ -432,31 +433,31 @@ impl<'a> Slot<'a> {
                 && place_of(bits) != 0
                 && let Some(found) = is_it(place_of(bits))
             {
-                return Some((Found { entry, place: place_of(bits) }, found));
+                return Some((FoundEntry { entry, place: place_of(bits) }, found));
             }
         }
         None
     }
 
     /// Lets an entry point elsewhere.
-    pub(crate) fn replace(&self, found: Found<'_>, place: u64) {
+    pub(crate) fn replace(&self, found: FoundEntry<'_>, place: u64) {
         found.entry.store(tag(self.hash) | place, Ordering::Release);
     }
 
     /// Says that an entry is about to point to `place`, or to go: who looks for it waits until it
     /// does.
-    pub(crate) fn announce(&self, found: Found<'_>, place: u64) {
+    pub(crate) fn announce(&self, found: FoundEntry<'_>, place: u64) {
         found.entry.store(tag(self.hash) | PENDING | place, Ordering::Release);
     }
 
     /// Adds an entry that points nowhere yet; `None`: the table has reached its end.
-    pub(crate) fn reserve(&self) -> Option<Found<'a>> {
+    pub(crate) fn reserve(&self) -> Option<FoundEntry<'a>> {
         let entry = self.table.add_to(self.bucket, tag(self.hash) | PENDING)?;
         self.table.entries.fetch_add(1, Ordering::Relaxed);
-        Some(Found { entry, place: 0 })
+        Some(FoundEntry { entry, place: 0 })
     }
 
-    pub(crate) fn remove(&self, found: Found<'_>) {
+    pub(crate) fn remove(&self, found: FoundEntry<'_>) {
         found.entry.store(0, Ordering::Release);
         self.table.entries.fetch_sub(1, Ordering::Relaxed);
     }
@@ -483,18 +484,18 @@ mod tests {
         place.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
     }
 
-    fn insert(table: &Table, place: u64) {
+    fn insert(table: &HashTable, place: u64) {
         let slot = table.lock(hash_of(place)).unwrap();
         slot.replace(slot.reserve().unwrap(), place);
     }
 
-    fn holds(table: &Table, place: u64) -> bool {
+    fn holds(table: &HashTable, place: u64) -> bool {
         table.find(hash_of(place), |found| (found == place).then_some(())).is_some()
     }
 
     #[test]
     fn it_holds_what_a_map_holds_while_it_grows() {
-        let (table, mut random) = (Table::new(), Random::new(3));
+        let (table, mut random) = (HashTable::new(), Random::new(3));
         let mut model: HashMap<u64, ()> = HashMap::new();
         let mut splits = 0;
         for _ in 0..200_000 {
@@ -527,7 +528,7 @@ mod tests {
     /// Readers of keys that stay, while others come and go around them and buckets are split.
     #[test]
     fn a_key_that_stays_is_always_found() {
-        let table = Table::new();
+        let table = HashTable::new();
         for place in 1..2_000 {
             insert(&table, place);
         }

@@ -213,7 +213,7 @@ impl<P: Pmem> Hash<P> {
         } else {
             drop(slot);
         }
-        self.orders.settle(key);
+        self.orders.apply_waiting(key);
         Ok(Written::Done { version, existed })
     }
 
@@ -258,7 +258,7 @@ impl<P: Pmem> Hash<P> {
         drop(writing);
         drop(slot);
         self.release(Extent { place: current.found.place, blocks: current.header.blocks }, kept);
-        self.orders.settle(key);
+        self.orders.apply_waiting(key);
         Ok(version)
     }
 

@@ -336,10 +336,10 @@ fn a_creation_that_was_cut_is_none_or_whole() {
     trace.expect("recorded").random(5, 3_000, check).unwrap_or_else(|caught| panic!("{caught}"));
 }
 
-/// With feature `canaries`: each deliberate defect in the engine's sources is caught by the checks
-/// above, or by readers beside writers.
-#[cfg(feature = "canaries")]
-mod canaries {
+/// With feature `fault_points`: each deliberate defect in the engine's sources is caught by the
+/// checks above, or by readers beside writers.
+#[cfg(feature = "fault_points")]
+mod fault_points {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::{Path, PathBuf};
 

@@ -295,12 +295,12 @@ fn run(fault_point: Option<&'static str>, rounds: u64) -> Result<(), String> {
     })
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 fn release(fault_point: Option<&'static str>) {
     stratakv_base::fault_point::release(fault_point);
 }
 
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(feature = "fault_points"))]
 fn release(_: Option<&'static str>) {}
 
 /// One number to all accounts of the default collection, by a batch; at times they are deleted.
@@ -423,7 +423,7 @@ fn a_snapshot_waits_for_a_write_under_way() {
 
 /// Readers who see half a batch, old records that are not kept, snapshots that do not wait for
 /// those who write.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[test]
 fn deliberate_defects_of_snapshots_are_seen() {
     for name in ["hash_batch_shown_by_halves", "hash_old_record_not_kept"] {

@@ -71,12 +71,12 @@ fn run(fault_point: Option<&'static str>, rounds: u64) -> (Result<(), String>, R
     (outcome, hash.report())
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 fn release(fault_point: Option<&'static str>) {
     stratakv_base::fault_point::release(fault_point);
 }
 
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(feature = "fault_points"))]
 fn release(_: Option<&'static str>) {}
 
 fn write(hash: &Hash<Mapping>, writer: u64, rounds: u64) -> Result<(), String> {
@@ -326,7 +326,7 @@ fn fences_and_keys() -> impl Iterator<Item = (u64, u64)> {
     (1..7).flat_map(|at| (1..12).step_by(2).map(move |updated| (at, updated)))
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[test]
 fn a_deliberately_moved_older_record_is_seen() {
     let wrong =
@@ -341,7 +341,7 @@ fn a_deliberately_moved_older_record_is_seen() {
 }
 
 /// Space that is written again while a reader looks at it.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[test]
 fn extents_reused_under_readers_are_seen() {
     let seen = (0..20).any(|_| run(Some("hash_reused_under_readers"), 60_000).0.is_err());

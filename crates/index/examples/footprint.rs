@@ -14,7 +14,7 @@ use std::ops::{Bound, ControlFlow};
 use std::time::Instant;
 
 use stratakv_base::random::Random;
-use stratakv_index::{Builder, Entry, Tree};
+use stratakv_index::{Builder, IndexEntry, Tree};
 
 /// The item's number: random, and the same for the same index.
 fn number(index: u64) -> u64 {
@@ -51,7 +51,7 @@ fn print(name: &str, items: u64, key: fn(u64) -> Vec<u8>) {
     let mut tree = Tree::new();
     let (mut insert_ns, mut slowest_ns) = (0, 0);
     for n in 0..items {
-        let (key, entry) = (key(n), Entry { place: n, expiry: 0 });
+        let (key, entry) = (key(n), IndexEntry { place: n, expiry: 0 });
         let start = Instant::now();
         tree.insert(&key, entry);
         let took = start.elapsed().as_nanos();
@@ -63,7 +63,7 @@ fn print(name: &str, items: u64, key: fn(u64) -> Vec<u8>) {
     let footprint = per_item(tree.footprint_bytes());
 
     let some: Vec<Vec<u8>> = (0..65_536u64).map(|n| key(number(n) % items)).collect();
-    let replace_ns = time(&some, |key| tree.insert(key, Entry { place: 1, expiry: 0 }).is_some());
+    let replace_ns = time(&some, |key| tree.insert(key, IndexEntry { place: 1, expiry: 0 }).is_some());
     let cold_ns = time(&some, |key| tree.get(key).is_some());
     let start = Instant::now();
     for batch in some.chunks(32) {
@@ -106,14 +106,14 @@ fn time(keys: &[Vec<u8>], mut operation: impl FnMut(&[u8]) -> bool) -> f64 {
 }
 
 /// Nanoseconds per key, mean bytes that a key does not share with the one before, and all items.
-fn scan(tree: &Tree) -> (f64, f64, Vec<(Vec<u8>, Entry)>) {
+fn scan(tree: &Tree) -> (f64, f64, Vec<(Vec<u8>, IndexEntry)>) {
     let (start, mut count) = (Instant::now(), 0u64);
     tree.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, _| {
         count += 1;
         ControlFlow::Continue(())
     });
     let scan_ns = start.elapsed().as_nanos() as f64 / count as f64;
-    let (mut items, mut suffix_bytes): (Vec<(Vec<u8>, Entry)>, usize) = (Vec::new(), 0);
+    let (mut items, mut suffix_bytes): (Vec<(Vec<u8>, IndexEntry)>, usize) = (Vec::new(), 0);
     tree.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
         let before = items.last().map_or(&[][..], |(key, _)| key);
         suffix_bytes += key.len() - before.iter().zip(key).take_while(|(a, b)| a == b).count();

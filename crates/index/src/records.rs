@@ -33,7 +33,7 @@ const START_BITS: u32 = 13;
 ///
 /// One shard's own: not shared, no locks.
 pub struct RecordCache {
-    table: Linear<Entry>,
+    table: Linear<CachedRecord>,
     slab_pages: Vec<Option<SlabPage>>,
     free: Vec<u32>,
     /// Closed slab pages, oldest first: small, main.
@@ -54,7 +54,7 @@ const MAIN: usize = 1;
 const WHOLE: u16 = (Class::Slice.bytes() / UNIT) as u16;
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct CachedRecord {
     slab_page: u32,
     /// In units.
     start: u16,
@@ -62,7 +62,7 @@ struct Entry {
     uses: u8,
 }
 
-impl Entry {
+impl CachedRecord {
     fn is_whole(self) -> bool {
         self.len == WHOLE
     }
@@ -301,7 +301,7 @@ impl RecordCache {
         let number = self.add_slab_page(SlabPage { memory, records: vec![pack(at, 0)], used, queue });
         self.queues[queue].push_back(number);
         self.listed += 1;
-        self.table.insert(at, Entry { slab_page: number, start: 0, len: WHOLE, uses: 0 });
+        self.table.insert(at, CachedRecord { slab_page: number, start: 0, len: WHOLE, uses: 0 });
     }
 
     /// Forgets all records whose slab page lies in `chunk`. O(slab pages).
@@ -329,7 +329,7 @@ impl RecordCache {
 
     fn insert_in(&mut self, queue: usize, at: u64, parts: &[&[u8]], uses: u8, take: &mut dyn FnMut() -> Option<Block>) {
         if let Some((slab_page, start)) = self.lay(queue, at, parts, true, take) {
-            self.table.insert(at, Entry { slab_page, start, len: units(parts) as u16, uses });
+            self.table.insert(at, CachedRecord { slab_page, start, len: units(parts) as u16, uses });
         }
     }
 
@@ -450,7 +450,7 @@ impl RecordCache {
             match place {
                 Some((to, start)) => {
                     let uses = if slab_page.queue == MAIN { entry.uses - 1 } else { 0 };
-                    *self.table.value_mut(slot) = Entry { slab_page: to, start, uses, ..entry };
+                    *self.table.value_mut(slot) = CachedRecord { slab_page: to, start, uses, ..entry };
                 }
                 None => {
                     self.table.take(slot);

@@ -5,14 +5,14 @@ use std::ops::{Bound, ControlFlow};
 
 use proptest::prelude::*;
 use stratakv_base::random::Random;
-use stratakv_index::{Builder, Entry, Tree};
+use stratakv_index::{Builder, IndexEntry, Tree};
 
-type Model = BTreeMap<Vec<u8>, Entry>;
-type Items = Vec<(Vec<u8>, Entry)>;
+type Model = BTreeMap<Vec<u8>, IndexEntry>;
+type Items = Vec<(Vec<u8>, IndexEntry)>;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert(Vec<u8>, Entry),
+    Insert(Vec<u8>, IndexEntry),
     Remove(Vec<u8>),
     Get(Vec<u8>),
     Scan(Bound<Vec<u8>>, Bound<Vec<u8>>, bool, usize),
@@ -20,9 +20,9 @@ enum Step {
     Clear(Vec<u8>),
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn entry() -> impl Strategy<Value = IndexEntry> {
     let expiry = prop_oneof![9 => Just(0), 1 => any::<u64>()];
-    (0..1u64 << 48, expiry).prop_map(|(place, expiry)| Entry { place, expiry })
+    (0..1u64 << 48, expiry).prop_map(|(place, expiry)| IndexEntry { place, expiry })
 }
 
 /// Few distinct keys of many shapes: short, with shared beginnings of all lengths, counting, huge.
@@ -160,8 +160,8 @@ fn numbers(seed: u64) -> impl Iterator<Item = u64> {
     std::iter::repeat_with(move || random.next_u64())
 }
 
-fn at(place: u64) -> Entry {
-    Entry { place, expiry: 0 }
+fn at(place: u64) -> IndexEntry {
+    IndexEntry { place, expiry: 0 }
 }
 
 fn user(number: u64) -> Vec<u8> {
@@ -245,7 +245,7 @@ fn only_leaves_with_an_expiry_pay_for_it() {
     let keys: Vec<Vec<u8>> = numbers(4).take(20_000).map(user).collect();
     keys.iter().for_each(|key| _ = tree.insert(key, at(1)));
     let without = tree.footprint_bytes();
-    let expiring = Entry { place: 2, expiry: 77 };
+    let expiring = IndexEntry { place: 2, expiry: 77 };
     assert_eq!(tree.insert(&keys[5], expiring), Some(at(1)));
     assert_eq!(tree.get(&keys[5]), Some(expiring));
     tree.check().unwrap();

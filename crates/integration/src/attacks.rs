@@ -140,7 +140,7 @@ impl Delay {
 
 /// What a server held, in bytes of anonymous memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct AnonymousMemory {
     /// Loaded, before the attack.
     pub before: u64,
     /// At most.
@@ -161,7 +161,7 @@ pub struct Measured {
     /// How many clients.
     pub clients: usize,
     /// Its memory.
-    pub held: Held,
+    pub held: AnonymousMemory,
     /// The steady client without any crowd.
     pub alone: Delay,
     /// With the crowd at the same server, and at another one; medians.
@@ -265,7 +265,7 @@ impl Trial<'_> {
             target: self.target,
             attack: self.attack,
             clients,
-            held: Held { bound: self.plan.bound_bytes(clients), ..Held::default() },
+            held: AnonymousMemory { bound: self.plan.bound_bytes(clients), ..AnonymousMemory::default() },
             alone: Delay::of(&self.steady(&server)?),
             attacked: Delay::default(),
             control: Delay::default(),

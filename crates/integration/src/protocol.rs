@@ -83,7 +83,7 @@ pub enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The record, if there is one.
-    Record(Option<Found>),
+    Record(Option<ReadRecord>),
     /// It is written; its version where the protocol tells it.
     Written(Option<u64>),
     /// It is gone; whether it was there.
@@ -98,7 +98,7 @@ pub enum Answer {
 
 /// A record as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ReadRecord {
     /// Its value.
     pub value: Vec<u8>,
     /// Its version.

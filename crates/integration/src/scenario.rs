@@ -23,7 +23,7 @@ use crate::protocol::Protocol;
 
 /// How it went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ScenarioOutcome {
     /// As it should; what was counted.
     Held(String),
     /// It cannot be done on this machine.
@@ -53,7 +53,7 @@ pub struct Scenario {
     /// What is done.
     pub what: &'static str,
     /// Does it; an error says what is wrong.
-    pub run: fn(&Setting<'_>) -> Result<Outcome, String>,
+    pub run: fn(&Setting<'_>) -> Result<ScenarioOutcome, String>,
 }
 
 /// All of them.

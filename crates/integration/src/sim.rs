@@ -13,7 +13,7 @@ use stratakv_sim::flips::{Flips, Sample};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, run_seed};
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 use stratakv_sim::search::{run_guarded, shrink};
 use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
@@ -116,7 +116,7 @@ pub fn turn_bits<E: Engine + Sync>(engine: &E, step: usize) -> Result<Flips, Str
 }
 
 /// What it took to notice a fault point.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[derive(Clone, Debug)]
 pub struct Caught {
     /// Seeds run, the one that failed included.
@@ -128,7 +128,7 @@ pub struct Caught {
 }
 
 /// Where a search for a fault point begins, and when it gives up.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// The first seed.
@@ -143,7 +143,7 @@ pub struct Limit {
 ///
 /// # Panics
 /// The seed fails without the fault point too: that is a defect.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 pub fn listen<E: Engine>(engine: &E, name: &str, limit: Limit, cut_down: bool) -> Option<Caught> {
     let run = |seed| run_seed(engine, seed).err();
     let (seeds, cpu_seconds, failure) = hunt(&run, name, limit)?;
@@ -158,13 +158,13 @@ pub fn listen<E: Engine>(engine: &E, name: &str, limit: Limit, cut_down: bool) -
 
 /// As [`listen`], over whole worlds: for fault points of what one shard alone cannot do wrong. How
 /// many seeds it took, the processor time, and what was noticed.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 pub fn listen_in_world(world: crate::world::RunSeed, name: &str, limit: Limit) -> Option<(u64, f64, String)> {
     // A panic is a way to show, too.
     hunt(&|seed| run_guarded(|| world(seed)).err(), name, limit)
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(u64, f64, F)> {
     stratakv_base::fault_point::release(Some(name));
     let begin = cpu_seconds();
@@ -181,14 +181,14 @@ fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(
     stratakv_base::fault_point::release(None);
     if caught.is_some() {
         let seed = limit.from + seeds - 1;
-        assert!(run(seed).is_none(), "seed {seed} fails without the canary too");
+        assert!(run(seed).is_none(), "seed {seed} fails without the fault point too");
     }
     caught
 }
 
 /// Whether the scenarios kept of this fault point's defect still fail while it is on; `None` if
 /// there are none.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
     stratakv_base::fault_point::release(Some(name));
     let mut kept = ledger::ledger().into_iter().filter(|found| found.fault_point == Some(name)).peekable();
@@ -198,7 +198,7 @@ pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
     any.then_some(fail)
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -162,8 +162,8 @@ fn named(stats: &[Statistic], name: &str) -> u64 {
 /// The share of the volumes that holds something alive.
 fn fill(stats: &[Statistic], plan: &Plan) -> f64 {
     let pages = match plan.placement {
-        Placement::InPlace => named(stats, "pages_used") + named(stats, "run_pages"),
-        Placement::Packed => named(stats, "run_pages"),
+        Placement::InPlace => named(stats, "pages_used") + named(stats, "blob_pages"),
+        Placement::Packed => named(stats, "blob_pages"),
     };
     (pages as f64 * 4096.0 + named(stats, "live_bytes") as f64) / plan.capacity_bytes as f64
 }

@@ -18,7 +18,7 @@ use clock::best;
 use stratakv_base::Expiry;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
-use stratakv_device::{Block, Class, Part, Pool};
+use stratakv_device::{Block, BlockPart, Class, Pool};
 use stratakv_matrix::Compression;
 use stratakv_matrix::cursor::{Pages, Stop};
 use stratakv_matrix::entry::{Body, Meta, Pointer};
@@ -34,10 +34,10 @@ const MARK: u8 = 7;
 const HELD: usize = PAGE_BYTES - HEADER_BYTES;
 
 /// Pages by their number, as a cache has them.
-struct Cache(HashMap<u32, Part>);
+struct Cache(HashMap<u32, BlockPart>);
 
 impl Pages for Cache {
-    fn page(&self, _: u64, ordinal: u32) -> Result<Part, Stop> {
+    fn page(&self, _: u64, ordinal: u32) -> Result<BlockPart, Stop> {
         self.0.get(&ordinal).cloned().ok_or(Stop::Missing)
     }
 }
@@ -48,7 +48,7 @@ impl Cache {
         let part = |page: &Page| {
             let mut block: Block = pool.take(Class::Page).expect("the pool is large");
             block[..PAGE_BYTES].copy_from_slice(page);
-            Part { block: std::sync::Arc::new(block), start: 0, len: PAGE_BYTES as u32 }
+            BlockPart { block: std::sync::Arc::new(block), start: 0, len: PAGE_BYTES as u32 }
         };
         Cache((0..).zip(pages.iter().map(part)).collect())
     }
@@ -105,7 +105,7 @@ impl Fuse {
 
     fn allows(&self, key: u64) -> bool {
         let (mut fingerprint, places) = self.places(key);
-        let mut page: Option<(u32, Part)> = None;
+        let mut page: Option<(u32, BlockPart)> = None;
         for place in places {
             let (number, at) = (place / HELD as u32, HEADER_BYTES + place as usize % HELD);
             if page.as_ref().is_none_or(|(have, _)| *have != number) {

@@ -13,7 +13,7 @@ use clock::best;
 use stratakv_base::Expiry;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
-use stratakv_device::{Block, Class, Part, Pool};
+use stratakv_device::{Block, BlockPart, Class, Pool};
 use stratakv_matrix::Compression;
 use stratakv_matrix::cursor::{Cursor, Pages, Stop};
 use stratakv_matrix::entry::{Body, Meta, Pointer, value_checksum};
@@ -21,10 +21,10 @@ use stratakv_matrix::table::{Builder, Page, TableCursor, TableFacts, get, key_ha
 
 const UUID: [u8; 16] = [3; 16];
 
-struct Memory(Vec<Part>);
+struct Memory(Vec<BlockPart>);
 
 impl Pages for Memory {
-    fn page(&self, _: u64, ordinal: u32) -> Result<Part, Stop> {
+    fn page(&self, _: u64, ordinal: u32) -> Result<BlockPart, Stop> {
         self.0.get(ordinal as usize).cloned().ok_or(Stop::Missing)
     }
 }
@@ -47,11 +47,11 @@ impl Sink {
         self.pages += 1;
     }
 
-    fn parts(self) -> Vec<Part> {
+    fn parts(self) -> Vec<BlockPart> {
         let blocks: Vec<_> = self.blocks.into_iter().map(std::sync::Arc::new).collect();
         let part = |page: usize| {
             let start = (page % 16 * PAGE_BYTES) as u32;
-            Part { block: blocks[page / 16].clone(), start, len: PAGE_BYTES as u32 }
+            BlockPart { block: blocks[page / 16].clone(), start, len: PAGE_BYTES as u32 }
         };
         (0..self.pages).map(part).collect()
     }
@@ -80,7 +80,7 @@ struct Values {
     compression: Compression,
 }
 
-fn build(keys: &[[u8; 16]], values: Values) -> (TableFacts, Vec<Part>) {
+fn build(keys: &[[u8; 16]], values: Values) -> (TableFacts, Vec<BlockPart>) {
     let mut sink = Sink { pool: Pool::new(1 << 30), blocks: Vec::new(), pages: 0 };
     let facts = feed(keys, values, &mut |page| sink.push(page));
     (facts, sink.parts())

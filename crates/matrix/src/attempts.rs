@@ -73,9 +73,9 @@ impl<P: Pmem> Matrix<P> {
             }
             Ok(OperationStep::BlobWrite(values)) => {
                 self.wait_for_turn(id, &suspended, queued);
-                suspended.spills = true;
+                suspended.blob_writes_waiting = true;
                 self.suspended.insert(id, suspended);
-                self.spills.push_back((id, values));
+                self.blob_writes_waiting.push_back((id, values));
                 effects.more();
                 return;
             }
@@ -248,7 +248,7 @@ impl<P: Pmem> Matrix<P> {
     /// Answers the reads of those who have left, and reads nothing for them that the device does
     /// not have yet. Backups have their own books, and go on.
     pub(crate) fn give_up_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
-        for token in self.batches.showing.give_up(has_left) {
+        for token in self.batches.publication.give_up(has_left) {
             effects.reply(token, Reply::Failed(Error::Cancelled));
         }
         let is_read = |work: &Work| match work {

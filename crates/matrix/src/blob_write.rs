@@ -69,7 +69,7 @@ impl BlobWrite {
 impl<P: Pmem> Matrix<P> {
     /// Begins to write the long values that wait; installs those that are written.
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
-        if self.blob_write.is_none() && !self.spills.is_empty() {
+        if self.blob_write.is_none() && !self.blob_writes_waiting.is_empty() {
             self.begin_blob_write();
         }
         let is_written = self.install.is_none() && self.blob_write.as_ref().is_some_and(BlobWrite::is_written);
@@ -109,7 +109,7 @@ impl<P: Pmem> Matrix<P> {
         let mut bytes = 0;
         let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
         while (blob_write.waiting.is_empty() || (bytes < most && !is_alone))
-            && let Some((id, values)) = self.spills.pop_front()
+            && let Some((id, values)) = self.blob_writes_waiting.pop_front()
         {
             bytes += values.iter().map(Bytes::len).sum::<usize>();
             let placed = values.iter().map(|value| {
@@ -130,14 +130,14 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// The values are on the volume: their writes go on.
-    pub(crate) fn spilled(&mut self, blob_write: BlobWrite) {
+    pub(crate) fn blob_write_ended(&mut self, blob_write: BlobWrite) {
         self.wanted_pages = 0;
         for (id, values) in blob_write.waiting {
             let Some(suspended) = self.suspended.get_mut(&id) else {
                 self.orphans.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
                 continue;
             };
-            suspended.spills = false;
+            suspended.blob_writes_waiting = false;
             if let Some(placed) = suspended.work.placed() {
                 *placed = values;
             }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Corruption, Expiry, Wall, fault_point};
-use stratakv_engine::update::{Refusal, apply};
+use stratakv_engine::update::{UpdateError, apply};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Record, Reply, Unmet, Update, Value};
 use stratakv_pmem::Pmem;
 
@@ -221,8 +221,8 @@ impl<P: Pmem> Matrix<P> {
         };
         let outcome = match apply(update, &value, meta.expiry.0) {
             Ok(outcome) => outcome,
-            Err(Refusal::NotANumber) => return Ok(OperationStep::Reply(Reply::Unmet(Unmet::NotANumber))),
-            Err(Refusal::TooLarge(error)) => return Ok(OperationStep::Reply(Reply::Failed(error))),
+            Err(UpdateError::NotANumber) => return Ok(OperationStep::Reply(Reply::Unmet(Unmet::NotANumber))),
+            Err(UpdateError::TooLarge(error)) => return Ok(OperationStep::Reply(Reply::Failed(error))),
         };
         if let Some(error) = Self::value_error(outcome.value.len()) {
             return Ok(OperationStep::Reply(Reply::Failed(error)));

@@ -15,7 +15,7 @@ use crate::matrix::Matrix;
 use crate::merge::{Merge, ReadView, Visible};
 use crate::output::Output;
 use crate::table;
-use crate::volume::{Extent, FIRST_PAGE, Table};
+use crate::volume::{Extent, FIRST_PAGE, LevelTable};
 
 impl<P: Pmem> Matrix<P> {
     /// Damage found, and sums that do not add up: every unit of the region, every record in it, the
@@ -31,7 +31,7 @@ impl<P: Pmem> Matrix<P> {
         let volume = (FIRST_PAGE, self.extents.free_pages(), self.extents.capacity());
         let (pmem_levels_free, pmem_levels_pages) = self.extents.pmem_levels_pages();
         mistakes.extend(self.unaccounted("the volume", volume, false));
-        mistakes.extend(self.unaccounted("the layer", (0, pmem_levels_free, pmem_levels_pages), true));
+        mistakes.extend(self.unaccounted("the PMEM levels", (0, pmem_levels_free, pmem_levels_pages), true));
         (damage, mistakes)
     }
 
@@ -132,7 +132,7 @@ impl ValueCheck {
 
 impl<P: Pmem> Matrix<P> {
     /// All tables, from the top down.
-    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+    pub fn tables(&self) -> impl Iterator<Item = &LevelTable> {
         (0..self.levels.depth()).flat_map(|level| self.levels.level(level)).map(AsRef::as_ref)
     }
 
@@ -187,7 +187,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Goes over a table. Blocks that cannot be read are passed over.
-    pub fn values_of_table(&self, table: &Table, pages: &dyn Pages) -> TableContents {
+    pub fn values_of_table(&self, table: &LevelTable, pages: &dyn Pages) -> TableContents {
         let (mut found, mut ordinal) = (TableContents::default(), 0);
         let (file, data_pages) = (table.facts.file, u64::from(table.facts.data_pages));
         while ordinal < data_pages {
@@ -223,8 +223,8 @@ impl<P: Pmem> Matrix<P> {
     /// the bytes that they point to, by file. Of files that a record of the container points to
     /// nothing is said.
     pub fn check_values(&self, pointed: &HashMap<u64, u64>) -> Vec<String> {
-        let settled = self.levels.value_files().filter(|values| !values.unreferenced);
-        let wrong = settled.filter_map(|values| {
+        let referenced = self.levels.value_files().filter(|values| !values.unreferenced);
+        let wrong = referenced.filter_map(|values| {
             let (file, said, found) =
                 (values.file, values.live_bytes, pointed.get(&values.file).copied().unwrap_or_default());
             (said != found).then(|| {

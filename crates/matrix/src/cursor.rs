@@ -1,7 +1,7 @@
 //! [`Cursor`]: one way through memtables, rows and tables. L0 is no side path.
 
 use stratakv_base::Corruption;
-use stratakv_device::Part;
+use stratakv_device::BlockPart;
 
 use crate::entry::Meta;
 
@@ -23,7 +23,7 @@ pub trait Pages {
     ///
     /// # Errors
     /// [`Stop::Missing`]: it has been noted which one.
-    fn page(&self, file: u64, ordinal: u32) -> Result<Part, Stop>;
+    fn page(&self, file: u64, ordinal: u32) -> Result<BlockPart, Stop>;
 }
 
 /// A place in a sequence of versions: by key, and those of one key from new to old.

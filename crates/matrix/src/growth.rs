@@ -12,7 +12,7 @@ use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
-use crate::matrix::{Matrix, Purpose};
+use crate::matrix::{IoPurpose, Matrix};
 use crate::volume::PAGES_MAX;
 
 /// Set aside at a time, by all shards: 64 MiB, or a sixteenth of what there is. Shards share the
@@ -118,7 +118,7 @@ impl<P: Pmem> Matrix<P> {
             (pages + step.max(self.growth.wanted.saturating_sub(self.extents.free_pages()))).min(self.growth.limit);
         let from = if self.growth.may_have_holes { 0 } else { pages };
         self.growth.target = Some(target);
-        let io = self.io.start(Purpose::Growth);
+        let io = self.io.start(IoPurpose::Growth);
         effects.background(io);
         effects.allocate(io, from * 4096, (target - from) * 4096);
     }

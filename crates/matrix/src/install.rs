@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_device::{Block, Class, IoFault, Part};
+use stratakv_device::{Block, BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Reply};
 use stratakv_pmem::Pmem;
 
@@ -14,7 +14,7 @@ use crate::blob_write::BlobWrite;
 use crate::job::{Job, Moves, Source};
 use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
-use crate::matrix::{Closing, Matrix, Purpose};
+use crate::matrix::{Closing, IoPurpose, Matrix};
 use crate::volume::{Extent, Manifest, Superblock};
 
 /// How far an installation is.
@@ -234,7 +234,7 @@ impl<P: Pmem> Matrix<P> {
                 let (place, bytes) =
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
                 self.counters.manifest_write_bytes += bytes.len() as u64;
-                let io = self.io.start(Purpose::Manifest(install.superblock.number));
+                let io = self.io.start(IoPurpose::Manifest(install.superblock.number));
                 effects.background(io);
                 effects.write(io, place, vec![filled(block, bytes)], false);
                 (*begun, *in_flight) = (end, *in_flight + 1);
@@ -255,11 +255,11 @@ impl<P: Pmem> Matrix<P> {
         if *in_flight == 0 && *begun == install.bytes.len() {
             let layered = install.superblock.layered;
             install.stage = Stage::Flush;
-            if layered && let Err(error) = self.settle_pmem_levels() {
+            if layered && let Err(error) = self.complete_pmem_levels() {
                 return self.fail_region(error);
             }
             fault_point!("matrix_superblock_before_the_flush", return self.flushed(number, effects));
-            let io = self.io.start(Purpose::Flush(number));
+            let io = self.io.start(IoPurpose::Flush(number));
             effects.background(io);
             effects.flush(io);
         }
@@ -318,11 +318,11 @@ impl<P: Pmem> Matrix<P> {
         };
         self.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
-        let io = self.io.start(Purpose::Superblock(superblock.number));
+        let io = self.io.start(IoPurpose::Superblock(superblock.number));
         effects.background(io);
         let mut durable = true;
         fault_point!("matrix_superblock_in_the_cache", durable = false);
-        effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
+        effects.write(io, slot * PAGE_BYTES as u64, vec![BlockPart::whole(Arc::new(block))], durable);
     }
 
     /// A superblock is durable: the other one follows, so that each of them will do.
@@ -363,13 +363,13 @@ impl<P: Pmem> Matrix<P> {
         }
         match install.made {
             Made::Compaction(job) => self.compacted(*job),
-            Made::BlobWrite(blob_write) => self.spilled(blob_write),
+            Made::BlobWrite(blob_write) => self.blob_write_ended(blob_write),
             Made::Hidden(_) | Made::Repair => {}
         }
         self.forget_ranges();
         for id in self.after_install.drain(..) {
             if let Some(suspended) = self.suspended.get_mut(&id) {
-                suspended.spills = false;
+                suspended.blob_writes_waiting = false;
                 self.ready.push_back(id);
             }
         }
@@ -403,7 +403,7 @@ impl<P: Pmem> Matrix<P> {
     }
 }
 
-fn filled(mut block: Block, bytes: &[u8]) -> Part {
+fn filled(mut block: Block, bytes: &[u8]) -> BlockPart {
     block[..bytes.len()].copy_from_slice(bytes);
-    Part { block: Arc::new(block), start: 0, len: bytes.len() as u32 }
+    BlockPart { block: Arc::new(block), start: 0, len: bytes.len() as u32 }
 }

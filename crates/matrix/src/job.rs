@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::fault_point;
-use stratakv_device::{Block, Part};
+use stratakv_device::{Block, BlockPart};
 use stratakv_pmem::Pmem;
 
 use crate::config::Compression;
@@ -26,7 +26,7 @@ use crate::retention::{Kept, OF_A_RANGE, Readers};
 use crate::snapshots::{KeptFor, add_kept};
 use crate::table::values::{BLOB_BYTES_MIN, ValuesWriter};
 use crate::table::{Builder, TableFacts};
-use crate::volume::{Table, ValueFile};
+use crate::volume::{LevelTable, ValueFile};
 
 /// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files
 /// that it moves values out of, each with what is read ahead.
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     /// A column of the compactor.
     Column(Column),
     /// Tables of this level.
-    Level { tables: Vec<Arc<Table>> },
+    Level { tables: Vec<Arc<LevelTable>> },
     /// Records of a load.
     Load(Load),
 }
@@ -75,7 +75,7 @@ pub(crate) struct Job {
     /// What is left of the column in each row.
     parts: Vec<RowPart>,
     /// Tables there with keys of its range.
-    below: Vec<Arc<Table>>,
+    below: Vec<Arc<LevelTable>>,
     /// The first key that it has not dealt with.
     position: Vec<u8>,
     /// All keys are dealt with.
@@ -157,7 +157,7 @@ impl Scratch {
 }
 
 impl Job {
-    pub(crate) fn new(source: Source, level: usize, below: Vec<Arc<Table>>) -> Job {
+    pub(crate) fn new(source: Source, level: usize, below: Vec<Arc<LevelTable>>) -> Job {
         let mut change = Change::default();
         change.removed.extend(below.iter().map(|table| table.facts.file));
         if let Source::Level { tables, .. } = &source {
@@ -199,7 +199,7 @@ impl Job {
     }
 
     /// A column, with what each row has of it, merged with these tables.
-    pub(crate) fn of_column(column: Column, parts: Vec<RowPart>, below: Vec<Arc<Table>>) -> Job {
+    pub(crate) fn of_column(column: Column, parts: Vec<RowPart>, below: Vec<Arc<LevelTable>>) -> Job {
         Job { parts, ..Job::new(Source::Column(column), 0, below) }
     }
 
@@ -209,7 +209,7 @@ impl Job {
     }
 
     /// A table of a level becomes two, the second of which begins at the first key from `cut` on.
-    pub(crate) fn of_split(table: Arc<Table>, level: usize, cut: Vec<u8>) -> Job {
+    pub(crate) fn of_split(table: Arc<LevelTable>, level: usize, cut: Vec<u8>) -> Job {
         let job = Job::new(Source::Level { tables: vec![table] }, level, Vec::new());
         Job { for_load: true, cut: Some(cut), moves: Moves::Nothing, ..job }
     }
@@ -242,7 +242,7 @@ impl Job {
         self.tables().map(|table| growth(&table.facts)).sum()
     }
 
-    fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+    fn tables(&self) -> impl Iterator<Item = &Arc<LevelTable>> {
         let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
         tables.iter().chain(&self.below)
     }
@@ -275,7 +275,7 @@ impl Job {
 
     /// Pages were read for it, from this one on. It keeps all reads that it asked for together, and
     /// some older ones; what it needs again of those that went is read again.
-    pub(crate) fn take(&mut self, first: u64, parts: impl Iterator<Item = ((u64, u32), Part)>) {
+    pub(crate) fn take(&mut self, first: u64, parts: impl Iterator<Item = ((u64, u32), BlockPart)>) {
         let (mut names, mut block) = (Vec::new(), None);
         for (name, part) in parts {
             names.push(name);
@@ -287,7 +287,7 @@ impl Job {
         while self.read.len() > READS_HELD.max(self.asked) {
             let Some((names, block)) = self.read.pop_front() else { break };
             // A page that was read twice goes with the later read.
-            let goes = |part: &Part| {
+            let goes = |part: &BlockPart| {
                 fault_point!("trial_pages_go_with_the_first_read", return true);
                 block.as_ref().is_some_and(|block| Arc::ptr_eq(block, &part.block))
             };
@@ -337,7 +337,7 @@ impl Job {
             output.end();
             self.kept_in.push((facts.file, std::mem::take(&mut self.kept)));
             let clean_version = std::mem::replace(&mut self.clean_version, u64::MAX).min(self.ranges.newest());
-            self.change.added.push((self.level, Table { facts, extents: Vec::new(), clean_version }));
+            self.change.added.push((self.level, LevelTable { facts, extents: Vec::new(), clean_version }));
             self.finished.push(output);
         }
     }
@@ -378,7 +378,7 @@ impl<P: Pmem> Matrix<P> {
     fn merge_from(
         &self,
         job: &mut Job,
-        (source, below): (&Source, &[Arc<Table>]),
+        (source, below): (&Source, &[Arc<LevelTable>]),
         budget_bytes: u64,
         next_file: &mut u64,
         memory: &InMemory<'_>,
@@ -488,7 +488,7 @@ impl<P: Pmem> Matrix<P> {
             if !stays {
                 *job.change.dropped.entry(pointer.file).or_default() += u64::from(pointer.value_bytes);
             } else if self.levels.values(pointer.file).is_some_and(|values| values.unreferenced) {
-                job.change.settled.push(pointer.file);
+                job.change.referenced.push(pointer.file);
             }
         }
     }
@@ -549,7 +549,7 @@ pub(crate) mod tests {
     #[test]
     pub(crate) fn a_page_that_was_read_twice_goes_with_the_later_read() {
         let pool = Pool::new(4 << 20);
-        let part = || Part::whole(Arc::new(pool.take(Class::Page).expect("a block")));
+        let part = || BlockPart::whole(Arc::new(pool.take(Class::Page).expect("a block")));
         let mut job = Job::new(Source::Level { tables: Vec::new() }, 0, Vec::new());
         let mut read = |first: u32| job.take(0, (first..first + 2).map(|page| ((1, page), part())));
         [0, 1].into_iter().chain((1..READS_HELD as u32).map(|at| at * 10)).for_each(&mut read);

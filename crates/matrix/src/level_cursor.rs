@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::cursor::{Cursor, Pages, Stop};
 use crate::entry::Meta;
 use crate::table::TableCursor;
-use crate::volume::Table;
+use crate::volume::LevelTable;
 
 /// A place in a level.
 pub(crate) struct LevelCursor<'a> {
-    tables: &'a [Arc<Table>],
+    tables: &'a [Arc<LevelTable>],
     pages: &'a dyn Pages,
     /// The table it is in, by its place in the level.
     at: usize,
@@ -17,7 +17,7 @@ pub(crate) struct LevelCursor<'a> {
 }
 
 impl<'a> LevelCursor<'a> {
-    pub(crate) fn new(tables: &'a [Arc<Table>], pages: &'a dyn Pages) -> LevelCursor<'a> {
+    pub(crate) fn new(tables: &'a [Arc<LevelTable>], pages: &'a dyn Pages) -> LevelCursor<'a> {
         LevelCursor { tables, pages, at: 0, inner: None }
     }
 

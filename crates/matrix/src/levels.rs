@@ -6,14 +6,14 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use crate::entry::Pointer;
-use crate::volume::{Extent, Manifest, Table, ValueFile};
+use crate::volume::{Extent, LevelTable, Manifest, ValueFile};
 
 /// The levels below L0: first PMEM levels, if there are any, then those of the volume.
 /// Within a level tables are in the order of keys, and no two hold the same key.
 #[derive(Clone, Debug, Default)]
 pub struct Levels {
-    levels: Vec<Vec<Arc<Table>>>,
-    by_file: HashMap<u64, Arc<Table>>,
+    levels: Vec<Vec<Arc<LevelTable>>>,
+    by_file: HashMap<u64, Arc<LevelTable>>,
     values: HashMap<u64, ValueFile>,
     /// Pages of each level's tables, and bytes of memory: sums that are asked for in each tick.
     pages: Vec<u64>,
@@ -32,13 +32,13 @@ pub struct Change {
     /// Tables that go, by file.
     pub removed: Vec<u64>,
     /// Tables that come, and the level of each (0 is the first one below L0).
-    pub added: Vec<(usize, Table)>,
+    pub added: Vec<(usize, LevelTable)>,
     /// Files of values that come.
     pub values: Vec<ValueFile>,
     /// Bytes of values that no entry points to any more, by file.
     pub dropped: HashMap<u64, u64>,
-    /// Files that are loose no more: an entry of a table points to them.
-    pub settled: Vec<u64>,
+    /// Files that are unreferenced no more: an entry of a table points to them.
+    pub referenced: Vec<u64>,
 }
 
 impl Levels {
@@ -53,9 +53,10 @@ impl Levels {
     }
 
     fn add_up(&mut self) {
-        let pages = |level: &Vec<Arc<Table>>| level.iter().map(|table| u64::from(table.facts.pages)).sum();
+        let pages = |level: &Vec<Arc<LevelTable>>| level.iter().map(|table| u64::from(table.facts.pages)).sum();
         self.pages = self.levels.iter().map(pages).collect();
-        let data_pages = |level: &Vec<Arc<Table>>| level.iter().map(|table| u64::from(table.facts.data_pages)).sum();
+        let data_pages =
+            |level: &Vec<Arc<LevelTable>>| level.iter().map(|table| u64::from(table.facts.data_pages)).sum();
         self.data_pages = self.levels.iter().map(data_pages).collect();
         self.entries = self.levels.iter().flatten().map(|table| table.facts.entries).sum();
         self.footprint_bytes = self.sum_footprint();
@@ -77,7 +78,7 @@ impl Levels {
     }
 
     /// The tables of a level, in order of keys; none if there is no such level.
-    pub fn level(&self, level: usize) -> &[Arc<Table>] {
+    pub fn level(&self, level: usize) -> &[Arc<LevelTable>] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
@@ -87,7 +88,7 @@ impl Levels {
     }
 
     /// The table of a level that would hold `key`. O(log tables).
-    pub fn table_for(&self, level: usize, key: &[u8]) -> Option<&Arc<Table>> {
+    pub fn table_for(&self, level: usize, key: &[u8]) -> Option<&Arc<LevelTable>> {
         let tables = self.level(level);
         let at = tables.partition_point(|table| &table.facts.last_key[..] < key);
         tables.get(at).filter(|table| &table.facts.first_key[..] <= key)
@@ -118,7 +119,7 @@ impl Levels {
     }
 
     /// A table.
-    pub fn table(&self, file: u64) -> Option<&Table> {
+    pub fn table(&self, file: u64) -> Option<&LevelTable> {
         self.by_file.get(&file).map(AsRef::as_ref)
     }
 
@@ -169,7 +170,7 @@ impl Levels {
             self.by_file.insert(table.facts.file, table);
         }
         self.values.extend(change.values.into_iter().map(|values| (values.file, values)));
-        for file in change.settled {
+        for file in change.referenced {
             if let Some(values) = self.values.get_mut(&file) {
                 values.unreferenced = false;
             }
@@ -208,8 +209,8 @@ impl Levels {
     }
 
     fn sum_footprint(&self) -> usize {
-        let table = |table: &Arc<Table>| {
-            size_of::<Table>()
+        let table = |table: &Arc<LevelTable>| {
+            size_of::<LevelTable>()
                 + 80
                 + table.facts.first_key.len()
                 + table.facts.last_key.len()
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
     use crate::table::TableFacts;
 
-    fn table(file: u64, first: &str, last: &str) -> Table {
+    fn table(file: u64, first: &str, last: &str) -> LevelTable {
         let facts = TableFacts {
             file,
             entries: 2,
@@ -243,7 +244,7 @@ mod tests {
             deletes: 0,
             blob: Vec::new(),
         };
-        Table { facts, extents: vec![Extent { page: 10 * file, pages: 2 }], clean_version: 0 }
+        LevelTable { facts, extents: vec![Extent { page: 10 * file, pages: 2 }], clean_version: 0 }
     }
 
     fn sample() -> Levels {

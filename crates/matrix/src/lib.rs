@@ -23,6 +23,9 @@ pub mod entry;
 #[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod growth;
+#[cfg(test)]
+#[path = "../tests/unit/harness/mod.rs"]
+mod harness;
 mod install;
 mod job;
 mod level_cursor;
@@ -48,9 +51,6 @@ mod snapshots;
 mod space;
 mod statistics;
 pub mod table;
-#[cfg(test)]
-#[path = "../tests/unit/trial/mod.rs"]
-mod trial;
 pub mod volume;
 mod walk;
 

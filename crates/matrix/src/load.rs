@@ -33,7 +33,7 @@ use crate::merge::Merge;
 use crate::operations::Work;
 use crate::scan::behind;
 use crate::table::values::BLOB_BYTES_MIN;
-use crate::volume::Table;
+use crate::volume::LevelTable;
 
 /// What an entry of a table takes beside its key and value, at most.
 const ENTRY_BYTES: u64 = 40;
@@ -252,7 +252,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Tables of a level that begin at or before the last key of a load and end at or behind its
     /// first one. If it is vacant there is one at most.
-    fn tables_in_the_way(&self, level: usize, load: &Load) -> &[Arc<Table>] {
+    fn tables_in_the_way(&self, level: usize, load: &Load) -> &[Arc<LevelTable>] {
         let Some((first, last)) = load.range() else { return &[] };
         let range = self.levels.overlapping(level, first.encoded(), Some(&behind(last)));
         self.levels.level(level).get(range).unwrap_or_default()

@@ -6,7 +6,7 @@ use stratakv_engine::{Record, RecordPart, Reply, Value};
 use stratakv_pmem::Pmem;
 
 use crate::changes::OperationStep;
-use crate::container::Found;
+use crate::container::FoundVersion;
 use crate::cursor::{Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::matrix::Matrix;
@@ -22,7 +22,7 @@ pub(crate) struct Located {
 }
 
 enum Source {
-    Container(Found),
+    Container(FoundVersion),
     Table(Hit),
 }
 
@@ -62,7 +62,7 @@ impl<P: Pmem> Matrix<P> {
     ) -> Result<Option<Located>, Stop> {
         let is_hidden = |meta: Meta| self.ranges.hiding(key, meta.version, read_view.at).is_some();
         let located = self.locate(key, read_view.at, memory)?;
-        Ok(located.filter(|located| read_view.shows(located.meta) && !is_hidden(located.meta)))
+        Ok(located.filter(|located| read_view.sees(located.meta) && !is_hidden(located.meta)))
     }
 
     /// The value of what was found, its checksum compared.
@@ -117,7 +117,7 @@ impl<P: Pmem> Matrix<P> {
         if let Some(deleted) = self.ranges.hiding(key.encoded(), version, read_view.at) {
             return Ok(OperationStep::Seen(Reply::Record(None), deleted));
         }
-        if !read_view.shows(located.meta) {
+        if !read_view.sees(located.meta) {
             return Ok(OperationStep::Seen(Reply::Record(None), version));
         }
         let value = match located.meta.body {

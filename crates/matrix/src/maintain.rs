@@ -12,11 +12,11 @@ use crate::container::{Column, ColumnLimits, Flush};
 use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
-use crate::matrix::{Closing, Matrix, Purpose};
+use crate::matrix::{Closing, IoPurpose, Matrix};
 use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
 use crate::reading::Waiter;
 use crate::space::Rest;
-use crate::volume::Table;
+use crate::volume::LevelTable;
 
 /// A compaction stops merging while so much of what it made waits for the device.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
@@ -322,12 +322,12 @@ impl<P: Pmem> Matrix<P> {
     /// The table of a level that has the least below it for each byte of its own, into the next
     /// level.
     fn level_job(&self, level: usize) -> Option<Job> {
-        let below = |table: &crate::volume::Table| {
+        let below = |table: &crate::volume::LevelTable| {
             let mut end = table.facts.last_key.to_vec();
             end.push(0);
             self.levels.overlapping(level + 1, &table.facts.first_key, Some(&end))
         };
-        let cost = |table: &std::sync::Arc<crate::volume::Table>| {
+        let cost = |table: &std::sync::Arc<crate::volume::LevelTable>| {
             let tables = &self.levels.level(level + 1)[below(table)];
             let pages: u64 = tables.iter().map(|table| u64::from(table.facts.pages)).sum();
             pages * 1000 / u64::from(table.facts.pages.max(1))
@@ -337,7 +337,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A table of a level, into the next one.
-    pub(crate) fn job_of(&self, level: usize, table: &Arc<Table>) -> Job {
+    pub(crate) fn job_of(&self, level: usize, table: &Arc<LevelTable>) -> Job {
         let mut end = table.facts.last_key.to_vec();
         end.push(0);
         let below = self.levels.overlapping(level + 1, &table.facts.first_key, Some(&end));
@@ -430,7 +430,7 @@ impl<P: Pmem> Matrix<P> {
                 if matches!(output.role(), Role::Table { .. }) {
                     self.cache_written(place, &part, effects);
                 }
-                let io = self.io.start(Purpose::Output(output.file()));
+                let io = self.io.start(IoPurpose::Output(output.file()));
                 if !is_asked {
                     effects.background(io);
                 }

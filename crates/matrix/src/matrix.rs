@@ -10,7 +10,7 @@ use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, fault_point};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
-    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
+    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply,
     Shard, ShardId, Statistic, Token,
 };
 use stratakv_index::PageCache;
@@ -18,7 +18,7 @@ use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
 use crate::batch::Batches;
-use crate::batch::showing::Shown;
+use crate::batch::publication::ReadAdmission;
 use crate::blob_write::BlobWrite;
 use crate::changes::OperationStep;
 use crate::config::{MatrixConfig, RecoveryReport};
@@ -48,7 +48,7 @@ use crate::walk::Walks;
 
 /// What a request in flight is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum IoPurpose {
     /// The read that begins at this page.
     Read(u64),
     /// Space that is set aside.
@@ -97,7 +97,7 @@ pub struct Matrix<P> {
     pub(crate) pins: Pins,
     pub(crate) missing: RefCell<Vec<Wanted>>,
     pub(crate) ahead: RefCell<Vec<Wanted>>,
-    pub(crate) io: IoTable<Purpose>,
+    pub(crate) io: IoTable<IoPurpose>,
     pub(crate) suspended: HashMap<u64, Suspended>,
     pub(crate) ready: VecDeque<u64>,
     /// Operations for which the container had no room, in order.
@@ -147,7 +147,7 @@ pub struct Matrix<P> {
     /// Given up, with writes in flight.
     pub(crate) dropped: Vec<Output>,
     /// Writes whose long values are to be written to the volume, and the values.
-    pub(crate) spills: VecDeque<(u64, Vec<Bytes>)>,
+    pub(crate) blob_writes_waiting: VecDeque<(u64, Vec<Bytes>)>,
     pub(crate) blob_write: Option<BlobWrite>,
     /// Bytes of values that were written ahead of a record that never came, by file.
     pub(crate) orphans: HashMap<u64, u64>,
@@ -537,16 +537,16 @@ impl<P: Pmem> Matrix<P> {
         self.write_superblock(self.superblock, 0, effects);
     }
 
-    fn completed(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
+    fn completed(&mut self, purpose: IoPurpose, outcome: IoOutcome, effects: &mut Effects) {
         match (purpose, outcome) {
-            (Purpose::Read(page), Outcome::Read(block, result)) => self.read_done(page, block, result, effects),
-            (Purpose::Growth, Outcome::Allocate(result)) => self.grown(result, effects),
-            (Purpose::Output(file), Outcome::Write(result)) => self.output_written(file, result, effects),
-            (Purpose::Manifest(number), Outcome::Write(Ok(()))) => self.manifest_written(number, effects),
-            (Purpose::Flush(number), Outcome::Flush(Ok(()))) => self.flushed(number, effects),
-            (Purpose::Superblock(number), Outcome::Write(Ok(()))) => self.superblock_written(number, effects),
-            (Purpose::Manifest(number), Outcome::Write(Err(fault))) => self.fail_install(number, fault, effects),
-            (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => self.fail_volume(fault, effects),
+            (IoPurpose::Read(page), IoOutcome::Read(block, result)) => self.read_done(page, block, result, effects),
+            (IoPurpose::Growth, IoOutcome::Allocate(result)) => self.grown(result, effects),
+            (IoPurpose::Output(file), IoOutcome::Write(result)) => self.output_written(file, result, effects),
+            (IoPurpose::Manifest(number), IoOutcome::Write(Ok(()))) => self.manifest_written(number, effects),
+            (IoPurpose::Flush(number), IoOutcome::Flush(Ok(()))) => self.flushed(number, effects),
+            (IoPurpose::Superblock(number), IoOutcome::Write(Ok(()))) => self.superblock_written(number, effects),
+            (IoPurpose::Manifest(number), IoOutcome::Write(Err(fault))) => self.fail_install(number, fault, effects),
+            (_, IoOutcome::Write(Err(fault)) | IoOutcome::Flush(Err(fault))) => self.fail_volume(fault, effects),
             _ => {}
         }
     }
@@ -605,10 +605,10 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             return Err(operation);
         }
         self.now = effects.now();
-        let operation = match self.show_batches(token, operation, effects) {
-            Shown::Begin(operation) => operation,
-            Shown::Held => return Ok(()),
-            Shown::Later(operation, at) => {
+        let operation = match self.publish_batches(token, operation, effects) {
+            ReadAdmission::Begin(operation) => operation,
+            ReadAdmission::Waiting => return Ok(()),
+            ReadAdmission::Later(operation, at) => {
                 effects.wake_at(at);
                 return Err(operation);
             }
@@ -621,7 +621,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         Ok(())
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         self.now = effects.now();
         if let Some(purpose) = self.io.finish(io) {
             self.completed(purpose, outcome, effects);

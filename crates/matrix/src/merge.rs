@@ -67,7 +67,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The first one moved: to its end, or to a later place.
-    fn settle(&mut self) {
+    fn choose_least(&mut self) {
         if self.head().is_some_and(|head| head.key().is_none()) {
             self.heap.swap_remove(0);
         }
@@ -82,7 +82,7 @@ impl<'a> Merge<'a> {
         } else {
             cursor.next()?
         }
-        self.settle();
+        self.choose_least();
         Ok(())
     }
 }
@@ -148,7 +148,7 @@ pub struct ReadView {
 }
 
 impl ReadView {
-    pub(crate) fn shows(self, meta: Meta) -> bool {
+    pub(crate) fn sees(self, meta: Meta) -> bool {
         meta.body != Body::Delete && !meta.expiry.is_past(self.now)
     }
 }
@@ -165,7 +165,7 @@ pub struct Visible<'c, C> {
     /// The key of a version that is too new, met last on the way forward.
     too_new: Vec<u8>,
     /// The reader sees it.
-    is_shown: bool,
+    is_visible: bool,
     /// The key was found, and an error came before it was shown.
     owes: bool,
     /// How far it goes. Without: over everything.
@@ -176,8 +176,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
     /// Over a cursor that was sought, without what these ranges hide.
     pub fn new(cursor: &'c mut C, read_view: ReadView, ranges: &'c RangeDeletes) -> Visible<'c, C> {
         let (key, value, too_new) = Default::default();
-        let (is_shown, owes, walk) = (false, false, None);
-        Visible { cursor, read_view, ranges, key, meta: None, value, too_new, is_shown, owes, walk }
+        let (is_visible, owes, walk) = (false, false, None);
+        Visible { cursor, read_view, ranges, key, meta: None, value, too_new, is_visible, owes, walk }
     }
 
     /// No further than that. Where nothing is found then, [`Visible::pause`] tells whether there is
@@ -251,8 +251,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
                 continue;
             }
             self.take(meta, with_value)?;
-            note(&mut self.walk, &self.key, meta, self.is_shown);
-            self.owes = self.is_shown;
+            note(&mut self.walk, &self.key, meta, self.is_visible);
+            self.owes = self.is_visible;
             self.cursor.next()?;
             if std::mem::take(&mut self.owes) {
                 return Ok(Some(meta));
@@ -272,8 +272,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
         while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
             let is_same = self.meta.is_some() && key == self.key;
             if let Some(last) = found.filter(|_| !is_same) {
-                note(&mut self.walk, &self.key, last, self.is_shown);
-                if self.is_shown {
+                note(&mut self.walk, &self.key, last, self.is_visible);
+                if self.is_visible {
                     return Ok(found);
                 }
                 found = None;
@@ -297,8 +297,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
             self.cursor.prev()?;
         }
         if let Some(last) = found {
-            note(&mut self.walk, &self.key, last, self.is_shown);
-            if self.is_shown {
+            note(&mut self.walk, &self.key, last, self.is_visible);
+            if self.is_visible {
                 return Ok(found);
             }
         }
@@ -318,8 +318,8 @@ impl<'c, C: Cursor> Visible<'c, C> {
         self.meta = Some(meta);
         self.value.clear();
         let is_hidden = self.ranges.hiding(&self.key, meta.version, self.read_view.at).is_some();
-        self.is_shown = self.read_view.shows(meta) && !is_hidden;
-        if with_value && self.is_shown {
+        self.is_visible = self.read_view.sees(meta) && !is_hidden;
+        if with_value && self.is_visible {
             self.cursor.value(&mut self.value)?;
         }
         Ok(())
@@ -327,9 +327,9 @@ impl<'c, C: Cursor> Visible<'c, C> {
 }
 
 /// A walk has come past the newest version of a key that its reader sees.
-fn note(walk: &mut Option<Walk<'_>>, key: &[u8], meta: Meta, is_shown: bool) {
+fn note(walk: &mut Option<Walk<'_>>, key: &[u8], meta: Meta, is_visible: bool) {
     match walk {
-        Some(walk) if is_shown => walk.show(key),
+        Some(walk) if is_visible => walk.note_visible(key),
         Some(walk) => walk.pass_dead(meta),
         None => {}
     }
@@ -424,13 +424,13 @@ mod tests {
         let newest =
             |versions: &BTreeMap<u64, Meta>| versions.range(..=read_view.at).next_back().map(|(_, meta)| *meta);
         let seen = history.iter().filter_map(|(key, versions)| Some((key, newest(versions)?)));
-        let is_shown = |key: &[u8], meta: Meta| {
+        let is_visible = |key: &[u8], meta: Meta| {
             let hides = |range: &RangeDelete| {
                 range.version <= read_view.at && meta.version < range.version && range.meets(key, key)
             };
-            read_view.shows(meta) && !ranges.all().iter().any(hides)
+            read_view.sees(meta) && !ranges.all().iter().any(hides)
         };
-        seen.filter(|(key, meta)| is_shown(key, *meta)).map(|(key, meta)| (key.clone(), meta.version)).collect()
+        seen.filter(|(key, meta)| is_visible(key, *meta)).map(|(key, meta)| (key.clone(), meta.version)).collect()
     }
 
     proptest! {

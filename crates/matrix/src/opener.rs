@@ -10,8 +10,8 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, fault_point};
-use stratakv_device::{Class, IoFault, Part};
-use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
+use stratakv_device::{BlockPart, Class, IoFault};
+use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
@@ -33,14 +33,14 @@ use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::{Rest, pages_min};
 use crate::statistics::Counters;
-use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Refusal, Superblock};
+use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock, SuperblockError};
 
 /// A manifest longer than this is none: 1 GiB.
 const MANIFEST_PAGES_MAX: u32 = 1 << 18;
 
 /// What a request of the opener is for.
 #[derive(Clone, Copy, Debug)]
-enum Purpose {
+enum OpenerIoPurpose {
     /// The superblock in this page.
     Superblock(usize),
     /// The manifest from this byte on.
@@ -77,8 +77,8 @@ pub struct MatrixOpener<P> {
     /// The same, for one that takes the place of a container that is lost.
     replace: Option<u32>,
     loss: Option<Loss>,
-    io: IoTable<Purpose>,
-    found: [Option<Result<Superblock, Refusal>>; 2],
+    io: IoTable<OpenerIoPurpose>,
+    found: [Option<Result<Superblock, SuperblockError>>; 2],
     superblock: Superblock,
     bytes: Vec<u8>,
     read_bytes: u64,
@@ -145,7 +145,7 @@ impl<P: Pmem> MatrixOpener<P> {
         MatrixOpener { replace: Some(unit_bytes), ..MatrixOpener::recover(config, pmem) }
     }
 
-    fn read(&mut self, page: u64, pages: usize, purpose: Purpose, effects: &mut Effects) {
+    fn read(&mut self, page: u64, pages: usize, purpose: OpenerIoPurpose, effects: &mut Effects) {
         let class = if pages == 1 { Class::Page } else { Class::Slice };
         match effects.block(class) {
             Some(block) => {
@@ -190,28 +190,36 @@ impl<P: Pmem> MatrixOpener<P> {
             Err(error) => return self.fail(error),
         }
         let page = std::mem::take(&mut self.bytes);
-        self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
-        self.write(FIRST_PAGE + 1, &page, Purpose::FirstManifest, effects);
+        self.write(FIRST_PAGE, &page, OpenerIoPurpose::FirstManifest, effects);
+        self.write(FIRST_PAGE + 1, &page, OpenerIoPurpose::FirstManifest, effects);
         self.bytes = page;
     }
 
-    fn write(&mut self, page: u64, bytes: &[u8], purpose: Purpose, effects: &mut Effects) {
+    fn write(&mut self, page: u64, bytes: &[u8], purpose: OpenerIoPurpose, effects: &mut Effects) {
         let Some(mut block) = effects.block(Class::Page) else {
             return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
         };
         block.copy_from_slice(bytes);
-        let durable = matches!(purpose, Purpose::FirstSuperblock(_) | Purpose::Level | Purpose::Mend);
-        effects.write(self.io.start(purpose), page * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
+        let durable =
+            matches!(purpose, OpenerIoPurpose::FirstSuperblock(_) | OpenerIoPurpose::Level | OpenerIoPurpose::Mend);
+        effects.write(
+            self.io.start(purpose),
+            page * PAGE_BYTES as u64,
+            vec![BlockPart::whole(Arc::new(block))],
+            durable,
+        );
     }
 
-    fn created(&mut self, purpose: Purpose, effects: &mut Effects) {
+    fn created(&mut self, purpose: OpenerIoPurpose, effects: &mut Effects) {
         match purpose {
-            Purpose::FirstManifest if self.io.is_empty() => effects.flush(self.io.start(Purpose::FirstFlush)),
-            Purpose::FirstFlush | Purpose::FirstSuperblock(0) => {
-                let slot = u64::from(matches!(purpose, Purpose::FirstSuperblock(0)));
+            OpenerIoPurpose::FirstManifest if self.io.is_empty() => {
+                effects.flush(self.io.start(OpenerIoPurpose::FirstFlush))
+            }
+            OpenerIoPurpose::FirstFlush | OpenerIoPurpose::FirstSuperblock(0) => {
+                let slot = u64::from(matches!(purpose, OpenerIoPurpose::FirstSuperblock(0)));
                 let mut page = [0; PAGE_BYTES];
                 self.superblock.encode(&self.config.uuid, &mut page);
-                self.write(slot, &page, Purpose::FirstSuperblock(slot), effects);
+                self.write(slot, &page, OpenerIoPurpose::FirstSuperblock(slot), effects);
             }
             _ => {}
         }
@@ -234,7 +242,7 @@ impl<P: Pmem> MatrixOpener<P> {
                 self.config.shard, self.config.shards
             )));
         }
-        let differs = |found: &Result<Superblock, Refusal>| {
+        let differs = |found: &Result<Superblock, SuperblockError>| {
             found.as_ref().map_or(true, |superblock| superblock.number != newest.number)
         };
         self.repairs = differs(first) || differs(second);
@@ -280,7 +288,7 @@ impl<P: Pmem> MatrixOpener<P> {
                     Some(slot) => {
                         let mut page = [0; PAGE_BYTES];
                         self.counted.encode(&self.config.uuid, &mut page);
-                        self.write(slot as u64, &page, Purpose::Level, effects);
+                        self.write(slot as u64, &page, OpenerIoPurpose::Level, effects);
                     }
                     None => self.begin_epoch(effects),
                 }
@@ -363,12 +371,12 @@ impl<P: Pmem> MatrixOpener<P> {
         let Some(slot) = self.mends.pop_front() else { return };
         let mut page = [0; PAGE_BYTES];
         self.superblock.encode(&self.config.uuid, &mut page);
-        self.write(slot, &page, Purpose::Mend, effects);
+        self.write(slot, &page, OpenerIoPurpose::Mend, effects);
     }
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
         let pages = ((self.manifest_bytes() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
-        self.read(self.copy_page() + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+        self.read(self.copy_page() + (from / PAGE_BYTES) as u64, pages, OpenerIoPurpose::Manifest(from), effects);
     }
 
     /// Where the copy begins that is being read.
@@ -421,7 +429,7 @@ impl<P: Pmem> MatrixOpener<P> {
         for extent in manifest.extents().chain([own]) {
             if extent.in_pmem_levels() && extent.end() > PMEM_LEVELS_FIRST + pmem_levels_pages {
                 return Err(Error::WrongVolume(format!(
-                    "the region of this shard has a layer of {pmem_levels_pages} pages, and tables lie beyond it: it is another region than the volume was written with"
+                    "the region of this shard has PMEM levels of {pmem_levels_pages} pages, and tables lie beyond it: it is another region than the volume was written with"
                 )));
             }
             if places.claim(extent).is_err() {
@@ -452,23 +460,27 @@ fn region_damaged(error: Error) -> Error {
 }
 
 /// Why neither superblock will do.
-fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refusal>, shard: u32) -> Error {
+fn refusal(
+    first: &Result<Superblock, SuperblockError>,
+    second: &Result<Superblock, SuperblockError>,
+    shard: u32,
+) -> Error {
     let both = [first, second].map(|found| found.as_ref().err().cloned());
     for refusal in both.iter().flatten() {
         match refusal {
-            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 5 },
-            Refusal::Foreign => {
+            SuperblockError::Newer(found) => return Error::NewerFormat { found: *found, known: 5 },
+            SuperblockError::Foreign => {
                 return Error::WrongVolume(
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
                 );
             }
             // It may be whole, and all that is needed.
-            Refusal::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
-            Refusal::Damaged(_) => {}
+            SuperblockError::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
+            SuperblockError::Damaged(_) => {}
         }
     }
     let found = both.into_iter().flatten().map(|refusal| match refusal {
-        Refusal::Damaged(why) => why,
+        SuperblockError::Damaged(why) => why,
         _ => "",
     });
     let place = Place { shard, offset_bytes: 0 };
@@ -483,29 +495,29 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         if let Some(unit_bytes) = self.create {
             return self.start_creation(unit_bytes, effects);
         }
-        self.read(0, 1, Purpose::Superblock(0), effects);
-        self.read(1, 1, Purpose::Superblock(1), effects);
+        self.read(0, 1, OpenerIoPurpose::Superblock(0), effects);
+        self.read(1, 1, OpenerIoPurpose::Superblock(1), effects);
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         let Some(purpose) = self.io.finish(io) else { return };
         match (purpose, outcome) {
-            (Purpose::Superblock(slot), Outcome::Read(block, result)) => {
+            (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
                 self.read_bytes += PAGE_BYTES as u64;
                 let found = match result {
                     Ok(()) => Superblock::decode(&self.config.uuid, &block),
                     Err(fault @ IoFault::Os(_)) => {
                         self.note_unreadable(slot as u64, 1, fault);
-                        Err(Refusal::Unreadable(fault))
+                        Err(SuperblockError::Unreadable(fault))
                     }
-                    Err(_) => Err(Refusal::Damaged("the volume ends before it does")),
+                    Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
                 };
                 if let Some(place) = self.found.get_mut(slot) {
                     *place = Some(found);
                 }
                 self.choose(effects);
             }
-            (Purpose::Manifest(from), Outcome::Read(block, Ok(()))) => {
+            (OpenerIoPurpose::Manifest(from), IoOutcome::Read(block, Ok(()))) => {
                 let all = self.manifest_bytes();
                 let to = (from + SLICE_BYTES).min(all);
                 self.bytes.resize(to, 0);
@@ -521,29 +533,29 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                     self.pair(effects);
                 }
             }
-            (Purpose::Manifest(_), Outcome::Read(_, Err(fault))) if !self.copies.is_empty() => {
+            (OpenerIoPurpose::Manifest(_), IoOutcome::Read(_, Err(fault))) if !self.copies.is_empty() => {
                 self.note_unreadable(self.copy_page(), u64::from(self.superblock.pages), fault);
                 self.try_copy(effects);
             }
-            (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
-            (Purpose::Level | Purpose::Mend, Outcome::Write(Err(fault))) => self.fail(Error::Io {
+            (_, IoOutcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
+            (OpenerIoPurpose::Level | OpenerIoPurpose::Mend, IoOutcome::Write(Err(fault))) => self.fail(Error::Io {
                 what: "writing a superblock (open the store for reading only to see what is there)",
                 fault,
             }),
-            (Purpose::Level, _) => self.begin_epoch(effects),
-            (Purpose::Mend, _) => self.mend_next(effects),
+            (OpenerIoPurpose::Level, _) => self.begin_epoch(effects),
+            (OpenerIoPurpose::Mend, _) => self.mend_next(effects),
             (
-                Purpose::Remainder(_) | Purpose::RemainderFlush,
-                Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault)),
+                OpenerIoPurpose::Remainder(_) | OpenerIoPurpose::RemainderFlush,
+                IoOutcome::Write(Err(fault)) | IoOutcome::Flush(Err(fault)),
             ) => {
                 self.fail(Error::Io {
                     what: "writing the manifest without the tables that are lost (give the region up again)",
                     fault,
                 });
             }
-            (Purpose::Remainder(end), _) => self.write_remainder(end, effects),
-            (Purpose::RemainderFlush, _) => self.mend_next(effects),
-            (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => {
+            (OpenerIoPurpose::Remainder(end), _) => self.write_remainder(end, effects),
+            (OpenerIoPurpose::RemainderFlush, _) => self.mend_next(effects),
+            (_, IoOutcome::Write(Err(fault)) | IoOutcome::Flush(Err(fault))) => {
                 self.fail(Error::Io { what: "creating the volume", fault });
             }
             (purpose, _) => self.created(purpose, effects),
@@ -570,7 +582,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         };
         let pmem_levels_pages = pmem_levels::pmem_levels_pages(&container);
         if self.create.is_none() && !self.config.read_only {
-            container.settle_epoch()?;
+            container.complete_epoch()?;
             let replayed = container.replay(&manifest.rotation, manifest.directory, manifest.number);
             replayed.map_err(region_damaged)?;
         }
@@ -635,7 +647,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             credit_bytes: 0,
             job_credit_bytes: 0,
             dropped: Vec::new(),
-            spills: VecDeque::new(),
+            blob_writes_waiting: VecDeque::new(),
             blob_write: None,
             orphans: HashMap::new(),
             aborted_install: Vec::new(),

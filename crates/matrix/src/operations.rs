@@ -67,7 +67,7 @@ pub(crate) struct Suspended {
     /// Reads that it waits for.
     pub(crate) missing: usize,
     /// It waits for its long values to be written.
-    pub(crate) spills: bool,
+    pub(crate) blob_writes_waiting: bool,
     /// It was attempted: it has had its turn, and goes on when it has what it waits for.
     pub(crate) begun: bool,
     /// Its values found no room once, and something was reclaimed since.
@@ -78,8 +78,8 @@ pub(crate) struct Suspended {
 
 impl Suspended {
     pub(crate) fn new(token: Token, work: Work, permit: Permit) -> Suspended {
-        let (missing, spills, begun, insists) = (0, false, false, false);
-        Suspended { token, work, pins: Pins::default(), missing, spills, begun, insists, _permit: permit }
+        let (missing, blob_writes_waiting, begun, insists) = (0, false, false, false);
+        Suspended { token, work, pins: Pins::default(), missing, blob_writes_waiting, begun, insists, _permit: permit }
     }
 
     /// Itself, if it goes on though a page that it wanted is damaged.

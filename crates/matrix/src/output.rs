@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_device::{Block, Part};
+use stratakv_device::{Block, BlockPart};
 
 use crate::pmem_levels::PMEM_LEVELS_GROWTH_PAGES;
 use crate::volume::{Extent, Places};
@@ -108,7 +108,7 @@ impl Output {
         mut block: Block,
         extents: &mut Places,
         reserve_pages: u64,
-    ) -> Result<Vec<(u64, Part)>, NoRoom> {
+    ) -> Result<Vec<(u64, BlockPart)>, NoRoom> {
         let bytes = self.backlog_bytes().min(SLICE_BYTES);
         let pages = (bytes / PAGE_BYTES) as u32;
         if self.begun + pages > self.taken {
@@ -131,14 +131,14 @@ impl Output {
         block[..bytes].copy_from_slice(&self.pages[self.sent..self.sent + bytes]);
         self.sent(bytes);
         let block = Arc::new(block);
-        let mut writes: Vec<(u64, Part)> = Vec::new();
+        let mut writes: Vec<(u64, BlockPart)> = Vec::new();
         for page in 0..pages {
             let place = Extent::locate(&self.extents, self.begun + page).ok_or(NoRoom)? * PAGE_BYTES as u64;
             match writes.last_mut() {
                 Some((start, part)) if *start + u64::from(part.len) == place => part.len += PAGE_BYTES as u32,
                 _ => {
                     let start = page * PAGE_BYTES as u32;
-                    writes.push((place, Part { block: Arc::clone(&block), start, len: PAGE_BYTES as u32 }));
+                    writes.push((place, BlockPart { block: Arc::clone(&block), start, len: PAGE_BYTES as u32 }));
                 }
             }
         }

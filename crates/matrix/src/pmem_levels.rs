@@ -108,7 +108,7 @@ impl<P: Pmem> Matrix<P> {
                 region_bytes: self.container.pmem().len_bytes(),
             }))
             .map_err(|error| {
-                tracing::error!(%error, shard = self.config.shard, "a page of the layer cannot be loaded");
+                tracing::error!(%error, shard = self.config.shard, "a page of the PMEM levels cannot be loaded");
                 IoFault::Os(EIO)
             })
     }
@@ -124,12 +124,12 @@ impl<P: Pmem> Matrix<P> {
         corruption.place = self.place(page.saturating_mul(PAGE_BYTES as u64));
         if let Some(offset) = offset_in_region(&self.container, page) {
             corruption.place.offset_bytes = offset;
-            corruption.found.push_str(" (in the layer: a byte of the region, not of the volume)");
+            corruption.found.push_str(" (in the PMEM levels: a byte of the region, not of the volume)");
         }
     }
 
     /// Stores what a table in the PMEM levels has by now. It is durable after
-    /// [`Matrix::settle_pmem_levels`].
+    /// [`Matrix::complete_pmem_levels`].
     ///
     /// # Errors
     /// The memory failed.
@@ -151,7 +151,7 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// The memory failed.
-    pub(crate) fn settle_pmem_levels(&self) -> Result<(), Error> {
+    pub(crate) fn complete_pmem_levels(&self) -> Result<(), Error> {
         Ok(self.container.pmem().fence()?)
     }
 

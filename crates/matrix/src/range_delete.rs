@@ -312,7 +312,7 @@ impl<P: Pmem> Matrix<P> {
 }
 
 /// Whether a table may have something that a range hides.
-fn may_hide(range: &RangeDelete, table: &crate::volume::Table) -> bool {
+fn may_hide(range: &RangeDelete, table: &crate::volume::LevelTable) -> bool {
     let facts = &table.facts;
     facts.lowest_version < range.version
         && table.clean_version < range.version

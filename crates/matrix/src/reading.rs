@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place};
-use stratakv_device::{Block, Class, Part};
+use stratakv_device::{Block, BlockPart, Class};
 use stratakv_engine::Effects;
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
@@ -16,8 +16,8 @@ use stratakv_pmem::Pmem;
 use crate::cursor::{Pages, Stop};
 use crate::entry::Pointer;
 use crate::levels::Levels;
-use crate::matrix::{Matrix, Purpose};
-use crate::volume::{Extent, Table};
+use crate::matrix::{IoPurpose, Matrix};
+use crate::volume::{Extent, LevelTable};
 
 /// What is to be read: up to 16 pages that lie one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) enum Waiter {
 
 /// Pages that somebody holds until it is done, by file and ordinal: their places may have other
 /// contents by then.
-pub(crate) type Pins = HashMap<(u64, u32), Part>;
+pub(crate) type Pins = HashMap<(u64, u32), BlockPart>;
 
 /// One read.
 #[derive(Debug)]
@@ -199,8 +199,9 @@ pub(crate) fn join_near(missing: &mut Vec<Wanted>) {
 const GAP_PAGES_MAX: u32 = 2;
 
 /// The pages of a read as parts of its block, each with its file and ordinal.
-pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = ((u64, u32), Part)> + '_ {
-    let part = |page: u32| Part { block: Arc::clone(block), start: page * PAGE_BYTES as u32, len: PAGE_BYTES as u32 };
+pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = ((u64, u32), BlockPart)> + '_ {
+    let part =
+        |page: u32| BlockPart { block: Arc::clone(block), start: page * PAGE_BYTES as u32, len: PAGE_BYTES as u32 };
     (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
@@ -229,7 +230,7 @@ pub(crate) struct InMemory<'a> {
     /// They are a compaction's, with these tables in the order of keys. It goes through them, and
     /// value files of which it moves what is alive, from one end to the other, and what comes next
     /// is read meanwhile. It does not wait for room outside the pool: it reads one value at a time.
-    pub(crate) job: Option<[&'a [Arc<Table>]; 2]>,
+    pub(crate) job: Option<[&'a [Arc<LevelTable>]; 2]>,
     pub(crate) backward: bool,
     pub(crate) missing: &'a RefCell<Vec<Wanted>>,
     /// What a compaction will want next, and does not wait for yet.
@@ -240,11 +241,11 @@ pub(crate) struct InMemory<'a> {
 }
 
 impl InMemory<'_> {
-    fn held(&self, file: u64, ordinal: u32, page: u64) -> Option<Part> {
+    fn held(&self, file: u64, ordinal: u32, page: u64) -> Option<BlockPart> {
         if let Some(part) = self.pins.get(&(file, ordinal)) {
             return Some(part.clone());
         }
-        self.cache.borrow_mut().get(page).map(Part::whole)
+        self.cache.borrow_mut().get(page).map(BlockPart::whole)
     }
 
     fn miss(&self, wanted: Wanted) {
@@ -279,11 +280,11 @@ impl InMemory<'_> {
 
     /// A compaction is in this run of a table: what it lacks of the next ones is read while it goes
     /// through it; and where they would be behind the table's end, of the next table.
-    fn read_table_ahead(&self, table: &Table, run: u32) {
+    fn read_table_ahead(&self, table: &LevelTable, run: u32) {
         let runs = table.facts.data_pages.div_ceil(RUN_PAGES);
         (run + 1..runs.min(run + 1 + RUNS_AHEAD)).for_each(|run| self.want_run_ahead(table, run));
         let left = (run + 1 + RUNS_AHEAD).saturating_sub(runs.max(run + 1));
-        let is_it = |other: &Arc<Table>| other.facts.file == table.facts.file;
+        let is_it = |other: &Arc<LevelTable>| other.facts.file == table.facts.file;
         let mut next = self.job.iter().flatten().filter_map(|tables| tables.get(tables.iter().position(is_it)? + 1));
         if let Some(next) = next.next().filter(|_| left > 0) {
             self.want_index_ahead(next);
@@ -292,7 +293,7 @@ impl InMemory<'_> {
     }
 
     /// What is missing of a run, from the first page that is.
-    fn want_run_ahead(&self, table: &Table, run: u32) {
+    fn want_run_ahead(&self, table: &LevelTable, run: u32) {
         let end = table.facts.data_pages.min((run + 1) * RUN_PAGES);
         let is_missing = |ordinal: u32| {
             let page = Extent::locate(&table.extents, ordinal)?;
@@ -304,7 +305,7 @@ impl InMemory<'_> {
     }
 
     /// A run of a table from this page on, as far as it lies in one piece.
-    fn rest_of_run(&self, table: &Table, ordinal: u32, page: u64) -> Wanted {
+    fn rest_of_run(&self, table: &LevelTable, ordinal: u32, page: u64) -> Wanted {
         let end = table.facts.data_pages.min((ordinal / RUN_PAGES + 1) * RUN_PAGES);
         let locate = |next: u32| (next < end).then(|| Extent::locate(&table.extents, next))?;
         let pages = self.run_of(page, ordinal, RUN_PAGES, locate);
@@ -312,7 +313,7 @@ impl InMemory<'_> {
     }
 
     /// The index of a table is wanted wherever a compaction goes on in it.
-    fn want_index_ahead(&self, table: &Table) {
+    fn want_index_ahead(&self, table: &LevelTable) {
         let (first, end) = (table.facts.data_pages, table.facts.filter_first());
         for ordinal in first..end.min(first + INDEX_AHEAD_PAGES) {
             let Some(page) = Extent::locate(&table.extents, ordinal) else { break };
@@ -324,7 +325,7 @@ impl InMemory<'_> {
 
     /// Where a read begins that a compaction waits for: at the first page of the run that is
     /// missing too, so that it is the read that was asked for ahead, if there is one.
-    fn missing_from(&self, table: &Table, ordinal: u32, page: u64) -> (u64, u32) {
+    fn missing_from(&self, table: &LevelTable, ordinal: u32, page: u64) -> (u64, u32) {
         let is_missing = |less: &u32| {
             let (before, place) = (ordinal - less, page.checked_sub(u64::from(*less)));
             let is_there = Extent::locate(&table.extents, before).is_some_and(|page| Some(page) == place);
@@ -434,7 +435,7 @@ impl InMemory<'_> {
 }
 
 impl Pages for InMemory<'_> {
-    fn page(&self, file: u64, ordinal: u32) -> Result<Part, Stop> {
+    fn page(&self, file: u64, ordinal: u32) -> Result<BlockPart, Stop> {
         let table = self.levels.table(file);
         let Some((table, page)) = table.and_then(|table| Some((table, Extent::locate(&table.extents, ordinal)?)))
         else {
@@ -505,7 +506,7 @@ impl<P: Pmem> Matrix<P> {
     /// nobody has: those that it takes the place of leave the cache when it is installed. So what
     /// compactions merge again and again is not read from the device again and again while there is
     /// memory for it, and a get finds the page that says where its value is.
-    pub(crate) fn cache_written(&mut self, place_bytes: u64, part: &Part, effects: &Effects) {
+    pub(crate) fn cache_written(&mut self, place_bytes: u64, part: &BlockPart, effects: &Effects) {
         for (page, bytes) in (place_bytes / PAGE_BYTES as u64..).zip(part.bytes().chunks(PAGE_BYTES)) {
             let Some(mut copy) = effects.block(Class::Page) else { break };
             copy.copy_from_slice(bytes);
@@ -524,7 +525,7 @@ impl<P: Pmem> Matrix<P> {
             let len = wanted.pages * 4096;
             self.counters.reads += 1;
             self.counters.read_bytes += u64::from(len);
-            let io = self.io.start(Purpose::Read(wanted.page));
+            let io = self.io.start(IoPurpose::Read(wanted.page));
             if self.reads.is_for_job(wanted.page) {
                 effects.background(io);
             }
@@ -544,7 +545,7 @@ mod tests {
     /// these tables with these pages does something.
     fn wanted_by(
         levels: &Levels,
-        tables: &[Arc<Table>],
+        tables: &[Arc<LevelTable>],
         pins: &Pins,
         does: impl Fn(&InMemory<'_>),
     ) -> [Vec<(u64, u32)>; 2] {
@@ -581,7 +582,7 @@ mod tests {
         assert_eq!(wanted_by(&levels, &[], &Pins::default(), go)[0], [(111, 4)]);
     }
 
-    fn table(file: u64, data_pages: u32, extents: Vec<Extent>) -> Arc<Table> {
+    fn table(file: u64, data_pages: u32, extents: Vec<Extent>) -> Arc<LevelTable> {
         let key: Box<[u8]> = file.to_be_bytes().into();
         let facts = TableFacts {
             file,
@@ -599,18 +600,22 @@ mod tests {
             deletes: 0,
             blob: Vec::new(),
         };
-        Arc::new(Table { facts, extents, clean_version: u64::MAX })
+        Arc::new(LevelTable { facts, extents, clean_version: u64::MAX })
     }
 
     /// As [`wanted_by`], when it goes to a page.
-    fn wanted_at(tables: &[Arc<Table>], at: (u64, u32), has: &[(u64, std::ops::Range<u32>)]) -> [Vec<(u64, u32)>; 2] {
+    fn wanted_at(
+        tables: &[Arc<LevelTable>],
+        at: (u64, u32),
+        has: &[(u64, std::ops::Range<u32>)],
+    ) -> [Vec<(u64, u32)>; 2] {
         let mut levels = Levels::default();
-        let added = tables.iter().map(|table| (0, Table::clone(table))).collect();
+        let added = tables.iter().map(|table| (0, LevelTable::clone(table))).collect();
         levels.apply(Change { added, ..Change::default() });
         let pool = stratakv_device::Pool::new(1 << 20);
         let block = Arc::new(pool.take(Class::Page).expect("a block"));
         let names = has.iter().flat_map(|(file, pages)| pages.clone().map(|page| (*file, page)));
-        let pins: Pins = names.map(|name| (name, Part::whole(Arc::clone(&block)))).collect();
+        let pins: Pins = names.map(|name| (name, BlockPart::whole(Arc::clone(&block)))).collect();
         wanted_by(&levels, tables, &pins, |memory| _ = memory.page(at.0, at.1))
     }
 

@@ -12,7 +12,7 @@ use crate::container::ColumnLimits;
 use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
 use crate::maintain::COLUMN_TABLES;
 use crate::matrix::Matrix;
-use crate::volume::{FIRST_PAGE, Table, ValueFile};
+use crate::volume::{FIRST_PAGE, LevelTable, ValueFile};
 
 /// Files of which more is alive are not worth moving while there is room, in millionths.
 const POOR_PPM_MAX: u64 = 900_000;
@@ -222,7 +222,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A table above the bottom, with as many deletes as can be, into the next level.
-    fn hiding_job(&self, is_worth: impl Fn(&Table) -> bool) -> Option<Job> {
+    fn hiding_job(&self, is_worth: impl Fn(&LevelTable) -> bool) -> Option<Job> {
         let above = 0..self.levels.depth().saturating_sub(1);
         let tables = above.flat_map(|level| self.levels.level(level).iter().map(move |table| (level, table)));
         let mut tables: Vec<_> = tables.filter(|(_, table)| is_worth(table)).collect();
@@ -269,13 +269,13 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Every table, from the top down, with its level.
-    fn places(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
+    fn places(&self) -> impl Iterator<Item = (usize, &Arc<LevelTable>)> {
         (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |table| (level, table)))
     }
 
     /// Writes the first table for which `wanted` says so anew, in its level, without what nobody
     /// sees; values stay where they are. `None`: there is none, or no room.
-    pub(crate) fn rewriting(&self, wanted: impl Fn(&Table) -> bool) -> Option<Job> {
+    pub(crate) fn rewriting(&self, wanted: impl Fn(&LevelTable) -> bool) -> Option<Job> {
         let (level, table) = self.places().find(|(_, table)| wanted(table))?;
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
         job.moves = Moves::Files(Vec::new());

@@ -47,7 +47,7 @@ pub(crate) struct Counters {
 
 /// What compaction does, or waits for.
 #[derive(Clone, Copy, Debug, Default)]
-enum Phase {
+enum CompactionPhase {
     /// There is nothing to do, or no room.
     #[default]
     Idle,
@@ -67,13 +67,13 @@ const PHASES_TOLD: [&str; 5] =
 /// How long compaction was in each phase: what holds writes up is the longest one but the first.
 #[derive(Debug, Default)]
 struct Phases {
-    now: Phase,
+    now: CompactionPhase,
     since: Mono,
     ns: [u64; PHASES_TOLD.len()],
 }
 
 impl Phases {
-    fn pass(&mut self, to: Phase, now: Mono) {
+    fn pass(&mut self, to: CompactionPhase, now: Mono) {
         // What came before the first turn is nobody's.
         if self.since != Mono::default() {
             self.ns[self.now as usize] += now.0.saturating_sub(self.since.0);
@@ -116,11 +116,11 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn note_phase(&mut self) {
         let may_merge = self.may_merge();
         let phase = match &self.job {
-            Some(job) if job.waits() => Phase::Read,
-            Some(_) if may_merge => Phase::Merge,
-            Some(_) => Phase::Write,
-            None if self.install.is_some() => Phase::Install,
-            None => Phase::Idle,
+            Some(job) if job.waits() => CompactionPhase::Read,
+            Some(_) if may_merge => CompactionPhase::Merge,
+            Some(_) => CompactionPhase::Write,
+            None if self.install.is_some() => CompactionPhase::Install,
+            None => CompactionPhase::Idle,
         };
         self.counters.phases.pass(phase, self.now.mono);
     }
@@ -173,7 +173,7 @@ impl<P: Pmem> Matrix<P> {
         let (pages, free, deferred) = self.volume_pages_now();
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
-        add("pages_limbo", deferred);
+        add("pages_deferred", deferred);
         add("reads", counters.reads);
         add("page_reads", counters.page_reads);
         add("read_bytes", counters.read_bytes);
@@ -191,12 +191,12 @@ impl<P: Pmem> Matrix<P> {
         add("table_write_bytes", counters.table_write_bytes);
         add("table_plain_write_bytes", counters.table_plain_write_bytes);
         let (pmem_levels_used, pmem_levels_free, pmem_levels_all) = self.pmem_levels_bytes();
-        add("layer_bytes", pmem_levels_all);
-        add("layer_free_bytes", pmem_levels_free);
-        add("layer_table_bytes", pmem_levels_used);
-        add("layer_levels", (0..).take_while(|level| self.plan.in_pmem_levels(*level)).count() as u64);
-        add("layer_write_bytes", counters.pmem_levels_write_bytes);
-        add("layer_read_bytes", counters.pmem_levels_read_bytes);
+        add("pmem_levels_bytes", pmem_levels_all);
+        add("pmem_levels_free_bytes", pmem_levels_free);
+        add("pmem_levels_table_bytes", pmem_levels_used);
+        add("pmem_levels", (0..).take_while(|level| self.plan.in_pmem_levels(*level)).count() as u64);
+        add("pmem_levels_write_bytes", counters.pmem_levels_write_bytes);
+        add("pmem_levels_read_bytes", counters.pmem_levels_read_bytes);
         add("user_bytes", counters.user_bytes);
         add("loaded_bytes", counters.loaded_bytes);
         add("installs", counters.installs);
@@ -211,7 +211,7 @@ impl<P: Pmem> Matrix<P> {
         add("range_deletes", counters.range_deletes);
         add("range_deletes_in_force", self.ranges.all().len() as u64);
         add("tables_dropped_whole", counters.tables_dropped);
-        add("stalled_turns", counters.stalled_ticks);
+        add("stalled_ticks", counters.stalled_ticks);
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);
         add("batches", self.batches.done());

@@ -201,7 +201,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A key is there.
-    pub(crate) fn show(&mut self, key: &[u8]) {
+    pub(crate) fn note_visible(&mut self, key: &[u8]) {
         if self.way.reverse {
             self.learn_to(&behind_key(key));
         } else {

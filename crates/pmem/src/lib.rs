@@ -24,7 +24,7 @@ pub use domain::Domain;
 pub use error::MapError;
 pub use map::{MapOptions, Mapping, Piece};
 pub use node::Node;
-pub use part::Part;
+pub use part::RegionPart;
 pub use prefetch::prefetch;
 pub use survey::{DaxDevice, Prospect, dax_devices, flush_instruction, prospect_of};
 pub use zeroed::Zeroed;

@@ -1,4 +1,4 @@
-//! [`Part`]: one of several owners' share of a region.
+//! [`RegionPart`]: one of several owners' share of a region.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use crate::{Mapping, Pmem, PmemError};
 /// not overlap are independent, but for a failure to write pages back: then no part takes any more
 /// stores.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct RegionPart {
     mapping: Arc<Mapping>,
     from_bytes: u64,
     len_bytes: u64,
 }
 
-impl Part {
+impl RegionPart {
     /// The `len_bytes` from `from_bytes` on.
     ///
     /// # Errors
     /// [`PmemError::OutOfBounds`]; [`PmemError::Misaligned`]: a part begins at a multiple of 4096.
-    pub fn new(mapping: Arc<Mapping>, from_bytes: u64, len_bytes: u64) -> Result<Part, PmemError> {
+    pub fn new(mapping: Arc<Mapping>, from_bytes: u64, len_bytes: u64) -> Result<RegionPart, PmemError> {
         if !from_bytes.is_multiple_of(4096) {
             return Err(PmemError::Misaligned { offset: from_bytes });
         }
@@ -27,7 +27,7 @@ impl Part {
         if from_bytes.checked_add(len_bytes).is_none_or(|end| end > region_bytes) {
             return Err(PmemError::OutOfBounds { offset: from_bytes, len_bytes, region_bytes });
         }
-        Ok(Part { mapping, from_bytes, len_bytes })
+        Ok(RegionPart { mapping, from_bytes, len_bytes })
     }
 
     /// Where in the region an access lies.
@@ -39,7 +39,7 @@ impl Part {
     }
 }
 
-impl Pmem for Part {
+impl Pmem for RegionPart {
     fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn parts_do_not_see_one_another() {
         let whole = mapping();
-        let parts = [0, 1].map(|part| Part::new(Arc::clone(&whole), part * 8192, 8192).expect("it is inside"));
+        let parts = [0, 1].map(|part| RegionPart::new(Arc::clone(&whole), part * 8192, 8192).expect("it is inside"));
         parts[0].store(8184, b"one's end").expect_err("it would reach into the other");
         parts[0].store(8184, b"the end.").expect("it is stored");
         parts[1].store_u64(0, 7).expect("it is stored");
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_part_lies_in_its_region() {
-        assert!(Part::new(mapping(), 8192, 8193).is_err());
-        assert!(Part::new(mapping(), !4095, 4096).is_err());
-        assert!(Part::new(mapping(), 100, 4096).is_err());
-        assert!(Part::new(mapping(), 4096, 12 << 10).is_ok());
+        assert!(RegionPart::new(mapping(), 8192, 8193).is_err());
+        assert!(RegionPart::new(mapping(), !4095, 4096).is_err());
+        assert!(RegionPart::new(mapping(), 100, 4096).is_err());
+        assert!(RegionPart::new(mapping(), 4096, 12 << 10).is_ok());
     }
 }

@@ -8,7 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::{Mono, Now, fault_point, probe};
 use stratakv_device::{DiskRequest, Pool, Volume};
-use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
+use stratakv_engine::{
+    Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardEvent, ShardId, Statistic,
+};
 
 use crate::slot::{Departed, Inbox, Left, Waiter, lock};
 use crate::tokens::Tokens;
@@ -140,7 +142,7 @@ impl<S: Shard> Cell<S> {
         &self,
         now: Now,
         me: Option<&Arc<Inbox>>,
-        completions: &mut Vec<(Io, Outcome)>,
+        completions: &mut Vec<(Io, IoOutcome)>,
         operations: &mut Vec<(Waiter, Operation)>,
         out: &mut TickOutput,
     ) {
@@ -163,7 +165,7 @@ impl<S: Shard> Cell<S> {
         &self,
         now: Now,
         me: Option<&Arc<Inbox>>,
-        completions: &mut Vec<(Io, Outcome)>,
+        completions: &mut Vec<(Io, IoOutcome)>,
         operations: &mut Vec<(Waiter, Operation)>,
         out: &mut TickOutput,
     ) -> bool {
@@ -181,7 +183,7 @@ impl<S: Shard> Cell<S> {
         mut guard: MutexGuard<'_, State<S>>,
         now: Now,
         me: Option<&Arc<Inbox>>,
-        completions: &mut Vec<(Io, Outcome)>,
+        completions: &mut Vec<(Io, IoOutcome)>,
         operations: &mut Vec<(Waiter, Operation)>,
         out: &mut TickOutput,
     ) {
@@ -219,7 +221,7 @@ impl<S: Shard> Cell<S> {
             state.backlog.extend(operations.drain(..));
             self.fail(state, why, me, out);
         }
-        self.settle(state, me, out);
+        self.complete_tick(state, me, out);
         drop(guard);
     }
 
@@ -290,7 +292,7 @@ impl<S: Shard> Cell<S> {
     }
 
     /// Moves the effects out and finds who gets the replies.
-    fn settle(&self, state: &mut State<S>, me: Option<&Arc<Inbox>>, out: &mut TickOutput) {
+    fn complete_tick(&self, state: &mut State<S>, me: Option<&Arc<Inbox>>, out: &mut TickOutput) {
         let Effects { requests, background, .. } = &mut state.effects;
         if !background.is_empty() {
             out.background.extend(requests.extract_if(.., |(io, _)| background.contains(io)));
@@ -482,7 +484,7 @@ impl<S: Shard> Cell<S> {
             Some(why) => self.fail(state, why, None, out),
             None => self.wants_tick.store(true, Ordering::Release),
         }
-        self.settle(state, None, out);
+        self.complete_tick(state, None, out);
     }
 
     /// Whether nothing more will come of the shard: it has closed, or is broken.

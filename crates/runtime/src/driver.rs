@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
-use stratakv_engine::{Error, Io, Operation, Outcome, Reply, Shard};
+use stratakv_engine::{Error, Io, IoOutcome, Operation, Reply, Shard};
 
 use crate::cell::TickOutput;
 use crate::runtime::Runtime;
@@ -108,7 +108,7 @@ impl ReadyShards {
 
 #[derive(Default)]
 struct Queue {
-    completions: Vec<(Io, Outcome)>,
+    completions: Vec<(Io, IoOutcome)>,
     operations: Vec<(Waiter, Operation)>,
     listed: bool,
     /// How often its turn was put off, since another thread was in a tick of the shard.

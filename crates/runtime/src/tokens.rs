@@ -8,11 +8,11 @@ use crate::slot::Waiter;
 
 #[derive(Default)]
 pub(crate) struct Tokens {
-    entries: Vec<Entry>,
+    entries: Vec<TokenSlot>,
     free: Vec<u32>,
 }
 
-struct Entry {
+struct TokenSlot {
     generation: u32,
     waiter: Option<Waiter>,
 }
@@ -21,7 +21,7 @@ impl Tokens {
     /// A new token for `waiter`.
     pub(crate) fn insert(&mut self, waiter: Waiter) -> Token {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry { generation: 0, waiter: None });
+            self.entries.push(TokenSlot { generation: 0, waiter: None });
             (self.entries.len() - 1) as u32
         });
         let entry = &mut self.entries[slot as usize];

@@ -12,7 +12,7 @@ use crate::marks::Marks;
 use crate::meta;
 use crate::output::Output;
 use crate::recency::Recency;
-use crate::request::{Outcome, Plan, Request};
+use crate::request::{Plan, Request, RequestOutcome};
 use crate::watch::{self, Log};
 
 /// What a client waits for.
@@ -52,7 +52,7 @@ pub(crate) struct Planned {
     pub(crate) plan: Plan,
     pub(crate) dialect: Dialect,
     /// Once it has ended.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<RequestOutcome>,
 }
 
 /// How an outcome is worded.
@@ -71,7 +71,7 @@ impl Dialect {
         }
     }
 
-    fn write(&self, request: &Request, outcome: Outcome, out: &mut Output, here: &Here<'_>) {
+    fn write(&self, request: &Request, outcome: RequestOutcome, out: &mut Output, here: &AnswerContext<'_>) {
         match self {
             Dialect::Meta(words) => words.write(request, outcome, here, out),
             Dialect::Binary(words) => words.write(request, outcome, here, out),
@@ -81,15 +81,15 @@ impl Dialect {
 
 impl Planned {
     /// Begins the answer of a get whose value follows slice by slice.
-    pub(crate) fn begin_value(&self, record: Record, out: &mut Output, here: &Here<'_>) {
-        let outcome = Outcome::Found { record, before: None, follows: true };
+    pub(crate) fn begin_value(&self, record: Record, out: &mut Output, here: &AnswerContext<'_>) {
+        let outcome = RequestOutcome::Found { record, before: None, follows: true };
         self.dialect.write(&self.plan.request, outcome, out, here);
     }
 }
 
 /// What answers are made of besides replies, and what they change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Here<'a> {
+pub(crate) struct AnswerContext<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
     pub(crate) recency: &'a Recency,
@@ -152,7 +152,13 @@ pub(crate) struct ResponseEncoder {
 impl ResponseEncoder {
     /// Begins the answer of a get whose value follows slice by slice. False: there is none, since
     /// one before it failed.
-    pub(crate) fn begin_value(&mut self, answer: &Answer, record: Record, out: &mut Output, here: &Here<'_>) -> bool {
+    pub(crate) fn begin_value(
+        &mut self,
+        answer: &Answer,
+        record: Record,
+        out: &mut Output,
+        here: &AnswerContext<'_>,
+    ) -> bool {
         match answer {
             Answer::Value { key, cas, .. } if !self.get_failed => {
                 value_head(key, *cas, &record, record.value_bytes, out, here);
@@ -172,7 +178,7 @@ impl ResponseEncoder {
         reply: Option<Reply>,
         noreply: bool,
         out: &mut Output,
-        here: &Here<'_>,
+        here: &AnswerContext<'_>,
     ) {
         let counters = here.counters;
         let mut unheard = Output::default();
@@ -211,7 +217,7 @@ impl ResponseEncoder {
             }
             (Answer::Planned(planned), _) => {
                 let Planned { plan, dialect, outcome } = *planned;
-                let outcome = outcome.unwrap_or(Outcome::Missing);
+                let outcome = outcome.unwrap_or(RequestOutcome::Missing);
                 dialect.write(&plan.request, outcome, out, here);
             }
             (Answer::Value { key, cas, touch }, reply) => value(&key, cas, touch, reply, out, here),
@@ -228,7 +234,7 @@ impl ResponseEncoder {
     }
 }
 
-fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Output, here: &Here<'_>) {
+fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Output, here: &AnswerContext<'_>) {
     let counters = here.counters;
     let Some(Reply::Record(Some(record))) = reply else {
         // A get that touches counts as a touch alone.
@@ -248,14 +254,14 @@ fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Outp
 }
 
 /// What comes before the bytes of a value.
-fn value_head(key: &Key, cas: bool, record: &Record, len_bytes: u64, out: &mut Output, here: &Here<'_>) {
+fn value_head(key: &Key, cas: bool, record: &Record, len_bytes: u64, out: &mut Output, here: &AnswerContext<'_>) {
     here.recency.fetched(hash(key), here.wall);
     here.log.fetched(key, Some(len_bytes));
     let version = if cas { here.marks.shown(key, record.version) } else { record.version };
     out.text(|text| reply::value_header(text, key.user(), record.flags, len_bytes, cas.then_some(version)));
 }
 
-fn stored(verb: Verb, key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
+fn stored(verb: Verb, key: &Key, reply: Option<&Reply>, here: &AnswerContext<'_>) -> &'static [u8] {
     let counters = here.counters;
     let is_cas = matches!(verb, Verb::Cas(_));
     match reply {
@@ -293,7 +299,7 @@ fn deleted(reply: Option<&Reply>, counters: &Counters) -> &'static [u8] {
     }
 }
 
-fn number(decrement: bool, key: &Key, reply: Option<&Reply>, out: &mut Output, here: &Here<'_>) {
+fn number(decrement: bool, key: &Key, reply: Option<&Reply>, out: &mut Output, here: &AnswerContext<'_>) {
     let counters = here.counters;
     let (hits, misses) = match decrement {
         true => (&counters.decr_hits, &counters.decr_misses),
@@ -313,7 +319,7 @@ fn number(decrement: bool, key: &Key, reply: Option<&Reply>, out: &mut Output, h
     }
 }
 
-fn touched(key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
+fn touched(key: &Key, reply: Option<&Reply>, here: &AnswerContext<'_>) -> &'static [u8] {
     let counters = here.counters;
     match reply {
         Some(Reply::Record(Some(record))) => {
@@ -368,7 +374,7 @@ mod tests {
         let watches = watch::Watches::default();
         let details = crate::details::Details::default();
         let log = Log { watches: &watches, details: &details, wall: Wall(1), cfd: 7 };
-        let here = Here { counters: &counters, marks: &marks, recency: &recency, log, wall: Wall(1) };
+        let here = AnswerContext { counters: &counters, marks: &marks, recency: &recency, log, wall: Wall(1) };
         for (answer, reply) in replies {
             response_encoder.write(answer, reply, false, &mut out, &here);
         }

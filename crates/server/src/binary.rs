@@ -6,13 +6,13 @@ use stratakv_engine::{Error, Record};
 use stratakv_protocol::memcache::binary::{Status, Tag, refusal, response, status};
 use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expiry};
 
-use crate::answer::{Here, count_failure};
+use crate::answer::{AnswerContext, count_failure};
 use crate::connection::{Context, hash};
 use crate::counters::Counters;
 use crate::meta;
 use crate::output::Output;
-use crate::pending::Held;
-use crate::request::{Action, Outcome, Request};
+use crate::pending::ParsedCommand;
+use crate::request::{Action, Request, RequestOutcome};
 
 /// How a client says who it is.
 const MECHANISM: &str = "PLAIN";
@@ -31,7 +31,7 @@ pub(crate) enum Begun {
     Request(Request, Words),
     /// Its value, so long, is to come.
     Store(Request, Words, usize),
-    Held(Held),
+    Held(ParsedCommand),
     Answer(Vec<u8>),
     /// As well, and from now on the client may do everything.
     Admit(Vec<u8>),
@@ -103,11 +103,11 @@ pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, is_asked: bool,
         })),
         BinaryCommand::Quit => Begun::Quit(done()),
         BinaryCommand::Flush { delay } => {
-            Begun::Held(Held::Flush { delay: delay.into(), noreply: quiet, binary: Some(words) })
+            Begun::Held(ParsedCommand::Flush { delay: delay.into(), noreply: quiet, binary: Some(words) })
         }
         BinaryCommand::Stat(None) => Begun::Answer(refused(tag, Status::NotFound)),
-        BinaryCommand::Detail(what) => Begun::Held(Held::Detail(what, Some(words))),
-        BinaryCommand::Stat(Some(which)) => Begun::Held(Held::Statistics(which, Some(words))),
+        BinaryCommand::Detail(what) => Begun::Held(ParsedCommand::Detail(what, Some(words))),
+        BinaryCommand::Stat(Some(which)) => Begun::Held(ParsedCommand::Statistics(which, Some(words))),
         BinaryCommand::SaslList | BinaryCommand::SaslAuth { .. } | BinaryCommand::SaslUnnamed => {
             Begun::Answer(refused(tag, Status::UnknownCommand))
         }
@@ -154,20 +154,20 @@ fn action(request: &BinaryRequest<'_>, at: impl Fn(u32) -> Expiry, counters: &Co
 
 impl Words {
     /// Appends the response, if one is wanted.
-    pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+    pub(crate) fn write(&self, request: &Request, outcome: RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
         meta::tell(request, &outcome, here);
         match (&request.action, outcome) {
-            (_, Outcome::Failed(error)) => self.failed(&error, out, here.counters),
+            (_, RequestOutcome::Failed(error)) => self.failed(&error, out, here.counters),
             (Action::Get { touch, value, .. }, outcome) => {
                 self.get(request, outcome, touch.is_some(), *value, here, out);
             }
             (Action::Store { mode, .. }, outcome) => self.stored(request, *mode, &outcome, here, out),
             (Action::Arithmetic { decrement, .. }, outcome) => self.number(*decrement, &outcome, here, out),
-            (_, Outcome::Done { .. }) => {
+            (_, RequestOutcome::Done { .. }) => {
                 here.counters.delete_hits.add(1);
                 self.done(0, out);
             }
-            (_, Outcome::Exists) => self.refuse(Status::Exists, out),
+            (_, RequestOutcome::Exists) => self.refuse(Status::Exists, out),
             _ => {
                 here.counters.delete_misses.add(1);
                 self.refuse(Status::NotFound, out);
@@ -178,15 +178,15 @@ impl Words {
     fn get(
         &self,
         request: &Request,
-        outcome: Outcome,
+        outcome: RequestOutcome,
         touch: bool,
         with_value: bool,
-        here: &Here<'_>,
+        here: &AnswerContext<'_>,
         out: &mut Output,
     ) {
         let counters = here.counters;
         let key = if self.with_key { request.key.user() } else { b"" };
-        let Outcome::Found { record, follows, .. } = outcome else {
+        let RequestOutcome::Found { record, follows, .. } = outcome else {
             // A get that touches counts as a touch alone.
             if touch { &counters.touch_misses } else { &counters.get_misses }.add(1);
             return match (self.quiet, self.with_key) {
@@ -208,22 +208,29 @@ impl Words {
         }
     }
 
-    fn stored(&self, request: &Request, mode: StoreMode, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+    fn stored(
+        &self,
+        request: &Request,
+        mode: StoreMode,
+        outcome: &RequestOutcome,
+        here: &AnswerContext<'_>,
+        out: &mut Output,
+    ) {
         let counters = here.counters;
         let has_cas = u64::from(request.counts_as_cas());
         match (outcome, mode) {
-            (Outcome::Done { version, .. }, _) => {
+            (RequestOutcome::Done { version, .. }, _) => {
                 counters.cas_hits.add(has_cas);
                 counters.total_items.add(1);
                 here.recency.stored(hash(&request.key), here.wall);
                 self.done(*version, out);
             }
-            (Outcome::Exists, _) => {
+            (RequestOutcome::Exists, _) => {
                 counters.cas_badval.add(has_cas);
                 self.refuse(Status::Exists, out);
             }
-            (Outcome::NotStored, StoreMode::Add) => self.refuse(Status::Exists, out),
-            (Outcome::NotStored, StoreMode::Append | StoreMode::Prepend) => self.refuse(Status::NotStored, out),
+            (RequestOutcome::NotStored, StoreMode::Add) => self.refuse(Status::Exists, out),
+            (RequestOutcome::NotStored, StoreMode::Append | StoreMode::Prepend) => self.refuse(Status::NotStored, out),
             _ => {
                 counters.cas_misses.add(has_cas);
                 self.refuse(Status::NotFound, out);
@@ -231,22 +238,22 @@ impl Words {
         }
     }
 
-    fn number(&self, decrement: bool, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+    fn number(&self, decrement: bool, outcome: &RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
         let counters = here.counters;
         let (hits, misses) = match decrement {
             true => (&counters.decr_hits, &counters.decr_misses),
             false => (&counters.incr_hits, &counters.incr_misses),
         };
         match outcome {
-            Outcome::Number { number, version, is_made, .. } => {
+            RequestOutcome::Number { number, version, is_made, .. } => {
                 hits.add(u64::from(!is_made));
                 if !self.quiet {
                     out.text(|out| response(out, self.tag, Status::Ok, *version, b"", b"", 8));
                     out.push(&number.to_be_bytes());
                 }
             }
-            Outcome::NotANumber => self.refuse(Status::NotANumber, out),
-            Outcome::Exists => self.refuse(Status::Exists, out),
+            RequestOutcome::NotANumber => self.refuse(Status::NotANumber, out),
+            RequestOutcome::Exists => self.refuse(Status::Exists, out),
             _ => {
                 misses.add(1);
                 self.refuse(Status::NotFound, out);

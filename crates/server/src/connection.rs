@@ -21,15 +21,15 @@ use stratakv_protocol::memcache::{
     reply,
 };
 
-use crate::answer::{Answer, Dialect, Here, Planned, ResponseEncoder};
+use crate::answer::{Answer, AnswerContext, Dialect, Planned, ResponseEncoder};
 use crate::binary::{self, Begun};
+use crate::block_budget::{BlockBudget, BlockPermit};
 use crate::counters::Counters;
 use crate::credentials::Accounts;
-use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
 use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::output::Output;
-use crate::pending::{Access, Held, Pending};
+use crate::pending::{Access, ParsedCommand, PendingAnswer};
 use crate::received::Received;
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
@@ -105,8 +105,14 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// What answers are made of.
-    fn here(&self) -> Here<'a> {
-        Here { counters: self.counters, marks: self.marks, recency: self.recency, log: self.log, wall: self.wall }
+    fn here(&self) -> AnswerContext<'a> {
+        AnswerContext {
+            counters: self.counters,
+            marks: self.marks,
+            recency: self.recency,
+            log: self.log,
+            wall: self.wall,
+        }
     }
 }
 
@@ -189,20 +195,20 @@ pub(crate) struct Connection {
     storing: Option<Storing>,
     refused: Option<refused::Refused>,
     rest: Option<Rest>,
-    held: Option<Held>,
+    held: Option<ParsedCommand>,
     /// Requests of several operations whose reply has come, by number.
     replied: Vec<u32>,
     /// Of keys whose new value was refused.
     doubtful: Vec<u32>,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingAnswer>,
     /// Number of the first of `pending`.
     first: u32,
     response_encoder: ResponseEncoder,
     output: Output,
     sending_bytes: u64,
     /// Of what is being sent.
-    sending_leases: Vec<Lease>,
-    lending: Arc<Lending>,
+    sending_permits: Vec<BlockPermit>,
+    block_budget: Arc<BlockBudget>,
     /// For what it holds beyond its constant.
     permit: MemoryPermit,
     /// It stopped for want of a permit.
@@ -238,8 +244,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold
-    /// blocks from `lending`; what it holds beyond a constant is what `permit` allows.
-    pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>, permit: MemoryPermit) -> Connection {
+    /// blocks from `block_budget`; what it holds beyond a constant is what `permit` allows.
+    pub(crate) fn new(item_bytes_max: usize, block_budget: Arc<BlockBudget>, permit: MemoryPermit) -> Connection {
         Connection {
             client_protocol: ClientProtocol::Undecided,
             admitted: false,
@@ -261,8 +267,8 @@ impl Connection {
             response_encoder: ResponseEncoder::default(),
             output: Output::default(),
             sending_bytes: 0,
-            sending_leases: Vec::new(),
-            lending,
+            sending_permits: Vec::new(),
+            block_budget,
             permit,
             is_starved: false,
             outside_bytes: 0,
@@ -329,7 +335,7 @@ impl Connection {
         }
         let Some(pending) = self.pending.get_mut(index) else { return };
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
-            pending.lease = self.lending.lend(&mut record.value);
+            pending.block_permit = self.block_budget.permit(&mut record.value);
         }
         self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
@@ -356,7 +362,7 @@ impl Connection {
     /// A send ended; if it failed, the connection is over.
     pub(crate) fn sent(&mut self, ok: bool) {
         self.sending_bytes = 0;
-        self.sending_leases.clear();
+        self.sending_permits.clear();
         if !ok {
             self.abort();
         }
@@ -412,9 +418,9 @@ impl Connection {
         if self.sending_bytes > 0 || self.output.is_empty() || self.broken || is_corked {
             return None;
         }
-        let (chunks, bytes, leases) = self.output.take();
+        let (chunks, bytes, block_permits) = self.output.take();
         self.sending_bytes = bytes;
-        self.sending_leases = leases;
+        self.sending_permits = block_permits;
         Some((chunks, bytes))
     }
 
@@ -447,13 +453,13 @@ impl Connection {
     }
 
     /// Answers that are complete and next in order.
-    fn word(&mut self, here: &Here<'_>) {
+    fn word(&mut self, here: &AnswerContext<'_>) {
         while self.output.bytes() < OUTPUT_BYTES_MAX && self.pending.front().is_some_and(|first| first.missing == 0) {
             let Some(first) = self.pending.front_mut() else { return };
             // Piece by piece: as a whole it is large.
             let answer = std::mem::replace(&mut first.answer, Answer::ValuesEnd);
             let (noreply, ends, reading_bytes) = (first.noreply, first.ends, first.reading_bytes);
-            let (reply, lease) = (first.reply.take(), first.lease.take());
+            let (reply, block_permit) = (first.reply.take(), first.block_permit.take());
             self.pending.drain(..1);
             self.first = self.first.wrapping_add(1);
             self.reading_bytes -= reading_bytes;
@@ -462,7 +468,7 @@ impl Connection {
                 if ends {
                     self.response_encoder.write(Answer::ValuesEnd, None, false, &mut self.output, here);
                 }
-                self.output.hold(lease);
+                self.output.hold(block_permit);
             }
         }
     }
@@ -662,16 +668,16 @@ impl Connection {
             _ => (0, false),
         };
         let planned = Box::new(Planned { plan: Plan::new(request, first_bytes), dialect, outcome: None });
-        self.begin(Held::Planned { planned, access, reading_bytes, whole }, context)
+        self.begin(ParsedCommand::Planned { planned, access, reading_bytes, whole }, context)
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
-    fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
+    fn begin(&mut self, held: ParsedCommand, context: &mut Context<'_>) -> bool {
         let access = held.access();
         // What a mark says of a record goes into the words of a read: until they are there, no
         // write of its key ends the mark.
         let are_marks = !context.marks.is_empty();
-        let waits_for = |p: &Pending| p.is_open() || (are_marks && matches!(p.access, Access::Read(_)));
+        let waits_for = |p: &PendingAnswer| p.is_open() || (are_marks && matches!(p.access, Access::Read(_)));
         let must_wait = self.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
         let reading_bytes = held.reading_bytes();
         if must_wait || (reading_bytes > self.first_bytes && !self.may_take(reading_bytes)) {
@@ -683,7 +689,15 @@ impl Connection {
             return false;
         }
         match held {
-            Held::Operation { mut operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
+            ParsedCommand::Operation {
+                mut operation,
+                answer,
+                noreply,
+                access,
+                writing_bytes,
+                reading_bytes,
+                whole,
+            } => {
                 answer.resolve(&mut operation, context.marks);
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
@@ -692,7 +706,7 @@ impl Connection {
                 place.missing = 1;
                 (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
             }
-            Held::Planned { mut planned, access, reading_bytes, whole } => {
+            ParsedCommand::Planned { mut planned, access, reading_bytes, whole } => {
                 let writing_bytes = planned.plan.request.writing_bytes();
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
@@ -702,14 +716,14 @@ impl Connection {
                 place.missing = 1;
                 (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
             }
-            Held::Statistics(which, binary) => {
+            ParsedCommand::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
                 let text = binary.map_or(text.clone(), |words| words.statistics(&text));
                 self.grant.spend(cost_of_text(&text));
                 self.answer(Answer::Written(text), false);
             }
-            Held::Dump(kind) => self.begin_dump(kind),
-            Held::Detail(what, words) => {
+            ParsedCommand::Dump(kind) => self.begin_dump(kind),
+            ParsedCommand::Detail(what, words) => {
                 let mut text = context.log.details.command(what);
                 let is_dump = what == Detail::Dump;
                 text.extend_from_slice(if is_dump { reply::END } else { reply::OK });
@@ -719,13 +733,13 @@ impl Connection {
                 };
                 self.answer(Answer::Written(text), false);
             }
-            Held::Watch(kinds) => {
+            ParsedCommand::Watch(kinds) => {
                 self.watching = context.server.watch(kinds);
                 let reply = if self.watching.is_some() { reply::OK } else { reply::TOO_MANY_WATCHERS };
                 self.answer(Answer::Text(reply), false);
             }
-            Held::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
-            Held::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
+            ParsedCommand::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
+            ParsedCommand::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
         }
         true
     }

@@ -13,11 +13,11 @@ pub(crate) const ATTEMPT_BYTES_MAX: usize = 2048;
 
 /// `user:password` with its length, all of one size: comparing them takes the same time whatever
 /// they are.
-type Entry = [u8; ENTRY_BYTES_MAX + 1];
+type PaddedAccount = [u8; ENTRY_BYTES_MAX + 1];
 
 /// The accounts of a server. What is in them is not shown.
 pub(crate) struct Credentials {
-    entries: Vec<Entry>,
+    entries: Vec<PaddedAccount>,
 }
 
 impl Credentials {
@@ -115,7 +115,7 @@ impl Accounts {
 }
 
 /// `None` if it is too long.
-fn entry(line: &[u8]) -> Option<Entry> {
+fn entry(line: &[u8]) -> Option<PaddedAccount> {
     let mut entry = [0; ENTRY_BYTES_MAX + 1];
     let (length, bytes) = entry.split_first_mut()?;
     bytes.get_mut(..line.len())?.copy_from_slice(line);

@@ -22,14 +22,15 @@ mod backups;
 #[path = "../tests/unit/bench.rs"]
 mod bench;
 mod binary;
+mod block_budget;
 mod connection;
 mod counters;
 mod credentials;
 mod details;
+mod driven;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
-mod lending;
 mod listener;
 mod marks;
 mod measures;
@@ -50,15 +51,14 @@ mod server_context;
 mod statistics;
 mod timing;
 mod tls;
-mod turned;
 mod unix;
 mod watch;
 mod worker;
 
 pub use admin::Admin;
+#[doc(hidden)]
+pub use driven::DrivenServer;
 pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
 pub use server::{Error, Inherited, Server, ServerOptions};
 pub use tls::TlsOptions;
-#[doc(hidden)]
-pub use turned::DrivenServer;

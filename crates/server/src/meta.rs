@@ -5,11 +5,11 @@ use stratakv_base::{CollectionId, Expiry, Key, Wall};
 use stratakv_engine::Record;
 use stratakv_protocol::memcache::{Meta, MetaFlags, MetaVerb, StoreMode, encode_key, expiry, reply};
 
-use crate::answer::{Here, failed};
+use crate::answer::{AnswerContext, failed};
 use crate::connection::hash;
 use crate::counters::Counters;
 use crate::output::Output;
-use crate::request::{Action, Outcome, Request};
+use crate::request::{Action, Request, RequestOutcome};
 use crate::watch;
 
 /// What of a command its answer needs.
@@ -114,12 +114,14 @@ struct About {
 }
 
 /// Tells those who watch what became of a request of either dialect.
-pub(crate) fn tell(request: &Request, outcome: &Outcome, here: &Here<'_>) {
+pub(crate) fn tell(request: &Request, outcome: &RequestOutcome, here: &AnswerContext<'_>) {
     match (&request.action, outcome) {
-        (Action::Get { .. }, Outcome::Found { record, .. }) => {
+        (Action::Get { .. }, RequestOutcome::Found { record, .. }) => {
             here.log.fetched(&request.key, Some(record.value_bytes));
         }
-        (Action::Get { .. }, Outcome::Missing | Outcome::Vivified { .. }) => here.log.fetched(&request.key, None),
+        (Action::Get { .. }, RequestOutcome::Missing | RequestOutcome::Vivified { .. }) => {
+            here.log.fetched(&request.key, None)
+        }
         (Action::Store { mode, value, expiry, .. }, outcome) => {
             let command = watch::command_of_mode(*mode, request.compare.is_some());
             here.log.stored(&request.key, command, watch::status_of(outcome), *expiry, value.len() as u64);
@@ -133,10 +135,10 @@ impl Words {
     pub(crate) const END_OF_VALUE: &'static [u8] = reply::CRLF;
 
     /// Appends the answer.
-    pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+    pub(crate) fn write(&self, request: &Request, outcome: RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
         tell(request, &outcome, here);
         match (self.verb, outcome) {
-            (_, Outcome::Failed(error)) => {
+            (_, RequestOutcome::Failed(error)) => {
                 let storing = matches!(self.verb, MetaVerb::Set { .. });
                 failed(&error, storing, out, here.counters);
             }
@@ -148,27 +150,31 @@ impl Words {
         }
     }
 
-    fn get(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+    fn get(&self, request: &Request, outcome: RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
         let counters = here.counters;
         let Action::Get { touch, .. } = request.action else { return };
         // As memcached counts: what touches is a touch alone, unless it finds nothing to be
         // touched.
         let (command, outcome_of) = match (touch, &outcome) {
-            (Some(_), Outcome::Found { .. } | Outcome::Vivified { .. }) => (&counters.cmd_touch, &counters.touch_hits),
-            (None, Outcome::Found { .. } | Outcome::Vivified { .. }) => (&counters.cmd_get, &counters.get_hits),
+            (Some(_), RequestOutcome::Found { .. } | RequestOutcome::Vivified { .. }) => {
+                (&counters.cmd_touch, &counters.touch_hits)
+            }
+            (None, RequestOutcome::Found { .. } | RequestOutcome::Vivified { .. }) => {
+                (&counters.cmd_get, &counters.get_hits)
+            }
             _ => (&counters.cmd_get, &counters.get_misses),
         };
         command.add(1);
         outcome_of.add(1);
         let hash = hash(&request.key);
         match outcome {
-            Outcome::Found { record, before, follows } => {
+            RequestOutcome::Found { record, before, follows } => {
                 self.found(request, record, (before, follows), here, out);
                 if !self.unnoticed {
                     here.recency.fetched(hash, here.wall);
                 }
             }
-            Outcome::Vivified { version } => {
+            RequestOutcome::Vivified { version } => {
                 let about = About { flags: 0, value_bytes: 0, version, expiry: Expiry::NEVER, is_made: true };
                 here.recency.stored(hash, here.wall);
                 self.head(request, &about, if self.value { Some(0) } else { None }, here, out);
@@ -186,7 +192,7 @@ impl Words {
         request: &Request,
         record: Record,
         (before, follows): (Option<Expiry>, bool),
-        here: &Here<'_>,
+        here: &AnswerContext<'_>,
         out: &mut Output,
     ) {
         let wants = self.wants_anew(before.unwrap_or(record.expiry));
@@ -222,7 +228,7 @@ impl Words {
     }
 
     /// `VA <length>` or `HD`, and what the flags ask for.
-    fn head(&self, request: &Request, about: &About, value: Option<u64>, here: &Here<'_>, out: &mut Output) {
+    fn head(&self, request: &Request, about: &About, value: Option<u64>, here: &AnswerContext<'_>, out: &mut Output) {
         match value {
             Some(length) => {
                 out.push(b"VA ");
@@ -234,7 +240,7 @@ impl Words {
     }
 
     /// The flags that an answer has, in the order in which they were asked for.
-    fn flags(&self, request: &Request, about: Option<(&About, &Here<'_>)>, out: &mut Output) {
+    fn flags(&self, request: &Request, about: Option<(&About, &AnswerContext<'_>)>, out: &mut Output) {
         let mut about = about.map(|(about, here)| (*about, here));
         for (letter, rest) in MetaFlags::split(&self.line) {
             match (letter, &mut about) {
@@ -268,7 +274,7 @@ impl Words {
     }
 
     /// The number behind a letter; `None` where the command does not tell it.
-    fn figure(&self, letter: u8, request: &Request, about: &About, here: &Here<'_>) -> Option<i128> {
+    fn figure(&self, letter: u8, request: &Request, about: &About, here: &AnswerContext<'_>) -> Option<i128> {
         let used = || here.recency.of(hash(&request.key), here.wall);
         let told: &[u8] = match self.verb {
             MetaVerb::Get => b"sfcthl",
@@ -286,12 +292,12 @@ impl Words {
         })
     }
 
-    fn set(&self, request: &Request, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+    fn set(&self, request: &Request, outcome: &RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
         let Action::Store { value, .. } = &request.action else { return };
         let counters = here.counters;
         let has_cas = u64::from(request.counts_as_cas());
         match outcome {
-            Outcome::Done { version, value_bytes } => {
+            RequestOutcome::Done { version, value_bytes } => {
                 counters.cas_hits.add(has_cas);
                 counters.total_items.add(1);
                 here.recency.stored(hash(&request.key), here.wall);
@@ -304,11 +310,11 @@ impl Words {
                     out.push(reply::CRLF);
                 }
             }
-            Outcome::Exists => {
+            RequestOutcome::Exists => {
                 counters.cas_badval.add(has_cas);
                 self.status(b"EX", request, false, out);
             }
-            Outcome::Missing => {
+            RequestOutcome::Missing => {
                 counters.cas_misses.add(has_cas);
                 self.status(b"NF", request, false, out);
             }
@@ -316,14 +322,14 @@ impl Words {
         }
     }
 
-    fn delete(&self, request: &Request, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+    fn delete(&self, request: &Request, outcome: &RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
         let counters = here.counters;
         match outcome {
-            Outcome::Done { .. } => {
+            RequestOutcome::Done { .. } => {
                 counters.delete_hits.add(1);
                 self.status(b"HD", request, true, out);
             }
-            Outcome::Exists => self.status(b"EX", request, false, out),
+            RequestOutcome::Exists => self.status(b"EX", request, false, out),
             _ => {
                 counters.delete_misses.add(1);
                 self.status(b"NF", request, false, out);
@@ -331,14 +337,21 @@ impl Words {
         }
     }
 
-    fn number(&self, request: &Request, outcome: &Outcome, decrement: bool, here: &Here<'_>, out: &mut Output) {
+    fn number(
+        &self,
+        request: &Request,
+        outcome: &RequestOutcome,
+        decrement: bool,
+        here: &AnswerContext<'_>,
+        out: &mut Output,
+    ) {
         let counters = here.counters;
         let (hits, misses) = match decrement {
             true => (&counters.decr_hits, &counters.decr_misses),
             false => (&counters.incr_hits, &counters.incr_misses),
         };
         match outcome {
-            Outcome::Number { number, version, expiry, is_made } => {
+            RequestOutcome::Number { number, version, expiry, is_made } => {
                 hits.add(u64::from(!is_made));
                 // That it was made is told in any case.
                 if self.quiet && !is_made {
@@ -356,9 +369,9 @@ impl Words {
                     out.push(reply::CRLF);
                 }
             }
-            Outcome::NotANumber => out.push(reply::NOT_A_NUMBER),
-            Outcome::Exists => self.status(b"EX", request, false, out),
-            Outcome::NotStored => self.status(b"NS", request, false, out),
+            RequestOutcome::NotANumber => out.push(reply::NOT_A_NUMBER),
+            RequestOutcome::Exists => self.status(b"EX", request, false, out),
+            RequestOutcome::NotStored => self.status(b"NS", request, false, out),
             _ => {
                 misses.add(1);
                 self.status(b"NF", request, false, out);
@@ -376,8 +389,8 @@ impl Words {
     }
 
     /// `me`. There are no slab classes: the class is 1, the size that of key and value.
-    fn debug(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
-        let Outcome::Found { record, .. } = outcome else {
+    fn debug(&self, request: &Request, outcome: RequestOutcome, here: &AnswerContext<'_>, out: &mut Output) {
+        let RequestOutcome::Found { record, .. } = outcome else {
             return out.push(b"EN\r\n");
         };
         let key = &request.key;

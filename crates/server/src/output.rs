@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use stratakv_device::ring::Chunk;
 use stratakv_engine::Value;
 
-use crate::lending::Lease;
+use crate::block_budget::BlockPermit;
 
 /// Values from this length on are sent from where they lie; shorter ones are copied behind their
 /// header.
@@ -28,7 +28,7 @@ pub(crate) struct Output {
     tail_bytes: usize,
     bytes: u64,
     /// Of the chunks.
-    leases: Vec<Lease>,
+    block_permits: Vec<BlockPermit>,
 }
 
 impl Output {
@@ -75,8 +75,8 @@ impl Output {
     }
 
     /// Keeps the lease of what was appended last.
-    pub(crate) fn hold(&mut self, lease: Option<Lease>) {
-        self.leases.extend(lease);
+    pub(crate) fn hold(&mut self, block_permit: Option<BlockPermit>) {
+        self.block_permits.extend(block_permit);
     }
 
     /// Bytes waiting.
@@ -89,15 +89,15 @@ impl Output {
     }
 
     /// The chunks of the next send, their bytes, and what is over with it.
-    pub(crate) fn take(&mut self) -> (Vec<Chunk>, u64, Vec<Lease>) {
+    pub(crate) fn take(&mut self) -> (Vec<Chunk>, u64, Vec<BlockPermit>) {
         self.seal_tail();
         let count = self.chunks.len().min(SEND_CHUNKS_MAX);
         let chunks: Vec<Chunk> = self.chunks.drain(..count).collect();
         let bytes = chunks.iter().map(chunk_bytes).sum();
         self.bytes -= bytes;
         // What is left of a send cut in two keeps them all.
-        let leases = if self.chunks.is_empty() { std::mem::take(&mut self.leases) } else { Vec::new() };
-        (chunks, bytes, leases)
+        let block_permits = if self.chunks.is_empty() { std::mem::take(&mut self.block_permits) } else { Vec::new() };
+        (chunks, bytes, block_permits)
     }
 
     fn seal_tail(&mut self) {

@@ -6,12 +6,12 @@ use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
 
 use crate::answer::{Answer, Planned};
 use crate::binary;
+use crate::block_budget::BlockPermit;
 use crate::connection::Stream;
-use crate::lending::Lease;
 
 /// A place in the order of answers.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingAnswer {
     pub(crate) answer: Answer,
     pub(crate) noreply: bool,
     /// Replies still missing.
@@ -28,13 +28,13 @@ pub(crate) struct Pending {
     pub(crate) ends: bool,
     /// The value is longer than was asked for, this long: to be asked for again.
     pub(crate) again_bytes: Option<u64>,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) block_permit: Option<BlockPermit>,
     pub(crate) old_value: OldValue,
     /// It is taken slice by slice.
     pub(crate) stream: Option<Box<Stream>>,
 }
 
-impl Pending {
+impl PendingAnswer {
     /// Whether what it does is not over: replies are missing, or it tells, when it is worded, what
     /// a later write would change.
     pub(crate) fn is_open(&self) -> bool {
@@ -50,7 +50,7 @@ pub(crate) enum OldValue {
     /// The new one was refused as too long, and whether the old one goes is being seen to.
     Doubtful,
     /// That is done.
-    Settled,
+    Handled,
 }
 
 /// What a command does to which key.
@@ -81,7 +81,7 @@ impl Access {
 
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum ParsedCommand {
     Operation {
         operation: Operation,
         answer: Answer,
@@ -109,29 +109,37 @@ pub(crate) enum Held {
     Detail(Detail, Option<binary::Words>),
 }
 
-impl Held {
+impl ParsedCommand {
     /// Whether it takes as long as many commands of keys.
     pub(crate) fn takes_long(&self) -> bool {
-        matches!(self, Held::Statistics(..) | Held::Dump(_) | Held::Backup(_) | Held::Detail(..))
+        matches!(
+            self,
+            ParsedCommand::Statistics(..)
+                | ParsedCommand::Dump(_)
+                | ParsedCommand::Backup(_)
+                | ParsedCommand::Detail(..)
+        )
     }
 
     /// How much of a value it asks for.
     pub(crate) fn reading_bytes(&self) -> u64 {
         match self {
-            Held::Operation { reading_bytes, .. } | Held::Planned { reading_bytes, .. } => *reading_bytes,
+            ParsedCommand::Operation { reading_bytes, .. } | ParsedCommand::Planned { reading_bytes, .. } => {
+                *reading_bytes
+            }
             _ => 0,
         }
     }
 
     pub(crate) fn access(&self) -> Access {
         match self {
-            Held::Operation { access, .. } | Held::Planned { access, .. } => *access,
-            Held::Flush { .. }
-            | Held::Statistics(..)
-            | Held::Dump(_)
-            | Held::Backup(_)
-            | Held::Watch(_)
-            | Held::Detail(..) => Access::Everything,
+            ParsedCommand::Operation { access, .. } | ParsedCommand::Planned { access, .. } => *access,
+            ParsedCommand::Flush { .. }
+            | ParsedCommand::Statistics(..)
+            | ParsedCommand::Dump(_)
+            | ParsedCommand::Backup(_)
+            | ParsedCommand::Watch(_)
+            | ParsedCommand::Detail(..) => Access::Everything,
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, Wall, probe};
-use stratakv_engine::update::{self, Refusal};
+use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::memcache::StoreMode;
 
@@ -73,7 +73,7 @@ pub(crate) enum Action {
 /// How a request ended. Versions are those that clients see, but for that of a record that was
 /// read.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     /// It is there. `before` is its expiry before a touch, where that was wanted. `follows`: it has
     /// the first bytes of its value, the others follow slice by slice.
     Found { record: Record, before: Option<Expiry>, follows: bool },
@@ -100,7 +100,7 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) enum Next {
     Ask(Operation),
-    End(Outcome),
+    End(RequestOutcome),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,9 +136,9 @@ pub(crate) struct Plan {
     value_bytes: Option<u64>,
 }
 
-impl Outcome {
-    fn done(version: u64) -> Outcome {
-        Outcome::Done { version, value_bytes: None }
+impl RequestOutcome {
+    fn done(version: u64) -> RequestOutcome {
+        RequestOutcome::Done { version, value_bytes: None }
     }
 }
 
@@ -279,8 +279,8 @@ impl Plan {
     /// What follows from a reply.
     pub(crate) fn next(&mut self, reply: Reply, level: Level, marks: &Marks, wall: Wall) -> Next {
         let reply = match reply {
-            Reply::Failed(error) => return Next::End(Outcome::Failed(error)),
-            Reply::Unmet(Unmet::NotANumber) => return Next::End(Outcome::NotANumber),
+            Reply::Failed(error) => return Next::End(RequestOutcome::Failed(error)),
+            Reply::Unmet(Unmet::NotANumber) => return Next::End(RequestOutcome::NotANumber),
             reply => reply,
         };
         match (self.stage, reply) {
@@ -291,7 +291,7 @@ impl Plan {
             (Stage::Write, Reply::Done { version, .. }) => self.written(version, level, marks, wall),
             (Stage::Late, Reply::Record(Some(record))) => self.late(&record, level, marks),
             (Stage::Late, Reply::Done { version, .. }) => self.stored_late(version, marks, wall),
-            (Stage::Drop, _) => Next::End(Outcome::done(0)),
+            (Stage::Drop, _) => Next::End(RequestOutcome::done(0)),
             // Another client was faster.
             _ => {
                 let counts = matches!(self.request.action, Action::Arithmetic { .. });
@@ -304,7 +304,7 @@ impl Plan {
     fn again(&mut self, level: Level, marks: &Marks) -> Next {
         self.attempts += 1;
         if self.attempts > ATTEMPTS_MAX {
-            return Next::End(Outcome::Failed(Error::Busy));
+            return Next::End(RequestOutcome::Failed(Error::Busy));
         }
         Next::Ask(self.begin(level, marks))
     }
@@ -317,7 +317,7 @@ impl Plan {
                 self.number = number;
                 self.written(version, level, marks, wall)
             }
-            (Action::Delete, Reply::Done { existed: false, .. }) => Next::End(Outcome::Missing),
+            (Action::Delete, Reply::Done { existed: false, .. }) => Next::End(RequestOutcome::Missing),
             (Action::Store { .. } | Action::Delete, Reply::Done { version, .. }) => {
                 self.written(version, level, marks, wall)
             }
@@ -328,8 +328,8 @@ impl Plan {
                 self.stage = Stage::Late;
                 Next::Ask(Operation::Get { key: request.key.clone(), part: RecordPart::Meta })
             }
-            (_, Reply::Unmet(Unmet::Version { .. })) => Next::End(Outcome::Exists),
-            _ => Next::End(Outcome::NotStored),
+            (_, Reply::Unmet(Unmet::Version { .. })) => Next::End(RequestOutcome::Exists),
+            _ => Next::End(RequestOutcome::NotStored),
         }
     }
 
@@ -337,7 +337,7 @@ impl Plan {
         if let Action::Get { touch: touch @ Some(_), .. } = self.request.action {
             marks.keep(&self.request.key, record.version, None, touch);
         }
-        Next::End(Outcome::Found { record, before: self.read.map(|(_, expiry)| expiry), follows: false })
+        Next::End(RequestOutcome::Found { record, before: self.read.map(|(_, expiry)| expiry), follows: false })
     }
 
     /// There is no such record: it is made if that was asked for.
@@ -346,12 +346,12 @@ impl Plan {
             Action::Get { vivify: Some(expiry), .. } => (Bytes::new(), 0, *expiry),
             Action::Store { value, flags, vivify: Some(expiry), .. } => (value.clone(), *flags, *expiry),
             Action::Arithmetic { initial: Some((number, expiry)), .. } => (number.to_string().into(), 0, *expiry),
-            Action::Store { mode: StoreMode::Set, .. } => return Next::End(Outcome::Missing),
+            Action::Store { mode: StoreMode::Set, .. } => return Next::End(RequestOutcome::Missing),
             Action::Store { mode: StoreMode::Replace, .. } if self.request.compare.is_some() => {
-                return Next::End(Outcome::Missing);
+                return Next::End(RequestOutcome::Missing);
             }
-            Action::Store { .. } => return Next::End(Outcome::NotStored),
-            _ => return Next::End(Outcome::Missing),
+            Action::Store { .. } => return Next::End(RequestOutcome::NotStored),
+            _ => return Next::End(RequestOutcome::Missing),
         };
         self.stage = Stage::Vivify;
         Next::Ask(self.request.put(Expect::Absent, value, flags, expiry, level))
@@ -363,14 +363,16 @@ impl Plan {
             Action::Get { vivify, .. } => {
                 let expiry = vivify.unwrap_or_default();
                 marks.set(key, Mark { version, expiry, sent: true, stale: false, shown }, wall);
-                Outcome::Vivified { version: marks.shown(key, version) }
+                RequestOutcome::Vivified { version: marks.shown(key, version) }
             }
             Action::Arithmetic { initial: Some((number, expiry)), .. } => {
                 let version = self.remember(version, *expiry, wall, marks);
-                Outcome::Number { number: *number, version, expiry: Expiry::NEVER, is_made: true }
+                RequestOutcome::Number { number: *number, version, expiry: Expiry::NEVER, is_made: true }
             }
-            Action::Store { vivify: Some(expiry), .. } => Outcome::done(self.remember(version, *expiry, wall, marks)),
-            _ => Outcome::done(self.remember(version, Expiry::NEVER, wall, marks)),
+            Action::Store { vivify: Some(expiry), .. } => {
+                RequestOutcome::done(self.remember(version, *expiry, wall, marks))
+            }
+            _ => RequestOutcome::done(self.remember(version, Expiry::NEVER, wall, marks)),
         })
     }
 
@@ -393,7 +395,7 @@ impl Plan {
         let request = &self.request;
         let shown = marks.shown(&request.key, record.version);
         if request.compare.is_some_and(|wanted| wanted != shown) {
-            return Next::End(Outcome::Exists);
+            return Next::End(RequestOutcome::Exists);
         }
         self.read = Some((record.version, record.expiry));
         self.before = record.expiry;
@@ -409,8 +411,8 @@ impl Plan {
         };
         let outcome = match update::apply(&change, &record.value.to_bytes(), expiry.0) {
             Ok(outcome) => outcome,
-            Err(Refusal::NotANumber) => return Next::End(Outcome::NotANumber),
-            Err(Refusal::TooLarge(error)) => return Next::End(Outcome::Failed(error)),
+            Err(UpdateError::NotANumber) => return Next::End(RequestOutcome::NotANumber),
+            Err(UpdateError::TooLarge(error)) => return Next::End(RequestOutcome::Failed(error)),
         };
         let mut value = outcome.value;
         if let Action::Invalidate { clear: Some(given), .. } = request.action {
@@ -440,7 +442,7 @@ impl Plan {
                     shown => marks.keep(key, version, shown, touch),
                 }
                 let version = marks.shown(key, version);
-                Outcome::Number { number: self.number, version, expiry: self.before, is_made: false }
+                RequestOutcome::Number { number: self.number, version, expiry: self.before, is_made: false }
             }
             Action::Invalidate { stale: true, .. } => {
                 let shown = self.request.version;
@@ -449,19 +451,19 @@ impl Plan {
                     self.stage = Stage::Drop;
                     return Next::Ask(operation);
                 }
-                Outcome::done(marks.shown(key, version))
+                RequestOutcome::done(marks.shown(key, version))
             }
             Action::Delete => {
                 marks.forget(key, version);
-                Outcome::done(version)
+                RequestOutcome::done(version)
             }
             Action::Store { mode: StoreMode::Set | StoreMode::Add | StoreMode::Replace, expiry, .. } => {
-                Outcome::done(self.remember(version, expiry, wall, marks))
+                RequestOutcome::done(self.remember(version, expiry, wall, marks))
             }
             // Of an append that did not read the record its end is not known: never, if nothing is.
             _ => {
                 let version = self.remember(version, expiry, wall, marks);
-                Outcome::Done { version, value_bytes: self.value_bytes }
+                RequestOutcome::Done { version, value_bytes: self.value_bytes }
             }
         })
     }
@@ -469,7 +471,7 @@ impl Plan {
     /// A newer record is there: the late value takes its place, and says that it is stale.
     fn late(&mut self, record: &Record, level: Level, marks: &Marks) -> Next {
         let Action::Store { value, flags, .. } = &self.request.action else {
-            return Next::End(Outcome::NotStored);
+            return Next::End(RequestOutcome::NotStored);
         };
         if self.request.compare >= Some(marks.shown(&self.request.key, record.version)) {
             return self.again(level, marks);
@@ -486,7 +488,7 @@ impl Plan {
         let sent = marks.of(key, before).is_some_and(|mark| mark.sent);
         let shown = self.request.version;
         marks.set(key, Mark { version, expiry, stale: true, sent, shown }, wall);
-        Next::End(Outcome::done(marks.shown(key, version)))
+        Next::End(RequestOutcome::done(marks.shown(key, version)))
     }
 }
 

@@ -17,10 +17,10 @@ use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_device::Socket;
 
 use crate::backups::Backups;
+use crate::block_budget::BlockBudget;
 use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::details::Details;
-use crate::lending::Lending;
 use crate::listener;
 use crate::marks::Marks;
 use crate::measures::Measures;
@@ -34,7 +34,7 @@ use crate::worker::Worker;
 
 /// Answers on their way to clients may hold this part of a shard's buffers, over all connections:
 /// all of them may be of one, and it needs the others to read anything.
-const LENT_SHARE: u64 = 8;
+const BLOCK_BUDGET_SHARE: u64 = 8;
 
 /// How long a request may stand still.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
@@ -224,7 +224,7 @@ pub(crate) struct Shared {
     pub(crate) watches: Arc<Watches>,
     pub(crate) details: Details,
     pub(crate) worker_slots: Vec<WorkerSlot>,
-    pub(crate) lending: Arc<Lending>,
+    pub(crate) block_budget: Arc<BlockBudget>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) acceptor: Acceptor,
     /// From which files it is.
@@ -407,7 +407,7 @@ impl Server {
     pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
         options.check()?;
         let Bound { listeners, addresses, files } = Bound::all(&options)?;
-        let (worker_slots, bells) = worker_slots(options.threads)?;
+        let (worker_slots, wakeups) = worker_slots(options.threads)?;
         let connections_max = listener::allow_connections(options.connections_max, options.threads);
         if connections_max < options.connections_max {
             let wanted = options.connections_max;
@@ -426,17 +426,17 @@ impl Server {
         }
         let server =
             Server { shared, threads: Mutex::default(), ticks_seen: Mutex::default(), files: Mutex::new(files) };
-        server.start_threads(listeners, bells)?;
+        server.start_threads(listeners, wakeups)?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
         Ok(server)
     }
 
     /// Each thread makes its own ring and reports. The first one accepts for all.
-    fn start_threads(&self, listeners: Vec<Listening>, bells: Vec<Socket>) -> Result<(), Error> {
+    fn start_threads(&self, listeners: Vec<Listening>, wakeups: Vec<Socket>) -> Result<(), Error> {
         let (report, reports) = mpsc::channel();
-        let count = bells.len();
+        let count = wakeups.len();
         let mut listeners = Some(listeners);
-        for (index, wakeup) in bells.into_iter().enumerate() {
+        for (index, wakeup) in wakeups.into_iter().enumerate() {
             let (shared, report) = (Arc::clone(&self.shared), report.clone());
             let listeners = listeners.take().unwrap_or_default();
             let body = move || serve(shared, index, wakeup, listeners, &report);
@@ -557,8 +557,8 @@ fn check_backup_directory(directory: &Path) -> Result<(), Error> {
 }
 
 /// What may be lent of a store whose shards have so many bytes of memory each.
-pub(crate) fn lent_bytes_max(shard_bytes: u64) -> u64 {
-    shard_bytes / LENT_SHARE
+pub(crate) fn block_budget_bytes(shard_bytes: u64) -> u64 {
+    shard_bytes / BLOCK_BUDGET_SHARE
 }
 
 /// What clients may make the server hold: three of the longest values at least. Half of it is for
@@ -575,7 +575,7 @@ pub(crate) fn share(
     listens_at: Vec<(i32, String)>,
     worker_slots: Vec<WorkerSlot>,
 ) -> Arc<Shared> {
-    let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, lent_bytes_max);
+    let block_budget_bytes = store.block_bytes_min().map_or(u64::MAX, block_budget_bytes);
     let watches = Watches::of(store.clone());
     Arc::new(Shared {
         level: options.level.unwrap_or(store.default_level()),
@@ -605,7 +605,7 @@ pub(crate) fn share(
         watches,
         details: Details::default(),
         worker_slots,
-        lending: Lending::new(lent_bytes_max),
+        block_budget: BlockBudget::new(block_budget_bytes),
         backups: Backups::new(options.backup_directory.clone()),
         acceptor: Acceptor::default(),
         tls: Mutex::new(options.tls.clone()),

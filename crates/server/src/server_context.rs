@@ -11,13 +11,13 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
-use crate::server::{Peer, Shared, client_bytes, lent_bytes_max};
+use crate::server::{Peer, Shared, block_budget_bytes, client_bytes};
 use crate::statistics;
 use crate::watch::Watching;
 use crate::worker::after;
 
 /// The server, as a connection sees it.
-pub(crate) struct Here<'a> {
+pub(crate) struct CommandContext<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) flush_at: &'a Cell<Option<Mono>>,
     pub(crate) mono: Mono,
@@ -29,7 +29,7 @@ pub(crate) struct Here<'a> {
     pub(crate) connection: u32,
 }
 
-impl ServerContext for Here<'_> {
+impl ServerContext for CommandContext<'_> {
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
         statistics::text(self.shared, which, wall)
     }
@@ -69,7 +69,7 @@ impl ServerContext for Here<'_> {
                 }
                 tracing::info!(bytes, "a client has changed the store's memory, until it is opened again");
                 let shard_bytes = (bytes - for_clients) / self.shared.store.shards() as u64;
-                self.shared.lending.set_max_bytes(lent_bytes_max(shard_bytes));
+                self.shared.block_budget.set_max_bytes(block_budget_bytes(shard_bytes));
             }
             Err(error) => tracing::warn!(%error, "a client could not change the store's memory"),
         }

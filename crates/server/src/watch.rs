@@ -15,7 +15,7 @@ use stratakv_protocol::memcache::{StoreMode, Verb, Watched, reply};
 
 use crate::details::Details;
 use crate::meta::seconds_left;
-use crate::request::Outcome;
+use crate::request::RequestOutcome;
 use crate::server::{Peer, lock};
 
 /// As memcached has it.
@@ -327,12 +327,12 @@ pub(crate) fn status_of_reply(verb: Verb, reply: Option<&Reply>) -> &'static str
 }
 
 /// How another one ended.
-pub(crate) fn status_of(outcome: &Outcome) -> &'static str {
+pub(crate) fn status_of(outcome: &RequestOutcome) -> &'static str {
     match outcome {
-        Outcome::Failed(error) => status_of_error(error),
-        Outcome::Exists => "exists",
-        Outcome::Missing => "not_found",
-        Outcome::NotStored => "not_stored",
+        RequestOutcome::Failed(error) => status_of_error(error),
+        RequestOutcome::Exists => "exists",
+        RequestOutcome::Missing => "not_found",
+        RequestOutcome::NotStored => "not_stored",
         _ => "stored",
     }
 }

@@ -22,10 +22,10 @@ use crate::measures::{Kind, Measures};
 use crate::memory_budget::MemoryPermit;
 use crate::schedule::{HANDSHAKE_UNITS, Schedule};
 use crate::server::{Arrival, Listening, Peer, Shared, WorkerSlot, lock};
-use crate::server_context::Here;
+use crate::server_context::CommandContext;
 use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
-use entry::Entry;
+use entry::ConnectionEntry;
 use lingering::Lingering;
 use relief::Relief;
 
@@ -67,7 +67,7 @@ pub(crate) struct Worker {
     wakeup: Socket,
     /// What the first thread accepts from; empty for others.
     listeners: Vec<Listener>,
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<ConnectionEntry>>,
     free: Vec<u32>,
     /// Connections to which something happened, and those that have more to do.
     schedule: Schedule,
@@ -228,7 +228,7 @@ impl Worker {
     }
 
     /// The connection `number`, marked to be looked at.
-    fn touch(&mut self, number: u32) -> Option<&mut Entry> {
+    fn touch(&mut self, number: u32) -> Option<&mut ConnectionEntry> {
         let now = self.driver.now().mono;
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if !entry.touched {
@@ -333,7 +333,7 @@ impl Worker {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let (worker_slot, connection) = (self.index, number);
         let (shared, flush_at) = (&*self.shared, &self.flush_at);
-        let here = Here {
+        let here = CommandContext {
             shared,
             flush_at,
             mono: self.driver.now().mono,
@@ -556,13 +556,13 @@ impl Worker {
             return;
         }
         let permit = MemoryPermit::new(&self.shared.budget);
-        let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending), permit);
+        let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.block_budget), permit);
         let now = self.driver.now().mono;
         let last_seconds = self.shared.started.elapsed().as_secs();
         let peer = Arc::new(Peer::of(&arrival.socket, last_seconds));
         let listed = Arc::clone(&peer);
         watch::connected(log(&self.shared, self.driver.now().wall, &arrival.socket), &peer, None);
-        let entry = Entry::new(arrival.socket, tls.flatten(), peer, connection, now);
+        let entry = ConnectionEntry::new(arrival.socket, tls.flatten(), peer, connection, now);
         let number = match self.free.pop() {
             Some(number) => {
                 self.entries[number as usize] = Some(entry);

@@ -112,6 +112,7 @@ fn metrics_count_what_clients_did() {
         |name: &str| samples.iter().filter(|(sample, _)| sample.starts_with(name)).map(|(_, value)| value).sum::<f64>();
     assert_eq!(sum("stratakv_core_operations_total"), 7.0);
     for name in [
+        "core_ticks_total",
         "core_turns_total",
         "core_system_calls_total",
         "core_cpu_seconds_total",

@@ -26,7 +26,7 @@ pub enum Call {
 
 /// Where a store is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum StorePhase {
     /// Being laid out.
     #[default]
     Create,
@@ -87,7 +87,7 @@ const CALLS: [Call; 8] = [
     Call::Discard,
     Call::Allocate,
 ];
-const PHASES: [Phase; 4] = [Phase::Create, Phase::Serve, Phase::Recover, Phase::Close];
+const PHASES: [StorePhase; 4] = [StorePhase::Create, StorePhase::Serve, StorePhase::Recover, StorePhase::Close];
 const FAULTS: [(Fault, &str); 17] = [
     (Fault::Reordered, "reord"),
     (Fault::Delayed, "delay"),
@@ -136,12 +136,12 @@ pub struct Coverage {
 
 impl Coverage {
     /// A request was made.
-    pub fn call(&mut self, phase: Phase, call: Call) {
+    pub fn call(&mut self, phase: StorePhase, call: Call) {
         self.calls[phase as usize][call as usize] += 1;
     }
 
     /// A fault befell a request.
-    pub fn hit(&mut self, phase: Phase, call: Call, fault: Fault) {
+    pub fn hit(&mut self, phase: StorePhase, call: Call, fault: Fault) {
         self.hits[phase as usize][call as usize][fault as usize] += 1;
     }
 
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn an_untried_pair_is_named() {
         let mut coverage = Coverage::default();
-        coverage.call(Phase::Serve, Call::Flush);
-        coverage.hit(Phase::Serve, Call::Flush, Fault::ErrorOnce);
+        coverage.call(StorePhase::Serve, Call::Flush);
+        coverage.hit(StorePhase::Serve, Call::Flush, Fault::ErrorOnce);
         let mut twice = coverage.clone();
         twice.add(&coverage);
         let rare = twice.pairs_below(2);

@@ -11,7 +11,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault};
 
-use crate::coverage::{Call, Coverage, Fault, Phase};
+use crate::coverage::{Call, Coverage, Fault, StorePhase};
 
 mod cut;
 
@@ -115,7 +115,7 @@ pub struct Disk {
     failed_flushes: u64,
     failed: u64,
     full: u64,
-    phase: Phase,
+    phase: StorePhase,
     coverage: Coverage,
 }
 
@@ -139,7 +139,7 @@ impl Disk {
             failed_flushes: 0,
             failed: 0,
             full: 0,
-            phase: Phase::default(),
+            phase: StorePhase::default(),
             coverage: Coverage::default(),
         }
     }
@@ -150,7 +150,7 @@ impl Disk {
     }
 
     /// From now on, requests count for this phase of the store's life.
-    pub fn set_phase(&mut self, phase: Phase) {
+    pub fn set_phase(&mut self, phase: StorePhase) {
         self.phase = phase;
     }
 
@@ -534,7 +534,7 @@ fn chance(random: &mut Random, chance: u16) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use stratakv_device::{Class, Part, Pool};
+    use stratakv_device::{BlockPart, Class, Pool};
 
     use super::*;
 
@@ -553,7 +553,7 @@ mod tests {
         fn queue_write(&mut self, page: u64, byte: u8, durable: bool) {
             let mut block = self.pool.take(Class::Page).unwrap();
             block.fill(byte);
-            let parts = vec![Part::whole(Arc::new(block))];
+            let parts = vec![BlockPart::whole(Arc::new(block))];
             let offset = page * PAGE_BYTES as u64;
             self.disk.submit(page, DiskRequest::Write { offset, parts, durable }, &mut self.random);
         }

@@ -46,10 +46,10 @@ mod search;
 mod tests;
 mod undo;
 
-pub use history::{Client, Clock, Entry, History};
+pub use history::{Client, Clock, History, HistoryEntry};
 
 use component::Components;
-use search::Outcome;
+use search::SearchOutcome;
 
 /// What it took to find a history in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +96,9 @@ pub fn check(history: &History, steps_max: u64) -> Result<Checked, Failure> {
         let (outcome, steps) = search::search(&component, &calls, steps_max - checked.steps);
         checked.steps += steps;
         match outcome {
-            Outcome::Ordered => {}
-            Outcome::Bound => return Err(Failure::Undecided { keys: component.names(), steps: checked.steps }),
-            Outcome::NoOrder => return Err(Failure::Violation(explain::explain(&component, steps_max)?)),
+            SearchOutcome::Ordered => {}
+            SearchOutcome::Bound => return Err(Failure::Undecided { keys: component.names(), steps: checked.steps }),
+            SearchOutcome::NoOrder => return Err(Failure::Violation(explain::explain(&component, steps_max)?)),
         }
     }
     Ok(checked)

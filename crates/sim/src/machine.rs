@@ -6,7 +6,7 @@ use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Class, DiskOutcome, Pool};
 use stratakv_engine::{Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
 
-use crate::coverage::Phase;
+use crate::coverage::StorePhase;
 use crate::disk::Disk;
 
 /// How to open a shard.
@@ -194,7 +194,7 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// # Errors
     /// As [`Opener::finish`].
     pub fn open(&mut self, create: bool, stop: Option<u8>, random: &mut Random) -> Result<bool, Error> {
-        self.disk.set_phase(if create { Phase::Create } else { Phase::Recover });
+        self.disk.set_phase(if create { StorePhase::Create } else { StorePhase::Recover });
         // A pool is costly to make, and the last life's blocks are all back; but a new process
         // would not find it full of one class.
         self.pool.set_limit_bytes(self.opening.memory_bytes as usize);
@@ -226,7 +226,7 @@ impl<'e, E: Engine> Machine<'e, E> {
             opener.complete(Io::from_bits(tag), outcome, &mut self.effects);
         }
         self.shard = Some(opener.finish()?);
-        self.disk.set_phase(Phase::Serve);
+        self.disk.set_phase(StorePhase::Serve);
         Ok(true)
     }
 
@@ -289,7 +289,7 @@ impl<'e, E: Engine> Machine<'e, E> {
     }
 
     /// Turns until nothing is in flight and nothing more is asked.
-    pub fn settle(&mut self, random: &mut Random) -> bool {
+    pub fn run_until_idle(&mut self, random: &mut Random) -> bool {
         let mut quiet = 0;
         for tick in 0..100_000 {
             let busy = self.tick(64, random);
@@ -305,7 +305,7 @@ impl<'e, E: Engine> Machine<'e, E> {
 
     /// An orderly close, up to its end.
     pub fn close(&mut self, random: &mut Random) -> bool {
-        self.disk.set_phase(Phase::Close);
+        self.disk.set_phase(StorePhase::Close);
         self.effects.begin(self.now);
         let Some(shard) = self.shard.as_mut() else { return true };
         shard.close(&mut self.effects);

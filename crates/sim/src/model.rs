@@ -11,7 +11,7 @@ use stratakv_engine::Record;
 
 /// A record as the model keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ModelRecord {
     /// The value.
     pub value: Bytes,
     /// As written.
@@ -21,7 +21,7 @@ pub struct Held {
 }
 
 /// What a key holds.
-pub type State = Option<Held>;
+pub type State = Option<ModelRecord>;
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -464,7 +464,7 @@ mod tests {
     use stratakv_engine::Value;
 
     fn held(text: &'static str) -> State {
-        Some(Held { value: Bytes::from_static(text.as_bytes()), flags: 0, expiry: Expiry::NEVER })
+        Some(ModelRecord { value: Bytes::from_static(text.as_bytes()), flags: 0, expiry: Expiry::NEVER })
     }
 
     fn record(text: &'static str, version: u64) -> Record {
@@ -529,7 +529,7 @@ mod tests {
     fn a_rotted_key_is_damaged_or_right_until_it_is_written() {
         let wall = Wall(10);
         let mut history = History::default();
-        let expired = Some(Held { expiry: Expiry(5), ..held("one").unwrap() });
+        let expired = Some(ModelRecord { expiry: Expiry(5), ..held("one").unwrap() });
         let one = history.hand_over(expired, true);
         history.acknowledged(one);
         assert!(!history.may_be_damaged(0) && history.is_known());
@@ -591,7 +591,7 @@ mod tests {
     #[test]
     fn a_key_damaged_by_a_lie_may_be_listed_though_it_has_expired() {
         let mut history = History::default();
-        let expiring = Some(Held { expiry: Expiry(20), ..held("x").unwrap() });
+        let expiring = Some(ModelRecord { expiry: Expiry(20), ..held("x").unwrap() });
         history.hand_over(expiring, true);
         history.damaged();
         assert!(history.find(0, Seen::Present, Wall(30)).is_some());
@@ -604,7 +604,7 @@ mod tests {
     #[test]
     fn an_expired_record_is_absent_and_a_refused_write_never_was() {
         let mut history = History::default();
-        let expiring = Some(Held { expiry: Expiry(20), ..held("x").unwrap() });
+        let expiring = Some(ModelRecord { expiry: Expiry(20), ..held("x").unwrap() });
         let one = history.hand_over(expiring, true);
         history.acknowledged(one);
         assert_eq!(history.find(1, Seen::Absent, Wall(19)), None);

@@ -24,7 +24,7 @@ pub struct Peer(usize);
 
 /// What a client finds when it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ClientRead {
     /// So many bytes were appended.
     Bytes(usize),
     /// Nothing now.
@@ -40,7 +40,7 @@ pub enum Found {
 pub struct Net {
     connections: Vec<Connection>,
     listeners: Vec<Listener>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingIo>,
     /// Of 256 accepts, so many fail for want of descriptors.
     pub accept_failures: u8,
     /// Bytes that fit between the two ends, each way; at least 1.
@@ -91,7 +91,7 @@ struct Connection {
     shut: bool,
 }
 
-struct Pending {
+struct PendingIo {
     ring: usize,
     tag: u64,
     request: NetRequest,
@@ -108,7 +108,7 @@ enum Progress {
 }
 
 /// What a step did: for which ring's request, and its outcome if it ended.
-pub(crate) type Step = (usize, u64, Option<NetOutcome>);
+pub(crate) type ProgressedIo = (usize, u64, Option<NetOutcome>);
 
 impl Net {
     /// A listening socket for the server.
@@ -161,26 +161,26 @@ impl Net {
     }
 
     /// The client reads up to `max` bytes.
-    pub fn read(&mut self, peer: Peer, max: usize, into: &mut Vec<u8>, random: &mut Random) -> Found {
+    pub fn read(&mut self, peer: Peer, max: usize, into: &mut Vec<u8>, random: &mut Random) -> ClientRead {
         let sending = self.is_sending(peer);
         let connection = &mut self.connections[peer.0];
         if connection.vanished {
-            return Found::Nothing;
+            return ClientRead::Nothing;
         }
         connection.meet_close(random);
         let count = max.min(connection.to_client.len());
         if count > 0 {
             into.extend(connection.to_client.drain(..count));
-            return Found::Bytes(count);
+            return ClientRead::Bytes(count);
         }
         if connection.reset {
-            return Found::Reset;
+            return ClientRead::Reset;
         }
         match connection.probe.as_ref().and_then(|probe| take(probe, into)) {
-            Some(0) if !sending => Found::End,
-            Some(count @ 1..) => Found::Bytes(count),
-            _ if connection.is_closed_by_server() || connection.shut => Found::End,
-            _ => Found::Nothing,
+            Some(0) if !sending => ClientRead::End,
+            Some(count @ 1..) => ClientRead::Bytes(count),
+            _ if connection.is_closed_by_server() || connection.shut => ClientRead::End,
+            _ => ClientRead::Nothing,
         }
     }
 
@@ -267,7 +267,7 @@ impl Net {
         {
             buffer.reserve(4096);
         }
-        self.pending.push(Pending { ring, tag, request, sent: 0 });
+        self.pending.push(PendingIo { ring, tag, request, sent: 0 });
     }
 
     /// The server ends what is in flight on a socket.
@@ -308,18 +308,18 @@ impl Net {
     }
 
     /// One of the requests in flight gets on. `None` if none can.
-    pub(crate) fn step(&mut self, random: &mut Random) -> Option<Step> {
+    pub(crate) fn step(&mut self, random: &mut Random) -> Option<ProgressedIo> {
         let count = self.pending.len();
         let first = random.below(count as u64) as usize;
         for at in (0..count).map(|step| (first + step) % count) {
-            let Pending { ring, tag, request, mut sent } = self.pending.swap_remove(at);
+            let PendingIo { ring, tag, request, mut sent } = self.pending.swap_remove(at);
             let (request, moved) = match self.advance(request, &mut sent, random) {
                 Progress::Done(outcome) => return Some((ring, tag, Some(outcome))),
                 Progress::Moved(request) => (request, true),
                 Progress::Stuck(request) => (request, false),
             };
             // Back to its place, so that the order of the others stays as it was.
-            self.pending.push(Pending { ring, tag, request, sent });
+            self.pending.push(PendingIo { ring, tag, request, sent });
             self.pending.swap(at, count - 1);
             if moved {
                 return Some((ring, tag, None));

@@ -56,12 +56,12 @@ pub struct Plan {
     /// Its circumstances.
     pub setup: Setup,
     /// What happens, in order. A crash is added at the end.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
 }
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PlanStep {
     /// An operation is handed over.
     Submit(Request),
     /// Up to `completions` requests complete, then the shard's tick ends.
@@ -104,7 +104,7 @@ pub struct Crash {
     pub inside: [Option<u8>; 3],
     /// What survives.
     pub seed: u32,
-    /// After an orderly close: one bit of the medium ticks. The scenario ends with what is found
+    /// After an orderly close: one bit of the medium flips. The scenario ends with what is found
     /// then.
     pub rot: bool,
 }
@@ -318,7 +318,7 @@ impl Generator {
         let durable = random.below(4) > 0;
         let put = |key| {
             let what = What::Put { len, expect: Condition::Any, ttl: 0 };
-            Step::Submit(Request { key, what, power_loss: durable })
+            PlanStep::Submit(Request { key, what, power_loss: durable })
         };
         let mut steps = Vec::new();
         for _ in 0..3 {
@@ -329,13 +329,13 @@ impl Generator {
                     let scan = What::Scan { reverse: key % 2 == 1, keys_only: false, items: 39 };
                     let scan =
                         Request { key: if key % 2 == 1 { setup.keys - 1 } else { 0 }, what: scan, power_loss: false };
-                    steps.push(if random.below(5) == 0 { Step::Submit(scan) } else { put(key) });
+                    steps.push(if random.below(5) == 0 { PlanStep::Submit(scan) } else { put(key) });
                 }
-                steps.push(Step::Tick { completions: random.below(8) as u8, seed: random.next_u64() as u32 });
+                steps.push(PlanStep::Tick { completions: random.below(8) as u8, seed: random.next_u64() as u32 });
             }
             let crash =
                 Crash { power: random.below(2) == 0, inside: [None; 3], seed: random.next_u64() as u32, rot: false };
-            steps.push(Step::Crash(crash));
+            steps.push(PlanStep::Crash(crash));
         }
         Plan { setup, steps }
     }
@@ -365,16 +365,16 @@ impl Generator {
         for _ in 0..2 {
             for _ in 0..300 + generator.random.below(300) {
                 for _ in 0..generator.random.below(12) {
-                    steps.push(Step::Submit(generator.request()));
+                    steps.push(PlanStep::Submit(generator.request()));
                 }
-                steps.push(Step::Tick { completions: generator.random.below(12) as u8, seed: generator.seed() });
+                steps.push(PlanStep::Tick { completions: generator.random.below(12) as u8, seed: generator.seed() });
             }
-            steps.push(Step::Crash(generator.crash()));
+            steps.push(PlanStep::Crash(generator.crash()));
         }
         Plan { setup, steps }
     }
 
-    fn life(&mut self, restless: bool, steps: &mut Vec<Step>) {
+    fn life(&mut self, restless: bool, steps: &mut Vec<PlanStep>) {
         let rotted = self.rotted > 0;
         self.rotted = self.rotted.saturating_sub(1);
         let ticks = match self.random.below(12) {
@@ -395,22 +395,22 @@ impl Generator {
         let eager = 1 + self.random.below(6);
         for _ in 0..ticks {
             for _ in 0..self.random.below(burst + 1) {
-                steps.push(Step::Submit(self.request()));
+                steps.push(PlanStep::Submit(self.request()));
             }
             let completions = self.random.below(eager + 1) as u8;
-            steps.push(Step::Tick { completions, seed: self.seed() });
+            steps.push(PlanStep::Tick { completions, seed: self.seed() });
             match self.random.below(60) {
-                0 => steps.push(Step::Pass { seconds: 1 + self.random.below(200) as u32 }),
-                1 => steps.push(Step::Drain { seed: self.seed() }),
+                0 => steps.push(PlanStep::Pass { seconds: 1 + self.random.below(200) as u32 }),
+                1 => steps.push(PlanStep::Drain { seed: self.seed() }),
                 _ => {}
             }
         }
         self.casual = casual;
         let end = self.random.below(12);
         match end {
-            0 => steps.push(Step::Drain { seed: self.seed() }),
-            1 => steps.push(Step::Settle { seed: self.seed() }),
-            2 | 3 => steps.push(Step::Close { seed: self.seed() }),
+            0 => steps.push(PlanStep::Drain { seed: self.seed() }),
+            1 => steps.push(PlanStep::Settle { seed: self.seed() }),
+            2 | 3 => steps.push(PlanStep::Close { seed: self.seed() }),
             _ => {}
         }
         let mut crash = self.crash();
@@ -421,7 +421,7 @@ impl Generator {
         } else if lingers {
             crash.power = self.random.below(8) == 0;
         }
-        steps.push(Step::Crash(crash));
+        steps.push(PlanStep::Crash(crash));
     }
 
     fn crash(&mut self) -> Crash {
@@ -579,11 +579,11 @@ impl Plan {
             let (key, count) = (random.below(self.setup.keys.into()) as u16, 1 + random.below(12) as u8);
             // Turns that carry it out, or a part of it, before the next crash.
             for _ in 0..random.below(8) {
-                let tick = Step::Tick { completions: random.below(6) as u8, seed: random.next_u64() as u32 };
+                let tick = PlanStep::Tick { completions: random.below(6) as u8, seed: random.next_u64() as u32 };
                 self.steps.insert(at, tick);
             }
             let request = Request { key, what: What::Load { count, len }, power_loss: random.below(4) > 0 };
-            self.steps.insert(at, Step::Submit(request));
+            self.steps.insert(at, PlanStep::Submit(request));
         }
         self
     }
@@ -604,7 +604,8 @@ mod tests {
         let text = |seed| format!("{:?}", Generator::plan(seed));
         assert_eq!(text(7), text(7));
         assert_ne!(text(7), text(8));
-        let crashes = |seed| Generator::plan(seed).steps.iter().filter(|step| matches!(step, Step::Crash(_))).count();
+        let crashes =
+            |seed| Generator::plan(seed).steps.iter().filter(|step| matches!(step, PlanStep::Crash(_))).count();
         assert!((0..50).all(|seed| crashes(seed) >= 3));
     }
 }

@@ -17,7 +17,7 @@ use crate::coverage::Coverage;
 use crate::disk::{Broken, Chances, Disk, DiskOptions};
 use crate::machine::{Engine, Machine, Opening};
 use crate::model::{History, Seen};
-use crate::plan::{Crash, Plan, Regime, Setup, Step};
+use crate::plan::{Crash, Plan, PlanStep, Regime, Setup};
 use requests::{Asked, Scanned, Sees};
 use snapshots::Snapshots;
 
@@ -128,7 +128,7 @@ pub fn run<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String> {
     let last = Crash { power: true, inside: [None; 3], seed: 1, rot: false };
     let mut random = Random::new(0xB00);
     world.create(&mut random)?;
-    for (number, step) in plan.steps.iter().chain([&Step::Crash(last)]).enumerate() {
+    for (number, step) in plan.steps.iter().chain([&PlanStep::Crash(last)]).enumerate() {
         tracing::debug!(number, ?step);
         match world.step(step) {
             Ok(true) => {}
@@ -238,21 +238,21 @@ impl<'e, E: Engine> World<'e, E> {
     }
 
     /// False: the store would not open after a lie of the disk; nothing more can be asked of it.
-    fn step(&mut self, step: &Step) -> Result<bool, String> {
+    fn step(&mut self, step: &PlanStep) -> Result<bool, String> {
         match step {
-            Step::Submit(request) => self.submit(request)?,
-            Step::Tick { completions, seed } => {
+            PlanStep::Submit(request) => self.submit(request)?,
+            PlanStep::Tick { completions, seed } => {
                 self.machine.tick(*completions, &mut random(*seed));
                 self.take_replies()?;
             }
-            Step::Drain { seed } => self.drain(&mut random(*seed))?,
-            Step::Settle { seed } => self.settle(&mut random(*seed))?,
-            Step::Pass { seconds } => {
+            PlanStep::Drain { seed } => self.drain(&mut random(*seed))?,
+            PlanStep::Settle { seed } => self.run_until_idle(&mut random(*seed))?,
+            PlanStep::Pass { seconds } => {
                 self.drain(&mut random(*seconds))?;
                 self.machine.pass(*seconds);
             }
-            Step::Close { seed } => self.close(&mut random(*seed))?,
-            Step::Crash(crash) => return self.crash(crash),
+            PlanStep::Close { seed } => self.close(&mut random(*seed))?,
+            PlanStep::Crash(crash) => return self.crash(crash),
         }
         Ok(true)
     }
@@ -271,9 +271,9 @@ impl<'e, E: Engine> World<'e, E> {
         }
     }
 
-    fn settle(&mut self, random: &mut Random) -> Result<(), String> {
+    fn run_until_idle(&mut self, random: &mut Random) -> Result<(), String> {
         self.drain(random)?;
-        if !self.machine.settle(random) {
+        if !self.machine.run_until_idle(random) {
             return Err("the shard never comes to rest".into());
         }
         self.audit()

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 use crate::machine::Engine;
-use crate::plan::{Generator, Plan, Step};
+use crate::plan::{Generator, Plan, PlanStep};
 use crate::scenario::{self, Statistics};
 
 /// A scenario that failed.
@@ -117,7 +117,7 @@ impl Failure {
         );
         for step in &self.plan.steps {
             let name = match step {
-                Step::Submit(request) => format!("Submit({request:?})"),
+                PlanStep::Submit(request) => format!("Submit({request:?})"),
                 other => format!("{other:?}"),
             };
             text += &format!("        {name},\n");

@@ -11,15 +11,15 @@ use stratakv_index::PageCache;
 use crate::batch::Batches;
 use crate::config::{CheckReport, SlabConfig};
 use crate::group::Groups;
-use crate::place::Place;
-use crate::recovery::Found;
+use crate::place::RecordPlace;
+use crate::recovery::RecoveredShard;
 use crate::slab::{Closing, Counters, DebugCache, Slab, new_map};
 use crate::space::FIRST_PAGE;
 use crate::superblock::Superblock;
 use crate::table::NOWHERE;
 use stratakv_engine::IoTable;
 
-/// A sum over all pages and runs, independent of order: an orderly close records it, the next
+/// A sum over all pages and blobs, independent of order: an orderly close records it, the next
 /// recovery compares it, so that lost or outdated pages are noticed even where nothing else tells
 /// of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ impl Digest {
     pub(crate) fn page(&mut self, logical: u32, tag: u32) {
         self.add(u64::from(logical) << 32 | u64::from(tag));
     }
-    pub(crate) fn run(&mut self, first: u32) {
+    pub(crate) fn blob(&mut self, first: u32) {
         self.add(1 << 63 | u64::from(first));
     }
     fn add(&mut self, item: u64) {
@@ -42,7 +42,7 @@ impl Digest {
 
 impl Slab {
     /// A shard from what was found.
-    pub(crate) fn build(config: SlabConfig, superblock: Superblock, mut found: Found) -> Slab {
+    pub(crate) fn build(config: SlabConfig, superblock: Superblock, mut found: RecoveredShard) -> Slab {
         if let Some(packed) = found.packed.as_mut().filter(|_| config.read_only) {
             // A copy of a table that does not check stays as it is: closing must not wait for it to
             // be written.
@@ -66,8 +66,8 @@ impl Slab {
             images: new_map(),
             groups,
             reads: Default::default(),
-            run_reads: Default::default(),
-            run_writes: Default::default(),
+            blob_reads: Default::default(),
+            blob_writes: Default::default(),
             scans: Default::default(),
             ranges: Default::default(),
             batches,
@@ -78,8 +78,8 @@ impl Slab {
             space_waiters: Vec::new(),
             block_waiters: VecDeque::new(),
             promised_pages: 0,
-            run_pages: found.run_pages,
-            run_tags: found.run_tags,
+            blob_pages: found.blob_pages,
+            blob_tags: found.blob_tags,
             expiring: found.expiring,
             lost_slots: found.lost_slots,
             sweep_from: None,
@@ -119,8 +119,8 @@ impl Slab {
             digest.page(logical, page.tag);
         });
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
-            if let Place::Run { first, .. } = Place::from_bits(entry.place) {
-                digest.run(first);
+            if let RecordPlace::Blob { first, .. } = RecordPlace::from_bits(entry.place) {
+                digest.blob(first);
             }
             ControlFlow::Continue(())
         });
@@ -128,7 +128,7 @@ impl Slab {
     }
 
     /// Compares index, page table and space maps with each other: every physical page must be a
-    /// superblock, an image, part of a run, free, or deferred, and every index entry must name a
+    /// superblock, an image, part of a blob, free, or deferred, and every index entry must name a
     /// place of its own. Exact when nothing is in flight. O(records).
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport {
@@ -136,7 +136,7 @@ impl Slab {
             free_pages: u64::from(self.space.free_pages()),
             deferred_pages: u64::from(self.space.deferred_pages()),
             total_pages: u64::from(self.space.total()),
-            run_pages: self.run_pages,
+            blob_pages: self.blob_pages,
             obsolete: self.obsolete.values().map(|copies| copies.len() as u64).sum(),
             corrupt: self.corruptions.clone(),
             ..CheckReport::default()
@@ -181,7 +181,7 @@ impl Slab {
         self.packed.as_ref().is_none_or(|packed| packed.is_idle())
             && self.images.is_empty()
             && self.groups.is_idle()
-            && self.run_writes.is_idle()
+            && self.blob_writes.is_idle()
             && self.poisoned.is_none()
     }
 
@@ -206,21 +206,21 @@ impl Slab {
 
     fn check_index(&self, used: &mut u64, report: &mut CheckReport, mistakes: &mut Vec<String>) {
         let mut places = HashSet::default();
-        let mut run_pages = 0;
-        let mut visit = |place: Place, key: &[u8]| {
+        let mut blob_pages = 0;
+        let mut visit = |place: RecordPlace, key: &[u8]| {
             if !places.insert(place) {
                 mistakes.push(format!("{place:?} belongs to two keys, one is {}", key.escape_ascii()));
             }
             match place {
-                Place::Run { first, pages } => {
-                    report.runs += 1;
-                    run_pages += u64::from(pages);
+                RecordPlace::Blob { first, pages } => {
+                    report.blobs += 1;
+                    blob_pages += u64::from(pages);
                     if (first..first + pages).any(|page| self.space.is_free(page)) {
-                        mistakes.push(format!("pages of the run at {first} are marked free"));
+                        mistakes.push(format!("pages of the blob at {first} are marked free"));
                     }
                 }
-                Place::Record(_) => mistakes.push(format!("{} lies in a log", key.escape_ascii())),
-                Place::Slot { logical, slot } => {
+                RecordPlace::Record(_) => mistakes.push(format!("{} lies in a log", key.escape_ascii())),
+                RecordPlace::Slot { logical, slot } => {
                     let page =
                         self.table.get(logical).filter(|page| page.place != NOWHERE && slot < page.class.slots());
                     if page.is_none() {
@@ -230,22 +230,22 @@ impl Slab {
             }
         };
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
-            visit(Place::from_bits(entry.place), key);
+            visit(RecordPlace::from_bits(entry.place), key);
             ControlFlow::Continue(())
         });
         for (key, copies) in &self.obsolete {
             copies.iter().for_each(|copy| visit(copy.place, key.encoded()));
         }
         let slots: u64 = self.taken_slots();
-        let owned = places.iter().filter(|place| matches!(place, Place::Slot { .. })).count() as u64;
+        let owned = places.iter().filter(|place| matches!(place, RecordPlace::Slot { .. })).count() as u64;
         if self.is_quiet() && slots != owned + self.lost_slots {
             let lost = self.lost_slots;
             mistakes.push(format!("{slots} slots are taken, but {owned} have a key and {lost} are lost to damage"));
         }
-        // Runs whose key is lost keep their pages.
-        if run_pages > self.run_pages {
-            mistakes.push(format!("runs have {run_pages} pages, {} were counted", self.run_pages));
+        // Blobs whose key is lost keep their pages.
+        if blob_pages > self.blob_pages {
+            mistakes.push(format!("blobs have {blob_pages} pages, {} were counted", self.blob_pages));
         }
-        *used += self.run_pages;
+        *used += self.blob_pages;
     }
 }

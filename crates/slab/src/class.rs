@@ -21,7 +21,7 @@ impl SizeClass {
     }
 
     /// The smallest slot that holds a record of `bytes` (header, key and value), or `None` if it
-    /// needs a run.
+    /// needs a blob.
     pub(crate) fn for_record(mut bytes: usize) -> Option<SizeClass> {
         fault_point!("off_by_one_in_a_size_class", bytes = bytes.saturating_sub(1));
         let fits = SLOTS.iter().rposition(|slots| slot_bytes(*slots) >= bytes)?;

@@ -105,8 +105,8 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Logical pages.
     pub pages: u64,
-    /// Items stored as runs of pages.
-    pub runs: u64,
+    /// Items stored as blobs of pages.
+    pub blobs: u64,
     /// Older copies of records still on the medium, to be cleared.
     pub obsolete: u64,
     /// One superblock was damaged and has been written again from the other.
@@ -138,10 +138,10 @@ pub struct CheckReport {
     pub records: u64,
     /// Logical pages.
     pub pages: u64,
-    /// Runs.
-    pub runs: u64,
-    /// Pages of runs.
-    pub run_pages: u64,
+    /// Blobs.
+    pub blobs: u64,
+    /// Pages of blobs.
+    pub blob_pages: u64,
     /// Free physical pages.
     pub free_pages: u64,
     /// Physical pages waiting for a flush or a read before they are reused.

@@ -1,8 +1,8 @@
 //! Commit groups of both placements: what is dirty is sealed, written, flushed if asked, then
 //! becomes the durable state.
 //!
-//! Groups of `in_place` have dirty pages and heads of runs, which go to free pages, and cleared
-//! runs, whose first page is overwritten. `packed` fills its groups in `packed/append.rs` and
+//! Groups of `in_place` have dirty pages and heads of blobs, which go to free pages, and cleared
+//! blobs, whose first page is overwritten. `packed` fills its groups in `packed/append.rs` and
 //! publishes them in `packed/apply.rs`; numbers, writes, flushes and the order are kept here.
 
 use std::collections::VecDeque;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, Level, fault_point};
-use stratakv_device::{Block, IoFault, Part};
+use stratakv_device::{Block, BlockPart, IoFault};
 use stratakv_engine::{Effects, Error, Reply};
-use stratakv_index::Entry;
+use stratakv_index::IndexEntry;
 
+use crate::blob_write::ReadyBlob;
 use crate::packed::append::AppendedBatch;
 use crate::packed::clean::LOW;
 use crate::page::{self, PageHeader};
-use crate::place::Place;
-use crate::run_write::ReadyRun;
-use crate::slab::{Clearing, ObsoleteCopy, Purpose, Slab};
+use crate::place::RecordPlace;
+use crate::slab::{Clearing, IoPurpose, ObsoleteCopy, Slab};
 use crate::space::Extent;
 use crate::table::NOWHERE;
 use crate::write::{Change, Changed};
@@ -36,9 +36,9 @@ const WRITE_PAGES_MAX: usize = 64;
 /// Pages deferred at which a flush is made for their sake.
 const DEFERRED_PAGES: u32 = 256;
 
-/// A run whose first page says from now on that it is cleared.
+/// A blob whose first page says from now on that it is cleared.
 #[derive(Debug)]
-pub(crate) struct Kill {
+pub(crate) struct BlobTombstone {
     pub(crate) block: Block,
     pub(crate) change: Change,
     pub(crate) level: Level,
@@ -55,10 +55,10 @@ pub(crate) enum Member {
         sequence: u64,
         changes: Vec<Change>,
     },
-    Run {
+    Blob {
         change: Change,
     },
-    Kill {
+    BlobTombstone {
         change: Change,
     },
 }
@@ -80,8 +80,8 @@ struct Group {
 pub(crate) struct Groups {
     /// Logical pages with a dirty image and none being written.
     queue: VecDeque<u32>,
-    runs: VecDeque<ReadyRun>,
-    kills: VecDeque<Kill>,
+    blobs: VecDeque<ReadyBlob>,
+    blob_tombstones: VecDeque<BlobTombstone>,
     in_flight: VecDeque<Group>,
     /// Numbers: the last one sealed, applied, durable.
     sealed: u64,
@@ -108,8 +108,8 @@ impl Groups {
     pub(crate) fn queue(&mut self, logical: u32) {
         self.queue.push_back(logical);
     }
-    pub(crate) fn add_run(&mut self, run: ReadyRun) {
-        self.runs.push_back(run);
+    pub(crate) fn add_blob(&mut self, blob: ReadyBlob) {
+        self.blobs.push_back(blob);
     }
     pub(crate) fn durable(&self) -> u64 {
         self.durable
@@ -133,12 +133,12 @@ impl Groups {
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
             && self.queue.is_empty()
-            && self.runs.is_empty()
-            && self.kills.is_empty()
+            && self.blobs.is_empty()
+            && self.blob_tombstones.is_empty()
             && self.flushing.is_none()
     }
     fn has_work(&self) -> bool {
-        !(self.queue.is_empty() && self.runs.is_empty() && self.kills.is_empty())
+        !(self.queue.is_empty() && self.blobs.is_empty() && self.blob_tombstones.is_empty())
     }
     /// Whether every group so far is durable, or will be before it is applied.
     pub(crate) fn all_durable_when_applied(&self) -> bool {
@@ -155,14 +155,14 @@ impl Groups {
 /// Writes of a group under construction: neighbouring pages go out together.
 #[derive(Default)]
 struct Batch {
-    writes: Vec<(u32, Vec<Part>)>,
+    writes: Vec<(u32, Vec<BlockPart>)>,
     next: u32,
-    /// Contains the head of a run whose other slices were written earlier.
+    /// Contains the head of a blob whose other slices were written earlier.
     has_body: bool,
 }
 
 impl Batch {
-    fn page(&mut self, place: u32, part: Part) {
+    fn page(&mut self, place: u32, part: BlockPart) {
         match self.writes.last_mut() {
             Some((_, parts)) if place == self.next && parts.len() < WRITE_PAGES_MAX => parts.push(part),
             _ => self.writes.push((place, vec![part])),
@@ -170,16 +170,16 @@ impl Batch {
         self.next = place + 1;
     }
 
-    fn alone(&mut self, place: u32, parts: Vec<Part>) {
+    fn alone(&mut self, place: u32, parts: Vec<BlockPart>) {
         self.writes.push((place, parts));
         self.next = NOWHERE;
     }
 }
 
 impl Slab {
-    /// Queues the clearing of a run.
-    pub(crate) fn kill_run(&mut self, block: Block, change: Change, level: Level) {
-        self.groups.kills.push_back(Kill { block, change, level });
+    /// Queues the clearing of a blob.
+    pub(crate) fn write_blob_tombstone(&mut self, block: Block, change: Change, level: Level) {
+        self.groups.blob_tombstones.push_back(BlobTombstone { block, change, level });
     }
 
     /// Seals what is dirty into a group, if fewer than two are in flight.
@@ -192,7 +192,7 @@ impl Slab {
             let mut members = Vec::new();
             let mut level = Level::ProcessCrash;
             self.seal_pages(&mut batch, &mut members, &mut level);
-            self.seal_runs(&mut batch, &mut members, &mut level);
+            self.seal_blobs(&mut batch, &mut members, &mut level);
             if members.is_empty() {
                 // No free page to write to: wait for the deferred free list to be released.
                 self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
@@ -202,11 +202,11 @@ impl Slab {
         }
     }
 
-    /// Submits the writes of a group. `has_body`: it relies on slices of a run that were written
+    /// Submits the writes of a group. `has_body`: it relies on slices of a blob that were written
     /// before.
     pub(crate) fn launch(
         &mut self,
-        writes: Vec<(u32, Vec<Part>)>,
+        writes: Vec<(u32, Vec<BlockPart>)>,
         members: Vec<Member>,
         level: Level,
         has_body: bool,
@@ -218,7 +218,7 @@ impl Slab {
         let volatile = self.config.geometry.volatile_cache;
         let mut needs_flush = volatile && level == Level::PowerLoss;
         fault_point!("no_flush", needs_flush = false);
-        // Write-through covers its own writes only: not the slices of a run that were written
+        // Write-through covers its own writes only: not the slices of a blob that were written
         // before, nor groups that were acknowledged without a flush, on which this one may rely. It
         // saves a tick; many writes are cheaper with one flush. (`packed`: users' records and
         // copies are two, and as a rule all.)
@@ -235,7 +235,7 @@ impl Slab {
         for (place, parts) in writes {
             self.counters.page_writes += 1;
             self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
-            let io = self.io.start(Purpose::Group { number });
+            let io = self.io.start(IoPurpose::Group { number });
             effects.write(io, Self::offset(place), parts, through);
         }
     }
@@ -267,36 +267,36 @@ impl Slab {
                 self.promised_pages -= 1;
             }
             *level = (*level).max(dirty.level);
-            batch.page(place, Part::whole(block));
+            batch.page(place, BlockPart::whole(block));
             members.push(Member::Page { logical, place, sequence, changes: dirty.changes });
         }
     }
 
-    fn seal_runs(&mut self, batch: &mut Batch, members: &mut Vec<Member>, level: &mut Level) {
+    fn seal_blobs(&mut self, batch: &mut Batch, members: &mut Vec<Member>, level: &mut Level) {
         let depth = self.config.depth.max(1) as usize;
         while batch.writes.len() < depth
-            && let Some(run) = self.groups.runs.pop_front()
+            && let Some(blob) = self.groups.blobs.pop_front()
         {
-            *level = (*level).max(run.level);
+            *level = (*level).max(blob.level);
             let sequence = self.next_number();
-            let first = run.first;
-            let mut has_body = run.has_body();
+            let first = blob.first;
+            let mut has_body = blob.has_body();
             fault_point!("head_written_through_before_its_body", has_body = false);
             batch.has_body |= has_body;
-            let (parts, change) = run.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
+            let (parts, change) = blob.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
             batch.alone(first, parts);
-            members.push(Member::Run { change });
+            members.push(Member::Blob { change });
         }
         while batch.writes.len() < depth
-            && let Some(kill) = self.groups.kills.pop_front()
+            && let Some(blob_tombstone) = self.groups.blob_tombstones.pop_front()
         {
-            let Place::Run { first, .. } = kill.change.place else { continue };
-            *level = (*level).max(kill.level);
-            let mut block = kill.block;
-            crate::run::kill(&self.config.uuid, first, &mut block);
-            let part = Part { block: Arc::new(block), start: 0, len: PAGE_BYTES as u32 };
+            let RecordPlace::Blob { first, .. } = blob_tombstone.change.place else { continue };
+            *level = (*level).max(blob_tombstone.level);
+            let mut block = blob_tombstone.block;
+            crate::blob::write_tombstone(&self.config.uuid, first, &mut block);
+            let part = BlockPart { block: Arc::new(block), start: 0, len: PAGE_BYTES as u32 };
             batch.alone(first, vec![part]);
-            members.push(Member::Kill { change: kill.change });
+            members.push(Member::BlobTombstone { change: blob_tombstone.change });
         }
     }
 
@@ -315,7 +315,7 @@ impl Slab {
     ///
     /// Two at once would hide a failure. What a flush that failed has lost is not known before it
     /// is heard of, and one that overlapped it may succeed, be heard of first and be believed.
-    pub(crate) fn submit_flush(&mut self, purpose: Purpose, effects: &mut Effects) -> bool {
+    pub(crate) fn submit_flush(&mut self, purpose: IoPurpose, effects: &mut Effects) -> bool {
         if self.is_flushing {
             return false;
         }
@@ -344,9 +344,9 @@ impl Slab {
         let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
         let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
         let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
-        let needed = needed || wanted || self.runs_want_flush();
-        if needed && self.submit_flush(Purpose::Flush { covers }, effects) {
-            self.runs_flushing();
+        let needed = needed || wanted || self.blobs_want_flush();
+        if needed && self.submit_flush(IoPurpose::Flush { covers }, effects) {
+            self.blobs_flushing();
             self.groups.flushing = Some((covers, sequence));
         }
     }
@@ -361,7 +361,7 @@ impl Slab {
             return;
         }
         self.groups.flushed = self.groups.flushed.max(covers);
-        self.runs_flushed();
+        self.blobs_flushed();
         self.apply_groups(effects);
         if covers > self.groups.durable {
             self.groups.durable = covers;
@@ -407,7 +407,7 @@ impl Slab {
                         self.apply_change(change, group.number, &mut drained, effects);
                     }
                 }
-                Member::Run { change } | Member::Kill { change } => {
+                Member::Blob { change } | Member::BlobTombstone { change } => {
                     self.apply_change(change, group.number, &mut drained, effects);
                 }
             }
@@ -445,7 +445,7 @@ impl Slab {
     pub(crate) fn apply_change(&mut self, change: Change, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
         match change.kind {
             Changed::Put => {
-                if let Some(old) = self.show(&change) {
+                if let Some(old) = self.publish(&change) {
                     match self.packed {
                         Some(_) => self.forget_place(old, group),
                         None => self.add_obsolete(&change.key, old, group),
@@ -457,26 +457,26 @@ impl Slab {
                 if let Some(old) = self.index.0.remove(change.key.encoded()) {
                     self.expiring -= u64::from(old.expiry != 0);
                     if self.packed.is_some() {
-                        self.forget_place(Place::from_bits(old.place), group);
+                        self.forget_place(RecordPlace::from_bits(old.place), group);
                     }
                 }
-                self.run_cleared(change.place, group);
+                self.blob_cleared(change.place, group);
             }
             Changed::Clear => {
-                self.run_cleared(change.place, group);
+                self.blob_cleared(change.place, group);
                 return self.obsolete_cleared(&change.key, change.place, drained);
             }
         }
-        self.settle(change, drained, effects);
+        self.complete_change(change, drained, effects);
     }
 
     /// Puts a change into the index; the place of the record before it, if that is another one.
-    pub(crate) fn show(&mut self, change: &Change) -> Option<Place> {
-        let entry = Entry { place: change.place.to_bits(), expiry: change.expiry };
+    pub(crate) fn publish(&mut self, change: &Change) -> Option<RecordPlace> {
+        let entry = IndexEntry { place: change.place.to_bits(), expiry: change.expiry };
         let old = self.index.0.insert(change.key.encoded(), entry);
         self.expiring += u64::from(entry.expiry != 0);
-        if let Place::Run { pages, .. } = change.place {
-            self.run_pages += u64::from(pages);
+        if let RecordPlace::Blob { pages, .. } = change.place {
+            self.blob_pages += u64::from(pages);
         }
         let old = old?;
         self.expiring -= u64::from(old.expiry != 0);
@@ -484,11 +484,11 @@ impl Slab {
             return None;
         }
         fault_point!("stale_index_after_class_change", self.index.0.insert(change.key.encoded(), old));
-        Some(Place::from_bits(old.place))
+        Some(RecordPlace::from_bits(old.place))
     }
 
     /// A change is shown: answers it, and lets go of its key.
-    pub(crate) fn settle(&mut self, change: Change, drained: &mut Vec<Key>, effects: &mut Effects) {
+    pub(crate) fn complete_change(&mut self, change: Change, drained: &mut Vec<Key>, effects: &mut Effects) {
         let key = change.key;
         if let Some(ack) = change.ack {
             self.answer(ack.origin, ack.reply, effects);
@@ -503,28 +503,28 @@ impl Slab {
     }
 
     /// Notes an older copy of `key`, to be cleared once `group` is durable.
-    fn add_obsolete(&mut self, key: &Key, place: Place, group: u64) {
+    fn add_obsolete(&mut self, key: &Key, place: RecordPlace, group: u64) {
         let copy = ObsoleteCopy { place, clearing: Clearing::Queued, after: group };
         self.obsolete.entry(key.clone()).or_default().push(copy);
         self.obsolete_queue.push_back((key.clone(), place));
     }
 
-    fn run_cleared(&mut self, place: Place, mut group: u64) {
+    fn blob_cleared(&mut self, place: RecordPlace, mut group: u64) {
         fault_point!("run_freed_before_it_is_cleared", group = 0);
-        if let Place::Run { first, pages } = place {
-            self.run_pages -= u64::from(pages);
-            self.run_tags.remove(&first);
+        if let RecordPlace::Blob { first, pages } = place {
+            self.blob_pages -= u64::from(pages);
+            self.blob_tags.remove(&first);
             self.space.release_after(group, Extent { first, pages });
         }
     }
 
     /// Frees what waited for durability; whoever waits for space tries again.
     pub(crate) fn release_deferred(&mut self, effects: &mut Effects) {
-        let (reads, runs, log) = (&self.reads, &self.run_reads, self.packed.as_ref().map(|packed| &packed.reads));
+        let (reads, blobs, log) = (&self.reads, &self.blob_reads, self.packed.as_ref().map(|packed| &packed.reads));
         let before = self.space.free_pages();
         self.space.release_durable(self.groups.durable, |extent| {
             fault_point!("reuse_a_page_with_a_read_in_flight", return false);
-            reads.pins(extent) || runs.pins(extent) || log.is_some_and(|log| log.pins(extent))
+            reads.pins(extent) || blobs.pins(extent) || log.is_some_and(|log| log.pins(extent))
         });
         if self.space.free_pages() != before {
             self.space_came(effects);
@@ -546,7 +546,7 @@ impl Slab {
                 match member {
                     Member::Batch(batch) => unknown.extend(Self::unknown_changes(batch)),
                     Member::Page { changes, .. } => unknown.extend(changes),
-                    Member::Run { change } | Member::Kill { change } => unknown.push(change),
+                    Member::Blob { change } | Member::BlobTombstone { change } => unknown.push(change),
                 }
             }
         }
@@ -554,9 +554,11 @@ impl Slab {
         for (_, image) in self.images.drain() {
             unwritten.extend(image.dirty.into_iter().flat_map(|dirty| dirty.changes));
         }
-        unwritten.extend(std::mem::take(&mut self.groups.runs).into_iter().map(|run| run.change));
-        unwritten.extend(std::mem::take(&mut self.groups.kills).into_iter().map(|kill| kill.change));
-        unwritten.extend(self.abandon_run_writes());
+        unwritten.extend(std::mem::take(&mut self.groups.blobs).into_iter().map(|blob| blob.change));
+        unwritten.extend(
+            std::mem::take(&mut self.groups.blob_tombstones).into_iter().map(|blob_tombstone| blob_tombstone.change),
+        );
+        unwritten.extend(self.abandon_blob_writes());
         self.groups.queue.clear();
         let refused = || Reply::Failed(Error::Poisoned(fault));
         let acks = unknown.into_iter().map(|change| (change.ack, Reply::Failed(Error::Unknown(what))));

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, Level, Mono, fault_point};
-use stratakv_device::{Class, IoFault, Part};
+use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Expect, ShardEvent};
 
-use crate::slab::{Closing, Purpose, Slab, is_expired};
+use crate::slab::{Closing, IoPurpose, Slab, is_expired};
 use crate::space::SEGMENT_PAGES;
 use crate::write::{Kind, Origin, Stop, Wait, Work};
 
@@ -39,7 +39,7 @@ pub(crate) fn initial_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> 
 
 /// How far growth is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
+enum GrowthState {
     #[default]
     Idle,
     Zeroing {
@@ -56,7 +56,7 @@ enum Step {
 /// Growth of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    step: Step,
+    step: GrowthState,
     to: u32,
     /// A write waits for this many pages.
     wanted: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Growth {
 impl Slab {
     /// Whether growth is under way.
     pub(crate) fn is_growing(&self) -> bool {
-        self.growth.step != Step::Idle
+        self.growth.step != GrowthState::Idle
     }
 
     /// Pages that new items leave free, so that deletes and rewrites always find one.
@@ -93,7 +93,7 @@ impl Slab {
 
     /// There is no room: wait for growth or for the deferred free list, or refuse.
     pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop {
-        let growing = self.growth.step != Step::Idle;
+        let growing = self.growth.step != GrowthState::Idle;
         let failed = self.growth.failed_until.is_some_and(|until| effects.now().mono < until);
         if growing || (!failed && self.capacity_pages() > self.space.total()) {
             self.growth.wanted = self.growth.wanted.max(pages);
@@ -155,15 +155,15 @@ impl Slab {
 
     /// Starts growth when space runs low.
     pub(crate) fn grow(&mut self, effects: &mut Effects) {
-        if self.growth.step == Step::Zeroed && self.submit_flush(Purpose::Grow, effects) {
-            self.growth.step = Step::Flushing;
+        if self.growth.step == GrowthState::Zeroed && self.submit_flush(IoPurpose::Grow, effects) {
+            self.growth.step = GrowthState::Flushing;
         }
         let total = self.space.total();
         let low = (total / 8).clamp((total / 4).min(MIB_PAGES / 2), 32 * MIB_PAGES);
         // A closing shard grows only for writes it has accepted.
         let short = if self.packed.is_some() { self.packed_wants_growth() } else { self.space.free_pages() < low };
         let ahead = short && self.closing == Closing::Open;
-        if self.growth.step != Step::Idle || !(ahead || self.growth.wanted > 0) {
+        if self.growth.step != GrowthState::Idle || !(ahead || self.growth.wanted > 0) {
             return;
         }
         if self.growth.failed_until.is_some_and(|until| effects.now().mono < until) {
@@ -176,7 +176,7 @@ impl Slab {
             return self.growth_ended(effects);
         }
         self.growth.to = to;
-        self.growth.step = Step::Zeroing { next: total, in_flight: 0, fault: None };
+        self.growth.step = GrowthState::Zeroing { next: total, in_flight: 0, fault: None };
         self.write_zeroes(effects);
     }
 
@@ -189,7 +189,7 @@ impl Slab {
     }
 
     fn write_zeroes(&mut self, effects: &mut Effects) {
-        let Step::Zeroing { mut next, mut in_flight, fault } = self.growth.step else { return };
+        let GrowthState::Zeroing { mut next, mut in_flight, fault } = self.growth.step else { return };
         if self.zeroes.is_none() {
             self.zeroes = self.take_block(Class::Slice, effects).map(|mut block| {
                 block.fill(0);
@@ -197,53 +197,53 @@ impl Slab {
             });
         }
         let Some(zeroes) = self.zeroes.clone() else {
-            self.growth.step = Step::Idle;
+            self.growth.step = GrowthState::Idle;
             return effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));
         };
         while in_flight < WRITES && next < self.growth.to && fault.is_none() {
             let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.growth.to);
-            let io = self.io.start(Purpose::Grow);
+            let io = self.io.start(IoPurpose::Grow);
             effects.write(io, Self::offset(next), zero_parts(&zeroes, end - next), false);
             (next, in_flight) = (end, in_flight + 1);
         }
-        self.growth.step = Step::Zeroing { next, in_flight, fault };
+        self.growth.step = GrowthState::Zeroing { next, in_flight, fault };
     }
 
     /// A request of growth is done.
     pub(crate) fn grow_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         if self.poisoned.is_some() {
             // The failed flush may have dropped zeros too: nothing here may be called usable.
-            self.growth.step = Step::Idle;
+            self.growth.step = GrowthState::Idle;
             self.zeroes = None;
             return;
         }
         match self.growth.step {
-            Step::Idle | Step::Zeroed => {}
-            Step::Zeroing { next, in_flight, fault } => {
+            GrowthState::Idle | GrowthState::Zeroed => {}
+            GrowthState::Zeroing { next, in_flight, fault } => {
                 let (in_flight, fault) = (in_flight - 1, fault.or(result.err()));
-                self.growth.step = Step::Zeroing { next, in_flight, fault };
+                self.growth.step = GrowthState::Zeroing { next, in_flight, fault };
                 match fault {
                     Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
                     Some(_) => {}
                     None if in_flight == 0 && next == self.growth.to => {
                         fault_point!("growth_used_before_it_is_recorded", self.space.extend(self.growth.to));
-                        self.growth.step = Step::Zeroed;
+                        self.growth.step = GrowthState::Zeroed;
                     }
                     None => self.write_zeroes(effects),
                 }
             }
-            Step::Flushing => match result {
+            GrowthState::Flushing => match result {
                 Ok(()) => {
                     self.zeroes = None;
                     self.write_superblock(0, effects);
                 }
                 // What else this flush should have covered is not known.
                 Err(fault) => {
-                    self.growth.step = Step::Idle;
+                    self.growth.step = GrowthState::Idle;
                     self.poison(fault, "a flush failed", effects);
                 }
             },
-            Step::Superblock(slot) => match result {
+            GrowthState::Superblock(slot) => match result {
                 Ok(()) if slot == 0 => self.write_superblock(1, effects),
                 Ok(()) => {
                     self.superblock.usable_bytes = Self::offset(self.growth.to);
@@ -253,7 +253,7 @@ impl Slab {
                     self.packed_extended();
                     self.growth.failed_until = None;
                     self.events.push(ShardEvent::Grew { usable_bytes: self.superblock.usable_bytes });
-                    self.growth.step = Step::Idle;
+                    self.growth.step = GrowthState::Idle;
                     self.growth_ended(effects);
                 }
                 Err(fault) => self.growth_failed(fault, effects),
@@ -270,14 +270,14 @@ impl Slab {
         superblock.usable_bytes = Self::offset(self.growth.to);
         superblock.durable = self.groups.durable_sequence();
         superblock.encode(&self.config.uuid, &mut block);
-        self.growth.step = Step::Superblock(slot);
-        let io = self.io.start(Purpose::Grow);
-        effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], true);
+        self.growth.step = GrowthState::Superblock(slot);
+        let io = self.io.start(IoPurpose::Grow);
+        effects.write(io, slot * PAGE_BYTES as u64, vec![BlockPart::whole(Arc::new(block))], true);
     }
 
     fn growth_failed(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow");
-        self.growth.step = Step::Idle;
+        self.growth.step = GrowthState::Idle;
         self.events.push(ShardEvent::CannotGrow { fault });
         self.growth.failed_until = Some(Mono(effects.now().mono.0 + RETRY));
         self.zeroes = None;
@@ -327,9 +327,9 @@ impl Slab {
 }
 
 /// `pages` pages of zeros, from one block used many times.
-pub(crate) fn zero_parts(zeroes: &Arc<stratakv_device::Block>, pages: u32) -> Vec<Part> {
+pub(crate) fn zero_parts(zeroes: &Arc<stratakv_device::Block>, pages: u32) -> Vec<BlockPart> {
     let bytes = pages as usize * PAGE_BYTES;
-    let parts = (0..bytes.div_ceil(SLICE_BYTES)).map(|slice| Part {
+    let parts = (0..bytes.div_ceil(SLICE_BYTES)).map(|slice| BlockPart {
         block: Arc::clone(zeroes),
         start: 0,
         len: (bytes - slice * SLICE_BYTES).min(SLICE_BYTES) as u32,

@@ -1,4 +1,4 @@
-//! Free pages next to each other: where the smallest hole is that a run fits in.
+//! Free pages next to each other: where the smallest hole is that a blob fits in.
 //!
 //! Best fit keeps large holes large: with values of 16 B to 1 MiB replaced at random, first fit has
 //! no room for the longest ones beyond 90 % fill, best fit has at 95 % (docs/decisions/0013).
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_into_the_smallest_hole_and_breaks_no_whole_segment_if_it_need_not() {
+    fn a_blob_goes_into_the_smallest_hole_and_breaks_no_whole_segment_if_it_need_not() {
         // Segments of 100 pages: 3 free ones from 100 on with a tail of 40, and holes of 30 and 60.
         let holes = holes_of(&[(2, 30), (40, 58), (100, 340)]);
         assert_eq!(holes.best_fit(30, 100), Some(2));

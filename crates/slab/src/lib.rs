@@ -13,6 +13,9 @@
 
 mod backup;
 mod batch;
+mod blob;
+mod blob_read;
+mod blob_write;
 mod check;
 mod class;
 pub mod config;
@@ -31,9 +34,6 @@ mod place;
 mod range;
 mod read;
 mod recovery;
-mod run;
-mod run_read;
-mod run_write;
 mod scan;
 mod slab;
 mod space;

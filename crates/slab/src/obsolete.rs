@@ -1,6 +1,6 @@
 //! Older copies of records, and how they are cleared.
 //!
-//! A record that changes class or grows into a run leaves its old copy behind. The copy may be
+//! A record that changes class or grows into a blob leaves its old copy behind. The copy may be
 //! cleared only when the new one is durable, and a key may be deleted only when all its older
 //! copies have been cleared durably: else a crash would bring one back.
 
@@ -8,10 +8,10 @@ use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error};
 
-use crate::place::Place;
+use crate::blob;
+use crate::place::RecordPlace;
 use crate::read::Waiter;
-use crate::run;
-use crate::slab::{Clearing, ObsoleteCopy, Purpose, Slab};
+use crate::slab::{Clearing, IoPurpose, ObsoleteCopy, Slab};
 use crate::write::{Change, Changed, Wait};
 
 /// Older copies looked at per tick.
@@ -58,14 +58,14 @@ impl Slab {
         }
     }
 
-    fn set_clearing(&mut self, key: &Key, place: Place, clearing: Clearing) {
+    fn set_clearing(&mut self, key: &Key, place: RecordPlace, clearing: Clearing) {
         fault_point!("space_waiters_are_not_told", clearing == Clearing::Unreadable, return);
         if let Some(copy) = self.copy_mut(key, place) {
             copy.clearing = clearing;
         }
     }
 
-    fn copy_mut(&mut self, key: &Key, place: Place) -> Option<&mut ObsoleteCopy> {
+    fn copy_mut(&mut self, key: &Key, place: RecordPlace) -> Option<&mut ObsoleteCopy> {
         self.obsolete.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
     }
 
@@ -84,15 +84,15 @@ impl Slab {
         false
     }
 
-    /// Clears one older copy: its slot in a dirty image, or its run's first page.
-    pub(crate) fn clear_copy(&mut self, key: &Key, place: Place, effects: &mut Effects) {
+    /// Clears one older copy: its slot in a dirty image, or its blob's first page.
+    pub(crate) fn clear_copy(&mut self, key: &Key, place: RecordPlace, effects: &mut Effects) {
         if self.poisoned.is_some() {
             // Nothing is written any more: a dirty image would keep the shard from closing.
             return;
         }
         self.set_clearing(key, place, Clearing::Requested);
         match place {
-            Place::Slot { logical, slot } => match self.ensure_dirty(logical, effects) {
+            RecordPlace::Slot { logical, slot } => match self.ensure_dirty(logical, effects) {
                 Ok(()) => {
                     self.free_slot(logical, slot);
                     if let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
@@ -106,8 +106,8 @@ impl Slab {
                 }
                 Err(_) => self.clear_later(key, place),
             },
-            Place::Run { .. } => self.read_head(key.clone(), place, effects),
-            Place::Record(_) => {}
+            RecordPlace::Blob { .. } => self.read_head(key.clone(), place, effects),
+            RecordPlace::Record(_) => {}
         }
     }
 
@@ -121,14 +121,14 @@ impl Slab {
         }
     }
 
-    fn clear_later(&mut self, key: &Key, place: Place) {
+    fn clear_later(&mut self, key: &Key, place: RecordPlace) {
         self.set_clearing(key, place, Clearing::Queued);
         self.obsolete_queue.push_back((key.clone(), place));
     }
 
     /// An older copy could not be read: it is still there, so a delete that waits for it fails, and
     /// it gives no space to those who wait for some.
-    pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
+    pub(crate) fn clear_failed(&mut self, key: &Key, place: RecordPlace, error: Error, effects: &mut Effects) {
         self.set_clearing(key, place, Clearing::Unreadable);
         if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Obsolete)) {
             self.fail_first(key, error, effects);
@@ -137,7 +137,7 @@ impl Slab {
     }
 
     /// An older copy is gone, durably; a waiting delete goes on after the last one.
-    pub(crate) fn obsolete_cleared(&mut self, key: &Key, place: Place, drained: &mut Vec<Key>) {
+    pub(crate) fn obsolete_cleared(&mut self, key: &Key, place: RecordPlace, drained: &mut Vec<Key>) {
         let Some(copies) = self.obsolete.get_mut(key) else { return };
         copies.retain(|copy| copy.place != place);
         if copies.is_empty() {
@@ -148,16 +148,16 @@ impl Slab {
         }
     }
 
-    /// Reads the first page of the run that the first write of `key` deletes.
+    /// Reads the first page of the blob that the first write of `key` deletes.
     pub(crate) fn load_head(&mut self, key: Key, effects: &mut Effects) {
-        match self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place)) {
-            Some(place @ Place::Run { .. }) => self.read_head(key, place, effects),
+        match self.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place)) {
+            Some(place @ RecordPlace::Blob { .. }) => self.read_head(key, place, effects),
             _ => self.block_waiters.push_back(key),
         }
     }
 
-    fn read_head(&mut self, key: Key, place: Place, effects: &mut Effects) {
-        let Place::Run { first, .. } = place else { return };
+    fn read_head(&mut self, key: Key, place: RecordPlace, effects: &mut Effects) {
+        let RecordPlace::Blob { first, .. } = place else { return };
         let Some(block) = self.take_block(Class::Page, effects) else {
             if self.is_copy(&key, place) {
                 self.clear_later(&key, place);
@@ -167,24 +167,24 @@ impl Slab {
             return;
         };
         let len = block.len() as u32;
-        let io = self.io.start(Purpose::RunHead { key, place });
+        let io = self.io.start(IoPurpose::BlobHead { key, place });
         effects.read(io, Self::offset(first), block, len);
     }
 
-    fn is_copy(&self, key: &Key, place: Place) -> bool {
+    fn is_copy(&self, key: &Key, place: RecordPlace) -> bool {
         self.obsolete.get(key).is_some_and(|copies| copies.iter().any(|copy| copy.place == place))
     }
 
-    /// The first page of a run is here: it is marked cleared in the next group.
-    pub(crate) fn run_head_read(
+    /// The first page of a blob is here: it is marked cleared in the next group.
+    pub(crate) fn blob_head_read(
         &mut self,
         key: Key,
-        place: Place,
+        place: RecordPlace,
         mut block: Block,
         result: Result<(), IoFault>,
         effects: &mut Effects,
     ) {
-        let Place::Run { first, .. } = place else { return };
+        let RecordPlace::Blob { first, .. } = place else { return };
         let copy = self.is_copy(&key, place);
         if let Err(fault) = result {
             let error = Error::Io { what: "reading the head of a large value", fault };
@@ -197,13 +197,13 @@ impl Slab {
         if self.poisoned.is_some() {
             return;
         }
-        if run::decode_header(&self.config.uuid, first, &block).is_none() {
-            // Damaged: recovery does not take it for a run; zeros keep it so.
+        if blob::decode_header(&self.config.uuid, first, &block).is_none() {
+            // Damaged: recovery does not take it for a blob; zeros keep it so.
             block.fill(0);
         }
         if copy {
             let change = Change { key, place, expiry: 0, kind: Changed::Clear, ack: None };
-            self.kill_run(block, change, Level::PowerLoss);
+            self.write_blob_tombstone(block, change, Level::PowerLoss);
         } else {
             if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
                 work.head = Some(block);

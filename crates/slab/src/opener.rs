@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place, Unreadable, fault_point};
-use stratakv_device::{Block, Class, IoFault, Part};
-use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
+use stratakv_device::{Block, BlockPart, Class, IoFault};
+use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 
 use crate::config::{Placement, RecoveryReport, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
 use crate::packed::checkpoint::load::{LogOpening, Range, slices};
 use crate::packed::{self, Packed};
-use crate::recovery::{Found, REPORTED_MAX, Scanner, WHOLE_VOLUME};
+use crate::recovery::{REPORTED_MAX, RecoveredShard, Scanner, WHOLE_VOLUME};
 use crate::slab::Slab;
 use crate::space::{SEGMENT_PAGES, Space};
-use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Refusal, Superblock};
+use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Superblock, SuperblockError};
 use stratakv_engine::IoTable;
 
 /// Slices read ahead by recovery.
@@ -94,7 +94,7 @@ impl Opener for SlabOpener {
         }
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         match self {
             SlabOpener::Create(creation) => creation.complete(io, outcome, effects),
             SlabOpener::Recover(recovery) => recovery.complete(io, outcome, effects),
@@ -156,7 +156,7 @@ impl LastWrites {
         if let Some(page) = self.zero.pop_front() {
             let mut block = block(effects)?;
             block.fill(0);
-            effects.write(io.start(purpose), Slab::offset(page), vec![Part::whole(Arc::new(block))], false);
+            effects.write(io.start(purpose), Slab::offset(page), vec![BlockPart::whole(Arc::new(block))], false);
             return Ok(());
         }
         fault_point!("recovery_without_a_flush", self.step == 0, self.step = 1);
@@ -167,7 +167,7 @@ impl LastWrites {
                 let mut block = block(effects)?;
                 self.superblock.encode(uuid, &mut block);
                 let offset = (self.step - 1) * PAGE_BYTES as u64;
-                effects.write(io.start(purpose), offset, vec![Part::whole(Arc::new(block))], true);
+                effects.write(io.start(purpose), offset, vec![BlockPart::whole(Arc::new(block))], true);
             }
             _ => self.done = true,
         }
@@ -220,7 +220,7 @@ impl Creation {
         }
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         if self.io.finish(io).is_none() {
             return;
         }
@@ -237,7 +237,7 @@ impl Creation {
             None if !self.last.done => Err(Error::Unknown("the volume is not complete")),
             None => {
                 let superblock = self.last.superblock;
-                let mut found = Found::empty(self.to);
+                let mut found = RecoveredShard::empty(self.to);
                 if superblock.segment_pages > 0 {
                     found.space = Space::with_segments(superblock.segment_pages);
                     found.space.extend(self.to);
@@ -251,13 +251,13 @@ impl Creation {
     }
 }
 
-fn write_fault(outcome: &Outcome) -> Option<IoFault> {
+fn write_fault(outcome: &IoOutcome) -> Option<IoFault> {
     match outcome {
-        Outcome::Read(_, result)
-        | Outcome::Write(result)
-        | Outcome::Flush(result)
-        | Outcome::Allocate(result)
-        | Outcome::Discard(result) => result.err(),
+        IoOutcome::Read(_, result)
+        | IoOutcome::Write(result)
+        | IoOutcome::Flush(result)
+        | IoOutcome::Allocate(result)
+        | IoOutcome::Discard(result) => result.err(),
     }
 }
 
@@ -299,7 +299,7 @@ impl AnyScanner {
 
 /// What a request of recovery is for.
 #[derive(Clone, Copy, Debug)]
-enum Purpose {
+enum OpenerIoPurpose {
     Superblock(u32),
     Slice(usize),
     Last,
@@ -309,18 +309,18 @@ enum Purpose {
 #[derive(Debug)]
 pub struct Recovery {
     config: SlabConfig,
-    superblocks: Vec<(u32, Result<Superblock, Refusal>)>,
+    superblocks: Vec<(u32, Result<Superblock, SuperblockError>)>,
     superblock: Option<Superblock>,
     repaired: bool,
     scanner: Option<AnyScanner>,
-    found: Option<Found>,
+    found: Option<RecoveredShard>,
     /// What is read, in order; the next of it to ask for, and to look at.
     ranges: Vec<Range>,
     next: usize,
     looked_at: usize,
     arrived: BTreeMap<usize, Block>,
     last: Option<LastWrites>,
-    io: IoTable<Purpose>,
+    io: IoTable<OpenerIoPurpose>,
     error: Option<Error>,
     read_bytes: u64,
     unreadable: Vec<Unreadable>,
@@ -341,19 +341,19 @@ impl Recovery {
                 self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
                 return;
             };
-            let io = self.io.start(Purpose::Superblock(slot));
+            let io = self.io.start(OpenerIoPurpose::Superblock(slot));
             effects.read(io, Slab::offset(slot), block, PAGE_BYTES as u32);
         }
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         let Some(purpose) = self.io.finish(io) else { return };
         match (purpose, outcome) {
-            (Purpose::Superblock(slot), Outcome::Read(block, result)) => {
+            (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
                 let found = match result {
                     Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault @ IoFault::Os(_)) => Err(Refusal::Unreadable(fault)),
-                    Err(_) => Err(Refusal::Damaged("the volume ends before it does")),
+                    Err(fault @ IoFault::Os(_)) => Err(SuperblockError::Unreadable(fault)),
+                    Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
                 };
                 self.superblocks.push((slot, found));
                 drop(block);
@@ -364,7 +364,7 @@ impl Recovery {
                     }
                 }
             }
-            (Purpose::Slice(slice), Outcome::Read(mut block, Err(fault))) if self.may_do_without(fault) => {
+            (OpenerIoPurpose::Slice(slice), IoOutcome::Read(mut block, Err(fault))) if self.may_do_without(fault) => {
                 // Saves what can be read. For writing this would be dangerous: the pages would
                 // count as free.
                 block.fill(0);
@@ -378,20 +378,20 @@ impl Recovery {
                 self.arrived.insert(slice, block);
                 self.look();
             }
-            (Purpose::Slice(_), Outcome::Read(_, Err(fault))) => {
+            (OpenerIoPurpose::Slice(_), IoOutcome::Read(_, Err(fault))) => {
                 self.error =
                     Some(Error::Io { what: "reading the volume (opened read-only, the rest can be saved)", fault });
             }
-            (Purpose::Slice(slice), Outcome::Read(block, Ok(()))) => {
+            (OpenerIoPurpose::Slice(slice), IoOutcome::Read(block, Ok(()))) => {
                 self.arrived.insert(slice, block);
                 self.look();
             }
-            (Purpose::Last, outcome) => {
+            (OpenerIoPurpose::Last, outcome) => {
                 if let Some(fault) = write_fault(&outcome) {
                     self.error = Some(Error::Io { what: "writing a superblock", fault });
                 }
             }
-            (Purpose::Superblock(_) | Purpose::Slice(_), _) => {}
+            (OpenerIoPurpose::Superblock(_) | OpenerIoPurpose::Slice(_), _) => {}
         }
         self.go_on(effects);
     }
@@ -409,21 +409,21 @@ impl Recovery {
             match &found {
                 Ok(found) if best.is_none_or(|best| found.generation > best.generation) => best = Some(*found),
                 Ok(_) => {}
-                Err(Refusal::Newer(found)) => {
+                Err(SuperblockError::Newer(found)) => {
                     return Err(Error::NewerFormat { found: *found, known: PACKED_FORMAT });
                 }
-                Err(Refusal::Foreign(why)) => {
+                Err(SuperblockError::Foreign(why)) => {
                     return Err(Error::WrongVolume(format!(
                         "the volume of shard {} is not this store's: {why}",
                         self.config.shard
                     )));
                 }
                 // It may be whole, and the only one that is.
-                Err(Refusal::Unreadable(fault)) => {
+                Err(SuperblockError::Unreadable(fault)) => {
                     unreadable = Some(*fault);
                     self.note_unreadable(slot, 1, *fault);
                 }
-                Err(Refusal::Damaged(how)) => {
+                Err(SuperblockError::Damaged(how)) => {
                     tracing::debug!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
                     (why, self.repaired) = (*how, true);
                 }
@@ -532,7 +532,7 @@ impl Recovery {
             while let Some(&(first, pages)) = self.ranges.get(self.next).filter(|_| self.next < self.looked_at + AHEAD)
             {
                 let Some(block) = effects.block(Class::Slice) else { break };
-                let io = self.io.start(Purpose::Slice(self.next));
+                let io = self.io.start(OpenerIoPurpose::Slice(self.next));
                 effects.read(io, Slab::offset(first), block, pages * PAGE_BYTES as u32);
                 self.next += 1;
             }
@@ -549,7 +549,7 @@ impl Recovery {
         }
         if let Some(last) = &mut self.last
             && !last.done
-            && let Err(error) = last.next(&self.config.uuid, &mut self.io, Purpose::Last, effects)
+            && let Err(error) = last.next(&self.config.uuid, &mut self.io, OpenerIoPurpose::Last, effects)
         {
             self.error = Some(error);
         }

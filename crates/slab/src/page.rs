@@ -217,7 +217,7 @@ fn read_header(bytes: &[u8], uuid: &[u8; 16], place: u32) -> Option<PageHeader> 
 
 /// How a page read from the medium checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PageCheck {
     /// No page image: neither header nor trailer checks.
     Unknown,
     /// Header and trailer are of different writes: torn.
@@ -228,15 +228,15 @@ pub(crate) enum Verdict {
 
 /// Checks a page read from `place`. Damaged slots are marked so in `page` (and stay so when it is
 /// sealed again).
-pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
+pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> PageCheck {
     if page.len() != PAGE_BYTES {
-        return Verdict::Unknown;
+        return PageCheck::Unknown;
     }
     let front = read_header(&page[..HEADER_BYTES], uuid, place);
     let back = read_header(&page[PAGE_BYTES - HEADER_BYTES..], uuid, place);
     let (header, edges) = match (front, back) {
-        (None, None) => return Verdict::Unknown,
-        (Some(front), Some(back)) if front != back => return Verdict::Mixed(front, back),
+        (None, None) => return PageCheck::Unknown,
+        (Some(front), Some(back)) if front != back => return PageCheck::Mixed(front, back),
         (Some(header), Some(_)) => (header, true),
         (Some(header), None) | (None, Some(header)) => (header, false),
     };
@@ -259,7 +259,7 @@ pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
             bad += 1;
         }
     }
-    Verdict::Image { header, bad, edges }
+    PageCheck::Image { header, bad, edges }
 }
 
 /// A damaged record that does not name its key any more: if one turned bit explains that, turns it
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn reads_back_what_was_sealed() {
         let mut page = sample();
-        let Verdict::Image { header, bad: 0, edges: true } = verify(&mut page, &UUID, 42) else { panic!() };
+        let PageCheck::Image { header, bad: 0, edges: true } = verify(&mut page, &UUID, 42) else { panic!() };
         assert_eq!((header.logical, header.sequence, header.durable), (3, 10, 9));
         let Slot::Live(record) = slot(&page, 3) else { panic!() };
         assert_eq!(
@@ -319,8 +319,8 @@ mod tests {
         );
         assert_eq!(&page[record.value_start..][..60], &[8; 60]);
         assert_eq!(slot(&page, 1), Slot::Free);
-        assert_eq!(verify(&mut sample(), &UUID, 43), Verdict::Unknown, "another place");
-        assert_eq!(verify(&mut sample(), &[8; 16], 42), Verdict::Unknown, "another store");
+        assert_eq!(verify(&mut sample(), &UUID, 43), PageCheck::Unknown, "another place");
+        assert_eq!(verify(&mut sample(), &[8; 16], 42), PageCheck::Unknown, "another store");
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
             page[bit / 8] ^= 1 << (bit % 8);
             let at = bit / 8;
             let verdict = verify(&mut page, &UUID, 42);
-            let Verdict::Image { bad, edges, .. } = verdict else { panic!("{verdict:?} at {at}") };
+            let PageCheck::Image { bad, edges, .. } = verdict else { panic!("{verdict:?} at {at}") };
             let in_edges = !(HEADER_BYTES..PAGE_BYTES - HEADER_BYTES).contains(&at);
             assert_eq!(edges, !in_edges);
             assert!(bad <= 1);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(slot(&page, 3), Slot::Damaged { key: Some(b"\0beta"), below: 10 });
         let class = class_of(&page);
         seal(&mut page, &UUID, 50, &PageHeader { class, logical: 3, sequence: 11, durable: 9 });
-        let Verdict::Image { bad: 0, edges: true, .. } = verify(&mut page, &UUID, 50) else { panic!() };
+        let PageCheck::Image { bad: 0, edges: true, .. } = verify(&mut page, &UUID, 50) else { panic!() };
         assert_eq!(slot(&page, 3), Slot::Damaged { key: Some(b"\0beta"), below: 10 });
     }
 }

@@ -1,5 +1,5 @@
 //! Gets of both placements, and reads of small pages (`in_place`): at most `depth` in flight,
-//! readers of one page share one read. Records of `packed` are read in `packed/read.rs`, runs in
+//! readers of one page share one read. Records of `packed` are read in `packed/read.rs`, blobs in
 //! `run_read.rs`.
 
 use std::collections::VecDeque;
@@ -11,10 +11,10 @@ use stratakv_base::{Corruption, Expiry, Key};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
-use crate::page::{self, Slot, SlotRecord, Verdict};
-use crate::place::Place;
-use crate::run_read::RunPurpose;
-use crate::slab::{Purpose, Slab, is_expired};
+use crate::blob_read::BlobPurpose;
+use crate::page::{self, PageCheck, Slot, SlotRecord};
+use crate::place::RecordPlace;
+use crate::slab::{IoPurpose, Slab, is_expired};
 use crate::space::Extent;
 use crate::table;
 
@@ -37,7 +37,7 @@ pub(crate) enum Waiter {
         item: usize,
     },
     /// The clearing of an older copy.
-    Clear(Key, Place),
+    Clear(Key, RecordPlace),
 }
 
 impl Waiter {
@@ -109,8 +109,8 @@ impl Slab {
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
             return effects.reply(token, Reply::Record(None));
         };
-        match Place::from_bits(entry.place) {
-            Place::Record(addr) => match self.cached_record(addr, &key, part) {
+        match RecordPlace::from_bits(entry.place) {
+            RecordPlace::Record(addr) => match self.cached_record(addr, &key, part) {
                 Some(record) => {
                     self.counters.cache_hits += u64::from(first);
                     let reply = alive(record, effects);
@@ -121,10 +121,10 @@ impl Slab {
                     self.request_record(addr, Waiter::Get { token, key, part });
                 }
             },
-            Place::Run { first, pages } => {
-                self.read_run(RunPurpose::Get(token), key, (first, pages), part, effects);
+            RecordPlace::Blob { first, pages } => {
+                self.read_blob(BlobPurpose::Get(token), key, (first, pages), part, effects);
             }
-            Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
+            RecordPlace::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += u64::from(first);
                     let reply = match self.record_at(&block, logical, slot, &key, part) {
@@ -185,7 +185,7 @@ impl Slab {
             self.reads.in_flight.push(entry.place);
             self.counters.page_reads += 1;
             self.counters.read_bytes += block.len() as u64;
-            let io = self.io.start(Purpose::Page { logical, place: entry.place });
+            let io = self.io.start(IoPurpose::Page { logical, place: entry.place });
             let len = block.len() as u32;
             effects.read(io, Self::offset(entry.place), block, len);
         }
@@ -250,21 +250,21 @@ impl Slab {
     fn lies_in(&self, key: &Key, page: u32) -> bool {
         let entry = self.index.0.get(key.encoded());
         entry.is_some_and(
-            |entry| matches!(Place::from_bits(entry.place), Place::Slot { logical, .. } if logical == page),
+            |entry| matches!(RecordPlace::from_bits(entry.place), RecordPlace::Slot { logical, .. } if logical == page),
         )
     }
 
     fn check_page(&mut self, block: &mut Block, logical: u32, place: u32, tag: u32) -> Result<(), Corruption> {
         let (expected, found) = match page::verify(block, &self.config.uuid, place) {
-            Verdict::Image { header, .. } if header.logical == logical && table::tag(header.sequence) == tag => {
+            PageCheck::Image { header, .. } if header.logical == logical && table::tag(header.sequence) == tag => {
                 return Ok(());
             }
-            Verdict::Image { header, .. } => (
+            PageCheck::Image { header, .. } => (
                 format!("the image of page {logical} written last"),
                 format!("page {} of sequence {:x}: a write was lost or went astray", header.logical, header.sequence),
             ),
-            Verdict::Mixed(..) => (format!("page {logical}"), "header and trailer of different writes".into()),
-            Verdict::Unknown => (format!("page {logical}"), "neither header nor trailer matches its checksum".into()),
+            PageCheck::Mixed(..) => (format!("page {logical}"), "header and trailer of different writes".into()),
+            PageCheck::Unknown => (format!("page {logical}"), "neither header nor trailer matches its checksum".into()),
         };
         let corruption = self.corruption(place, "page", expected, &found);
         self.note_corruption(&corruption);

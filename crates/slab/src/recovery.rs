@@ -1,4 +1,4 @@
-//! Recovery's judgement: which images and runs hold, which are torn, which are damaged. No I/O.
+//! Recovery's judgement: which images and blobs hold, which are torn, which are damaged. No I/O.
 //!
 //! The newest image of a logical page holds, then the highest version of a key. docs/format-slab.md
 //! argues why that is right.
@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key, fault_point};
-use stratakv_index::{Builder, Entry, Tree};
+use stratakv_index::{Builder, IndexEntry, Tree};
 
+use crate::blob::{self, BlobHeader};
 use crate::check::Digest;
 use crate::class::SizeClass;
 use crate::config::RecoveryReport;
-use crate::page::{self, PageHeader, Slot, Verdict};
-use crate::place::Place;
-use crate::run::{self, RunHeader};
+use crate::page::{self, PageCheck, PageHeader, Slot};
+use crate::place::RecordPlace;
 use crate::slab::{Clearing, Copies, DebugTree, ObsoleteCopy};
 use crate::space::{Extent, Space};
 use crate::table::{self, NOWHERE, PageEntry, PageTable};
@@ -27,39 +27,39 @@ pub(crate) const WHOLE_VOLUME: &str = "volume";
 
 /// What recovery hands to the shard.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct RecoveredShard {
     pub(crate) index: DebugTree,
     pub(crate) table: PageTable,
     pub(crate) packed: Option<Box<crate::packed::Packed>>,
     pub(crate) space: Space,
     pub(crate) obsolete: HashMap<Key, Copies>,
-    pub(crate) obsolete_queue: VecDeque<(Key, Place)>,
-    pub(crate) run_pages: u64,
-    pub(crate) run_tags: HashMap<u32, u32>,
+    pub(crate) obsolete_queue: VecDeque<(Key, RecordPlace)>,
+    pub(crate) blob_pages: u64,
+    pub(crate) blob_tags: HashMap<u32, u32>,
     pub(crate) expiring: u64,
     /// Slots that are not free and of no known key: damaged.
     pub(crate) lost_slots: u64,
     /// The highest version or sequence on the volume.
     pub(crate) last_number: u64,
-    /// First pages of torn images and runs, to be zeroed.
+    /// First pages of torn images and blobs, to be zeroed.
     pub(crate) torn_places: Vec<u32>,
     pub(crate) report: RecoveryReport,
 }
 
-impl Found {
+impl RecoveredShard {
     /// Of a new volume.
-    pub(crate) fn empty(pages: u32) -> Found {
+    pub(crate) fn empty(pages: u32) -> RecoveredShard {
         let mut space = Space::default();
         space.extend(pages);
-        Found {
+        RecoveredShard {
             index: DebugTree(Tree::new()),
             table: PageTable::default(),
             packed: None,
             space,
             obsolete: crate::slab::new_map(),
             obsolete_queue: VecDeque::new(),
-            run_pages: 0,
-            run_tags: crate::slab::new_map(),
+            blob_pages: 0,
+            blob_tags: crate::slab::new_map(),
             expiring: 0,
             lost_slots: 0,
             last_number: 0,
@@ -92,25 +92,25 @@ struct Candidate {
     key_len: u32,
     expiry: u64,
     version: u64,
-    place: Place,
-    /// Sequence of the image it lies in; 0 for runs.
+    place: RecordPlace,
+    /// Sequence of the image it lies in; 0 for blobs.
     image: u64,
     damaged: bool,
 }
 
-/// A run whose pages pass by.
+/// A blob whose pages pass by.
 #[derive(Debug)]
-struct OpenRun {
-    header: RunHeader,
+struct OpenBlob {
+    header: BlobHeader,
     first: u32,
     head: Vec<u8>,
     slice_crc: u32,
     intact: bool,
 }
 
-/// A run that does not check.
+/// A blob that does not check.
 #[derive(Debug)]
-struct BadRun {
+struct BadBlob {
     sequence: u64,
     first: u32,
     pages: u32,
@@ -133,8 +133,8 @@ pub(crate) struct Scanner {
     mixed: Vec<(u64, u32)>,
     keys: Vec<u8>,
     candidates: Vec<Candidate>,
-    run: Option<OpenRun>,
-    bad_runs: Vec<BadRun>,
+    blob: Option<OpenBlob>,
+    bad_blobs: Vec<BadBlob>,
     corrupt: Vec<Corruption>,
     unread: Unread,
 }
@@ -169,8 +169,8 @@ impl Scanner {
             mixed: Vec::new(),
             keys: Vec::new(),
             candidates: Vec::new(),
-            run: None,
-            bad_runs: Vec::new(),
+            blob: None,
+            bad_blobs: Vec::new(),
             corrupt: Vec::new(),
             unread: Unread::default(),
         }
@@ -181,30 +181,30 @@ impl Scanner {
         if number < crate::space::FIRST_PAGE || number >= self.pages {
             return;
         }
-        if let Some(run) = self.run.take() {
-            return self.run_page(run, number, page);
+        if let Some(blob) = self.blob.take() {
+            return self.blob_page(blob, number, page);
         }
         // Looked for first: `verify` changes the page.
-        let head = run::decode_header(&self.uuid, number, page);
-        let mended = if head.is_none() { run::mend_header(&self.uuid, number, page) } else { None };
+        let head = blob::decode_header(&self.uuid, number, page);
+        let mended = if head.is_none() { blob::mend_header(&self.uuid, number, page) } else { None };
         let is_older_than_head = |image: &PageHeader| {
             fault_point!("run_head_before_an_old_trailer", return false);
             head.is_some_and(|head| head.sequence > image.sequence)
         };
         match page::verify(page, &self.uuid, number) {
-            // A run whose write was cut off over an older image: its head is there, and still the
+            // A blob whose write was cut off over an older image: its head is there, and still the
             // image's trailer.
-            Verdict::Image { header, .. } if is_older_than_head(&header) => {
+            PageCheck::Image { header, .. } if is_older_than_head(&header) => {
                 self.note(header.sequence, header.durable);
-                self.maybe_run(number, page, head, true);
+                self.maybe_blob(number, page, head, true);
             }
-            Verdict::Image { header, bad, edges } => self.image(number, page, &header, bad, edges),
-            Verdict::Mixed(front, back) => {
+            PageCheck::Image { header, bad, edges } => self.image(number, page, &header, bad, edges),
+            PageCheck::Mixed(front, back) => {
                 self.note(front.sequence, front.durable);
                 self.note(back.sequence, back.durable);
                 self.mixed.push((front.sequence.max(back.sequence), number));
             }
-            Verdict::Unknown => self.maybe_run(number, page, head.or(mended), mended.is_none()),
+            PageCheck::Unknown => self.maybe_blob(number, page, head.or(mended), mended.is_none()),
         }
     }
 
@@ -262,7 +262,7 @@ impl Scanner {
                 key_len,
                 expiry: meta.expiry,
                 version: meta.version,
-                place: Place::Slot { logical, slot },
+                place: RecordPlace::Slot { logical, slot },
                 image: header.sequence,
                 damaged,
             });
@@ -281,9 +281,9 @@ impl Scanner {
         (at, key.len() as u32)
     }
 
-    fn maybe_run(&mut self, number: u32, page: &[u8], head: Option<RunHeader>, intact: bool) {
+    fn maybe_blob(&mut self, number: u32, page: &[u8], head: Option<BlobHeader>, intact: bool) {
         let Some(header) = head else {
-            if run::looks_like_head(page) {
+            if blob::looks_like_head(page) {
                 self.damage(
                     number,
                     "head of a large value",
@@ -297,25 +297,25 @@ impl Scanner {
         if header.dead || header.shape.pages() > self.pages - number {
             return;
         }
-        let run = OpenRun { header, first: number, head: Vec::new(), slice_crc: 0, intact };
-        self.run_page(run, number, page);
+        let blob = OpenBlob { header, first: number, head: Vec::new(), slice_crc: 0, intact };
+        self.blob_page(blob, number, page);
     }
 
-    fn run_page(&mut self, mut run: OpenRun, number: u32, page: &[u8]) {
-        run.take(&self.uuid, number, page);
-        let shape = run.header.shape;
-        if number + 1 < run.first + shape.pages() {
-            self.run = Some(run);
+    fn blob_page(&mut self, mut blob: OpenBlob, number: u32, page: &[u8]) {
+        blob.take(&self.uuid, number, page);
+        let shape = blob.header.shape;
+        if number + 1 < blob.first + shape.pages() {
+            self.blob = Some(blob);
             return;
         }
-        let key_checks = run::head_checks(&self.uuid, run.first, &run.header, &run.head)
-            || run::mend_table(&self.uuid, run.first, &run.header, &mut run.head);
-        let key = key_checks.then(|| run::head_key(&shape, &run.head)).filter(|key| Key::from_encoded(key).is_some());
+        let key_checks = blob::head_checks(&self.uuid, blob.first, &blob.header, &blob.head)
+            || blob::mend_table(&self.uuid, blob.first, &blob.header, &mut blob.head);
+        let key = key_checks.then(|| blob::head_key(&shape, &blob.head)).filter(|key| Key::from_encoded(key).is_some());
         let key = key.map(|key| key.to_vec());
-        let place = Place::Run { first: run.first, pages: shape.pages() };
-        let meta = run.header.meta;
+        let place = RecordPlace::Blob { first: blob.first, pages: shape.pages() };
+        let meta = blob.header.meta;
         let kept = key.map(|key| self.keep_key(&key));
-        match kept.filter(|_| run.intact) {
+        match kept.filter(|_| blob.intact) {
             Some((key_at, key_len)) => self.candidates.push(Candidate {
                 key_at,
                 key_len,
@@ -325,9 +325,9 @@ impl Scanner {
                 image: 0,
                 damaged: false,
             }),
-            None => self.bad_runs.push(BadRun {
-                sequence: run.header.sequence,
-                first: run.first,
+            None => self.bad_blobs.push(BadBlob {
+                sequence: blob.header.sequence,
+                first: blob.first,
                 pages: shape.pages(),
                 key: kept,
                 version: meta.version,
@@ -348,7 +348,7 @@ impl Scanner {
     }
 
     /// All pages were given: decides.
-    pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> RecoveredShard {
         let mut torn_places = Vec::new();
         // Zeroed as well: one half alone, left by the next cut, would look like damage.
         let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable);
@@ -356,9 +356,9 @@ impl Scanner {
         fault_point!("mixed_pages_stay", torn_places.clear());
         let mut torn = torn_places.len() as u64;
         torn += self.judge_images(&mut torn_places);
-        torn += self.judge_runs(&mut torn_places);
+        torn += self.judge_blobs(&mut torn_places);
         fault_point!("torn_places_stay", torn_places.clear());
-        let mut found = Found::empty(self.pages);
+        let mut found = RecoveredShard::empty(self.pages);
         found.last_number = self.last_number;
         found.report = RecoveryReport { torn, ..RecoveryReport::default() };
         found.torn_places = torn_places;
@@ -407,25 +407,25 @@ impl Scanner {
         torn
     }
 
-    fn judge_runs(&mut self, torn_places: &mut Vec<u32>) -> u64 {
+    fn judge_blobs(&mut self, torn_places: &mut Vec<u32>) -> u64 {
         let mut torn = 0;
-        for run in std::mem::take(&mut self.bad_runs) {
-            if run.sequence > self.durable {
+        for blob in std::mem::take(&mut self.bad_blobs) {
+            if blob.sequence > self.durable {
                 torn += 1;
-                torn_places.push(run.first);
+                torn_places.push(blob.first);
                 continue;
             }
-            if !self.unread.meets(run.first, run.pages) {
-                self.damage(run.first, "large value", "slices that check", "a checksum that does not match".into());
+            if !self.unread.meets(blob.first, blob.pages) {
+                self.damage(blob.first, "large value", "slices that check", "a checksum that does not match".into());
             }
             // Kept, with its pages: the head still claims them.
-            let (key_at, key_len) = run.key.unwrap_or((0, 0));
+            let (key_at, key_len) = blob.key.unwrap_or((0, 0));
             self.candidates.push(Candidate {
                 key_at,
                 key_len,
-                expiry: run.expiry,
-                version: run.version,
-                place: Place::Run { first: run.first, pages: run.pages },
+                expiry: blob.expiry,
+                version: blob.version,
+                place: RecordPlace::Blob { first: blob.first, pages: blob.pages },
                 image: 0,
                 damaged: true,
             });
@@ -444,7 +444,7 @@ impl Scanner {
         }
     }
 
-    fn place_images(&mut self, found: &mut Found, digest: &mut Digest) {
+    fn place_images(&mut self, found: &mut RecoveredShard, digest: &mut Digest) {
         let mut entries = Vec::with_capacity(self.images.len());
         for (logical, image) in (0u32..).zip(&self.images) {
             let Some(image) = image else {
@@ -463,14 +463,14 @@ impl Scanner {
         found.table = PageTable::from_entries(entries);
     }
 
-    fn place_records(&mut self, found: &mut Found, digest: &mut Digest) {
+    fn place_records(&mut self, found: &mut RecoveredShard, digest: &mut Digest) {
         let (keys, images) = (&self.keys, &self.images);
         let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.retain(|candidate| match candidate.place {
-            Place::Run { .. } => true,
-            Place::Record(_) => false,
-            Place::Slot { logical, .. } => {
+            RecordPlace::Blob { .. } => true,
+            RecordPlace::Record(_) => false,
+            RecordPlace::Slot { logical, .. } => {
                 images[logical as usize].is_some_and(|image| image.sequence == candidate.image)
             }
         });
@@ -482,11 +482,11 @@ impl Scanner {
         let mut last: Option<&[u8]> = None;
         let mut last_damaged = false;
         for candidate in &candidates {
-            if let Place::Run { first, pages } = candidate.place {
+            if let RecordPlace::Blob { first, pages } = candidate.place {
                 found.space.occupy(Extent { first, pages }, true);
-                found.run_pages += u64::from(pages);
-                found.run_tags.insert(first, table::tag(candidate.version));
-                found.report.runs += 1;
+                found.blob_pages += u64::from(pages);
+                found.blob_tags.insert(first, table::tag(candidate.version));
+                found.report.blobs += 1;
             }
             let key = key_of(candidate);
             if key.is_empty() {
@@ -504,23 +504,24 @@ impl Scanner {
                 continue;
             }
             (last, last_damaged) = (Some(key), candidate.damaged);
-            let is_unread = matches!(candidate.place, Place::Run { first, pages } if self.unread.meets(first, pages));
+            let is_unread =
+                matches!(candidate.place, RecordPlace::Blob { first, pages } if self.unread.meets(first, pages));
             if candidate.damaged && !is_unread {
                 found.report.lose(key);
             }
-            if let Place::Run { first, .. } = candidate.place {
-                digest.run(first);
+            if let RecordPlace::Blob { first, .. } = candidate.place {
+                digest.blob(first);
             }
             found.expiring += u64::from(candidate.expiry != 0);
             let mut expiry = candidate.expiry;
             fault_point!("expired_record_resurrected", expiry = 0);
-            builder.push(key, Entry { place: candidate.place.to_bits(), expiry });
+            builder.push(key, IndexEntry { place: candidate.place.to_bits(), expiry });
         }
         found.index = DebugTree(builder.finish());
     }
 }
 
-impl OpenRun {
+impl OpenBlob {
     /// Takes one page: collects the head, checks the slices that end in it.
     fn take(&mut self, uuid: &[u8; 16], number: u32, page: &[u8]) {
         let shape = self.header.shape;
@@ -528,17 +529,17 @@ impl OpenRun {
         let in_head = shape.head_bytes().saturating_sub(at).min(page.len());
         self.head.extend_from_slice(&page[..in_head]);
         if self.head.len() == shape.head_bytes() && at < shape.head_bytes() {
-            self.intact &= run::head_checks(uuid, self.first, &self.header, &self.head);
+            self.intact &= blob::head_checks(uuid, self.first, &self.header, &self.head);
         }
         let slice = at / SLICE_BYTES;
         if at.is_multiple_of(SLICE_BYTES) || (at < shape.head_bytes() && in_head < page.len()) {
-            self.slice_crc = run::slice_crc(uuid, self.first, self.header.meta.version, slice, &[]);
+            self.slice_crc = blob::slice_crc(uuid, self.first, self.header.meta.version, slice, &[]);
         }
         let end = shape.total_bytes().saturating_sub(at).min(page.len());
         self.slice_crc = stratakv_base::checksum::crc32c(self.slice_crc, page.get(in_head..end).unwrap_or_default());
         let last_of_slice = (at + PAGE_BYTES).is_multiple_of(SLICE_BYTES) || at + PAGE_BYTES >= shape.total_bytes();
         if last_of_slice && slice + 1 >= shape.head_slices() && self.intact {
-            self.intact = self.slice_crc == run::head_slice_crc(&self.head, slice);
+            self.intact = self.slice_crc == blob::head_slice_crc(&self.head, slice);
         }
     }
 }

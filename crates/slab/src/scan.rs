@@ -15,11 +15,11 @@ use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 use stratakv_index::CachedAt;
 
+use crate::blob_read::BlobPurpose;
 use crate::packed::Packed;
 use crate::packed::recluster::Origin;
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::read::Waiter;
-use crate::run_read::RunPurpose;
 use crate::slab::{Slab, is_expired};
 
 /// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue
@@ -68,7 +68,7 @@ struct Scan {
 /// first window.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    place: Place,
+    place: RecordPlace,
     /// If it is a record in the cache.
     cached: Option<CachedAt>,
 }
@@ -187,8 +187,8 @@ impl Slab {
     fn known(&self, places: &[Option<u64>]) -> Vec<Option<Known>> {
         // No record lies there.
         const NOWHERE: u64 = u64::MAX;
-        let places = || places.iter().take(WINDOW).map(|bits| bits.map(Place::from_bits));
-        let at = |place| if let Some(Place::Record(addr)) = place { addr.at } else { NOWHERE };
+        let places = || places.iter().take(WINDOW).map(|bits| bits.map(RecordPlace::from_bits));
+        let at = |place| if let Some(RecordPlace::Record(addr)) = place { addr.at } else { NOWHERE };
         let find = |packed: &Packed| packed.cache.find_all(&places().map(at).collect::<Vec<u64>>());
         let mut cached = self.packed.as_deref().map(find).unwrap_or_default().into_iter();
         let known = places().map(|place| {
@@ -276,9 +276,9 @@ impl Slab {
     /// Begins what the window allows, takes what is there, and answers if that is all.
     fn step_scan(&mut self, number: u64, known: &[Option<Known>], effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
-        let mut runs = Vec::new();
+        let mut blobs = Vec::new();
         loop {
-            if let Err(corruption) = self.start_window(number, &mut scan, known, &mut runs, effects) {
+            if let Err(corruption) = self.start_window(number, &mut scan, known, &mut blobs, effects) {
                 return self.scan_failed(&scan, corruption.into(), effects);
             }
             let moved = scan.advance();
@@ -290,9 +290,9 @@ impl Slab {
             }
         }
         self.scans.active.insert(number, scan);
-        for (item, key, first, pages) in runs {
-            let purpose = RunPurpose::Scan { scan: number, item };
-            self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
+        for (item, key, first, pages) in blobs {
+            let purpose = BlobPurpose::Scan { scan: number, item };
+            self.read_blob(purpose, key, (first, pages), RecordPart::Whole, effects);
         }
     }
 
@@ -303,7 +303,7 @@ impl Slab {
         number: u64,
         scan: &mut Scan,
         known: &[Option<Known>],
-        runs: &mut Vec<(usize, Key, u32, u32)>,
+        blobs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
         let (window, window_bytes) = match scan.for_backup {
@@ -317,7 +317,7 @@ impl Slab {
                 break;
             }
             let known = known.get(item).copied().flatten();
-            self.start_item((number, item), scan, known, runs, effects)?;
+            self.start_item((number, item), scan, known, blobs, effects)?;
             bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
         }
         Ok(())
@@ -330,7 +330,7 @@ impl Slab {
         (scan, item): (u64, usize),
         page: &mut Scan,
         known: Option<Known>,
-        runs: &mut Vec<(usize, Key, u32, u32)>,
+        blobs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
         let todo = page.items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
@@ -341,8 +341,8 @@ impl Slab {
             *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());
         }
-        let shown = || self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects));
-        let place = known.map(|known| known.place).or_else(|| Some(Place::from_bits(shown()?.place)));
+        let visible = || self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects));
+        let place = known.map(|known| known.place).or_else(|| Some(RecordPlace::from_bits(visible()?.place)));
         let Some(place) = place else {
             *state = State::Gone;
             return Ok(());
@@ -353,7 +353,7 @@ impl Slab {
             None => slab.cached_record(addr, key, RecordPart::Whole),
         };
         match place {
-            Place::Record(addr) => match cached(self, addr) {
+            RecordPlace::Record(addr) => match cached(self, addr) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
                     let origin = self.packed.as_ref().map(|packed| (addr, packed.segments.generation(addr)));
@@ -365,11 +365,11 @@ impl Slab {
                     self.request_record(addr, Waiter::Scan { scan, item });
                 }
             },
-            Place::Run { first, pages } => {
+            RecordPlace::Blob { first, pages } => {
                 *state = State::Reading(pages as usize * PAGE_BYTES);
-                runs.push((item, key.clone(), first, pages));
+                blobs.push((item, key.clone(), first, pages));
             }
-            Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
+            RecordPlace::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += 1;
                     *state = State::Read(owned(self.record_at(&block, logical, slot, key, RecordPart::Whole)?), None);
@@ -395,15 +395,15 @@ impl Slab {
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             *state = State::Todo;
         }
-        let mut runs = Vec::new();
-        if let Err(corruption) = self.start_item((number, item), &mut scan, None, &mut runs, effects) {
+        let mut blobs = Vec::new();
+        if let Err(corruption) = self.start_item((number, item), &mut scan, None, &mut blobs, effects) {
             return self.scan_failed(&scan, corruption.into(), effects);
         }
         self.scans.active.insert(number, scan);
         self.scans.awake.push(number);
-        for (item, key, first, pages) in runs {
-            let purpose = RunPurpose::Scan { scan: number, item };
-            self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
+        for (item, key, first, pages) in blobs {
+            let purpose = BlobPurpose::Scan { scan: number, item };
+            self.read_blob(purpose, key, (first, pages), RecordPart::Whole, effects);
         }
     }
 

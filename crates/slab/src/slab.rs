@@ -11,27 +11,27 @@ use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, fault_po
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
-    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Shard,
+    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard,
     ShardEvent, ShardId, Statistic, Token,
 };
 use stratakv_index::{PageCache, Tree};
 
 use crate::backup::Backup;
 use crate::batch::Batches;
+use crate::blob_read::BlobReads;
+use crate::blob_write::BlobWrites;
 use crate::config::{RecoveryReport, SlabConfig};
 use crate::group::Groups;
 use crate::grow::Growth;
 use crate::packed::{self, Packed};
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::range::Ranges;
 use crate::read::Reads;
-use crate::run_read::RunReads;
-use crate::run_write::RunWrites;
 use crate::scan::Scans;
 use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::table::PageTable;
-use crate::write::{Kind, Origin, Pending, Work};
+use crate::write::{Kind, Origin, PendingWrites, Work};
 use stratakv_engine::IoTable;
 
 /// With placement `packed`, what the record cache leaves to batches and reads: two groups of five
@@ -40,21 +40,21 @@ const IO_BYTES: usize = 8 << 20;
 
 /// What a request in flight is for.
 #[derive(Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum IoPurpose {
     /// A small page; `place` is where it was when the read began.
     Page { logical: u32, place: u32 },
-    /// A slice of a run that is read.
-    RunSlice { read: u64, slice: usize },
-    /// The first page of a run that is to be cleared.
-    RunHead { key: Key, place: Place },
-    /// Slices of a run's value, ahead of its group.
-    RunBody { run: u64 },
+    /// A slice of a blob that is read.
+    BlobSlice { read: u64, slice: usize },
+    /// The first page of a blob that is to be cleared.
+    BlobHead { key: Key, place: RecordPlace },
+    /// Slices of a blob's value, ahead of its group.
+    BlobBody { blob: u64 },
     /// A write of a commit group.
     Group { number: u64 },
     /// A flush that covers the groups up to this one.
     Flush { covers: u64 },
     /// Placement `packed`.
-    Packed(packed::Purpose),
+    Packed(packed::PackedIoPurpose),
     /// A step of growth.
     Grow,
     /// A step of closing.
@@ -67,7 +67,7 @@ pub(crate) type Copies = SmallVec<[ObsoleteCopy; 1]>;
 /// An older copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObsoleteCopy {
-    pub(crate) place: Place,
+    pub(crate) place: RecordPlace,
     pub(crate) clearing: Clearing,
     /// The group that made it stale; it may be cleared once that is durable.
     pub(crate) after: u64,
@@ -140,29 +140,29 @@ pub struct Slab {
     pub(crate) cache: DebugCache,
     /// The last version or sequence given out.
     pub(crate) counter: u64,
-    pub(crate) io: IoTable<Purpose>,
-    pub(crate) pending: HashMap<Key, Pending>,
+    pub(crate) io: IoTable<IoPurpose>,
+    pub(crate) pending: HashMap<Key, PendingWrites>,
     pub(crate) images: HashMap<u32, crate::write::Image>,
     pub(crate) groups: Groups,
     pub(crate) reads: Reads,
-    pub(crate) run_reads: RunReads,
-    pub(crate) run_writes: RunWrites,
+    pub(crate) blob_reads: BlobReads,
+    pub(crate) blob_writes: BlobWrites,
     pub(crate) scans: Scans,
     pub(crate) ranges: Ranges,
     pub(crate) batches: Batches,
     pub(crate) backup: Option<Backup>,
     pub(crate) growth: Growth,
     pub(crate) obsolete: HashMap<Key, Copies>,
-    pub(crate) obsolete_queue: VecDeque<(Key, Place)>,
+    pub(crate) obsolete_queue: VecDeque<(Key, RecordPlace)>,
     /// Keys whose write waits for space, or for a block.
     pub(crate) space_waiters: Vec<Key>,
     pub(crate) block_waiters: VecDeque<Key>,
     /// New logical pages whose first image has no physical page yet.
     pub(crate) promised_pages: u32,
-    pub(crate) run_pages: u64,
-    /// [`table::tag`](crate::table::tag) of the version of each run, by its first page: an older
+    pub(crate) blob_pages: u64,
+    /// [`table::tag`](crate::table::tag) of the version of each blob, by its first page: an older
     /// value of the same key at the same place is noticed.
-    pub(crate) run_tags: HashMap<u32, u32>,
+    pub(crate) blob_tags: HashMap<u32, u32>,
     /// Slots that are not free and of no known key: damaged, or in pages that could not be read.
     pub(crate) lost_slots: u64,
     /// Index entries with an expiry, and where the sweep for expired ones goes on.
@@ -258,7 +258,7 @@ impl Slab {
         let log = self.packed.as_ref().map_or(0, |packed| packed.footprint_bytes());
         (self.index.0.footprint_bytes()
             + self.table.footprint_bytes()
-            + self.run_tags.capacity() * 9
+            + self.blob_tags.capacity() * 9
             + self.space.footprint_bytes()
             + log) as u64
     }
@@ -346,8 +346,8 @@ impl Slab {
             && self.packed.as_ref().is_none_or(|packed| packed.is_idle())
             && self.groups.is_idle()
             && self.reads.is_idle()
-            && self.run_reads.is_idle()
-            && self.run_writes.is_idle()
+            && self.blob_reads.is_idle()
+            && self.blob_writes.is_idle()
             && self.scans.is_idle()
             && self.ranges.is_idle()
             && self.promises.is_empty()
@@ -367,12 +367,12 @@ impl Slab {
             return;
         }
         self.closing = Closing::Flushing;
-        let io = self.io.start(Purpose::Close);
+        let io = self.io.start(IoPurpose::Close);
         effects.flush(io);
     }
 
-    fn close_done(&mut self, outcome: &Outcome, effects: &mut Effects) {
-        if let Outcome::Flush(Err(fault)) | Outcome::Write(Err(fault)) = outcome {
+    fn close_done(&mut self, outcome: &IoOutcome, effects: &mut Effects) {
+        if let IoOutcome::Flush(Err(fault)) | IoOutcome::Write(Err(fault)) = outcome {
             // Whoever closes the store is told: what was acknowledged below `power_loss` may be
             // lost.
             self.poison(*fault, "the last flush or superblock failed", effects);
@@ -399,8 +399,8 @@ impl Slab {
                 return;
             };
             self.superblock.encode(&self.config.uuid, &mut block);
-            let io = self.io.start(Purpose::Close);
-            let part = stratakv_device::Part::whole(Arc::new(block));
+            let io = self.io.start(IoPurpose::Close);
+            let part = stratakv_device::BlockPart::whole(Arc::new(block));
             effects.write(io, slot * PAGE_BYTES as u64, vec![part], true);
         }
     }
@@ -457,7 +457,7 @@ impl Shard for Slab {
             effects.reply(token, Reply::Failed(error.into()));
             return Ok(());
         }
-        let Some((token, operation)) = self.hold_back(token, operation, effects) else { return Ok(()) };
+        let Some((token, operation)) = self.defer_until_decided(token, operation, effects) else { return Ok(()) };
         match operation {
             Operation::Get { key, part } => self.get(token, key, part, effects),
             Operation::Write { changes, level } => self.accept_write(token, changes, level, effects),
@@ -491,25 +491,25 @@ impl Shard for Slab {
         Ok(())
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         let Some(purpose) = self.io.finish(io) else { return };
-        self.is_flushing &= !matches!(outcome, Outcome::Flush(_));
+        self.is_flushing &= !matches!(outcome, IoOutcome::Flush(_));
         match (purpose, outcome) {
-            (Purpose::Page { logical, place }, Outcome::Read(block, result)) => {
+            (IoPurpose::Page { logical, place }, IoOutcome::Read(block, result)) => {
                 self.page_read(logical, place, block, result, effects);
             }
-            (Purpose::RunSlice { read, slice }, Outcome::Read(block, result)) => {
-                self.run_slice_read(read, slice, block, result, effects);
+            (IoPurpose::BlobSlice { read, slice }, IoOutcome::Read(block, result)) => {
+                self.blob_slice_read(read, slice, block, result, effects);
             }
-            (Purpose::RunHead { key, place }, Outcome::Read(block, result)) => {
-                self.run_head_read(key, place, block, result, effects);
+            (IoPurpose::BlobHead { key, place }, IoOutcome::Read(block, result)) => {
+                self.blob_head_read(key, place, block, result, effects);
             }
-            (Purpose::RunBody { run }, Outcome::Write(result)) => self.run_body_written(run, result, effects),
-            (Purpose::Group { number }, Outcome::Write(result)) => self.group_written(number, result, effects),
-            (Purpose::Flush { covers }, Outcome::Flush(result)) => self.flushed(covers, result, effects),
-            (Purpose::Packed(purpose), outcome) => self.packed_done(purpose, outcome, effects),
-            (Purpose::Grow, Outcome::Write(result) | Outcome::Flush(result)) => self.grow_done(result, effects),
-            (Purpose::Close, outcome) => self.close_done(&outcome, effects),
+            (IoPurpose::BlobBody { blob }, IoOutcome::Write(result)) => self.blob_body_written(blob, result, effects),
+            (IoPurpose::Group { number }, IoOutcome::Write(result)) => self.group_written(number, result, effects),
+            (IoPurpose::Flush { covers }, IoOutcome::Flush(result)) => self.flushed(covers, result, effects),
+            (IoPurpose::Packed(purpose), outcome) => self.packed_done(purpose, outcome, effects),
+            (IoPurpose::Grow, IoOutcome::Write(result) | IoOutcome::Flush(result)) => self.grow_done(result, effects),
+            (IoPurpose::Close, outcome) => self.close_done(&outcome, effects),
             (purpose, outcome) => {
                 debug_assert!(false, "{outcome:?} for {purpose:?}");
             }
@@ -539,12 +539,12 @@ impl Shard for Slab {
         self.step_backup(effects);
         self.pump_reads(effects);
         self.pump_record_reads(effects);
-        self.pump_run_reads(effects);
+        self.pump_blob_reads(effects);
         if !self.config.read_only && self.poisoned.is_none() {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
             self.pump_obsolete(effects);
-            self.pump_run_writes(effects);
+            self.pump_blob_writes(effects);
             self.grow(effects);
             self.pump_cleaner(effects);
             self.pump_checkpoint(effects);
@@ -573,8 +573,8 @@ impl Shard for Slab {
             || self.packed.as_ref().is_some_and(|packed| packed.reads.is_starved(self.io.len()))
             || !self.block_waiters.is_empty()
             || self.io.is_empty()
-                && (!self.run_reads.is_idle()
-                    || !self.run_writes.is_idle()
+                && (!self.blob_reads.is_idle()
+                    || !self.blob_writes.is_idle()
                     || !self.obsolete.is_empty()
                         && self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Obsolete)));
         if starved && effects.requests.is_empty() {
@@ -590,7 +590,7 @@ impl Shard for Slab {
             left.extend(packed.reads.give_up(has_left));
         }
         left.into_iter().for_each(|token| effects.reply(token, Reply::Failed(Error::Cancelled)));
-        self.give_up_run_reads(has_left, effects);
+        self.give_up_blob_reads(has_left, effects);
     }
 
     fn close(&mut self, effects: &mut Effects) {
@@ -626,11 +626,11 @@ impl Shard for Slab {
         add("full", u64::from(self.is_full));
         add("pages_used", self.table.len() as u64);
         add("pages_free", u64::from(self.space.free_pages()));
-        add("pages_limbo", u64::from(self.space.deferred_pages()));
-        add("run_pages", self.run_pages);
+        add("pages_deferred", u64::from(self.space.deferred_pages()));
+        add("blob_pages", self.blob_pages);
         add("usable_bytes", total * PAGE_BYTES as u64);
-        add("large_read_steps", self.run_reads.steps());
-        add("large_write_steps", self.run_writes.steps());
+        add("large_read_steps", self.blob_reads.steps());
+        add("large_write_steps", self.blob_writes.steps());
         add("groups", counters.groups);
         add("flushes", counters.flushes);
         add("page_reads", counters.page_reads);

@@ -1,8 +1,8 @@
 //! Physical pages of the volume: which are free, and which must not be reused yet.
 //!
-//! A bitmap with one bit per page and a count per 1 MiB segment. Single pages and runs prefer
-//! segments of their own, so that runs find room later; when their own are used up they take
-//! whatever is free. Where there are no single pages (`packed`), runs take the smallest hole
+//! A bitmap with one bit per page and a count per 1 MiB segment. Single pages and blobs prefer
+//! segments of their own, so that blobs find room later; when their own are used up they take
+//! whatever is free. Where there are no single pages (`packed`), blobs take the smallest hole
 //! instead.
 
 use std::collections::BTreeMap;
@@ -55,8 +55,8 @@ pub(crate) struct Space {
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
     free: u16,
-    /// Holds runs; single pages avoid it.
-    runs: bool,
+    /// Holds blobs; single pages avoid it.
+    blobs: bool,
 }
 
 impl Default for Space {
@@ -66,7 +66,7 @@ impl Default for Space {
 }
 
 impl Space {
-    /// No space yet, to be taken as segments of so many pages and as runs, never as single pages.
+    /// No space yet, to be taken as segments of so many pages and as blobs, never as single pages.
     pub(crate) fn with_segments(segment_pages: u32) -> Space {
         Space::new(segment_pages, Some(Holes::default()))
     }
@@ -158,7 +158,7 @@ impl Space {
         let segment = &mut self.segments[(page / self.segment_pages) as usize];
         segment.free += 1;
         if u32::from(segment.free) == self.segment_pages {
-            segment.runs = false;
+            segment.blobs = false;
             self.whole += 1;
         }
         self.free_pages += 1;
@@ -174,14 +174,14 @@ impl Space {
     }
 
     /// Marks pages found in use by recovery; false if one was in use already.
-    pub(crate) fn occupy(&mut self, extent: Extent, run: bool) -> bool {
+    pub(crate) fn occupy(&mut self, extent: Extent, blob: bool) -> bool {
         let pages = extent.first..extent.first.saturating_add(extent.pages);
         if !pages.clone().all(|page| self.is_free(page)) {
             return false;
         }
         self.take(extent);
         for page in pages {
-            self.segments[(page / self.segment_pages) as usize].runs |= run;
+            self.segments[(page / self.segment_pages) as usize].blobs |= blob;
         }
         true
     }
@@ -198,13 +198,13 @@ impl Space {
         Some(page)
     }
 
-    fn find_page(&self, in_run_segments: bool) -> Option<u32> {
+    fn find_page(&self, in_blob_segments: bool) -> Option<u32> {
         let count = self.segments.len() as u32;
         let start = (self.cursor / self.segment_pages).min(count.saturating_sub(1));
         for step in 0..=count {
             let number = (start + step) % count;
             let segment = &self.segments[number as usize];
-            if segment.free == 0 || segment.runs != in_run_segments {
+            if segment.free == 0 || segment.blobs != in_blob_segments {
                 continue;
             }
             let from = if step == 0 { self.cursor } else { number * self.segment_pages };
@@ -229,27 +229,27 @@ impl Space {
     }
 
     /// Takes `pages` contiguous pages, leaving at least `reserve` free ones.
-    pub(crate) fn take_run(&mut self, pages: u32, reserve: u32) -> Option<u32> {
+    pub(crate) fn take_blob(&mut self, pages: u32, reserve: u32) -> Option<u32> {
         if self.free_pages < pages.saturating_add(reserve) {
             return None;
         }
-        let first = self.find_run(pages)?;
+        let first = self.find_blob(pages)?;
         self.take(Extent { first, pages });
         for page in first..first + pages {
-            self.segments[(page / self.segment_pages) as usize].runs = true;
+            self.segments[(page / self.segment_pages) as usize].blobs = true;
         }
         Some(first)
     }
 
-    /// Segments, free as a whole till then, that the next run of so many pages would lie in; None
+    /// Segments, free as a whole till then, that the next blob of so many pages would lie in; None
     /// if there is no room for it.
-    pub(crate) fn run_takes_segments(&self, pages: u32) -> Option<u32> {
-        let first = self.find_run(pages)?;
+    pub(crate) fn blob_takes_segments(&self, pages: u32) -> Option<u32> {
+        let first = self.find_blob(pages)?;
         let numbers = first / self.segment_pages..=(first + pages - 1) / self.segment_pages;
         Some(numbers.filter(|number| self.is_whole(*number)).count() as u32)
     }
 
-    fn find_run(&self, pages: u32) -> Option<u32> {
+    fn find_blob(&self, pages: u32) -> Option<u32> {
         if let Some(holes) = &self.holes {
             return holes.best_fit(pages, self.segment_pages);
         }
@@ -262,7 +262,7 @@ impl Space {
                 })
         };
         if pages <= self.segment_pages {
-            let own = in_one(&|segment| segment.runs);
+            let own = in_one(&|segment| segment.blobs);
             let whole = || in_one(&|segment| u32::from(segment.free) >= self.segment_pages - FIRST_PAGE);
             if let Some(first) = own.or_else(whole) {
                 return Some(first);
@@ -368,18 +368,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_and_runs_do_not_overlap_and_come_back() {
+    fn pages_and_blobs_do_not_overlap_and_come_back() {
         let mut space = Space::default();
         space.extend(1024);
         let all = space.free_pages();
         assert_eq!(all, 1022);
-        let run = space.take_run(300, 0).unwrap();
+        let blob = space.take_blob(300, 0).unwrap();
         let pages: Vec<u32> = std::iter::from_fn(|| space.take_page()).collect();
         assert_eq!(pages.len() as u32, all - 300);
-        assert!(pages.iter().all(|page| !(run..run + 300).contains(page)));
-        assert_eq!(space.take_run(1, 0), None);
+        assert!(pages.iter().all(|page| !(blob..blob + 300).contains(page)));
+        assert_eq!(space.take_blob(1, 0), None);
         pages.iter().for_each(|page| space.release(Extent::page(*page)));
-        space.release_after(7, Extent { first: run, pages: 300 });
+        space.release_after(7, Extent { first: blob, pages: 300 });
         assert_eq!(space.deferred_pages(), 300);
         space.release_durable(6, |_| false);
         space.release_durable(7, |_| true);
@@ -395,7 +395,7 @@ mod tests {
     fn deferred_counts_for_the_segments_that_lie_in_it() {
         let mut space = Space::with_segments(4);
         space.extend(64);
-        let first = space.take_run(9, 0).unwrap();
+        let first = space.take_blob(9, 0).unwrap();
         assert_eq!(first, 2);
         space.release_after(1, Extent { first, pages: 5 });
         assert_eq!((space.deferred_pages(), space.deferred_segments()), (5, 0));
@@ -416,32 +416,32 @@ mod tests {
         space.extend(512);
         let first = space.take_page().unwrap();
         assert_eq!(space.take_page(), Some(first + 1));
-        assert_eq!(space.take_run(10, 505), None);
-        let run = space.take_run(10, 0).unwrap();
-        assert!(run >= 256, "runs keep to segments of their own: {run}");
+        assert_eq!(space.take_blob(10, 505), None);
+        let blob = space.take_blob(10, 0).unwrap();
+        assert!(blob >= 256, "blobs keep to segments of their own: {blob}");
     }
 
     #[test]
-    fn runs_of_all_lengths_replaced_at_random_find_room_at_95_percent() {
+    fn blobs_of_all_lengths_replaced_at_random_find_room_at_95_percent() {
         let refused = |mut space: Space| {
             let mut random = stratakv_base::random::Random::new(5);
-            let (mut runs, mut used, mut refused) = (Vec::new(), 0, 0);
+            let (mut blobs, mut used, mut refused) = (Vec::new(), 0, 0);
             let total = 1 << 18;
             space.extend(total);
             for _ in 0..20_000 {
                 while used > total / 100 * 95 {
-                    let extent: Extent = runs.swap_remove(random.below(runs.len() as u64) as usize);
+                    let extent: Extent = blobs.swap_remove(random.below(blobs.len() as u64) as usize);
                     space.release(extent);
                     used -= extent.pages;
                 }
                 // As many of each octave, 16 KiB to 1 MiB.
                 let least = 4 << random.below(6);
                 let pages = least + random.below(u64::from(least)) as u32;
-                let Some(first) = space.take_run(pages, 0) else {
+                let Some(first) = space.take_blob(pages, 0) else {
                     refused += 1;
                     continue;
                 };
-                runs.push(Extent { first, pages });
+                blobs.push(Extent { first, pages });
                 used += pages;
             }
             assert_eq!(space.count_free(), Ok(space.free_pages()));

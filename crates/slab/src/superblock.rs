@@ -32,7 +32,7 @@ pub(crate) struct Superblock {
     pub(crate) durable: u64,
     /// Closed in order: everything is durable and `digest` covers it.
     pub(crate) clean: bool,
-    /// Sum over all pages and runs at a clean close; 0 otherwise.
+    /// Sum over all pages and blobs at a clean close; 0 otherwise.
     pub(crate) digest: u64,
     /// Pages of a segment with placement `packed`; 0 for `in_place`.
     pub(crate) segment_pages: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Superblock {
 
 /// Why bytes are no superblock of this store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum SuperblockError {
     /// Damaged, or none at all.
     Damaged(&'static str),
     /// The device did not give it.
@@ -71,14 +71,14 @@ impl Superblock {
     }
 
     /// Reads it from a page.
-    pub(crate) fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, Refusal> {
-        Self::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))
+    pub(crate) fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, SuperblockError> {
+        Self::parse(uuid, page).unwrap_or(Err(SuperblockError::Damaged("it is cut short")))
     }
 
-    fn parse(uuid: &[u8; 16], page: &[u8]) -> Option<Result<Superblock, Refusal>> {
+    fn parse(uuid: &[u8; 16], page: &[u8]) -> Option<Result<Superblock, SuperblockError>> {
         let mut reader = Reader::new(page);
         if reader.u64().ok()? != MAGIC {
-            return Some(Err(Refusal::Damaged("it has no magic number")));
+            return Some(Err(SuperblockError::Damaged("it has no magic number")));
         }
         let format = reader.u32().ok()?;
         let shard = reader.u32().ok()?;
@@ -89,24 +89,24 @@ impl Superblock {
         let segment_pages = if format == PACKED_FORMAT { reader.u32().ok()? } else { 0 };
         let crc = Reader::new(page.get(CRC_AT..)?).u32().ok()?;
         if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT)?) {
-            return Some(Err(Refusal::Damaged("its checksum does not match")));
+            return Some(Err(SuperblockError::Damaged("its checksum does not match")));
         }
         if format > PACKED_FORMAT {
-            return Some(Err(Refusal::Newer(format)));
+            return Some(Err(SuperblockError::Newer(format)));
         }
         if found != *uuid {
-            return Some(Err(Refusal::Foreign("it belongs to another store (its UUID differs)".into())));
+            return Some(Err(SuperblockError::Foreign("it belongs to another store (its UUID differs)".into())));
         }
         if usable_bytes % PAGE_BYTES as u64 != 0 || usable_bytes < 2 * PAGE_BYTES as u64 {
-            return Some(Err(Refusal::Damaged(
+            return Some(Err(SuperblockError::Damaged(
                 "its size is no multiple of 4096 bytes, or has no room for superblocks",
             )));
         }
         if format == PACKED_FORMAT && !(segment_pages.is_power_of_two() && (4..=256).contains(&segment_pages)) {
-            return Some(Err(Refusal::Damaged("its segments have an impossible length")));
+            return Some(Err(SuperblockError::Damaged("its segments have an impossible length")));
         }
         if generation >= GENERATIONS_MAX || incarnation >= INCARNATIONS_MAX {
-            return Some(Err(Refusal::Damaged("its counters are beyond what a store can reach")));
+            return Some(Err(SuperblockError::Damaged("its counters are beyond what a store can reach")));
         }
         Some(Ok(Superblock {
             shard,
@@ -147,7 +147,7 @@ mod tests {
     fn reads_back_and_its_format_is_fixed() {
         let (superblock, page) = sample();
         assert_eq!(Superblock::decode(&[7; 16], &page), Ok(superblock));
-        assert!(matches!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign(_))));
+        assert!(matches!(Superblock::decode(&[8; 16], &page), Err(SuperblockError::Foreign(_))));
         assert_eq!(crc32c(0, &page), 0x009D_B5F5, "raise FORMAT when this changes");
     }
 
@@ -156,7 +156,7 @@ mod tests {
     fn a_volume_has_room_for_its_superblocks() {
         let (superblock, mut page) = sample();
         Superblock { usable_bytes: 4096, ..superblock }.encode(&[7; 16], &mut page);
-        assert!(matches!(Superblock::decode(&[7; 16], &page), Err(Refusal::Damaged(_))));
+        assert!(matches!(Superblock::decode(&[7; 16], &page), Err(SuperblockError::Damaged(_))));
     }
 
     /// Counting on from there overflowed (fuzzer).
@@ -165,7 +165,7 @@ mod tests {
         let (superblock, mut page) = sample();
         for (generation, incarnation) in [(u64::MAX, 3), (9, u64::MAX), (9, INCARNATIONS_MAX)] {
             Superblock { generation, incarnation, ..superblock }.encode(&[7; 16], &mut page);
-            assert!(matches!(Superblock::decode(&[7; 16], &page), Err(Refusal::Damaged(_))));
+            assert!(matches!(Superblock::decode(&[7; 16], &page), Err(SuperblockError::Damaged(_))));
         }
     }
 

@@ -15,10 +15,10 @@ use stratakv_device::{Block, Class};
 use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
 
-use crate::batch::{BatchId, Step};
+use crate::batch::{BatchId, BatchStep};
 use crate::class::SizeClass;
 use crate::page::{self, Meta, Slot};
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::{Slab, is_expired};
 use crate::space::Extent;
 
@@ -31,7 +31,7 @@ pub(crate) enum Origin {
     /// The sweep for expired records.
     Expiry,
     /// A step of a batch.
-    Batch(BatchId, Step),
+    Batch(BatchId, BatchStep),
 }
 
 /// What a write does.
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
     Delete,
     Update(Update),
     /// Keeps the key for a batch, with nothing under way.
-    Hold,
+    LockKey,
     /// Reads the record.
     Load,
 }
@@ -58,19 +58,19 @@ pub(crate) struct Work {
     pub(crate) expect: Expect,
     pub(crate) kind: Kind,
     pub(crate) level: Level,
-    /// The current record, where it lies in a run and had to be read first.
+    /// The current record, where it lies in a blob and had to be read first.
     pub(crate) loaded: Option<(Meta, Bytes)>,
     pub(crate) loaded_whole: bool,
-    /// First page of the run to be cleared.
+    /// First page of the blob to be cleared.
     pub(crate) head: Option<Block>,
     /// A delete range removes only versions up to this one.
     pub(crate) not_after: u64,
     /// The version to give the record; else a new one.
     pub(crate) version: Option<u64>,
-    /// Pages set aside for a run.
+    /// Pages set aside for a blob.
     pub(crate) extent: Option<Extent>,
     /// It holds the key.
-    is_held: bool,
+    is_key_locked: bool,
     /// Nobody waits for it any more.
     pub(crate) is_over: bool,
 }
@@ -89,7 +89,7 @@ impl Work {
             not_after: u64::MAX,
             version: None,
             extent: None,
-            is_held: false,
+            is_key_locked: false,
             is_over: false,
         }
     }
@@ -106,7 +106,7 @@ impl Work {
 
     /// Space was set aside for it: it must not fail for want of any.
     pub(crate) fn has_reserve(&self) -> bool {
-        matches!(self.origin, Origin::Batch(_, Step::Apply | Step::CommitDone))
+        matches!(self.origin, Origin::Batch(_, BatchStep::Apply | BatchStep::CommitDone))
     }
 }
 
@@ -117,11 +117,11 @@ pub(crate) struct Ack {
     pub(crate) reply: Reply,
 }
 
-/// A change in a page image or run, waiting to be durable.
+/// A change in a page image or blob, waiting to be durable.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) key: Key,
-    pub(crate) place: Place,
+    pub(crate) place: RecordPlace,
     pub(crate) expiry: u64,
     pub(crate) kind: Changed,
     pub(crate) ack: Option<Ack>,
@@ -154,7 +154,7 @@ pub(crate) struct Dirty {
 
 /// Writes of one key that are under way.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWrites {
     /// Of them, those in batches that are being written (placement `packed`).
     pub(crate) appended: u32,
     /// The newest record, if it waits to be appended or shown (placement `packed`).
@@ -162,7 +162,7 @@ pub(crate) struct Pending {
     /// Changes in images that are not yet durable.
     pub(crate) outstanding: u32,
     /// The newest state, if `outstanding`.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<RecordPlace>,
     pub(crate) expiry: u64,
     /// Writes in order; the first is blocked by `wait`.
     pub(crate) queue: VecDeque<Work>,
@@ -176,11 +176,11 @@ pub(crate) enum Wait {
     Drain,
     /// A page read.
     Page(u32),
-    /// Its run's record.
-    Run {
+    /// Its blob's record.
+    Blob {
         whole: bool,
     },
-    /// Its run's first page.
+    /// Its blob's first page.
     Head,
     /// Older copies to be cleared.
     Obsolete,
@@ -213,7 +213,7 @@ impl From<Error> for Stop {
 /// The newest state of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newest {
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<RecordPlace>,
     /// Exists and has not expired.
     pub(crate) exists: bool,
     pub(crate) pending: bool,
@@ -260,7 +260,7 @@ impl Slab {
         match wait {
             Wait::Drain | Wait::Obsolete | Wait::Batch => {}
             Wait::Page(logical) => self.request_page(logical, crate::read::Waiter::Write(key), effects),
-            Wait::Run { whole } => self.load_run(key, whole, effects),
+            Wait::Blob { whole } => self.load_blob(key, whole, effects),
             Wait::Head => self.load_head(key, effects),
             Wait::Space => self.space_waiters.push(key),
             Wait::Block => self.block_waiters.push_back(key),
@@ -323,7 +323,7 @@ impl Slab {
                 (pending.place, expiry, true)
             }
             _ => match self.index.0.get(key.encoded()) {
-                Some(entry) => (Some(Place::from_bits(entry.place)), entry.expiry, false),
+                Some(entry) => (Some(RecordPlace::from_bits(entry.place)), entry.expiry, false),
                 None => (None, 0, false),
             },
         };
@@ -341,19 +341,17 @@ impl Slab {
         let mut needs_record = matches!(work.kind, Kind::Update(_) | Kind::Load)
             || matches!(work.expect, Expect::Absent | Expect::Version(_))
             || work.not_after != u64::MAX;
-        let copies = !matches!(work.kind, Kind::Hold | Kind::Load) && self.backup_wants(&work.key);
+        let copies = !matches!(work.kind, Kind::LockKey | Kind::Load) && self.backup_wants(&work.key);
         let current = match newest.place {
-            Some(place) if newest.exists && (needs_record || copies) => {
-                match self.current(work, place, &newest, effects) {
-                    Err(Stop::Answer(_)) if !needs_record => None,
-                    Err(Stop::Answer(Reply::Failed(error))) if work.takes_unreadable(&error) => {
-                        work.not_after = u64::MAX;
-                        needs_record = false;
-                        None
-                    }
-                    current => Some(current?),
+            Some(place) if newest.exists && (needs_record || copies) => match self.current(work, place, &newest) {
+                Err(Stop::Answer(_)) if !needs_record => None,
+                Err(Stop::Answer(Reply::Failed(error))) if work.takes_unreadable(&error) => {
+                    work.not_after = u64::MAX;
+                    needs_record = false;
+                    None
                 }
-            }
+                current => Some(current?),
+            },
             _ => None,
         };
         if copies {
@@ -382,9 +380,9 @@ impl Slab {
             return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
         match std::mem::replace(&mut work.kind, Kind::Delete) {
-            Kind::Hold => {
-                work.kind = Kind::Hold;
-                self.hold(work, &newest)
+            Kind::LockKey => {
+                work.kind = Kind::LockKey;
+                self.lock_keys(work, &newest)
             }
             Kind::Load => {
                 Err(Stop::Answer(Reply::Record(current.as_ref().map(|(meta, value)| record_of(meta, value)))))
@@ -406,13 +404,13 @@ impl Slab {
     }
 
     /// Keeps the key until the batch lets it go.
-    fn hold(&mut self, work: &mut Work, newest: &Newest) -> Result<(), Stop> {
+    fn lock_keys(&mut self, work: &mut Work, newest: &Newest) -> Result<(), Stop> {
         let Origin::Batch(id, step) = work.origin else { return Ok(()) };
         if newest.pending {
             return Err(Wait::Drain.into());
         }
-        if !std::mem::replace(&mut work.is_held, true) {
-            self.batches.held(id, step, newest.exists);
+        if !std::mem::replace(&mut work.is_key_locked, true) {
+            self.batches.key_locked(id, step, newest.exists);
         }
         Err(Wait::Batch.into())
     }
@@ -429,8 +427,8 @@ impl Slab {
         let outcome = match update::apply(change, &old, meta.expiry) {
             Ok(outcome) => outcome,
             Err(_) if newest.pending => return Err(Wait::Drain.into()),
-            Err(update::Refusal::NotANumber) => return Err(Stop::Answer(Reply::Unmet(Unmet::NotANumber))),
-            Err(update::Refusal::TooLarge(error)) => return Err(error.into()),
+            Err(update::UpdateError::NotANumber) => return Err(Stop::Answer(Reply::Unmet(Unmet::NotANumber))),
+            Err(update::UpdateError::TooLarge(error)) => return Err(error.into()),
         };
         let meta = Meta { version: 0, flags: meta.flags, expiry: outcome.expiry };
         let value = outcome.value.clone();
@@ -448,28 +446,22 @@ impl Slab {
         self.put(work, newest, meta, &value, &reply, effects)
     }
 
-    /// The current record: from its page's newest image, or as it was loaded from its run. The
+    /// The current record: from its page's newest image, or as it was loaded from its blob. The
     /// value is empty unless an update needs it.
-    fn current(
-        &mut self,
-        work: &mut Work,
-        place: Place,
-        newest: &Newest,
-        effects: &mut Effects,
-    ) -> Result<(Meta, Bytes), Stop> {
+    fn current(&mut self, work: &mut Work, place: RecordPlace, newest: &Newest) -> Result<(Meta, Bytes), Stop> {
         if self.packed.is_some() {
             return self.packed_current(work, place, newest);
         }
         let whole = self.wants_whole(work);
         match place {
-            Place::Record(_) => Err(Wait::Drain.into()),
-            Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
-            Place::Run { .. } => match &work.loaded {
+            RecordPlace::Record(_) => Err(Wait::Drain.into()),
+            RecordPlace::Blob { .. } if newest.pending => Err(Wait::Drain.into()),
+            RecordPlace::Blob { .. } => match &work.loaded {
                 Some(loaded) if work.loaded_whole || !whole => Ok(loaded.clone()),
-                _ => Err(Wait::Run { whole }.into()),
+                _ => Err(Wait::Blob { whole }.into()),
             },
-            Place::Slot { logical, slot } => {
-                self.ensure_image(logical, effects)?;
+            RecordPlace::Slot { logical, slot } => {
+                self.ensure_image(logical)?;
                 let Some(bytes) = self.newest_image(logical) else { return Err(Wait::Page(logical).into()) };
                 match page::slot(bytes, slot) {
                     Slot::Live(record) if record.key == work.key.encoded() => {
@@ -506,7 +498,7 @@ impl Slab {
         self.cache.0.peek(u64::from(logical)).map(|block| &block[..])
     }
 
-    fn ensure_image(&mut self, logical: u32, _: &mut Effects) -> Result<(), Wait> {
+    fn ensure_image(&self, logical: u32) -> Result<(), Wait> {
         if self.newest_image(logical).is_some() { Ok(()) } else { Err(Wait::Page(logical)) }
     }
 
@@ -554,10 +546,12 @@ impl Slab {
             if newest.place.is_none() && !work.has_reserve() {
                 self.check_memory()?;
             }
-            return self.start_run(work, meta, value.clone(), reply, effects);
+            return self.start_blob(work, meta, value.clone(), reply, effects);
         };
         let (logical, slot) = match newest.place {
-            Some(Place::Slot { logical, slot }) if self.table.get(logical).is_some_and(|page| page.class == class) => {
+            Some(RecordPlace::Slot { logical, slot })
+                if self.table.get(logical).is_some_and(|page| page.class == class) =>
+            {
                 self.ensure_dirty(logical, effects)?;
                 (logical, slot)
             }
@@ -577,17 +571,17 @@ impl Slab {
             return Err(Wait::Page(logical).into());
         };
         page::put(&mut dirty.block, slot, &meta, work.key.encoded(), value);
-        self.changed(work, Place::Slot { logical, slot }, meta.expiry, Changed::Put, reply(meta.version));
+        self.changed(work, RecordPlace::Slot { logical, slot }, meta.expiry, Changed::Put, reply(meta.version));
         Ok(())
     }
 
     /// Records a change made in a dirty image.
-    fn changed(&mut self, work: &Work, place: Place, expiry: u64, kind: Changed, reply: Reply) {
+    fn changed(&mut self, work: &Work, place: RecordPlace, expiry: u64, kind: Changed, reply: Reply) {
         let pending = self.pending.entry(work.key.clone()).or_default();
         pending.outstanding += 1;
         pending.place = (kind == Changed::Put).then_some(place);
         pending.expiry = expiry;
-        let Place::Slot { logical, .. } = place else { return };
+        let RecordPlace::Slot { logical, .. } = place else { return };
         if let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
             let ack = Some(Ack { origin: work.origin, reply });
             dirty.level = dirty.level.max(work.level);
@@ -610,7 +604,7 @@ impl Slab {
             return self.packed_delete(work, newest, effects);
         }
         // An older copy left behind would come back to life at the next recovery: it goes first.
-        let durable = self.index.0.get(work.key.encoded()).map(|entry| Place::from_bits(entry.place));
+        let durable = self.index.0.get(work.key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
         if newest.pending && durable.is_some_and(|durable| durable != place) {
             return Err(Wait::Drain.into());
         }
@@ -621,7 +615,7 @@ impl Slab {
             return Err(Wait::Obsolete.into());
         }
         match place {
-            Place::Slot { logical, slot } => {
+            RecordPlace::Slot { logical, slot } => {
                 self.ensure_dirty(logical, effects)?;
                 let version = self.next_number();
                 self.free_slot(logical, slot);
@@ -629,9 +623,9 @@ impl Slab {
                 self.changed(work, place, 0, Changed::Delete, reply);
                 Ok(())
             }
-            Place::Record(_) => Err(Wait::Drain.into()),
-            Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
-            Place::Run { .. } => {
+            RecordPlace::Record(_) => Err(Wait::Drain.into()),
+            RecordPlace::Blob { .. } if newest.pending => Err(Wait::Drain.into()),
+            RecordPlace::Blob { .. } => {
                 let Some(block) = work.head.take() else { return Err(Wait::Head.into()) };
                 let version = self.next_number();
                 let reply = Reply::deleted(version, newest.exists);
@@ -640,7 +634,7 @@ impl Slab {
                 let pending = self.pending.entry(work.key.clone()).or_default();
                 pending.outstanding += 1;
                 pending.place = None;
-                self.kill_run(block, change, work.level);
+                self.write_blob_tombstone(block, change, work.level);
                 Ok(())
             }
         }

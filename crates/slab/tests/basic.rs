@@ -25,7 +25,7 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
             let value = machine.get(format!("key{number}").as_bytes()).unwrap().unwrap();
             assert!(value == vec![number as u8; size], "key{number} of {size} bytes, round {round}");
         }
-        machine.settle();
+        machine.run_until_idle();
         assert_eq!(machine.slab.check().mistakes, Vec::<String>::new());
         machine.close();
         machine.recover(MEMORY, None).unwrap();
@@ -37,10 +37,10 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
         assert!(matches!(machine.delete(format!("key{number}").as_bytes()), Reply::Done { existed: true, .. }));
         assert_eq!(machine.get(format!("key{number}").as_bytes()), Ok(None));
     }
-    machine.settle();
+    machine.run_until_idle();
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:?}");
-    assert_eq!((report.records, report.run_pages, report.deferred_pages), (0, 0, 0));
+    assert_eq!((report.records, report.blob_pages, report.deferred_pages), (0, 0, 0));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn unmet_is_named() {
     let other = machine.run(put(Expect::Version(version + 1)));
     assert!(matches!(other, Reply::Unmet(Unmet::Version { found }) if found == version));
     assert!(matches!(machine.run(put(Expect::Version(version))), Reply::Done { existed: true, .. }));
-    machine.settle();
+    machine.run_until_idle();
     assert!(machine.slab.statistics_sum("records") == 1);
 }
 

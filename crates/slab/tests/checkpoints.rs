@@ -152,7 +152,7 @@ fn an_orderly_close_leaves_one_and_the_next_life_goes_on_from_it() {
     let mut random = Random::new(3);
     for life in 0..4 {
         write(&mut machine, &mut held, &mut random, 2000, 6000);
-        machine.settle();
+        machine.run_until_idle();
         machine.close();
         reopen(&mut machine, life % 2 == 0);
         let report = machine.slab.recovery();
@@ -198,7 +198,7 @@ fn checkpoints_make_way_for_records() {
         }
         number += 1;
     }
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
     assert_eq!(statistic(&machine, "checkpoint_segments"), 0, "given back before anything was refused");
     let live = statistic(&machine, "live_bytes") * 100 / CAPACITY;
@@ -214,7 +214,7 @@ fn checkpoints_make_way_for_records() {
 #[test]
 fn a_volume_with_a_damaged_copy_of_a_table_opens_for_reading_and_closes() {
     let (mut machine, held) = sample(4);
-    machine.settle();
+    machine.run_until_idle();
     machine.close();
     machine.disk.damage(2 * 4096 + 100, 4);
     let mut config = config(&machine.disk, MEMORY, Some(CAPACITY));

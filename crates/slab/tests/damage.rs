@@ -25,7 +25,7 @@ fn sample() -> Machine {
         assert!(matches!(machine.put(&name(number), &vec![number as u8; number * 37]), Reply::Done { .. }));
     }
     assert!(matches!(machine.put(b"large", &[9; 20_000]), Reply::Done { .. }));
-    machine.settle();
+    machine.run_until_idle();
     machine.close();
     machine
 }
@@ -54,7 +54,7 @@ fn a_flipped_bit_anywhere_gives_no_wrong_value_and_spares_the_other_records() {
         assert!(damaged <= 1, "byte {offset}: {damaged} records");
         assert!(damaged == 0 || reported, "byte {offset}: a record is lost without a word");
         found_damaged += damaged;
-        machine.settle();
+        machine.run_until_idle();
         assert_eq!(machine.slab.check().mistakes, Vec::<String>::new());
         machine.disk.restore(before);
     }
@@ -193,7 +193,7 @@ fn a_full_store_refuses_new_records_but_not_deletes_and_recovers() {
         assert!(matches!(machine.delete(&name(number)), Reply::Done { existed: true, .. }));
     }
     assert!(matches!(machine.put(b"again", &[0; 3000]), Reply::Done { .. }));
-    machine.settle();
+    machine.run_until_idle();
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:?}");
 }
@@ -253,7 +253,7 @@ fn a_failed_last_flush_or_superblock_is_told() {
     for flush in [true, false] {
         let mut machine = Machine::create(6, 1 << 30, MEMORY, None);
         machine.run(put_operation(b"a", b"1", Expiry::NEVER, Level::PowerLoss));
-        machine.settle();
+        machine.run_until_idle();
         assert_eq!(machine.slab.failure(), None);
         let fault = Some(IoFault::Os(5));
         (machine.disk.fail_flushes, machine.disk.fail_writes) = if flush { (fault, None) } else { (None, fault) };
@@ -280,7 +280,7 @@ fn expired_records_vanish_at_once_and_their_space_comes_back() {
         machine.now.mono = Mono(machine.now.mono.0 + 1_000_000_000);
         machine.tick(64);
     }
-    machine.settle();
+    machine.run_until_idle();
     assert_eq!(machine.slab.check().records, 1);
     assert_eq!(machine.get(b"kept"), Ok(Some(b"1".to_vec())));
 }

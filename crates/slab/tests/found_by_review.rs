@@ -129,9 +129,9 @@ fn copies_kept_beside_damage_go_when_it_is_replaced() {
     machine.recover(MEMORY, None).unwrap();
     assert_eq!(machine.slab.recovery().obsolete, 1);
     assert!(matches!(machine.get(b"k"), Err(Error::Corrupt(_))));
-    machine.settle();
+    machine.run_until_idle();
     machine.put(b"k", &[5; 40]);
-    machine.settle();
+    machine.run_until_idle();
     machine.recover(MEMORY, None).unwrap();
     assert_eq!(machine.slab.recovery().obsolete, 0);
     assert_eq!(machine.get(b"k"), Ok(Some(vec![5; 40])));

@@ -65,7 +65,7 @@ fn large_values_are_read_once() {
         assert_eq!(statistic(&machine, "page_reads"), reads, "{life}: all of it was in memory");
         (0..sizes.len()).for_each(|number| _ = machine.put(&name(number), &bytes_of(number, life + 1)));
     }
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
 }
 
@@ -84,7 +84,7 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
             let value = machine.get(format!("key{number}").as_bytes()).unwrap().unwrap();
             assert!(value == vec![number as u8; size], "key{number} of {size} bytes, round {round}");
         }
-        machine.settle();
+        machine.run_until_idle();
         sound(&machine);
         machine.close();
         machine.recover(MEMORY, None).unwrap();
@@ -97,7 +97,7 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
         assert!(matches!(machine.delete(format!("key{number}").as_bytes()), Reply::Done { existed: true, .. }));
         assert_eq!(machine.get(format!("key{number}").as_bytes()), Ok(None));
     }
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
     assert_eq!(machine.slab.check().records, 0);
     machine.close();
@@ -130,7 +130,7 @@ fn overwriting_for_ever_needs_no_more_space() {
             }
         }
     }
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
     assert!(statistic(&machine, "segments_cleaned") > 100);
     let amplification = write_amplification_percent(&machine);
@@ -174,7 +174,7 @@ fn a_full_log_refuses_and_recovers() {
         }
     }
     assert!(refused > 1000, "it was never full");
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
     let bytes: usize = held.values().map(Vec::len).sum();
     assert!(bytes > capacity as usize / 2);

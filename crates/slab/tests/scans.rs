@@ -49,7 +49,7 @@ fn cold(placement: Placement, order: &[u64], bytes: usize) -> Machine {
 fn reopen(machine: &mut Machine) {
     machine.close();
     machine.recover(MEMORY, None).unwrap();
-    machine.settle();
+    machine.run_until_idle();
     (machine.disk.reads, machine.disk.deepest) = (0, 0);
 }
 
@@ -229,18 +229,18 @@ fn a_scan_brings_neighbours_together() {
             let from = Bound::Included(key(name(number * 150).as_bytes()));
             let (items, _) = scan(machine, PageRequest { from, ..page(150, 8 << 20) });
             check_items(&items, number * 150..(number + 1) * 150, bytes);
-            machine.settle();
+            machine.run_until_idle();
         }
     };
     pages(&mut machine);
     let before = machine.disk.reads;
     assert!(before > 400, "{before} reads for 600 records anywhere");
-    assert!(statistic(&machine, "gathered_bytes") > 500_000);
+    assert!(statistic(&machine, "reclustered_bytes") > 500_000);
     for crash in [false, true] {
         if crash {
             machine.disk.lose_all_unflushed();
             machine.recover(MEMORY, None).unwrap();
-            machine.settle();
+            machine.run_until_idle();
             machine.disk.reads = 0;
         } else {
             reopen(&mut machine);
@@ -249,7 +249,7 @@ fn a_scan_brings_neighbours_together() {
         pages(&mut machine);
         let reads = machine.disk.reads;
         assert!(reads <= 30, "{reads} reads for 600 records that were brought together");
-        assert_eq!(statistic(&machine, "gathered_bytes"), 0, "they are moved again");
+        assert_eq!(statistic(&machine, "reclustered_bytes"), 0, "they are moved again");
     }
     // What is written while copies are laid is not lost to them.
     reopen(&mut machine);
@@ -267,7 +267,7 @@ fn a_scan_brings_neighbours_together() {
         machine.submit(operation);
     }
     machine.wait(number);
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
     machine.disk.lose_all_unflushed();
     machine.recover(MEMORY, None).unwrap();
@@ -307,15 +307,15 @@ fn gathering_leaves_room() {
         }
         reads.push(machine.disk.reads);
     }
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
-    assert!(statistic(&machine, "gathered_bytes") > 4 << 20);
+    assert!(statistic(&machine, "reclustered_bytes") > 4 << 20);
     assert!(reads[2] * 3 < reads[0] * 2, "reads of each pass: {reads:?}");
     for number in 0..2000 {
         let reply = machine.put(name(number * 11).as_bytes(), &value(number * 11, bytes));
         assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     }
-    machine.settle();
+    machine.run_until_idle();
     sound(&machine);
     assert_eq!(statistic(&machine, "full_refusals"), 0);
 }
@@ -341,7 +341,7 @@ fn scans_beside_many_writes_lay_nothing_together() {
     let scan_at = |machine: &mut Machine, number: u64| {
         let from = Bound::Included(key(name(number * 100 % count).as_bytes()));
         scan(machine, PageRequest { from, ..page(100, 8 << 20) });
-        machine.settle();
+        machine.run_until_idle();
     };
     for round in 0..40 {
         for number in 0..200 {
@@ -350,11 +350,11 @@ fn scans_beside_many_writes_lay_nothing_together() {
         }
         scan_at(&mut machine, round * 17);
     }
-    assert_eq!(statistic(&machine, "gathered_bytes"), 0);
+    assert_eq!(statistic(&machine, "reclustered_bytes"), 0);
     for round in 0..400 {
         scan_at(&mut machine, round);
     }
-    assert!(statistic(&machine, "gathered_bytes") > 1 << 20, "nor where the writes have ended");
+    assert!(statistic(&machine, "reclustered_bytes") > 1 << 20, "nor where the writes have ended");
 }
 
 fn cut(machine: &mut Machine) -> u64 {

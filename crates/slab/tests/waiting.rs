@@ -76,7 +76,7 @@ fn ranges_are_deleted_side_by_side() {
     for number in 0..2000u32 {
         machine.submit(put_operation(&number.to_be_bytes(), b"v", Expiry::NEVER, Level::ProcessCrash));
     }
-    machine.settle();
+    machine.run_until_idle();
     let range = |from: u32| Operation::DeleteRange {
         range: Box::new((Bound::Included(key(&from.to_be_bytes())), Bound::Excluded(key(&(from + 100).to_be_bytes())))),
         level: Level::PowerLoss,
@@ -101,7 +101,7 @@ fn a_page_passes_a_bounded_number_of_expired_records() {
             }
         }
         machine.submit(put_operation(b"\xffz", b"v", Expiry::NEVER, Level::ProcessCrash));
-        machine.settle();
+        machine.run_until_idle();
         machine.now.wall = Wall(3000);
         for reverse in [false, true] {
             for keys_only in [true, false] {

@@ -91,7 +91,7 @@ fn run_batch(
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct TraceCounts {
     batches: usize,
     held: usize,
     writes: usize,
@@ -102,8 +102,8 @@ struct Found {
 /// Walks the trace in order. Lines look like
 /// `… block_rq_complete: 253,0 WS () 1234 + 8 none,0,0 [0]`; the kind's letters: W write, a leading
 /// F a flush, an F after the W forced unit access.
-fn judge(trace: &str) -> Found {
-    let mut found = Found::default();
+fn judge(trace: &str) -> TraceCounts {
+    let mut found = TraceCounts::default();
     let (mut written, mut durable) = (false, false);
     for line in trace.lines().filter(|line| !line.starts_with('#')) {
         if line.contains("tracing_mark_write: begin") {

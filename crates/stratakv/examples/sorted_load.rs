@@ -61,7 +61,7 @@ fn puts(store: &Store, records: u64, bytes: usize) -> Result<(), Failure> {
 }
 
 /// Waits until nothing is written any more.
-fn settle(store: &Store) {
+fn wait_until_idle(store: &Store) {
     let mut before = u64::MAX;
     while before != statistic(store, "write_bytes") {
         before = statistic(store, "write_bytes");
@@ -75,7 +75,7 @@ fn tell(store: &Store, what: &str, seconds: f64, user_bytes: u64) {
         written as f64 / user_bytes as f64
     };
     let at_once = told(store);
-    settle(store);
+    wait_until_idle(store);
     println!(
         "{what}: {seconds:.2} s, {:.0} MB/s of keys and values; {at_once:.3} bytes written to the volume for each, {:.3} when it is at rest",
         user_bytes as f64 / seconds / 1e6,

@@ -11,7 +11,7 @@ use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operatio
 use crate::collection::{Collection, PutOptions, PutOutcome, put_kind, written};
 use crate::error::Error;
 use crate::list::{End, List, place};
-use crate::order::Refusal;
+use crate::order::RejectedRecord;
 use crate::store::Store;
 
 /// Changes that are made as one: readers see all of them or none, and so do later openings,
@@ -26,7 +26,7 @@ pub struct WriteBatch {
     /// What goes to ends of lists: where that is, is known when the batch is written.
     pushes: Vec<(List, End, Bytes)>,
     /// What was wrong first.
-    error: Option<Refusal>,
+    error: Option<RejectedRecord>,
 }
 
 impl WriteBatch {
@@ -125,7 +125,7 @@ impl WriteBatch {
 
     fn add(
         &mut self,
-        key: Result<Key, Refusal>,
+        key: Result<Key, RejectedRecord>,
         expect: Expect,
         kind: Result<ChangeKind, EngineError>,
     ) -> &mut WriteBatch {
@@ -169,7 +169,7 @@ fn follow(earlier: &mut Change, later: Change) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn default_key(key: &[u8]) -> Result<Key, Refusal> {
+fn default_key(key: &[u8]) -> Result<Key, RejectedRecord> {
     Ok(Key::new(CollectionId::default(), key)?)
 }
 

@@ -24,9 +24,9 @@ pub(crate) fn warn_of_too_little(directory: &Directory, cache_bytes: u64, shards
     warn(directory, cache_bytes, shards, too_little);
 }
 
-/// The same, of a cache that parks what is in so much memory.
-pub(crate) fn warn_of_too_little_to_park(directory: &Directory, memory_bytes: u64, shards: u32) {
-    warn(directory, memory_bytes, shards, too_little_to_park);
+/// The same, of a cache that saves so much memory at shutdown.
+pub(crate) fn warn_of_too_little_to_save(directory: &Directory, memory_bytes: u64, shards: u32) {
+    warn(directory, memory_bytes, shards, too_little_to_save);
 }
 
 fn warn(directory: &Directory, bytes: u64, shards: u32, why: fn(&Room) -> Option<String>) {
@@ -66,11 +66,11 @@ fn too_little(room: &Room) -> Option<String> {
     })
 }
 
-fn too_little_to_park(room: &Room) -> Option<String> {
+fn too_little_to_save(room: &Room) -> Option<String> {
     let (at, wanted, has) = (room.at.display(), format_bytes(room.wanted_bytes), format_bytes(room.has_bytes));
     (room.wanted_bytes > room.has_bytes).then(|| {
         format!(
-            "the cache in {at} may park {wanted} there when it ends, and the file system has {has} ({} bytes) for it: the next start may find a part only. Give less memory (--memory), or \
+            "the cache in {at} may save {wanted} there at shutdown, and the file system has {has} ({} bytes) for it: the next start may find a part only. Give less memory (--memory), or \
              make room (a tmpfs can be given more: mount -o remount,size=..)",
             room.has_bytes
         )
@@ -87,9 +87,9 @@ mod tests {
         let directory = Directory::lock(at.path(), true, false).unwrap();
         let told = |bytes| rooms(&directory, bytes, 2).unwrap().iter().filter_map(too_little).collect::<Vec<_>>();
         assert_eq!(told(8 << 10), [""; 0]);
-        let to_park: Vec<String> =
-            rooms(&directory, 900 << 40, 2).unwrap().iter().filter_map(too_little_to_park).collect();
-        assert!(to_park.len() == 1 && to_park[0].contains("may park 900 TiB"), "{to_park:?}");
+        let to_save: Vec<String> =
+            rooms(&directory, 900 << 40, 2).unwrap().iter().filter_map(too_little_to_save).collect();
+        assert!(to_save.len() == 1 && to_save[0].contains("may save 900 TiB"), "{to_save:?}");
         let told = told(900 << 40);
         assert!(told.len() == 1 && told[0].contains("900 TiB") && told[0].contains("--capacity"), "{told:?}");
     }

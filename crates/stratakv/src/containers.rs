@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use stratakv_matrix::container::region_bytes_of;
 use stratakv_matrix::{MatrixConfig, MatrixOpener};
-use stratakv_pmem::{MapOptions, Mapping, Part, Pmem};
+use stratakv_pmem::{MapOptions, Mapping, Pmem, RegionPart};
 
 use crate::directory::{Directory, Manifest, io_error, make};
 use crate::error::{Error, ErrorKind};
@@ -25,7 +25,7 @@ const UNIT_BYTES_MIN: u64 = 128 << 10;
 pub(crate) struct Containers {
     mapping: Arc<Mapping>,
     shards: u32,
-    /// The layers of all shards together, if that was asked for.
+    /// The PMEM levels of all shards together, if that was asked for.
     pmem_levels_bytes: Option<u64>,
     created: bool,
     read_only: bool,
@@ -88,11 +88,11 @@ impl Containers {
     }
 
     /// What opens a shard. `config`: all but the lengths, which follow from that of its part.
-    pub(crate) fn opener(&self, mut config: MatrixConfig) -> Result<MatrixOpener<Part>, Error> {
+    pub(crate) fn opener(&self, mut config: MatrixConfig) -> Result<MatrixOpener<RegionPart>, Error> {
         let part_bytes = self.part_bytes();
-        let part = Part::new(Arc::clone(&self.mapping), u64::from(config.shard) * part_bytes, part_bytes);
+        let part = RegionPart::new(Arc::clone(&self.mapping), u64::from(config.shard) * part_bytes, part_bytes);
         let part = part.map_err(|error| self.unusable(error.to_string()))?;
-        let pmem_levels_bytes = self.layer_of(&part, part_bytes)?;
+        let pmem_levels_bytes = self.pmem_levels_of(&part, part_bytes)?;
         let container_bytes = part_bytes - pmem_levels_bytes;
         let lengths = Lengths::of(container_bytes);
         config.row_bytes = lengths.row_bytes;
@@ -107,38 +107,38 @@ impl Containers {
         })
     }
 
-    /// What of a shard's part is its layer: of one that is there its container says it. One that is
-    /// made in the place of a container that is gone has what is asked for, else what the others
+    /// What of a shard's part is its PMEM levels: its container says it, if there is one. One that
+    /// is made in the place of a container that is gone has what is asked for, else what the others
     /// have.
-    fn layer_of(&self, part: &Part, part_bytes: u64) -> Result<u64, Error> {
+    fn pmem_levels_of(&self, part: &RegionPart, part_bytes: u64) -> Result<u64, Error> {
         let asked = self.pmem_levels_bytes.map(|bytes| bytes / u64::from(self.shards.max(1)) / 4096 * 4096);
         if self.created {
             return Ok(asked.unwrap_or(0));
         }
-        let layer_beside = |container_bytes| part_bytes.saturating_sub(container_bytes);
+        let pmem_levels_beside = |container_bytes| part_bytes.saturating_sub(container_bytes);
         let has = match region_bytes_of(part) {
-            None if self.repairing => return Ok(asked.or_else(|| self.layer_of_others(part_bytes)).unwrap_or(0)),
+            None if self.repairing => return Ok(asked.or_else(|| self.pmem_levels_of_others(part_bytes)).unwrap_or(0)),
             // Of what is no container the opener says so.
-            container_bytes => container_bytes.map_or(0, layer_beside),
+            container_bytes => container_bytes.map_or(0, pmem_levels_beside),
         };
         match asked {
             Some(asked) if asked != has => Err(Error::Option(format!(
-                "a layer of {asked} bytes for each shard was asked for, and those of this store have {has}, which is fixed: leave the option out"
+                "PMEM levels of {asked} bytes for each shard were asked for, and those of this store have {has}, which is fixed: leave the option out"
             ))),
             _ => Ok(has),
         }
     }
 
-    /// The layers of all shards together.
-    pub(crate) fn layers_bytes(&self) -> Result<u64, Error> {
-        let part = Part::new(Arc::clone(&self.mapping), 0, self.part_bytes());
+    /// The PMEM levels of all shards together.
+    pub(crate) fn all_pmem_levels_bytes(&self) -> Result<u64, Error> {
+        let part = RegionPart::new(Arc::clone(&self.mapping), 0, self.part_bytes());
         let part = part.map_err(|error| self.unusable(error.to_string()))?;
-        Ok(self.layer_of(&part, self.part_bytes())? * u64::from(self.shards))
+        Ok(self.pmem_levels_of(&part, self.part_bytes())? * u64::from(self.shards))
     }
 
-    /// The layer that a container which is there has in its part: all have the same.
-    fn layer_of_others(&self, part_bytes: u64) -> Option<u64> {
-        let part = |shard| Part::new(Arc::clone(&self.mapping), shard * part_bytes, part_bytes).ok();
+    /// The PMEM levels of a container that is there: all have as much.
+    fn pmem_levels_of_others(&self, part_bytes: u64) -> Option<u64> {
+        let part = |shard| RegionPart::new(Arc::clone(&self.mapping), shard * part_bytes, part_bytes).ok();
         let has = |shard| region_bytes_of(&part(shard)?).map(|bytes| part_bytes.saturating_sub(bytes));
         (0..u64::from(self.shards)).find_map(has)
     }
@@ -172,8 +172,8 @@ fn check_room(len_bytes: u64, pmem_levels_bytes: u64, shards: u32) -> Result<(),
     let least = PART_BYTES_MIN * u64::from(shards);
     if pmem_levels_bytes > 0 && len_bytes.saturating_sub(pmem_levels_bytes) < least {
         return Err(Error::Option(format!(
-            "a layer of {pmem_levels_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
-             longer region (--region), or less of a layer (--layer)"
+            "PMEM levels of {pmem_levels_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
+             longer region (--region), or smaller PMEM levels (--pmem-levels)"
         )));
     }
     if len_bytes < least {

@@ -45,7 +45,7 @@ struct Label {
 
 /// What stands where a label should.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum LabelRead {
     Label(Label),
     /// A label's leftovers, or nothing: may be written again.
     Damaged,
@@ -67,15 +67,15 @@ impl Label {
         bytes
     }
 
-    fn decode(page: &[u8]) -> Found {
-        Label::parse(page).unwrap_or(Found::Damaged)
+    fn decode(page: &[u8]) -> LabelRead {
+        Label::parse(page).unwrap_or(LabelRead::Damaged)
     }
 
-    fn parse(page: &[u8]) -> Result<Found, Truncated> {
+    fn parse(page: &[u8]) -> Result<LabelRead, Truncated> {
         let mut reader = Reader::new(page);
         if reader.bytes(MAGIC.len())? != MAGIC {
             let is_empty = page.iter().all(|byte| *byte == 0);
-            return Ok(if is_empty { Found::Damaged } else { Found::Foreign });
+            return Ok(if is_empty { LabelRead::Damaged } else { LabelRead::Foreign });
         }
         let format = reader.u32()?;
         let label = Label {
@@ -87,9 +87,9 @@ impl Label {
         };
         let mut sum = Reader::new(page.get(CRC_AT..).unwrap_or_default());
         if sum.u32()? != crc32c(0, page.get(..CRC_AT).unwrap_or_default()) {
-            return Ok(Found::Damaged);
+            return Ok(LabelRead::Damaged);
         }
-        Ok(if format > FORMAT { Found::Newer(format) } else { Found::Label(label) })
+        Ok(if format > FORMAT { LabelRead::Newer(format) } else { LabelRead::Label(label) })
     }
 
     /// Shards on this device.
@@ -265,12 +265,12 @@ fn read_label(raw: &RawDevice) -> Result<Option<(Label, bool)>, Error> {
     let mut label = None;
     let mut damaged = false;
     for at in LABELS_AT {
-        match raw.read_page(at).map_or(Found::Foreign, |page| Label::decode(&page)) {
-            Found::Label(found) => label = label.or(Some(found)),
-            Found::Newer(found) => {
+        match raw.read_page(at).map_or(LabelRead::Foreign, |page| Label::decode(&page)) {
+            LabelRead::Label(found) => label = label.or(Some(found)),
+            LabelRead::Newer(found) => {
                 return Err(Error::NewerFormat { path: raw.path().to_path_buf(), found, known: FORMAT });
             }
-            Found::Damaged | Found::Foreign => damaged = true,
+            LabelRead::Damaged | LabelRead::Foreign => damaged = true,
         }
     }
     Ok(label.map(|label| (label, damaged)))
@@ -281,16 +281,16 @@ fn read_label(raw: &RawDevice) -> Result<Option<(Label, bool)>, Error> {
 fn repair(device: &mut Device) -> Result<(), Error> {
     for at in LABELS_AT.into_iter().filter(|_| device.is_damaged) {
         let path = device.raw.path();
-        match device.raw.read_page(at).map_or(Found::Foreign, |page| Label::decode(&page)) {
-            Found::Damaged => {
+        match device.raw.read_page(at).map_or(LabelRead::Foreign, |page| Label::decode(&page)) {
+            LabelRead::Damaged => {
                 let written = device.raw.write_page(at, &device.label.encode());
                 written.map_err(|fault| io(path, "label", system(fault)))?;
                 tracing::warn!(device = %path.display(), "one copy of the label was damaged; repaired from the other");
             }
-            Found::Foreign => {
+            LabelRead::Foreign => {
                 tracing::warn!(device = %path.display(), "another program has written over one copy of the label; it is left as it is");
             }
-            Found::Label(_) | Found::Newer(_) => {}
+            LabelRead::Label(_) | LabelRead::Newer(_) => {}
         }
     }
     Ok(())
@@ -363,7 +363,7 @@ mod tests {
     fn a_label_reads_back_and_its_format_is_fixed() {
         let mut page = vec![0; 4096];
         page[..LABEL_BYTES].copy_from_slice(&sample().encode());
-        assert_eq!(Label::decode(&page), Found::Label(sample()));
+        assert_eq!(Label::decode(&page), LabelRead::Label(sample()));
         assert_eq!(crc32c(0, &page), 0xD56F_2CDE, "raise FORMAT when this changes");
     }
 
@@ -372,11 +372,11 @@ mod tests {
         for bit in 0..LABEL_BYTES * 8 {
             let mut bytes = sample().encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(Label::decode(&bytes), Found::Label(_)), "bit {bit}");
+            assert!(!matches!(Label::decode(&bytes), LabelRead::Label(_)), "bit {bit}");
         }
-        assert_eq!(Label::decode(&[0; 4096]), Found::Damaged);
-        assert_eq!(Label::decode(b"STRDEVL\0"), Found::Damaged);
-        assert_eq!(Label::decode(b"anything else"), Found::Foreign);
+        assert_eq!(Label::decode(&[0; 4096]), LabelRead::Damaged);
+        assert_eq!(Label::decode(b"STRDEVL\0"), LabelRead::Damaged);
+        assert_eq!(Label::decode(b"anything else"), LabelRead::Foreign);
     }
 
     #[test]

@@ -68,10 +68,10 @@ pub(crate) struct Manifest {
     /// length they would begin empty. Format 6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache_bytes: Option<u64>,
-    /// Whether engine `tier`, without a second tier, parks what is in memory at an orderly end.
-    /// Older programs do not look at it, and begin empty.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) parks: bool,
+    /// Whether engine `tier`, without a second tier, saves its memory at a clean shutdown. Older
+    /// programs do not look at it, and begin empty.
+    #[serde(default, rename = "saves", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) saves_at_shutdown: bool,
     /// `process_crash` if that was asked for where the medium loses writes in a power cut, or
     /// nothing. Older programs do not look at it, and want the option each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,92 +256,97 @@ pub(crate) fn make(path: &Path) -> Result<(), Error> {
     new.into_iter().rev().try_for_each(sync_parent)
 }
 
-pub(crate) enum Refusal {
+pub(crate) enum ManifestError {
     Newer(u32),
     Damaged(String),
 }
 
-impl Refusal {
+impl ManifestError {
     pub(crate) fn at(self, path: PathBuf) -> Error {
         match self {
-            Refusal::Newer(found) => Error::NewerFormat { path, found, known: FORMAT },
-            Refusal::Damaged(why) => Error::Damaged { path, why },
+            ManifestError::Newer(found) => Error::NewerFormat { path, found, known: FORMAT },
+            ManifestError::Damaged(why) => Error::Damaged { path, why },
         }
     }
 }
 
 /// The manifest in a file's bytes.
-pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
+pub(crate) fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,
     }
-    let damaged = |error: toml::de::Error| Refusal::Damaged(format!("{}; restore it from a backup", error.message()));
+    let damaged =
+        |error: toml::de::Error| ManifestError::Damaged(format!("{}; restore it from a backup", error.message()));
     let text = str::from_utf8(text)
-        .map_err(|error| Refusal::Damaged(format!("it is not text ({error}); restore it from a backup")))?;
+        .map_err(|error| ManifestError::Damaged(format!("it is not text ({error}); restore it from a backup")))?;
     // The version first: a newer format may have other fields.
     let version: Version = toml::from_str(text).map_err(damaged)?;
     if version.format > FORMAT {
-        return Err(Refusal::Newer(version.format));
+        return Err(ManifestError::Newer(version.format));
     }
     let manifest: Manifest = toml::from_str(text).map_err(damaged)?;
     if !(1..=SHARDS_MAX as u32).contains(&manifest.shards) {
-        return Err(Refusal::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
+        return Err(ManifestError::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
     }
     match Engine::named(&manifest.engine) {
         Some(engine @ (Engine::Slab | Engine::Tier)) if manifest.region.is_some() || !manifest.regions.is_empty() => {
-            return Err(Refusal::Damaged(format!("engine `{}` has no region", engine.name())));
+            return Err(ManifestError::Damaged(format!("engine `{}` has no region", engine.name())));
         }
         Some(Engine::Slab | Engine::Tier) => {}
         Some(Engine::Hash) => check_of_hash(&manifest)?,
         Some(Engine::Matrix) if manifest.placement.is_some() || !manifest.regions.is_empty() => {
-            return Err(Refusal::Damaged("engine `matrix` has no placement, and one region".into()));
+            return Err(ManifestError::Damaged("engine `matrix` has no placement, and one region".into()));
         }
         Some(Engine::Matrix) => {}
         None => {
             let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-            return Err(Refusal::Damaged(format!("engine `{}` {why}", manifest.engine)));
+            return Err(ManifestError::Damaged(format!("engine `{}` {why}", manifest.engine)));
         }
     }
     if manifest.directories.len() >= SHARDS_MAX {
-        return Err(Refusal::Damaged(format!(
+        return Err(ManifestError::Damaged(format!(
             "{} directories; a store has at most {SHARDS_MAX}",
             manifest.directories.len()
         )));
     }
     if manifest.devices.len() > manifest.shards as usize {
-        return Err(Refusal::Damaged(format!("{} devices for {} shards", manifest.devices.len(), manifest.shards)));
+        return Err(ManifestError::Damaged(format!(
+            "{} devices for {} shards",
+            manifest.devices.len(),
+            manifest.shards
+        )));
     }
     if !manifest.devices.is_empty() && !manifest.directories.is_empty() {
-        return Err(Refusal::Damaged("both directories and devices hold its volumes".into()));
+        return Err(ManifestError::Damaged("both directories and devices hold its volumes".into()));
     }
     if let Some(placement) = manifest.placement.as_deref().filter(|placement| *placement != "packed") {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(Refusal::Damaged(format!("placement `{placement}` {why}")));
+        return Err(ManifestError::Damaged(format!("placement `{placement}` {why}")));
     }
     if let Some(compression) = manifest.compression.as_deref().filter(|compression| *compression != LZ4) {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(Refusal::Damaged(format!("compression `{compression}` {why}")));
+        return Err(ManifestError::Damaged(format!("compression `{compression}` {why}")));
     }
     if let Some(name) = manifest.durability.as_deref().filter(|name| *name != Level::ProcessCrash.name()) {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(Refusal::Damaged(format!("durability `{name}` {why}")));
+        return Err(ManifestError::Damaged(format!("durability `{name}` {why}")));
     }
     if manifest.compression.is_some() && manifest.engine() != Engine::Matrix {
-        return Err(Refusal::Damaged(format!("engine `{}` compresses nothing", manifest.engine)));
+        return Err(ManifestError::Damaged(format!("engine `{}` compresses nothing", manifest.engine)));
     }
     if manifest.uuid_bytes().is_none() {
-        return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
+        return Err(ManifestError::Damaged("`uuid` is not 32 hexadecimal digits".into()));
     }
     Ok(manifest)
 }
 
 /// A store of engine `hash` has one shard, in one region.
-fn check_of_hash(manifest: &Manifest) -> Result<(), Refusal> {
+fn check_of_hash(manifest: &Manifest) -> Result<(), ManifestError> {
     let others = [!manifest.directories.is_empty(), !manifest.devices.is_empty(), manifest.placement.is_some()];
     if manifest.shards != 1 || others.contains(&true) {
         let why = "engine `hash` has one shard, and no directories, devices or placement";
-        return Err(Refusal::Damaged(format!("{why}; restore it from a backup")));
+        return Err(ManifestError::Damaged(format!("{why}; restore it from a backup")));
     }
     Ok(())
 }
@@ -466,7 +471,7 @@ mod tests {
             region: None,
             regions: Vec::new(),
             cache_bytes: None,
-            parks: false,
+            saves_at_shutdown: false,
             durability: None,
             compression: None,
         }
@@ -483,18 +488,20 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse(b"format = 7\nnovel = true"), Err(Refusal::Newer(7))));
-        assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
-        assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
+        assert!(matches!(parse(b"format = 7\nnovel = true"), Err(ManifestError::Newer(7))));
+        assert!(matches!(parse(b"format = \"1\""), Err(ManifestError::Damaged(_))));
+        assert!(matches!(parse(b""), Err(ManifestError::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();
-        assert!(matches!(parse(text.as_bytes()), Err(Refusal::Damaged(_))));
+        assert!(matches!(parse(text.as_bytes()), Err(ManifestError::Damaged(_))));
     }
 
     /// A flipped bit may make it so; it was told as a failure to read, which says nothing about
     /// what to do.
     #[test]
     fn a_manifest_that_is_not_text_is_damaged() {
-        let Err(Refusal::Damaged(why)) = parse(b"format = 1\nengine = \"sl\xE1b\"") else { panic!("it is damaged") };
+        let Err(ManifestError::Damaged(why)) = parse(b"format = 1\nengine = \"sl\xE1b\"") else {
+            panic!("it is damaged")
+        };
         assert!(why.contains("not text"), "{why}");
     }
 

@@ -2,10 +2,10 @@
 
 use stratakv_base::{Corruption, Unreadable};
 use stratakv_engine::{
-    Capabilities, Effects, Error, Io, Message, Operation, Outcome, Shard, ShardId, Statistic, Token,
+    Capabilities, Effects, Error, Io, IoOutcome, Message, Operation, Shard, ShardId, Statistic, Token,
 };
 use stratakv_matrix::Matrix;
-use stratakv_pmem::Part;
+use stratakv_pmem::RegionPart;
 use stratakv_slab::Slab;
 use stratakv_tier::{Start, Tier};
 
@@ -61,7 +61,7 @@ pub enum AnyShard {
     /// KVell's design.
     Slab(Box<Slab>),
     /// MatrixKV's design.
-    Matrix(Box<Matrix<Part>>),
+    Matrix(Box<Matrix<RegionPart>>),
     /// UKV's design.
     Tier(Box<Tier>),
 }
@@ -126,7 +126,7 @@ impl Shard for AnyShard {
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         each!(self, shard => shard.accept(token, operation, effects))
     }
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         each!(self, shard => shard.complete(io, outcome, effects));
     }
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects) {

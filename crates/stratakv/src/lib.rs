@@ -55,6 +55,7 @@ mod kind;
 mod list;
 mod load;
 mod merge;
+mod old_names;
 mod open;
 mod options;
 mod order;

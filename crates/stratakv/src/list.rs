@@ -378,7 +378,7 @@ impl List {
         Elements::new(self.records.scan(ScanOptions::all().reverse()))
     }
 
-    fn lock(&self) -> Result<lock::Held<'_>, Error> {
+    fn lock(&self) -> Result<lock::ListGuards<'_>, Error> {
         self.records.inner().check_not_forked()?;
         Ok(self.records.inner().list_locks.lock([self.records.id()]))
     }

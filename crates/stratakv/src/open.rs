@@ -75,7 +75,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
                 path.display()
             )));
         }
-        options.check_parking(Engine::Slab, None)?;
+        options.check_saving(Engine::Slab, None)?;
         if options.compression.is_some() {
             return Err(Error::Option(format!(
                 "compression is of the engine `matrix`, and the new store in {} would be of `slab`: ask for the engine too (--engine matrix), or leave the option out",
@@ -161,9 +161,9 @@ fn changed(directory: &Directory, manifest: Manifest, options: &Options) -> Resu
     let cache_bytes = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier).or(manifest.cache_bytes);
     let compression = options.compression.map_or_else(|| manifest.compression.clone(), name_of);
     let has_second_tier = cache_bytes.unwrap_or_default() > 0;
-    let parks = options.parks.unwrap_or(manifest.parks) && !has_second_tier;
+    let saves_at_shutdown = options.saves_at_shutdown.unwrap_or(manifest.saves_at_shutdown) && !has_second_tier;
     let durability = durability::remembered(options, directory, &manifest);
-    let changed = Manifest { cache_bytes, parks, durability, compression, ..manifest.clone() };
+    let changed = Manifest { cache_bytes, saves_at_shutdown, durability, compression, ..manifest.clone() };
     if changed != manifest && !options.read_only && changed.complete {
         directory.write_manifest(&changed)?;
     }
@@ -208,10 +208,10 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
         )));
     }
     options.check_level(has)?;
-    options.check_parking(has, options.capacity_bytes.or(manifest.cache_bytes))?;
+    options.check_saving(has, options.capacity_bytes.or(manifest.cache_bytes))?;
     if options.pmem_levels_bytes.is_some() && has != Engine::Matrix {
         return Err(Error::Option(format!(
-            "--layer is part of a region of engine `matrix`, and the store in {home} has the engine `{}`: leave the option out",
+            "--pmem-levels is part of a region of engine `matrix`, and the store in {home} has the engine `{}`: leave the option out",
             has.name()
         )));
     }
@@ -264,8 +264,8 @@ fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, cre
         directory.write_manifest(&moved)?;
     }
     if manifest.engine() == Engine::Tier && !options.read_only {
-        match manifest.parks {
-            true => cache_room::warn_of_too_little_to_park(directory, options.memory_bytes, manifest.shards),
+        match manifest.saves_at_shutdown {
+            true => cache_room::warn_of_too_little_to_save(directory, options.memory_bytes, manifest.shards),
             false => cache_room::warn_of_too_little(directory, manifest.cache_bytes.unwrap_or(0), manifest.shards),
         }
     }
@@ -348,10 +348,10 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     };
     let engine = engine.name().to_owned();
     let placement = (options.placement == Some(Placement::Packed)).then(|| "packed".to_owned());
-    let parks = options.parks == Some(true);
+    let saves_at_shutdown = options.saves_at_shutdown == Some(true);
     let default_cache_bytes = options.memory_bytes.saturating_mul(TIERS_RATIO);
     let cache_bytes = (options.engine == Some(Engine::Tier))
-        .then(|| options.capacity_bytes.unwrap_or(if parks { 0 } else { default_cache_bytes }));
+        .then(|| options.capacity_bytes.unwrap_or(if saves_at_shutdown { 0 } else { default_cache_bytes }));
     let complete = false;
     Ok(Manifest {
         format,
@@ -365,7 +365,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         region,
         regions,
         cache_bytes,
-        parks,
+        saves_at_shutdown,
         durability: None,
         compression: options.compression.and_then(name_of),
     })
@@ -500,7 +500,7 @@ fn tier_config(config: &SlabConfig, manifest: &Manifest, room_bytes: u64) -> Tie
         memory_bytes: config.memory_bytes,
         depth: config.depth,
         capacity_bytes: (capacity_bytes > 0).then_some(capacity_bytes),
-        parks: manifest.parks,
+        saves_at_shutdown: manifest.saves_at_shutdown,
         segment_bytes: SEGMENT_BYTES,
         collected_percent: 66,
         boot: boot(),

@@ -56,7 +56,7 @@ pub struct Options {
     pub(crate) region_bytes: Option<u64>,
     pub(crate) pmem_levels_bytes: Option<u64>,
     pub(crate) compression: Option<Compression>,
-    pub(crate) parks: Option<bool>,
+    pub(crate) saves_at_shutdown: Option<bool>,
     pub(crate) region_paths: Vec<PathBuf>,
     pub(crate) region_nodes: Vec<u32>,
     pub(crate) clock: Clock,
@@ -95,7 +95,7 @@ impl Default for Options {
             region_bytes: None,
             pmem_levels_bytes: None,
             compression: None,
-            parks: None,
+            saves_at_shutdown: None,
             region_paths: Vec::new(),
             region_nodes: Vec::new(),
             clock: Clock::System,
@@ -191,15 +191,22 @@ impl Options {
     }
 
     /// Whether an orderly end of a store of [`Engine::Tier`] without a second tier (a capacity of
-    /// 0, which is what a new one has then) parks what is in memory in its volumes, for the next
-    /// opening to bring back; the volumes are not used in between, and what returns leaves them.
-    /// After a kill nothing of it counts. Where the directory is on tmpfs, memory and what is
-    /// parked there have one memory in turn. Remembered. Default of a new store: no, and a restart
-    /// finds nothing.
+    /// 0, which is what a new one has then) saves its memory in its volumes, for the next opening
+    /// to load. The volumes are not used in between; loaded data leaves them. After a kill the
+    /// saved data is not used. On tmpfs, memory and saved data take turns in one memory.
+    /// Remembered. Default of a new store: no, and a restart finds nothing.
     #[must_use]
-    pub fn park(mut self, yes: bool) -> Options {
-        self.parks = Some(yes);
+    pub fn save_at_shutdown(mut self, yes: bool) -> Options {
+        self.saves_at_shutdown = Some(yes);
         self
+    }
+
+    /// The old name of [`Options::save_at_shutdown`].
+    #[doc(hidden)]
+    #[deprecated(note = "use `save_at_shutdown`")]
+    #[must_use]
+    pub fn park(self, yes: bool) -> Options {
+        self.save_at_shutdown(yes)
     }
 
     /// Where the region of a store of [`Engine::Hash`] or [`Engine::Matrix`] lies if not in its
@@ -380,21 +387,20 @@ impl Options {
         Err(Error::Option(why.into()))
     }
 
-    /// Whether a store of this engine, with a second tier of so many bytes, can park what is in
-    /// memory.
-    pub(crate) fn check_parking(&self, engine: Engine, cache_bytes: Option<u64>) -> Result<(), Error> {
-        if self.parks != Some(true) {
+    /// Whether a store of this engine, with a second tier of so many bytes, can save its memory at
+    /// shutdown.
+    pub(crate) fn check_saving(&self, engine: Engine, cache_bytes: Option<u64>) -> Result<(), Error> {
+        if self.saves_at_shutdown != Some(true) {
             return Ok(());
         }
         let why = match (engine, cache_bytes) {
             (Engine::Tier, None | Some(0)) => return Ok(()),
             (Engine::Tier, Some(bytes)) => format!(
-                "a cache with a second tier, of {} here, leaves what is in memory there at an orderly end, and has nothing to park (--park): leave that out, or the second tier \
-                 (--capacity 0)",
+                "a cache with a second tier, of {} here, writes its memory there at a clean shutdown already: leave out --save-at-shutdown, or the second tier (--capacity 0)",
                 format_bytes(bytes)
             ),
             (engine, _) => format!(
-                "--park is for a cache in memory (engine `tier`, --capacity 0), and the engine is `{}`: leave it out",
+                "--save-at-shutdown is for a cache in memory (engine `tier`, --capacity 0), and the engine is `{}`: leave it out",
                 engine.name()
             ),
         };
@@ -446,7 +452,7 @@ impl Options {
         }
         if self.pmem_levels_bytes.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
             return refuse(
-                "a layer is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
+                "PMEM levels are of the engine `matrix`, and another one was asked for: leave one of them out".into(),
             );
         }
         if self.compression.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
@@ -455,7 +461,7 @@ impl Options {
             );
         }
         if let Some(engine) = self.engine {
-            self.check_parking(engine, self.capacity_bytes)?;
+            self.check_saving(engine, self.capacity_bytes)?;
         }
         order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {

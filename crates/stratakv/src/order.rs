@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::scan::{Extent, successor, whole};
 
 pub use error::OrderError;
-pub(crate) use error::Refusal;
+pub(crate) use error::RejectedRecord;
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -194,7 +194,7 @@ impl InOrder {
     }
 
     /// Where a key is stored.
-    fn place(&self, key: &[u8]) -> Result<Vec<u8>, Refusal> {
+    fn place(&self, key: &[u8]) -> Result<Vec<u8>, RejectedRecord> {
         if key.is_empty() {
             return Err(KeyError::Empty.into());
         }
@@ -297,7 +297,7 @@ impl Collection {
         }))
     }
 
-    pub(crate) fn place(&self, key: &[u8]) -> Result<Key, Refusal> {
+    pub(crate) fn place(&self, key: &[u8]) -> Result<Key, RejectedRecord> {
         Ok(match self.in_order() {
             None => Key::new(self.id(), key)?,
             Some(order) => Key::new(self.id(), &order.place(key)?)?,

@@ -15,7 +15,7 @@ use crate::error::Error;
 
 /// What a further directory is.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+struct DataDirectory {
     format: u32,
     /// The store's.
     uuid: String,
@@ -76,7 +76,7 @@ pub(crate) fn may_create(own: &Directory, unfinished: Option<&Manifest>, further
 pub(crate) fn create(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     for (part, path) in (0u32..).zip(&directory.parts).skip(1) {
         make(path)?;
-        let part = Part { format: FORMAT_OF_SEVERAL, uuid: manifest.uuid.clone(), part };
+        let part = DataDirectory { format: FORMAT_OF_SEVERAL, uuid: manifest.uuid.clone(), part };
         let body = toml::to_string(&part).map_err(|error| Error::Option(error.to_string()))?;
         let home = directory.path.display();
         write_durably(path, "part.toml", &format!("# A part of the StrataKV store in {home}. Do not edit.\n{body}"))?;
@@ -123,7 +123,7 @@ pub(crate) fn find(directory: &Directory, manifest: &Manifest, named: &[PathBuf]
     Ok(parts)
 }
 
-fn read(directory: &Path) -> Result<Option<Part>, Error> {
+fn read(directory: &Path) -> Result<Option<DataDirectory>, Error> {
     let path = directory.join("part.toml");
     let damaged = |why: &str| Error::Damaged { path: path.clone(), why: format!("{why}; restore it from a backup") };
     let text = match fs::read(&path) {
@@ -133,7 +133,7 @@ fn read(directory: &Path) -> Result<Option<Part>, Error> {
         }
         Err(error) => return Err(io_error("read", &path)(error)),
     };
-    match toml::from_str::<Part>(&text) {
+    match toml::from_str::<DataDirectory>(&text) {
         Ok(part) if part.format > FORMAT => Err(Error::NewerFormat { path, found: part.format, known: FORMAT }),
         Ok(part) => Ok(Some(part)),
         Err(error) => Err(damaged(error.message())),

@@ -94,11 +94,11 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
     } else if options.placement == Some(Placement::Packed) {
         return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
-    if let Some((layer, region)) =
-        options.pmem_levels_bytes.zip(options.region_bytes).filter(|(layer, region)| layer >= region)
+    if let Some((levels, region)) =
+        options.pmem_levels_bytes.zip(options.region_bytes).filter(|(levels, region)| levels >= region)
     {
         return Err(Error::Option(format!(
-            "a layer of {layer} bytes in a region of {region}: it is a part of the region, ask for a longer one (--region)"
+            "PMEM levels of {levels} bytes in a region of {region}: they are a part of the region, ask for a longer one (--region)"
         )));
     }
     if let Some(bytes) = options.region_bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {

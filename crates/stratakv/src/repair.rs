@@ -39,14 +39,14 @@ pub struct LostRegion {
     pub kept_version: Option<u64>,
     /// Versions of records in tables that are left.
     pub entries: u64,
-    /// Tables that lay in the layer of the region, from the first level down: they are lost.
+    /// Tables that lay in the PMEM levels of the region, from the first level down: they are lost.
     pub tables: Vec<LostTable>,
     /// Names of collections, or the numbers that they stand for, may be among what those tables
     /// had.
     pub may_lose_names: bool,
 }
 
-/// A table of which at least a part lay in the layer of a region that is lost.
+/// A table of which at least a part lay in the PMEM levels of a region that is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostTable {
@@ -118,7 +118,7 @@ pub struct RepairReport {
     pub region_path: PathBuf,
     /// How long that is, or a new one would be.
     pub region_bytes: u64,
-    /// What of it is the layer, or would be.
+    /// What of it is for PMEM levels, or would be.
     pub pmem_levels_bytes: u64,
     /// What has, or is to have, the region ends with the machine: a new one there is made at level
     /// `process_crash` only.
@@ -128,8 +128,8 @@ pub struct RepairReport {
 /// Tells what a store of engine `matrix` loses whose region is gone, blank, damaged, older than its
 /// volumes or newer; with `accept_lost_region` makes a new region, in which the store goes on with
 /// what is on its volumes. A part of the region that belongs to its volume stays. Tables in the
-/// layer of a lost region are lost: the report names each of them. Of `options` count what says
-/// where things are, the lengths of the new region and of its layer, memory and durability.
+/// PMEM levels of a lost region are lost: the report names each of them. Of `options` count what
+/// says where things are, the lengths of the new region and its PMEM levels, memory and durability.
 ///
 /// # Errors
 /// There is no store, it has another engine, or is open elsewhere; a volume is missing or damaged;
@@ -182,7 +182,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
         });
     }
     let Some(containers) = containers else { return Ok(report) };
-    report.pmem_levels_bytes = containers.layers_bytes()?;
+    report.pmem_levels_bytes = containers.all_pmem_levels_bytes()?;
     report.region_bytes = containers.summary().len_bytes;
     if !accept_lost_region {
         if gone.is_some() && options.region_bytes.is_none() {

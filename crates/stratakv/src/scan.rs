@@ -245,7 +245,7 @@ impl Iterator for Scan {
 
 /// The records of some keys, from the shards that have them, merged as they come.
 struct Round {
-    parts: Vec<Part>,
+    parts: Vec<ShardRound>,
     reverse: bool,
     /// Pages asked for, and of which parts.
     started: Option<(Vec<usize>, Started)>,
@@ -255,7 +255,7 @@ struct Round {
 }
 
 /// A shard's part in a round.
-struct Part {
+struct ShardRound {
     share: Share,
     /// Nothing of it is left to be asked for.
     is_done: bool,
@@ -266,7 +266,7 @@ impl Round {
     fn begin(inner: &Inner, keys: Vec<Key>, request: &PageRequest) -> Round {
         let count = keys.len() as u64;
         let shares = shares(keys, request, inner.shards(), |key| inner.shard_of(key)).into_iter();
-        let parts = shares.map(|share| Part { share, is_done: false, items: VecDeque::new() }).collect();
+        let parts = shares.map(|share| ShardRound { share, is_done: false, items: VecDeque::new() }).collect();
         let mut round = Round { parts, reverse: request.reverse, started: None, keys: count, bytes: 0 };
         round.ask(inner);
         round
@@ -275,7 +275,7 @@ impl Round {
     /// Asks the shards of which nothing is left for their next page; false if all have given
     /// everything.
     fn ask(&mut self, inner: &Inner) -> bool {
-        let wanting = |part: &Part| part.items.is_empty() && !part.is_done;
+        let wanting = |part: &ShardRound| part.items.is_empty() && !part.is_done;
         let asked: Vec<usize> =
             self.parts.iter().enumerate().filter(|(_, part)| wanting(part)).map(|(at, _)| at).collect();
         if asked.is_empty() {
@@ -305,13 +305,13 @@ impl Round {
     fn next(&mut self, inner: &Inner) -> Option<(Key, Result<EngineRecord, EngineError>)> {
         self.arrive(inner);
         let fronts = self.parts.iter_mut().filter(|part| !part.items.is_empty());
-        let front = |part: &&mut Part| part.items.front().map(|(key, _)| key.clone());
+        let front = |part: &&mut ShardRound| part.items.front().map(|(key, _)| key.clone());
         let part = if self.reverse { fronts.max_by_key(front) } else { fronts.min_by_key(front) };
         part?.items.pop_front()
     }
 }
 
-impl Part {
+impl ShardRound {
     /// Takes a page; its bytes. If it failed, the records are read one by one: only those that
     /// cannot be read are errors.
     fn take(&mut self, reply: Reply, inner: &Inner) -> u64 {

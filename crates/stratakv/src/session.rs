@@ -29,7 +29,7 @@ use crate::store::Store;
 pub struct Session {
     store: Store,
     driver: Driver,
-    entries: Vec<Entry>,
+    entries: Vec<SessionSlot>,
     free: Vec<u32>,
     in_flight: usize,
     next_ticket: u64,
@@ -40,7 +40,7 @@ pub struct Session {
     thread_bound: PhantomData<*const ()>,
 }
 
-enum Entry {
+enum SessionSlot {
     Free,
     /// One operation on one shard.
     Single {
@@ -58,10 +58,10 @@ enum Entry {
 struct Whole {
     ticket: u64,
     missing: usize,
-    step: Step,
+    step: MultiShardStep,
 }
 
-enum Step {
+enum MultiShardStep {
     /// Keys-only pages of every shard.
     Keys {
         request: PageRequest,
@@ -117,7 +117,7 @@ impl Session {
         self.in_flight += 1;
         match self.store.inner().route(&operation) {
             Route::Shard(shard) => {
-                let tag = self.insert(Entry::Single { ticket });
+                let tag = self.insert(SessionSlot::Single { ticket });
                 self.driver.submit(shard, u64::from(tag), operation);
             }
             Route::Refused(error) => self.done.push((ticket, Reply::Failed(error))),
@@ -135,14 +135,14 @@ impl Session {
             }
             Operation::Page(request) => {
                 let keys = PageRequest { keys_only: true, ..(*request).clone() };
-                (Step::Keys { request: *request, pages: Vec::new() }, Operation::Page(keys.into()))
+                (MultiShardStep::Keys { request: *request, pages: Vec::new() }, Operation::Page(keys.into()))
             }
-            other => (Step::Sum(0), other),
+            other => (MultiShardStep::Sum(0), other),
         };
         let shards = self.store.shards();
-        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: shards, step })));
+        let whole = self.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: shards, step })));
         for shard in 0..shards {
-            let tag = self.insert(Entry::Share { whole, shard });
+            let tag = self.insert(SessionSlot::Share { whole, shard });
             self.driver.submit(shard, u64::from(tag), operation.clone());
         }
     }
@@ -203,27 +203,32 @@ impl Session {
 
     fn answered(&mut self, tag: u32, reply: Reply) {
         match self.remove(tag) {
-            Entry::Single { ticket } => self.done.push((ticket, reply)),
-            Entry::Share { whole, shard } => self.share_answered(whole, shard, reply),
-            Entry::Free | Entry::Whole(_) => {}
+            SessionSlot::Single { ticket } => self.done.push((ticket, reply)),
+            SessionSlot::Share { whole, shard } => self.share_answered(whole, shard, reply),
+            SessionSlot::Free | SessionSlot::Whole(_) => {}
         }
     }
 
     fn share_answered(&mut self, slot: u32, shard: usize, reply: Reply) {
-        let Entry::Whole(whole) = &mut self.entries[slot as usize] else { return };
+        let SessionSlot::Whole(whole) = &mut self.entries[slot as usize] else { return };
         whole.missing -= 1;
         match (&mut whole.step, reply) {
-            (Step::Keys { pages, .. } | Step::Records { pages, .. }, Reply::Page { items, next }) => {
+            (
+                MultiShardStep::Keys { pages, .. } | MultiShardStep::Records { pages, .. },
+                Reply::Page { items, next },
+            ) => {
                 pages.push((items, next));
             }
-            (Step::Gather { gather, .. }, Reply::Page { items, next }) => gather.take(shard, (items, next)),
-            (Step::Sum(sum), Reply::Number { number, .. }) => *sum += number,
-            (Step::Sum(_), Reply::Done { .. }) | (Step::Failed(_), _) => {}
-            (step, Reply::Failed(error)) => *step = Step::Failed(error),
-            (step, _) => *step = Step::Failed(EngineError::Unknown("the engine gave an answer of another kind")),
+            (MultiShardStep::Gather { gather, .. }, Reply::Page { items, next }) => gather.take(shard, (items, next)),
+            (MultiShardStep::Sum(sum), Reply::Number { number, .. }) => *sum += number,
+            (MultiShardStep::Sum(_), Reply::Done { .. }) | (MultiShardStep::Failed(_), _) => {}
+            (step, Reply::Failed(error)) => *step = MultiShardStep::Failed(error),
+            (step, _) => {
+                *step = MultiShardStep::Failed(EngineError::Unknown("the engine gave an answer of another kind"))
+            }
         }
         if whole.missing == 0
-            && let Entry::Whole(whole) = self.remove(slot)
+            && let SessionSlot::Whole(whole) = self.remove(slot)
         {
             self.whole_answered(*whole);
         }
@@ -232,15 +237,15 @@ impl Session {
     fn whole_answered(&mut self, whole: Whole) {
         let ticket = whole.ticket;
         let reply = match whole.step {
-            Step::Failed(error) => Reply::Failed(error),
-            Step::Sum(number) => Reply::Number { number, version: 0 },
-            Step::Gather { request, gather } => return self.go_on(ticket, request, gather),
-            Step::Records { request, pages, next } => {
+            MultiShardStep::Failed(error) => Reply::Failed(error),
+            MultiShardStep::Sum(number) => Reply::Number { number, version: 0 },
+            MultiShardStep::Gather { request, gather } => return self.go_on(ticket, request, gather),
+            MultiShardStep::Records { request, pages, next } => {
                 let (items, cut) = merge_pages(pages, request.reverse, request.items_max as usize);
                 self.store.inner().saw(&items);
                 Reply::Page { items, next: cut.or(next) }
             }
-            Step::Keys { request, pages } => {
+            MultiShardStep::Keys { request, pages } => {
                 let (items, next) = merge_pages(pages, request.reverse, request.items_max as usize);
                 if !request.keys_only && !items.is_empty() {
                     return self.read_records(ticket, items, request, next);
@@ -263,10 +268,10 @@ impl Session {
             self.store.inner().saw(&items);
             return self.done.push((ticket, Reply::Page { items, next }));
         }
-        let step = Step::Gather { request, gather };
-        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: wanted.len(), step })));
+        let step = MultiShardStep::Gather { request, gather };
+        let whole = self.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: wanted.len(), step })));
         for (shard, page) in wanted {
-            let tag = self.insert(Entry::Share { whole, shard });
+            let tag = self.insert(SessionSlot::Share { whole, shard });
             self.driver.submit(shard, u64::from(tag), Operation::Page(page.into()));
         }
     }
@@ -274,15 +279,15 @@ impl Session {
     fn read_records(&mut self, ticket: u64, items: Vec<Item>, request: PageRequest, next: Option<Bound<Key>>) {
         let keys = items.into_iter().map(|item| item.key).collect();
         let operations = self.store.inner().pages(keys, &request);
-        let step = Step::Records { request, pages: Vec::with_capacity(operations.len()), next };
-        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: operations.len(), step })));
+        let step = MultiShardStep::Records { request, pages: Vec::with_capacity(operations.len()), next };
+        let whole = self.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: operations.len(), step })));
         for (shard, operation) in operations {
-            let tag = self.insert(Entry::Share { whole, shard });
+            let tag = self.insert(SessionSlot::Share { whole, shard });
             self.driver.submit(shard, u64::from(tag), operation);
         }
     }
 
-    fn insert(&mut self, entry: Entry) -> u32 {
+    fn insert(&mut self, entry: SessionSlot) -> u32 {
         match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
@@ -295,9 +300,9 @@ impl Session {
         }
     }
 
-    fn remove(&mut self, slot: u32) -> Entry {
+    fn remove(&mut self, slot: u32) -> SessionSlot {
         self.free.push(slot);
-        std::mem::replace(&mut self.entries[slot as usize], Entry::Free)
+        std::mem::replace(&mut self.entries[slot as usize], SessionSlot::Free)
     }
 }
 

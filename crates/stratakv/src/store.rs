@@ -16,6 +16,7 @@ use crate::engine::{AnyShard, Engine};
 use crate::error::{Error, ErrorKind};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
+use crate::old_names::add_old_names;
 use crate::open;
 use crate::options::{Options, Placement};
 use crate::order::Orders;
@@ -116,12 +117,12 @@ impl Store {
             mapping: opened.mapping,
             values_apart: AtomicBool::new(false),
         });
-        match store.settle_names() {
+        match store.complete_names() {
             // It is what makes room that could not be done. It is done at the next opening.
             Err(error) if error.kind() == ErrorKind::Full => {
                 tracing::warn!(%error, "what dropped collections left could not all be removed");
             }
-            settled => settled?,
+            done => done?,
         }
         Ok(store)
     }
@@ -132,7 +133,7 @@ impl Store {
     /// # Errors
     /// As [`Collection::delete_range`].
     #[doc(hidden)]
-    pub fn settle_names(&self) -> Result<(), Error> {
+    pub fn complete_names(&self) -> Result<(), Error> {
         if self.inner().has_names().is_err() {
             return Ok(());
         }
@@ -290,12 +291,15 @@ impl Store {
         if self.inner().engine == Engine::Matrix && !all.is_empty() {
             take_away(&mut all, self.catalogue_records());
         }
+        add_old_names(&mut all);
         all
     }
 
     /// Counters and gauges of one shard: a hot one shows.
     pub fn shard_stats(&self, shard: usize) -> Vec<Statistic> {
-        self.inner().runtime.statistics_of(shard)
+        let mut all = self.inner().runtime.statistics_of(shard);
+        add_old_names(&mut all);
+        all
     }
 
     /// Says who is told of the records that a cache (engine `tier`) drops from memory for want of

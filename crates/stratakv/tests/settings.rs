@@ -88,6 +88,6 @@ fn settings_of_matrix_change_between_openings() {
 fn settings_of_tier_change_between_openings() {
     let made = Options::new().engine(Engine::Tier).shards(1).memory_bytes(64 * MIB).capacity_bytes(256 * MIB);
     survives("tier", &made, &MEMORY);
-    let parks = Options::new().engine(Engine::Tier).shards(1).memory_bytes(64 * MIB).park(true);
-    survives("tier that parks", &parks, &MEMORY[..2]);
+    let saves = Options::new().engine(Engine::Tier).shards(1).memory_bytes(64 * MIB).save_at_shutdown(true);
+    survives("tier that saves", &saves, &MEMORY[..2]);
 }

@@ -239,7 +239,7 @@ fn play_tier(trace: &[Request]) -> (f64, f64, f64, u64) {
             capacity_bytes: Some(opening.capacity_bytes),
             segment_bytes: 1 << 20,
             collected_percent: 66,
-            parks: false,
+            saves_at_shutdown: false,
             boot: None,
             read_only: false,
         })

@@ -25,12 +25,12 @@ pub struct TierConfig {
     /// Most reads in flight; 32 is a good value.
     pub depth: u32,
     /// Length of the volume, in bytes: a hard cap. `None`: there is no second tier, and a restart
-    /// finds what `parks` says.
+    /// finds what `saves_at_shutdown` says.
     pub capacity_bytes: Option<u64>,
     /// Without a second tier, an orderly end writes what DRAM holds to the volume, and the next
     /// opening brings it back. The volume is not used in between. After any other end a restart
     /// finds nothing.
-    pub parks: bool,
+    pub saves_at_shutdown: bool,
     /// Length of a segment in DRAM, in bytes; 1 MiB is a good value. Cut down where memory has no
     /// room for sixty-four.
     pub segment_bytes: u32,
@@ -112,7 +112,7 @@ pub enum Start {
     /// A new volume.
     #[default]
     Created,
-    /// Closed in order: everything that was spilled, or parked, is there.
+    /// Closed in order: everything that was spilled, or saved, is there.
     Clean,
     /// The process died and the system ran on: what is provably newest is there.
     Recovered,

@@ -9,8 +9,8 @@ use stratakv_engine::Effects;
 
 use crate::index::{Loc, Tag};
 use crate::log::{RecordAddress, Stored};
-use crate::superblock::{PAGES_MAX, Table};
-use crate::tier::{Purpose, Tier};
+use crate::superblock::{IndexDump, PAGES_MAX};
+use crate::tier::{IoPurpose, Tier};
 
 /// How far closing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Closing {
     Open,
     /// Finishing what was accepted.
     Draining,
-    /// A place for the table of what is to be parked is set aside.
+    /// A place for the table of what is to be saved is set aside.
     Reserving,
     /// DRAM goes to the volume.
     Spilling,
@@ -43,7 +43,7 @@ const CRC_AT: usize = PAGE_BYTES - 4;
 pub(crate) const SEGMENTS_PER_PAGE: usize = CRC_AT / SEGMENT_BYTES;
 pub(crate) const ENTRIES_PER_PAGE: usize = CRC_AT / ENTRY_BYTES;
 
-impl Table {
+impl IndexDump {
     pub(crate) fn segment_pages(&self) -> u64 {
         self.segments.div_ceil(SEGMENTS_PER_PAGE as u64)
     }
@@ -67,7 +67,7 @@ fn decode_segment(reader: &mut Reader<'_>) -> Option<Stored> {
     Some(Stored { id, order, page, pages, head_pages, expires_s, pins: 0, is_written: true, is_void })
 }
 
-fn seal(uuid: &[u8; 16], table: &Table, number: u64, page: &mut [u8]) {
+fn seal(uuid: &[u8; 16], table: &IndexDump, number: u64, page: &mut [u8]) {
     let crc = crc32c(seed(uuid, table.order, number), &page[..CRC_AT]);
     Writer::new(&mut page[CRC_AT..]).u32(crc);
 }
@@ -80,7 +80,7 @@ pub(crate) enum TablePage {
 }
 
 /// Page `number` of a table; `None` if it is damaged.
-pub(crate) fn decode_page(uuid: &[u8; 16], table: &Table, number: u64, page: &[u8]) -> Option<TablePage> {
+pub(crate) fn decode_page(uuid: &[u8; 16], table: &IndexDump, number: u64, page: &[u8]) -> Option<TablePage> {
     let crc = Reader::new(page.get(CRC_AT..)?).u32().ok()?;
     if crc != crc32c(seed(uuid, table.order, number), page.get(..CRC_AT)?) {
         return None;
@@ -109,13 +109,13 @@ impl Tier {
                     && self.promises.is_empty()
                     && self.listings.is_idle()
                     && self.fetches.is_idle();
-                // Room that is being given back is where this end parks: carried out late, that
+                // Room that is being given back is where this end saves: carried out late, that
                 // would take what was written meanwhile.
                 let gives_back = self.volume.is_none() && !self.io.is_empty();
                 if is_drained && (self.config.read_only || !(self.is_returning() || gives_back)) {
                     self.drops_before_end = self.counters.drops;
                     self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
-                    self.begin_parking(effects);
+                    self.begin_saving(effects);
                     effects.more();
                 }
             }
@@ -174,12 +174,12 @@ impl Tier {
         }
     }
 
-    /// The end does not keep what it should. Where it parks, a place that is full has a part of it,
+    /// The end does not keep what it should. Where it saves, a place that is full has a part of it,
     /// and that is in order.
     pub(crate) fn fail_end(&mut self) {
         let fault = self.last_fault.unwrap_or(IoFault::Os(5));
-        let parks = self.volume.as_ref().is_none_or(|volume| volume.parking.is_some());
-        self.end_failure = Some(fault).filter(|fault| !(parks && *fault == IoFault::Full));
+        let saves_at_shutdown = self.volume.as_ref().is_none_or(|volume| volume.saving.is_some());
+        self.end_failure = Some(fault).filter(|fault| !(saves_at_shutdown && *fault == IoFault::Full));
     }
 
     /// Another tick, unless something in flight brings one.
@@ -195,7 +195,7 @@ impl Tier {
         let entries = self.index.len() as u64;
         let Some(volume) = &mut self.volume else { return };
         let mut table =
-            Table { entries, segments: volume.log.len() as u64, order: volume.next_order, ..Table::default() };
+            IndexDump { entries, segments: volume.log.len() as u64, order: volume.next_order, ..IndexDump::default() };
         match volume.table_addr(table.pages().max(1)) {
             RecordAddress::Free(page) => table.page = page,
             RecordAddress::Blocked => {
@@ -210,7 +210,7 @@ impl Tier {
         table.next_page = table.page + table.pages().max(1);
         volume.next_order += 1;
         self.superblock.table = Some(table);
-        self.note_parked(&table);
+        self.note_saved(&table);
         self.closing = Closing::Table { written: 0, in_flight: 0, failed: false, tries: 0 };
         self.pump_table(effects);
     }
@@ -229,7 +229,7 @@ impl Tier {
             for (number, page) in (written..).zip(bytes.chunks_mut(PAGE_BYTES)) {
                 self.table_page(&table, number, page);
             }
-            self.write_pages(table.page + written, &bytes, Purpose::Table, effects);
+            self.write_pages(table.page + written, &bytes, IoPurpose::Table, effects);
             (written, in_flight) = (written + count, in_flight + 1);
         }
         self.closing = Closing::Table { written, in_flight, failed, tries };
@@ -240,7 +240,7 @@ impl Tier {
             }
             // Not clean: the next opening does with what the journal says.
             0 if failed => {
-                self.warn_unparked();
+                self.warn_unsaved();
                 self.fail_end();
                 self.closing = Closing::Closed;
             }
@@ -249,7 +249,7 @@ impl Tier {
         }
     }
 
-    fn table_page(&self, table: &Table, number: u64, page: &mut [u8]) {
+    fn table_page(&self, table: &IndexDump, number: u64, page: &mut [u8]) {
         let mut writer = Writer::new(page);
         if number < table.segment_pages() {
             let skipped = number as usize * SEGMENTS_PER_PAGE;
@@ -276,11 +276,11 @@ impl Tier {
     fn flush_last(&mut self, effects: &mut Effects) {
         self.closing = Closing::Flushing;
         fault_point!("tier_parked_without_a_flush", {
-            if self.volume.as_ref().is_some_and(|volume| volume.parking.is_some()) {
+            if self.volume.as_ref().is_some_and(|volume| volume.saving.is_some()) {
                 return self.flushed(Ok(()), effects);
             }
         });
-        effects.flush(self.io.start(Purpose::Flush));
+        effects.flush(self.io.start(IoPurpose::Flush));
     }
 
     pub(crate) fn flushed(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
@@ -290,7 +290,7 @@ impl Tier {
             self.last_fault = result.err();
             self.closing = Closing::Superblock;
             self.fail_end();
-            self.warn_unparked();
+            self.warn_unsaved();
             return self.write_void(effects);
         }
         self.closing = Closing::Superblock;
@@ -309,7 +309,7 @@ mod tests {
         /// Whatever a page says, with a checksum that holds.
         #[test]
         fn a_page_of_any_bytes_does_no_harm(bytes in prop::collection::vec(any::<u8>(), CRC_AT), segments in 0u64..200, entries in any::<u64>(), number in 0u64..5) {
-            let table = Table { segments, entries: entries >> 8, ..Table::default() };
+            let table = IndexDump { segments, entries: entries >> 8, ..IndexDump::default() };
             let mut page = bytes;
             page.resize(PAGE_BYTES, 0);
             seal(&[1; 16], &table, number, &mut page);

@@ -17,7 +17,7 @@ use crate::log::Stored;
 use crate::segment::is_equal;
 use crate::slices::Want;
 use crate::spill::beyond_the_limit;
-use crate::tier::{Purpose, Tier};
+use crate::tier::{IoPurpose, Tier};
 
 /// Who waits for a fetch instead of an operation: the recycler.
 pub(crate) const RECYCLER: u64 = 0;
@@ -93,7 +93,7 @@ pub(crate) enum Wanted {
     Slices(Token, Arc<Want>),
     /// Of the segment that is being recycled.
     Head,
-    /// A whole segment of what was parked.
+    /// A whole segment of what was saved.
     Segment,
 }
 
@@ -186,8 +186,8 @@ impl Tier {
     pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64, front_will_do: bool) -> Option<u64> {
         let volume = self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
-        // What is parked moves soon, and a hold could not keep it there.
-        let in_slices = front_will_do && volume.parking.is_none() && self.has_front(loc);
+        // What is saved moves soon, and a hold could not keep it there.
+        let in_slices = front_will_do && volume.saving.is_none() && self.has_front(loc);
         if !in_slices && loc.pages() > self.fetch_pages_max() {
             // For good: who was told that it is not there must not find it under a higher cap.
             self.drop_unreadable(tag, loc.place(), DropReason::TooLong);
@@ -219,7 +219,7 @@ impl Tier {
         self.fetches.begin(Wanted::Head, stored.page, stored.page, u64::from(stored.head_pages), vec![RECYCLER]);
     }
 
-    /// Has all of a segment read that was parked.
+    /// Has all of a segment read that was saved.
     pub(crate) fn fetch_segment(&mut self, stored: &Stored) {
         self.fetches.begin(Wanted::Segment, stored.page, stored.page, stored.pages, vec![RECYCLER]);
     }
@@ -282,7 +282,7 @@ impl Tier {
             };
             self.fetches.in_flight += 1;
             self.counters.volume_reads += 1;
-            let io = self.io.start(Purpose::Read(id, chunk));
+            let io = self.io.start(IoPurpose::Read(id, chunk));
             effects.read(io, page * PAGE_BYTES as u64, block, (pages as usize * PAGE_BYTES) as u32);
         }
     }
@@ -400,7 +400,7 @@ impl Tier {
             return self.listed_item_read(place, item);
         }
         let Some(suspended) = self.suspended.get_mut(&waiter) else { return self.unpin(&[segment]) };
-        suspended.verdicts.push((place, item));
+        suspended.lookup_results.push((place, item));
         suspended.waiting -= 1;
         if suspended.waiting == 0 {
             self.ready.push_back(waiter);

@@ -155,16 +155,16 @@ impl std::fmt::Debug for Loc {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct IndexTable {
     fingerprints: Vec<u32>,
     /// 0 where there is no entry.
     locs: Vec<u64>,
     len: usize,
 }
 
-impl Table {
-    fn with_places(places: usize) -> Table {
-        Table { fingerprints: vec![0; places], locs: vec![0; places], len: 0 }
+impl IndexTable {
+    fn with_places(places: usize) -> IndexTable {
+        IndexTable { fingerprints: vec![0; places], locs: vec![0; places], len: 0 }
     }
 
     fn bucket(&self, fingerprint: u32) -> usize {
@@ -209,7 +209,7 @@ impl Table {
 
     /// Into a table of so many places, which are more than entries.
     fn rebuild(&mut self, places: usize) {
-        let old = std::mem::replace(self, Table::with_places(places));
+        let old = std::mem::replace(self, IndexTable::with_places(places));
         for (fingerprint, loc) in old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0) {
             self.insert(fingerprint, Loc(loc));
         }
@@ -239,7 +239,7 @@ impl Table {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Index {
-    tables: Vec<Table>,
+    tables: Vec<IndexTable>,
     len: usize,
     places: usize,
     limit_bytes: usize,
@@ -250,7 +250,7 @@ pub(crate) struct Index {
 impl Index {
     pub(crate) fn new(limit_bytes: u64) -> Index {
         let limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-        Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0, limit_bytes, hand: 0 }
+        Index { tables: (0..TABLES).map(|_| IndexTable::default()).collect(), len: 0, places: 0, limit_bytes, hand: 0 }
     }
 
     /// Changes the limit. Above it no table grows, and [`Index::shrink_step`] brings it down once
@@ -280,7 +280,7 @@ impl Index {
     /// Makes the table with the most places to spare shorter, if they are an eighth of it. Whether
     /// it did.
     pub(crate) fn shrink_slackest(&mut self) -> bool {
-        let spare = |table: &Table| table.locs.len().saturating_sub(table.fitting_len(LOAD_PERCENT));
+        let spare = |table: &IndexTable| table.locs.len().saturating_sub(table.fitting_len(LOAD_PERCENT));
         let slackest = (0..TABLES).max_by_key(|number| spare(&self.tables[*number]));
         let slackest = slackest.filter(|number| spare(&self.tables[*number]) * 8 > self.tables[*number].locs.len());
         slackest.is_some_and(|number| self.shrink(number, LOAD_PERCENT))
@@ -308,7 +308,7 @@ impl Index {
     }
 
     /// A table without places gets its first ones in any case.
-    fn may_grow(&self, table: &Table) -> bool {
+    fn may_grow(&self, table: &IndexTable) -> bool {
         table.locs.is_empty() || (self.places + table.grown_len() - table.locs.len()) * ENTRY_BYTES <= self.limit_bytes
     }
 
@@ -373,7 +373,7 @@ impl Index {
             let kept: Vec<_> =
                 entries.filter(|(fingerprint, loc)| keep(Tag::new(number, *fingerprint), Loc(*loc))).collect();
             if !kept.is_empty() {
-                *table = Table::with_places((kept.len() * 100 / LOAD_PERCENT + 2).max(8));
+                *table = IndexTable::with_places((kept.len() * 100 / LOAD_PERCENT + 2).max(8));
                 kept.into_iter().for_each(|(fingerprint, loc)| table.insert(fingerprint, Loc(loc)));
             }
             self.len += table.len;

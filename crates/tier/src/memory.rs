@@ -503,8 +503,8 @@ impl Tier {
         let header = Header { has_ssd_address: false, ..header };
         let Some(new) = self.append(Stream::Outgoing, header, body, effects) else { return false };
         let is_main = source.stream == Stream::Main;
-        // What is parked comes back to the queue that it was in.
-        let new = if self.is_parking() { new.with_uses(loc.uses()).wanted(is_main) } else { new.wanted(true) };
+        // What is saved comes back to the queue that it was in.
+        let new = if self.is_saving() { new.with_uses(loc.uses()).wanted(is_main) } else { new.wanted(true) };
         self.index.replace(tag, loc, new)
     }
 

@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Now, Place, fault_point};
 use stratakv_device::{Block, Class, IoFault};
-use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
+use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 
 use crate::config::{RecoveryReport, Start, TierConfig};
 use crate::drops::DropReason;
@@ -17,11 +17,11 @@ use crate::ghost_queue::GhostQueue;
 use crate::index::Index;
 use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
-use crate::parking::Parking;
 use crate::recovery::Recovery;
+use crate::saving::Saving;
 use crate::segment::Segments;
 use crate::spill::parts_of;
-use crate::superblock::{FORMAT, Layout, Refusal, Superblock, TAIL_PAGE, Table};
+use crate::superblock::{FORMAT, IndexDump, Layout, Superblock, SuperblockError, TAIL_PAGE};
 use crate::tier::{Counters, Tier};
 use crate::volume::Volume;
 
@@ -35,7 +35,7 @@ const LOG_PAGES_MIN: u64 = 16;
 
 /// What is being read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum OpenerIoPurpose {
     Superblock(usize),
     Tail(usize),
     /// The ring, from this position on.
@@ -59,10 +59,10 @@ pub struct TierOpener {
     config: TierConfig,
     create: bool,
     layout: Option<Layout>,
-    /// What an orderly end parked is to come back.
-    parked: bool,
-    io: IoTable<Step>,
-    superblocks: [Option<Result<Superblock, Refusal>>; 2],
+    /// What an orderly end saved is to come back.
+    saved: bool,
+    io: IoTable<OpenerIoPurpose>,
+    superblocks: [Option<Result<Superblock, SuperblockError>>; 2],
     tails: [Option<Option<Tail>>; 2],
     /// The superblock that is to be written.
     superblock: Superblock,
@@ -97,7 +97,7 @@ impl TierOpener {
             is_done: false,
             superblocks_left: 1,
             layout,
-            parked: false,
+            saved: false,
             config,
         }
     }
@@ -106,7 +106,7 @@ impl TierOpener {
         self.failed.get_or_insert(error);
     }
 
-    fn read(&mut self, page: u64, pages: u64, step: Step, effects: &mut Effects) {
+    fn read(&mut self, page: u64, pages: u64, step: OpenerIoPurpose, effects: &mut Effects) {
         let class = if pages == 1 { Class::Page } else { Class::Slice };
         let Some(block) = effects.block(class) else {
             return self.fail(Error::Option("there is no memory to read the volume with: raise --memory".into()));
@@ -118,8 +118,8 @@ impl TierOpener {
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let found = match result {
             Ok(()) => Superblock::decode(&self.config.uuid, slot as u64, block),
-            Err(fault @ IoFault::Os(_)) => Err(Refusal::Unreadable(fault)),
-            Err(_) => Err(Refusal::Damaged("the volume ends before it does")),
+            Err(fault @ IoFault::Os(_)) => Err(SuperblockError::Unreadable(fault)),
+            Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
         };
         self.superblocks[slot] = Some(found);
         let [Some(first), Some(second)] = &self.superblocks else { return };
@@ -156,10 +156,10 @@ impl TierOpener {
             _ => Start::Emptied,
         };
         if self.layout.is_some() {
-            self.read(TAIL_PAGE, 1, Step::Tail(0), effects);
-            self.read(TAIL_PAGE + 1, 1, Step::Tail(1), effects);
-        } else if self.report.start == Start::Clean && found.is_parked() {
-            self.parked = true;
+            self.read(TAIL_PAGE, 1, OpenerIoPurpose::Tail(0), effects);
+            self.read(TAIL_PAGE + 1, 1, OpenerIoPurpose::Tail(1), effects);
+        } else if self.report.start == Start::Clean && found.is_saved() {
+            self.saved = true;
             self.recovery = Recovery::new(Log::new(found.layout), Tail::default(), self.config.index_bytes_max());
             self.begin_table(effects);
         } else {
@@ -198,7 +198,7 @@ impl TierOpener {
             return self.begin_table(effects);
         }
         let page = TAIL_PAGE + 2 + position % self.superblock.layout.ring_pages;
-        self.read(page, 1, Step::Ring(position), effects);
+        self.read(page, 1, OpenerIoPurpose::Ring(position), effects);
     }
 
     fn ring_read(&mut self, position: u64, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
@@ -209,7 +209,7 @@ impl TierOpener {
     }
 
     /// The table, if the log still has segments from before it.
-    fn table(&self) -> Option<Table> {
+    fn table(&self) -> Option<IndexDump> {
         let is_clean = self.report.start == Start::Clean;
         self.superblock.table.filter(|table| is_clean || table.order >= self.recovery.tail.low)
     }
@@ -221,9 +221,9 @@ impl TierOpener {
         }
     }
 
-    fn read_table(&mut self, table: Table, number: u64, effects: &mut Effects) {
+    fn read_table(&mut self, table: IndexDump, number: u64, effects: &mut Effects) {
         let pages = (table.pages() - number).min(CHUNK_PAGES);
-        self.read(table.page + number, pages, Step::Table(number), effects);
+        self.read(table.page + number, pages, OpenerIoPurpose::Table(number), effects);
     }
 
     fn table_read(&mut self, number: u64, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
@@ -244,11 +244,11 @@ impl TierOpener {
                 }
                 None => {
                     // Nobody knows which keys have copies, so none counts.
-                    if self.parked {
+                    if self.saved {
                         let shard = self.config.shard;
-                        tracing::warn!(shard, "the table of what was parked is damaged: the cache begins empty");
+                        tracing::warn!(shard, "the table of what was saved is damaged: the cache begins empty");
                     }
-                    (self.report.start, self.parked) = (Start::Emptied, false);
+                    (self.report.start, self.saved) = (Start::Emptied, false);
                     return self.begin_writing(effects);
                 }
             }
@@ -262,7 +262,7 @@ impl TierOpener {
     fn table_done(&mut self, effects: &mut Effects) {
         if let Some(table) = self.table() {
             let pages = table.next_page.saturating_sub(table.page);
-            let Table { page, order, .. } = table;
+            let IndexDump { page, order, .. } = table;
             let stored = Stored {
                 id: 0,
                 order,
@@ -289,7 +289,7 @@ impl TierOpener {
     fn read_head(&mut self, page: u64, wrapped: bool, effects: &mut Effects) {
         let Layout { log_page, log_pages, .. } = self.superblock.layout;
         if (log_page..log_page + log_pages).contains(&page) {
-            self.read(page, 1, Step::Head(page, wrapped), effects);
+            self.read(page, 1, OpenerIoPurpose::Head(page, wrapped), effects);
         } else if wrapped {
             self.begin_writing(effects);
         } else {
@@ -337,7 +337,7 @@ impl TierOpener {
         let left = u64::from(head.head_pages) - done.min(u64::from(head.head_pages));
         if left > 0 {
             let pages = left.min(CHUNK_PAGES);
-            return self.read(stored.page + done, pages, Step::Summary(stored, head, pages), effects);
+            return self.read(stored.page + done, pages, OpenerIoPurpose::Summary(stored, head, pages), effects);
         }
         let lines = head.lines(&self.gathered);
         self.recovery.segment(stored, lines);
@@ -371,20 +371,20 @@ impl TierOpener {
             self.recovery = Recovery::new(Log::new(layout), tail, self.config.index_bytes_max());
             self.superblock.table = None;
         }
-        if self.layout.is_none() && !self.parked {
+        if self.layout.is_none() && !self.saved {
             let nothing = Log::new(Layout::default());
             self.recovery = Recovery::new(nothing, Tail::default(), self.config.index_bytes_max());
         }
-        if !(self.parked && self.config.read_only) {
+        if !(self.saved && self.config.read_only) {
             self.superblock.layout = self.layout.unwrap_or_default();
             self.superblock.table = self.superblock.table.filter(|_| self.layout.is_some());
         }
         self.set_tail(first);
         self.set_report();
-        // What was parked is called used before anything is served: after a kill nothing of it
+        // What was saved is called used before anything is served: after a kill nothing of it
         // counts.
         (self.superblock.clean, self.superblock.boot) = (false, self.config.boot.filter(|_| self.layout.is_some()));
-        fault_point!("tier_parked_not_called_used", self.parked, {
+        fault_point!("tier_parked_not_called_used", self.saved, {
             self.is_done = true;
             return;
         });
@@ -437,7 +437,7 @@ impl TierOpener {
         let mut bytes = vec![0; PAGE_BYTES];
         self.recovery.tail.encode(&self.config.uuid, page, &mut bytes);
         let parts = parts_of(&bytes, effects.pool());
-        effects.write(self.io.start(Step::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
+        effects.write(self.io.start(OpenerIoPurpose::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
     }
 
     /// A ring that was not there before is written once, with zeros: a disk that is full later has
@@ -450,7 +450,12 @@ impl TierOpener {
         }
         let zeros = vec![0; pages as usize * PAGE_BYTES];
         let offset = (TAIL_PAGE + 2 + done) * PAGE_BYTES as u64;
-        effects.write(self.io.start(Step::WriteRing(done + pages)), offset, parts_of(&zeros, effects.pool()), false);
+        effects.write(
+            self.io.start(OpenerIoPurpose::WriteRing(done + pages)),
+            offset,
+            parts_of(&zeros, effects.pool()),
+            false,
+        );
     }
 
     fn write_superblock(&mut self, effects: &mut Effects) {
@@ -459,7 +464,7 @@ impl TierOpener {
         self.superblock.encode(&self.config.uuid, &mut bytes);
         let parts = parts_of(&bytes, effects.pool());
         let offset = self.superblock.generation % 2 * PAGE_BYTES as u64;
-        effects.write(self.io.start(Step::WriteSuperblock), offset, parts, true);
+        effects.write(self.io.start(OpenerIoPurpose::WriteSuperblock), offset, parts, true);
     }
 
     /// A new volume has two superblocks from the beginning. And where one could not be read, both
@@ -479,7 +484,7 @@ impl TierOpener {
         let mut counters = Counters::default();
         counters.drops.add(DropReason::IndexFull, crowded_out);
         let flush_watermarks = tail.flush_watermarks.clone();
-        let (has_volume, ring_pages) = (self.layout.is_some() || self.parked, self.superblock.layout.ring_pages);
+        let (has_volume, ring_pages) = (self.layout.is_some() || self.saved, self.superblock.layout.ring_pages);
         let volume = has_volume.then(|| Volume {
             lapped: log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page),
             log,
@@ -494,7 +499,7 @@ impl TierOpener {
             holes: Default::default(),
             wanted_pages: 0,
             is_lost: false,
-            parking: self.parked.then(Parking::default),
+            saving: self.saved.then(Saving::default),
             returning: Default::default(),
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
@@ -546,19 +551,23 @@ impl TierOpener {
 }
 
 /// Why neither superblock will do.
-fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refusal>, shard: u32) -> Error {
+fn refusal(
+    first: &Result<Superblock, SuperblockError>,
+    second: &Result<Superblock, SuperblockError>,
+    shard: u32,
+) -> Error {
     let mut found = Vec::new();
     for refusal in [first, second].into_iter().filter_map(|result| result.as_ref().err()) {
         match refusal {
-            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: FORMAT },
-            Refusal::Foreign => {
+            SuperblockError::Newer(found) => return Error::NewerFormat { found: *found, known: FORMAT },
+            SuperblockError::Foreign => {
                 return Error::WrongVolume(
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
                 );
             }
             // It may be whole, and all that is needed.
-            Refusal::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
-            Refusal::Damaged(why) => found.push(*why),
+            SuperblockError::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
+            SuperblockError::Damaged(why) => found.push(*why),
         }
     }
     let place = Place { shard, offset_bytes: 0 };
@@ -584,36 +593,44 @@ impl Opener for TierOpener {
         if self.create {
             return self.begin_writing(effects);
         }
-        self.read(0, 1, Step::Superblock(0), effects);
-        self.read(1, 1, Step::Superblock(1), effects);
+        self.read(0, 1, OpenerIoPurpose::Superblock(0), effects);
+        self.read(1, 1, OpenerIoPurpose::Superblock(1), effects);
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         let Some(step) = self.io.finish(io) else { return };
         match (step, outcome) {
-            (Step::Superblock(slot), Outcome::Read(block, result)) => {
+            (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
                 self.superblock_read(slot, &block, result, effects)
             }
-            (Step::Tail(slot), Outcome::Read(block, result)) => self.tail_read(slot, &block, result, effects),
-            (Step::Ring(position), Outcome::Read(block, result)) => self.ring_read(position, &block, result, effects),
-            (Step::Table(number), Outcome::Read(block, result)) => self.table_read(number, &block, result, effects),
-            (Step::Head(page, wrapped), Outcome::Read(block, result)) => {
+            (OpenerIoPurpose::Tail(slot), IoOutcome::Read(block, result)) => {
+                self.tail_read(slot, &block, result, effects)
+            }
+            (OpenerIoPurpose::Ring(position), IoOutcome::Read(block, result)) => {
+                self.ring_read(position, &block, result, effects)
+            }
+            (OpenerIoPurpose::Table(number), IoOutcome::Read(block, result)) => {
+                self.table_read(number, &block, result, effects)
+            }
+            (OpenerIoPurpose::Head(page, wrapped), IoOutcome::Read(block, result)) => {
                 self.head_read(page, wrapped, &block, result, effects)
             }
-            (Step::Summary(stored, head, pages), Outcome::Read(block, result)) => {
+            (OpenerIoPurpose::Summary(stored, head, pages), IoOutcome::Read(block, result)) => {
                 self.summary_read((stored, head, pages), &block, result, effects);
             }
-            (Step::WriteTail(false), Outcome::Write(Ok(()))) => self.write_tail(true, effects),
-            (Step::WriteTail(true), Outcome::Write(Ok(()))) => self.reserve_ring(0, effects),
-            (Step::WriteRing(next), Outcome::Write(Ok(()))) => self.reserve_ring(next, effects),
+            (OpenerIoPurpose::WriteTail(false), IoOutcome::Write(Ok(()))) => self.write_tail(true, effects),
+            (OpenerIoPurpose::WriteTail(true), IoOutcome::Write(Ok(()))) => self.reserve_ring(0, effects),
+            (OpenerIoPurpose::WriteRing(next), IoOutcome::Write(Ok(()))) => self.reserve_ring(next, effects),
             // What was there before opens on a full disk too, to be made shorter, say. If the
             // journal finds no place later, the volume is given up then.
-            (Step::WriteRing(_), Outcome::Write(Err(IoFault::Full))) if !self.create => self.write_superblock(effects),
-            (Step::WriteRing(_), Outcome::Write(Err(fault))) => {
+            (OpenerIoPurpose::WriteRing(_), IoOutcome::Write(Err(IoFault::Full))) if !self.create => {
+                self.write_superblock(effects)
+            }
+            (OpenerIoPurpose::WriteRing(_), IoOutcome::Write(Err(fault))) => {
                 self.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
             }
-            (Step::WriteSuperblock, Outcome::Write(Ok(()))) => self.superblock_written(effects),
-            (_, Outcome::Write(Err(fault))) => self.fail(Error::Io { what: "opening the volume for writing", fault }),
+            (OpenerIoPurpose::WriteSuperblock, IoOutcome::Write(Ok(()))) => self.superblock_written(effects),
+            (_, IoOutcome::Write(Err(fault))) => self.fail(Error::Io { what: "opening the volume for writing", fault }),
             _ => {}
         }
     }
@@ -621,7 +638,7 @@ impl Opener for TierOpener {
     fn progress(&self) -> Progress {
         Progress {
             done_bytes: self.report.read_bytes,
-            total_bytes: match self.superblock.table.filter(|_| self.parked) {
+            total_bytes: match self.superblock.table.filter(|_| self.saved) {
                 Some(table) => (table.pages() + 2) * PAGE_BYTES as u64,
                 None => self.superblock.layout.log_pages * PAGE_BYTES as u64,
             },

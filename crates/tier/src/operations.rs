@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Key, fault_point};
-use stratakv_engine::update::{self, Refusal};
+use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{
     Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Token, Unmet, Update,
     Value,
@@ -66,7 +66,7 @@ impl Work {
 }
 
 /// What was read for an operation: the place, and the item if there is a whole one.
-pub(crate) type Verdict = (Loc, Option<Arc<Fetched>>);
+pub(crate) type LookupResult = (Loc, Option<Arc<Fetched>>);
 
 /// An operation that waits for reads, or for one that does.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub(crate) struct Suspended {
     /// In a box, so that it is moved cheaply.
     pub(crate) work: Box<Work>,
     pub(crate) tag: Tag,
-    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) lookup_results: Vec<LookupResult>,
     /// Reads that are missing.
     pub(crate) waiting: usize,
     /// First pages of segments on the volume that stay as they are until it is done.
@@ -86,13 +86,13 @@ pub(crate) struct Suspended {
 impl Suspended {
     fn new(token: Token, work: Work, tag: Tag) -> Suspended {
         let work = Box::new(work);
-        Suspended { token, work, tag, verdicts: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false }
+        Suspended { token, work, tag, lookup_results: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false }
     }
 }
 
 /// Where the newest item of a key lies.
 #[derive(Debug)]
-enum Found {
+enum NewestItem {
     Absent,
     Dram(Loc, Header),
     Volume(Loc, Arc<Fetched>),
@@ -100,7 +100,7 @@ enum Found {
 
 /// What an attempt came to.
 #[derive(Debug)]
-enum Step {
+enum AttemptEnd {
     Done(Reply),
     /// These items on the volume may be its.
     Missing(Vec<Loc>),
@@ -215,7 +215,7 @@ impl Tier {
         if self.flush_watermarks.len() > crate::journal::FLUSH_WATERMARKS_MAX {
             self.flush_watermarks = vec![FlushWatermark { first: 0, last: u32::MAX, version: self.version }];
         }
-        if let Some(volume) = self.volume.as_mut().filter(|volume| volume.parking.is_none()) {
+        if let Some(volume) = self.volume.as_mut().filter(|volume| volume.saving.is_none()) {
             volume.journal.flush(&self.flush_watermarks);
         }
         let reply = Reply::Number { number: 0, version: self.version };
@@ -248,20 +248,20 @@ impl Tier {
             return;
         }
         match self.step(&work, tag, &[], effects) {
-            Step::Done(reply) => self.answer(token, reply, Some(tag), effects),
-            Step::NoRoom => self.held.push_back((token, work)),
-            Step::Missing(places) => {
+            AttemptEnd::Done(reply) => self.answer(token, reply, Some(tag), effects),
+            AttemptEnd::NoRoom => self.held.push_back((token, work)),
+            AttemptEnd::Missing(places) => {
                 self.next_operation += 1;
                 let id = self.next_operation;
                 if work.is_write() {
                     self.busy.insert(tag, Default::default());
                 }
-                self.park(id, Suspended::new(token, work, tag), &places);
+                self.suspend(id, Suspended::new(token, work, tag), &places);
             }
         }
     }
 
-    fn park(&mut self, id: u64, mut suspended: Suspended, places: &[Loc]) {
+    fn suspend(&mut self, id: u64, mut suspended: Suspended, places: &[Loc]) {
         for place in places {
             match self.fetch_item(suspended.tag, *place, id, suspended.work.takes_slices()) {
                 Some(pin) => {
@@ -269,7 +269,7 @@ impl Tier {
                     suspended.waiting += 1;
                 }
                 // No segment is there any more.
-                None => suspended.verdicts.push((*place, None)),
+                None => suspended.lookup_results.push((*place, None)),
             }
         }
         if suspended.waiting == 0 {
@@ -305,22 +305,22 @@ impl Tier {
             self.unpin(&suspended.pins);
             return effects.reply(suspended.token, Reply::Failed(Error::Cancelled));
         }
-        match self.step(&suspended.work, suspended.tag, &suspended.verdicts, effects) {
-            Step::Done(reply) => {
+        match self.step(&suspended.work, suspended.tag, &suspended.lookup_results, effects) {
+            AttemptEnd::Done(reply) => {
                 self.unpin(&suspended.pins);
                 if suspended.work.is_write() {
                     self.pass_on(suspended.tag);
                 }
                 self.answer(suspended.token, reply, Some(suspended.tag), effects);
             }
-            Step::NoRoom => {
+            AttemptEnd::NoRoom => {
                 // Room may come from the very segment that it pins: it reads again.
                 self.unpin(&suspended.pins);
-                (suspended.pins, suspended.verdicts) = (Vec::new(), Vec::new());
+                (suspended.pins, suspended.lookup_results) = (Vec::new(), Vec::new());
                 self.suspended.insert(id, suspended);
                 self.cramped.push_back(id);
             }
-            Step::Missing(places) => self.park(id, suspended, &places),
+            AttemptEnd::Missing(places) => self.suspend(id, suspended, &places),
         }
     }
 
@@ -333,21 +333,21 @@ impl Tier {
         }
     }
 
-    fn step(&mut self, work: &Work, tag: Tag, verdicts: &[Verdict], effects: &mut Effects) -> Step {
+    fn step(&mut self, work: &Work, tag: Tag, lookup_results: &[LookupResult], effects: &mut Effects) -> AttemptEnd {
         if work.is_write()
             && let Some(error) = self.refusal_of(Some(tag))
         {
-            return Step::Done(Reply::Failed(error));
+            return AttemptEnd::Done(Reply::Failed(error));
         }
         match work {
-            Work::Get { key, part } => self.get(key, tag, *part, verdicts, effects),
-            Work::Update { key, update } => self.update(key, tag, update, verdicts, effects),
+            Work::Get { key, part } => self.get(key, tag, *part, lookup_results, effects),
+            Work::Update { key, update } => self.update(key, tag, update, lookup_results, effects),
             Work::Write(Change { key, expect, kind: ChangeKind::Put { value, flags, expiry } }) => {
                 let item = Item { key, value, flags: *flags, expiry: *expiry };
-                self.put(item, *expect, tag, verdicts, effects)
+                self.put(item, *expect, tag, lookup_results, effects)
             }
-            Work::Write(Change { key, expect, .. }) => self.delete(key, *expect, tag, verdicts),
-            Work::Flush { .. } => Step::NoRoom,
+            Work::Write(Change { key, expect, .. }) => self.delete(key, *expect, tag, lookup_results),
+            Work::Flush { .. } => AttemptEnd::NoRoom,
         }
     }
 
@@ -355,17 +355,17 @@ impl Tier {
     ///
     /// # Errors
     /// What must be read to know.
-    fn resolve(&self, key: &Key, tag: Tag, verdicts: &[Verdict]) -> Result<Found, Vec<Loc>> {
+    fn resolve(&self, key: &Key, tag: Tag, lookup_results: &[LookupResult]) -> Result<NewestItem, Vec<Loc>> {
         let (mut missing, mut found) = (Vec::new(), None);
         for loc in self.index.find(tag) {
             if let Some((segment, offset, header)) = self.segments.item(loc) {
                 if segment.has_key(offset, &header, key.encoded()) {
-                    return Ok(Found::Dram(loc, header));
+                    return Ok(NewestItem::Dram(loc, header));
                 }
             } else if loc.is_on_volume() {
-                match verdicts.iter().find(|(place, _)| place.is_at(loc)) {
+                match lookup_results.iter().find(|(place, _)| place.is_at(loc)) {
                     Some((_, Some(fetched))) if fetched.has_key(key.encoded()) => {
-                        found = Some(Found::Volume(loc, Arc::clone(fetched)));
+                        found = Some(NewestItem::Volume(loc, Arc::clone(fetched)));
                     }
                     Some(_) => {}
                     None => missing.push(loc),
@@ -374,38 +374,45 @@ impl Tier {
         }
         match found {
             Some(found) => Ok(found),
-            None if missing.is_empty() => Ok(Found::Absent),
+            None if missing.is_empty() => Ok(NewestItem::Absent),
             None => Err(missing),
         }
     }
 
     /// As [`Tier::resolve`]; what expired or was flushed is absent.
-    fn resolve_visible(&self, key: &Key, tag: Tag, verdicts: &[Verdict]) -> Result<Found, Vec<Loc>> {
-        let found = self.resolve(key, tag, verdicts)?;
+    fn resolve_visible(&self, key: &Key, tag: Tag, lookup_results: &[LookupResult]) -> Result<NewestItem, Vec<Loc>> {
+        let found = self.resolve(key, tag, lookup_results)?;
         let header = match &found {
-            Found::Absent => return Ok(found),
-            Found::Dram(_, header) => *header,
-            Found::Volume(_, fetched) => fetched.header,
+            NewestItem::Absent => return Ok(found),
+            NewestItem::Dram(_, header) => *header,
+            NewestItem::Volume(_, fetched) => fetched.header,
         };
-        Ok(if self.is_visible(key, &header) { found } else { Found::Absent })
+        Ok(if self.is_visible(key, &header) { found } else { NewestItem::Absent })
     }
 
-    fn get(&mut self, key: &Key, tag: Tag, part: RecordPart, verdicts: &[Verdict], effects: &Effects) -> Step {
-        let found = match self.resolve_visible(key, tag, verdicts) {
+    fn get(
+        &mut self,
+        key: &Key,
+        tag: Tag,
+        part: RecordPart,
+        lookup_results: &[LookupResult],
+        effects: &Effects,
+    ) -> AttemptEnd {
+        let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return Step::Missing(missing),
+            Err(missing) => return AttemptEnd::Missing(missing),
         };
         let record = self.record(&found, part);
         let mut hold = None;
         match found {
-            Found::Absent => self.counters.misses += 1,
-            Found::Dram(loc, _) => {
+            NewestItem::Absent => self.counters.misses += 1,
+            NewestItem::Dram(loc, _) => {
                 self.counters.hits_dram += 1;
                 if loc.uses() < 3 {
                     self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
                 }
             }
-            Found::Volume(loc, fetched) => {
+            NewestItem::Volume(loc, fetched) => {
                 self.counters.hits_volume += 1;
                 if !fetched.is_whole() {
                     hold = self.hold(tag, loc, &fetched);
@@ -415,26 +422,26 @@ impl Tier {
                 }
             }
         }
-        Step::Done(match (record, hold) {
+        AttemptEnd::Done(match (record, hold) {
             (Some(record), Some(hold)) => Reply::Part(record, hold),
             (record, _) => Reply::Record(record),
         })
     }
 
-    fn record(&self, found: &Found, part: RecordPart) -> Option<Record> {
+    fn record(&self, found: &NewestItem, part: RecordPart) -> Option<Record> {
         let header = match found {
-            Found::Absent => return None,
-            Found::Dram(_, header) => *header,
-            Found::Volume(_, fetched) => fetched.header,
+            NewestItem::Absent => return None,
+            NewestItem::Dram(_, header) => *header,
+            NewestItem::Volume(_, fetched) => fetched.header,
         };
         let all = header.value_bytes as usize;
         let (start, len) = match part {
             RecordPart::Meta => (0, 0),
             RecordPart::Whole => (0, all),
             RecordPart::Sliced { start, len, .. } => match found {
-                Found::Volume(_, fetched) if !fetched.is_whole() => (0, fetched.value_there),
+                NewestItem::Volume(_, fetched) if !fetched.is_whole() => (0, fetched.value_there),
                 // All of it was read: it is not to be read again for the rest.
-                Found::Volume(..) if start == 0 => (0, all),
+                NewestItem::Volume(..) if start == 0 => (0, all),
                 _ => (all.min(start as usize), (len as usize).min(all - all.min(start as usize))),
             },
             RecordPart::Range { start, len } => {
@@ -444,12 +451,12 @@ impl Tier {
         };
         let value = match found {
             _ if len == 0 => Value::Inline(Bytes::new()),
-            Found::Absent => return None,
-            Found::Dram(loc, header) => {
+            NewestItem::Absent => return None,
+            NewestItem::Dram(loc, header) => {
                 let (segment, offset, _) = self.segments.item(*loc)?;
                 segment.value(offset, header, start, len)
             }
-            Found::Volume(_, fetched) => fetched.value(start, len),
+            NewestItem::Volume(_, fetched) => fetched.value(start, len),
         };
         let Header { flags, version, expiry, .. } = header;
         Some(Record { value, value_bytes: all as u64, flags, version, expiry })
@@ -478,37 +485,45 @@ impl Tier {
         self.index.replace(tag, loc, new)
     }
 
-    fn put(&mut self, item: Item<'_>, expect: Expect, tag: Tag, verdicts: &[Verdict], effects: &Effects) -> Step {
+    fn put(
+        &mut self,
+        item: Item<'_>,
+        expect: Expect,
+        tag: Tag,
+        lookup_results: &[LookupResult],
+        effects: &Effects,
+    ) -> AttemptEnd {
         // The cap may have come down since it was taken.
         if let Some(error) = self.too_large(item.key, item.value.len() as u64) {
-            return Step::Done(Reply::Failed(error));
-        }
-        let bytes = self.new_header(&item).total();
-        if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
-            return Step::NoRoom;
+            return AttemptEnd::Done(Reply::Failed(error));
         }
         let mut existed = false;
         if expect != Expect::Any {
-            let found = match self.resolve_visible(item.key, tag, verdicts) {
+            let found = match self.resolve_visible(item.key, tag, lookup_results) {
                 Ok(found) => found,
-                Err(missing) => return Step::Missing(missing),
+                Err(missing) => return AttemptEnd::Missing(missing),
             };
             let version = found.version();
             existed = version.is_some();
             if let Some(unmet) = expect.unmet(existed, version) {
-                return Step::Done(Reply::Unmet(unmet));
+                return AttemptEnd::Done(Reply::Unmet(unmet));
             }
         }
+        // Only now: a put that its condition refuses evicts nothing.
+        let bytes = self.new_header(&item).total();
+        if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
+            return AttemptEnd::NoRoom;
+        }
         match self.store(item, tag, effects) {
-            Some(version) => Step::Done(Reply::Done { version, existed }),
+            Some(version) => AttemptEnd::Done(Reply::Done { version, existed }),
             None => self.no_block(effects),
         }
     }
 
     /// Nobody gives a block back but a segment that leaves.
-    fn no_block(&mut self, effects: &Effects) -> Step {
+    fn no_block(&mut self, effects: &Effects) -> AttemptEnd {
         self.evict(effects);
-        Step::NoRoom
+        AttemptEnd::NoRoom
     }
 
     /// The header of a new item, as the next version.
@@ -596,47 +611,54 @@ impl Tier {
         }
     }
 
-    fn delete(&mut self, key: &Key, expect: Expect, tag: Tag, verdicts: &[Verdict]) -> Step {
-        let found = match self.resolve_visible(key, tag, verdicts) {
+    fn delete(&mut self, key: &Key, expect: Expect, tag: Tag, lookup_results: &[LookupResult]) -> AttemptEnd {
+        let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return Step::Missing(missing),
+            Err(missing) => return AttemptEnd::Missing(missing),
         };
         let version = found.version();
         if let Some(unmet) = expect.unmet(version.is_some(), version) {
-            return Step::Done(Reply::Unmet(unmet));
+            return AttemptEnd::Done(Reply::Unmet(unmet));
         }
         if version.is_none() {
-            return Step::Done(Reply::deleted(0, false));
+            return AttemptEnd::Done(Reply::deleted(0, false));
         }
         self.version += 1;
         self.supersede(key, tag, self.version);
-        Step::Done(Reply::Done { version: self.version, existed: true })
+        AttemptEnd::Done(Reply::Done { version: self.version, existed: true })
     }
 
-    fn update(&mut self, key: &Key, tag: Tag, update: &Update, verdicts: &[Verdict], effects: &Effects) -> Step {
-        let found = match self.resolve_visible(key, tag, verdicts) {
+    fn update(
+        &mut self,
+        key: &Key,
+        tag: Tag,
+        update: &Update,
+        lookup_results: &[LookupResult],
+        effects: &Effects,
+    ) -> AttemptEnd {
+        let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return Step::Missing(missing),
+            Err(missing) => return AttemptEnd::Missing(missing),
         };
         let Some(old) = self.record(&found, RecordPart::Whole) else {
-            return Step::Done(update::absent(update));
+            return AttemptEnd::Done(update::absent(update));
         };
         let outcome = match update::apply(update, &old.value.to_bytes(), old.expiry.0) {
             Ok(outcome) => outcome,
-            Err(Refusal::NotANumber) => return Step::Done(Reply::Unmet(Unmet::NotANumber)),
-            Err(Refusal::TooLarge(error)) => return Step::Done(Reply::Failed(error)),
+            Err(UpdateError::NotANumber) => return AttemptEnd::Done(Reply::Unmet(Unmet::NotANumber)),
+            Err(UpdateError::TooLarge(error)) => return AttemptEnd::Done(Reply::Failed(error)),
         };
         if let Some(error) = self.too_large(key, outcome.value.len() as u64) {
-            return Step::Done(Reply::Failed(error));
+            return AttemptEnd::Done(Reply::Failed(error));
         }
         let expiry = Expiry(outcome.expiry);
         let item = Item { key, value: &outcome.value, flags: old.flags, expiry };
         let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
-            return Step::NoRoom;
+            return AttemptEnd::NoRoom;
         }
         let Some(version) = self.store(item, tag, effects) else { return self.no_block(effects) };
-        Step::Done(match (update, outcome.number) {
+        AttemptEnd::Done(match (update, outcome.number) {
             (Update::Touch(_), _) => Reply::Record(Some(Record { version, expiry, ..old })),
             (_, Some(number)) => Reply::Number { number, version },
             _ => Reply::Done { version, existed: true },
@@ -644,12 +666,12 @@ impl Tier {
     }
 }
 
-impl Found {
+impl NewestItem {
     fn version(&self) -> Option<u64> {
         match self {
-            Found::Absent => None,
-            Found::Dram(_, header) => Some(header.version),
-            Found::Volume(_, fetched) => Some(fetched.header.version),
+            NewestItem::Absent => None,
+            NewestItem::Dram(_, header) => Some(header.version),
+            NewestItem::Volume(_, fetched) => Some(fetched.header.version),
         }
     }
 }

@@ -26,7 +26,7 @@ const KEPT_SHARE: u64 = 2;
 const READS_MAX: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum RecyclePhase {
     /// Its head is being read.
     Head,
     /// What is hot is being read.
@@ -35,7 +35,7 @@ enum Phase {
     Low(u64),
     /// Somebody still reads it; since then it waits.
     Pinned(Mono),
-    /// All of it is being read, to come back to DRAM: it was parked.
+    /// All of it is being read, to come back to DRAM: it was saved.
     Returning,
 }
 
@@ -48,15 +48,15 @@ pub(crate) struct Retire {
     next: usize,
     in_flight: u32,
     kept_bytes: u64,
-    phase: Phase,
+    phase: RecyclePhase,
     /// Why what is left of it goes.
     reason: DropReason,
 }
 
 impl Retire {
-    /// A segment of what was parked.
+    /// A segment of what was saved.
     pub(crate) fn returning(stored: Stored, reason: DropReason) -> Retire {
-        Retire { stored, items: None, next: 0, in_flight: 0, kept_bytes: 0, phase: Phase::Returning, reason }
+        Retire { stored, items: None, next: 0, in_flight: 0, kept_bytes: 0, phase: RecyclePhase::Returning, reason }
     }
 
     pub(crate) fn stored(&self) -> &Stored {
@@ -66,11 +66,11 @@ impl Retire {
     /// These items of it, if they are known, are in DRAM or gone. Nothing of it counts after a
     /// crash, so the journal is not asked.
     pub(crate) fn has_returned(&mut self, items: Option<Vec<(Tag, Loc)>>) {
-        (self.items, self.phase) = (items, Phase::Low(0));
+        (self.items, self.phase) = (items, RecyclePhase::Low(0));
     }
 
     pub(crate) fn pinned_since(&self) -> Option<Mono> {
-        if let Phase::Pinned(since) = self.phase { Some(since) } else { None }
+        if let RecyclePhase::Pinned(since) = self.phase { Some(since) } else { None }
     }
 }
 
@@ -90,20 +90,20 @@ impl Tier {
                 continue;
             };
             match retire.phase {
-                Phase::Head | Phase::Returning => return,
-                Phase::Moving => {
+                RecyclePhase::Head | RecyclePhase::Returning => return,
+                RecyclePhase::Moving => {
                     if !self.move_hot() {
                         return;
                     }
                     self.raise_low();
                 }
-                Phase::Low(group) => {
+                RecyclePhase::Low(group) => {
                     if !volume.journal.is_written(group) {
                         return;
                     }
                     self.forget_retired();
                 }
-                Phase::Pinned(_) => {
+                RecyclePhase::Pinned(_) => {
                     let mut is_pinned = volume.log.oldest().is_none_or(|stored| stored.pins > 0);
                     fault_point!("tier_recycled_segment_read_unverified", is_pinned = false);
                     if is_pinned {
@@ -113,7 +113,7 @@ impl Tier {
                     let gone = volume.log.pop_oldest();
                     gone.iter().for_each(|gone| _ = volume.holes.remove(&gone.page));
                     (volume.retire, volume.lapped) = (None, true);
-                    self.give_back_parked(gone.map(|gone| (gone.page, gone.pages)), effects);
+                    self.give_back_saved(gone.map(|gone| (gone.page, gone.pages)), effects);
                     effects.more();
                 }
             }
@@ -122,7 +122,7 @@ impl Tier {
 
     /// Whether a segment has to make room, and one can.
     fn begin_retire(&mut self, effects: &mut Effects) -> bool {
-        if self.volume.as_ref().is_some_and(|volume| volume.parking.is_some()) {
+        if self.volume.as_ref().is_some_and(|volume| volume.saving.is_some()) {
             return self.begin_return(effects);
         }
         let ordinary = (self.segment_len() / PAGE_BYTES) as u64 * 5 / 4 + 2;
@@ -135,10 +135,11 @@ impl Tier {
             return false;
         }
         let Some(stored) = volume.log.oldest().copied().filter(|stored| stored.is_written) else { return false };
-        let (phase, items) = if stored.is_void { (Phase::Moving, Some(Vec::new())) } else { (Phase::Head, None) };
+        let (phase, items) =
+            if stored.is_void { (RecyclePhase::Moving, Some(Vec::new())) } else { (RecyclePhase::Head, None) };
         let reason = if has_space { DropReason::IndexFull } else { DropReason::LogFull };
         volume.retire = Some(Retire { stored, items, next: 0, in_flight: 0, kept_bytes: 0, phase, reason });
-        if phase == Phase::Head {
+        if phase == RecyclePhase::Head {
             self.fetch_head(&stored);
         }
         true
@@ -155,7 +156,7 @@ impl Tier {
             head.lines(&bytes)
         });
         retire.items = lines.map(|lines| lines.iter().map(|line| (line.tag, stored.loc(line))).collect());
-        retire.phase = Phase::Moving;
+        retire.phase = RecyclePhase::Moving;
         effects.more();
     }
 
@@ -223,10 +224,10 @@ impl Tier {
             None => (volume.next_order, volume.log.head()),
         };
         fault_point!("tier_forgotten_though_the_journal_does_not_say_so", {
-            retire.phase = Phase::Low(0);
+            retire.phase = RecyclePhase::Low(0);
             return;
         });
-        retire.phase = Phase::Low(volume.journal.raise_low(low, page));
+        retire.phase = RecyclePhase::Low(volume.journal.raise_low(low, page));
     }
 
     /// The journal says that the segment is gone: so it is.
@@ -234,7 +235,7 @@ impl Tier {
         let Some(volume) = &mut self.volume else { return };
         volume.written_low = volume.journal.low();
         let Some(retire) = &mut volume.retire else { return };
-        retire.phase = Phase::Pinned(self.now.mono);
+        retire.phase = RecyclePhase::Pinned(self.now.mono);
         let (stored, reason) = (retire.stored, retire.reason);
         let gone = match retire.items.take() {
             Some(items) => items.into_iter().filter(|(tag, place)| self.index.remove(*tag, *place)).count() as u64,

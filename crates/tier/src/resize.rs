@@ -120,8 +120,8 @@ impl Tier {
 
     /// Gives the pool what the index leaves, and chunks that it has beyond that back to the system.
     pub(crate) fn balance_memory(&mut self, effects: &mut Effects) {
-        let limit = match self.is_parking() {
-            // What is parked leaves DRAM: on tmpfs it takes the same memory.
+        let limit = match self.is_saving() {
+            // What is saved leaves DRAM: on tmpfs it takes the same memory.
             true => self.segments.bytes() as u64 + self.config.blocks_bytes() + CHUNK_BYTES as u64,
             false => self.config.memory_bytes.saturating_sub(self.bytes_apart() as u64),
         };

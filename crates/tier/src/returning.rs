@@ -1,4 +1,4 @@
-//! What an orderly end parked comes back to DRAM while the cache serves, a segment at a time, and
+//! What an orderly end saved comes back to DRAM while the cache serves, a segment at a time, and
 //! its room goes back to the file system. Until then it is read where it lies.
 //!
 //! The opening has called it used, so a later one will not find it: nothing is journaled. As in
@@ -19,14 +19,14 @@ use crate::item::Header;
 use crate::log::{Head, Stored};
 use crate::recycle::Retire;
 use crate::segment::Stream;
-use crate::tier::{Purpose, Tier};
+use crate::tier::{IoPurpose, Tier};
 
 impl Tier {
-    /// Whether part of what was parked is still on the volume, to come back or, in a store that is
+    /// Whether part of what was saved is still on the volume, to come back or, in a store that is
     /// only read, to stay.
     pub fn is_returning(&self) -> bool {
         let is_ours = self.closing == Closing::Open || self.closing == Closing::Draining;
-        is_ours && self.volume.as_ref().is_some_and(|volume| volume.parking.is_some())
+        is_ours && self.volume.as_ref().is_some_and(|volume| volume.saving.is_some())
     }
 
     /// Begins with the next segment. When there is none any more, the volume is out of use.
@@ -38,7 +38,7 @@ impl Tier {
         let Some(stored) = volume.log.oldest().copied() else {
             // What the index had no room for, too.
             let all = volume.log.extent();
-            self.give_back_parked(Some(all), effects);
+            self.give_back_saved(Some(all), effects);
             self.volume = None;
             return false;
         };
@@ -137,9 +137,9 @@ impl Tier {
     }
 
     /// The pages, from this one on, of what has returned go back to the file system.
-    pub(crate) fn give_back_parked(&mut self, gone: Option<(u64, u64)>, effects: &mut Effects) {
+    pub(crate) fn give_back_saved(&mut self, gone: Option<(u64, u64)>, effects: &mut Effects) {
         let Some((page, pages)) = gone.filter(|_| self.is_returning()) else { return };
-        let io = self.io.start(Purpose::Discard);
+        let io = self.io.start(IoPurpose::Discard);
         effects.discard(io, page * PAGE_BYTES as u64, pages * PAGE_BYTES as u64);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Expiry, Wall};
-use stratakv_device::{Block, Class, Part};
+use stratakv_device::{Block, BlockPart, Class};
 use stratakv_engine::Value;
 
 use crate::index::Loc;
@@ -314,12 +314,12 @@ impl Segment {
     }
 
     /// The pages that are filled, to be written. The segment is sealed.
-    pub(crate) fn parts(&self) -> Vec<Part> {
+    pub(crate) fn parts(&self) -> Vec<BlockPart> {
         let mut left = self.used_bytes.next_multiple_of(PAGE_BYTES);
         let part = |block: &Arc<Block>| {
             let len = left.min(self.class.bytes());
             left -= len;
-            Part { block: Arc::clone(block), start: 0, len: len as u32 }
+            BlockPart { block: Arc::clone(block), start: 0, len: len as u32 }
         };
         self.full.iter().map(part).filter(|part| part.len > 0).collect()
     }

@@ -31,7 +31,7 @@ const HOLDS_PER_TICK: usize = 32;
 
 /// What a hold keeps.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct SegmentPin {
     hold: Hold,
     tag: Tag,
     place: Loc,
@@ -166,8 +166,10 @@ impl Tier {
         self.next_hold += 1;
         let hold = Hold::new(self.next_hold);
         let (header, sums) = (item.header, item.sums().into());
-        self.holds
-            .insert(hold.id(), Held { hold: hold.clone(), tag, place, segment, header, sums, used: self.now.mono });
+        self.holds.insert(
+            hold.id(),
+            SegmentPin { hold: hold.clone(), tag, place, segment, header, sums, used: self.now.mono },
+        );
         Some(hold)
     }
 
@@ -228,9 +230,9 @@ impl Tier {
         }
         let waits = self.volume.as_ref().and_then(|volume| Some((volume.log.oldest()?.page, volume.pinned_since()?)));
         let is_past = |since: Mono, ns: u64| since.0 + ns <= self.now.mono.0;
-        let is_due = |held: &Held, since: Mono| is_past(held.used, HOLD_NS) || is_past(since, HOLDS_NS_MAX);
+        let is_due = |held: &SegmentPin, since: Mono| is_past(held.used, HOLD_NS) || is_past(since, HOLDS_NS_MAX);
         let is_closing = self.closing != Closing::Open;
-        let over = |held: &Held| {
+        let over = |held: &SegmentPin| {
             is_closing
                 || held.hold.is_over()
                 || waits.is_some_and(|(page, since)| held.segment == page && is_due(held, since))

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, fault_point};
-use stratakv_device::{Block, Class, IoFault, Part, Pool};
+use stratakv_device::{Block, BlockPart, Class, IoFault, Pool};
 use stratakv_engine::Effects;
 
 use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::log::{Head, Line, RecordAddress, Stored, encode_lines};
-use crate::tier::{Purpose, Tier};
+use crate::tier::{IoPurpose, Tier};
 use crate::volume::{Hole, Spill, Volume};
 
 /// Segments that may be on their way before writes wait.
@@ -30,7 +30,7 @@ impl Tier {
         fault_point!("tier_pause_outlives_an_end", is_closing = false);
         let takes = |volume: &Volume| {
             let is_paused = volume.not_before > now && !is_closing;
-            !volume.is_lost && !is_paused && (volume.parking.is_none() || self.is_parking())
+            !volume.is_lost && !is_paused && (volume.saving.is_none() || self.is_saving())
         };
         !self.config.read_only && self.volume.as_ref().is_some_and(takes)
     }
@@ -113,7 +113,7 @@ impl Tier {
         volume.spilling.insert(order, Spill { slot, page, waiting: requests, failed: false, items });
         let mut offset = page * PAGE_BYTES as u64;
         for parts in all.chunks(PARTS_MAX) {
-            effects.write(self.io.start(Purpose::Spill(order)), offset, parts.to_vec(), false);
+            effects.write(self.io.start(IoPurpose::Spill(order)), offset, parts.to_vec(), false);
             offset += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         }
         self.counters.spilled_bytes += pages * PAGE_BYTES as u64;
@@ -153,7 +153,7 @@ impl Tier {
             self.counters.spilled_items += spill.items.len() as u64;
             for (tag, place, stored) in spill.items {
                 let Some(loc) = self.index.at(tag, place) else { continue };
-                let wanted = volume.parking.is_some() && loc.is_wanted();
+                let wanted = volume.saving.is_some() && loc.is_wanted();
                 self.index.replace(tag, place, stored.with_uses(loc.uses()).wanted(wanted));
             }
         }
@@ -183,7 +183,7 @@ impl Tier {
             let head = Head::empty(stored).encode(&self.config.uuid, page, &[]);
             volume.holes.insert(page, Hole::Filling);
             let parts = parts_of(&head, effects.pool());
-            effects.write(self.io.start(Purpose::Fill(page)), page * PAGE_BYTES as u64, parts, false);
+            effects.write(self.io.start(IoPurpose::Fill(page)), page * PAGE_BYTES as u64, parts, false);
         }
         !volume.holes.is_empty()
     }
@@ -235,12 +235,12 @@ impl Tier {
 }
 
 /// Bytes, a multiple of a page, as parts of blocks.
-pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<Part> {
+pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<BlockPart> {
     let class = if bytes.len() > PAGE_BYTES { Class::Slice } else { Class::Page };
     let part = |chunk: &[u8]| {
         let mut block = pool.take(class).or_else(|| beyond_the_limit(class, pool))?;
         block[..chunk.len()].copy_from_slice(chunk);
-        Some(Part { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
+        Some(BlockPart { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
     };
     bytes.chunks(class.bytes()).filter_map(part).collect()
 }

@@ -43,8 +43,8 @@ impl Layout {
         Some(Layout { ring_pages, log_page, log_pages: pages.saturating_sub(log_page) })
     }
 
-    /// Of what is parked: no journal, and a log as long as it takes.
-    pub(crate) fn parked(log_pages: u64) -> Layout {
+    /// Of what is saved: no journal, and a log as long as it takes.
+    pub(crate) fn saved(log_pages: u64) -> Layout {
         Layout { ring_pages: 0, log_page: TAIL_PAGE, log_pages }
     }
 
@@ -57,7 +57,7 @@ impl Layout {
 
 /// The list of segments and the dump of the index that an orderly end leaves in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct IndexDump {
     /// Its first page.
     pub(crate) page: u64,
     pub(crate) segments: u64,
@@ -81,14 +81,14 @@ pub(crate) struct Superblock {
     /// The system that it ran on; `None`: what is on the volume counts only if `clean`.
     pub(crate) boot: Option<[u8; 16]>,
     pub(crate) layout: Layout,
-    pub(crate) table: Option<Table>,
+    pub(crate) table: Option<IndexDump>,
     /// No version was higher, at an orderly end.
     pub(crate) version: u64,
 }
 
 /// Why bytes are no superblock of this store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum SuperblockError {
     /// Damaged, or none at all.
     Damaged(&'static str),
     /// The device did not give it.
@@ -105,10 +105,10 @@ impl Superblock {
         self.incarnation << INCARNATION_SHIFT
     }
 
-    /// Whether an orderly end parked here what DRAM held, and nobody has taken it since.
-    pub(crate) fn is_parked(&self) -> bool {
-        let is_parked = self.layout == Layout::parked(self.layout.log_pages) && self.layout.log_pages <= PAGES_MAX;
-        self.clean && is_parked && self.table.is_some()
+    /// Whether an orderly end saved here what DRAM held, and nobody has taken it since.
+    pub(crate) fn is_saved(&self) -> bool {
+        let is_saved = self.layout == Layout::saved(self.layout.log_pages) && self.layout.log_pages <= PAGES_MAX;
+        self.clean && is_saved && self.table.is_some()
     }
 
     /// Above every version and order that its incarnation, or the opening that follows it, can have
@@ -149,38 +149,38 @@ impl Superblock {
     }
 
     /// Reads it from this page of the volume.
-    pub(crate) fn decode(uuid: &[u8; 16], number: u64, page: &[u8]) -> Result<Superblock, Refusal> {
-        let found = Self::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))?;
+    pub(crate) fn decode(uuid: &[u8; 16], number: u64, page: &[u8]) -> Result<Superblock, SuperblockError> {
+        let found = Self::parse(uuid, page).unwrap_or(Err(SuperblockError::Damaged("it is cut short")))?;
         if found.generation % 2 != number {
             // The newer one may have been here.
-            return Err(Refusal::Damaged("it is a copy of the other one"));
+            return Err(SuperblockError::Damaged("it is a copy of the other one"));
         }
-        found.complaint().map_or(Ok(found), |why| Err(Refusal::Damaged(why)))
+        found.complaint().map_or(Ok(found), |why| Err(SuperblockError::Damaged(why)))
     }
 
-    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, Refusal>, Truncated> {
+    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, SuperblockError>, Truncated> {
         let mut reader = Reader::new(page);
         if reader.array::<16>()? != MAGIC {
-            return Ok(Err(Refusal::Damaged("it has no magic number")));
+            return Ok(Err(SuperblockError::Damaged("it has no magic number")));
         }
         let format = reader.u32()?;
         let (shard, shards, clean) = (reader.u32()?, reader.u32()?, reader.u32()? == 1);
         let found = reader.array::<16>()?;
         let crc = Reader::new(page.get(CRC_AT..).unwrap_or_default()).u32()?;
         if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT).unwrap_or_default()) {
-            return Ok(Err(Refusal::Damaged("its checksum does not match")));
+            return Ok(Err(SuperblockError::Damaged("its checksum does not match")));
         }
         if format > FORMAT {
-            return Ok(Err(Refusal::Newer(format)));
+            return Ok(Err(SuperblockError::Newer(format)));
         }
         if &found != uuid {
-            return Ok(Err(Refusal::Foreign));
+            return Ok(Err(SuperblockError::Foreign));
         }
         let (generation, incarnation, version) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (has_boot, has_table) = (reader.u32()? == 1, reader.u32()? == 1);
         let boot = reader.array::<16>()?;
         let layout = Layout { ring_pages: reader.u64()?, log_page: reader.u64()?, log_pages: reader.u64()? };
-        let table = Table {
+        let table = IndexDump {
             page: reader.u64()?,
             segments: reader.u64()?,
             entries: reader.u64()?,
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn every_turned_bit_is_noticed() {
         let uuid = [7; 16];
-        let table = Table { page: 7, segments: 6, entries: 7, order: 8, next_page: 9 };
+        let table = IndexDump { page: 7, segments: 6, entries: 7, order: 8, next_page: 9 };
         let layout = Layout { ring_pages: 2, log_page: 6, log_pages: 1000 };
         let superblock = Superblock {
             shard: 1,
@@ -215,9 +215,13 @@ mod tests {
         let mut page = [0; PAGE_BYTES];
         superblock.encode(&uuid, &mut page);
         assert_eq!(Superblock::decode(&uuid, 1, &page), Ok(superblock));
-        assert_eq!(Superblock::decode(&[8; 16], 1, &page), Err(Refusal::Foreign));
+        assert_eq!(Superblock::decode(&[8; 16], 1, &page), Err(SuperblockError::Foreign));
         let copy = Superblock::decode(&uuid, 0, &page);
-        assert_eq!(copy, Err(Refusal::Damaged("it is a copy of the other one")), "the newer one may have been there");
+        assert_eq!(
+            copy,
+            Err(SuperblockError::Damaged("it is a copy of the other one")),
+            "the newer one may have been there"
+        );
         for bit in 0..(CRC_AT + 4) * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&uuid, 1, &page).is_err(), "bit {bit}");
@@ -230,7 +234,7 @@ mod tests {
     fn what_no_opening_can_have_written_is_refused() {
         let layout = Layout { ring_pages: 2, log_page: 6, log_pages: 1000 };
         let whole = Superblock { generation: 3, incarnation: 4, version: 5, layout, ..Superblock::default() };
-        let table = Table { page: 900, segments: 1, entries: 7, order: 8, next_page: 902 };
+        let table = IndexDump { page: 900, segments: 1, entries: 7, order: 8, next_page: 902 };
         let decoded = |superblock: Superblock| {
             let mut page = [0; PAGE_BYTES];
             superblock.encode(&[7; 16], &mut page);
@@ -241,10 +245,10 @@ mod tests {
         assert!(!decoded(Superblock { incarnation: (1 << 24) - 1, ..whole }));
         assert!(!decoded(Superblock { generation: u64::MAX, ..whole }));
         assert!(!decoded(Superblock { version: u64::MAX, ..whole }));
-        assert!(!decoded(with(Table { entries: u64::MAX, segments: u64::MAX, ..table })));
-        assert!(!decoded(with(Table { page: u64::MAX, next_page: u64::MAX, ..table })));
-        assert!(!decoded(with(Table { page: 2, ..table })));
-        assert!(!decoded(with(Table { next_page: 5000, ..table })));
-        assert!(!decoded(with(Table { order: u64::MAX, ..table })));
+        assert!(!decoded(with(IndexDump { entries: u64::MAX, segments: u64::MAX, ..table })));
+        assert!(!decoded(with(IndexDump { page: u64::MAX, next_page: u64::MAX, ..table })));
+        assert!(!decoded(with(IndexDump { page: 2, ..table })));
+        assert!(!decoded(with(IndexDump { next_page: 5000, ..table })));
+        assert!(!decoded(with(IndexDump { order: u64::MAX, ..table })));
     }
 }

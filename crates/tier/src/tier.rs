@@ -6,7 +6,7 @@ use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
-    Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId,
+    Capabilities, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply, Shard, ShardEvent, ShardId,
     Statistic, Token,
 };
 
@@ -21,13 +21,13 @@ use crate::listing::Listings;
 use crate::operations::{Suspended, Work};
 use crate::resize::Draining;
 use crate::segment::{Segments, TTL_CLASSES};
-use crate::slices::Held;
+use crate::slices::SegmentPin;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
 /// What a request in flight is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum IoPurpose {
     /// A chunk of a fetch.
     Read(u64, usize),
     /// A piece of the segment of this order.
@@ -39,7 +39,7 @@ pub(crate) enum Purpose {
     Table,
     Flush,
     Superblock,
-    /// Room for the table of what is to be parked.
+    /// Room for the table of what is to be saved.
     Reserve,
     /// What came back to DRAM is given back to the file system.
     Discard,
@@ -101,12 +101,12 @@ pub struct Tier {
     pub(crate) volume: Option<Volume>,
     pub(crate) fetches: Fetches,
     /// Long items of which slices are being taken, by their holds' numbers.
-    pub(crate) holds: BTreeMap<u64, Held>,
+    pub(crate) holds: BTreeMap<u64, SegmentPin>,
     pub(crate) next_hold: u64,
     /// The next one to be looked at, whether it is over.
     pub(crate) hold_hand: u64,
     pub(crate) listings: Listings,
-    pub(crate) io: IoTable<Purpose>,
+    pub(crate) io: IoTable<IoPurpose>,
     pub(crate) suspended: HashMap<u64, Suspended>,
     pub(crate) next_operation: u64,
     pub(crate) ready: VecDeque<u64>,
@@ -181,18 +181,18 @@ impl Tier {
             .then(|| Error::WrongVolume("the store is open for reading only: open it for writing to change it".into()))
     }
 
-    fn completed(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
+    fn completed(&mut self, purpose: IoPurpose, outcome: IoOutcome, effects: &mut Effects) {
         match (purpose, outcome) {
-            (Purpose::Read(fetch, chunk), Outcome::Read(block, result)) => {
+            (IoPurpose::Read(fetch, chunk), IoOutcome::Read(block, result)) => {
                 self.chunk_read(fetch, chunk, block, result, effects);
             }
-            (Purpose::Spill(order), Outcome::Write(result)) => self.spill_written(order, result),
-            (Purpose::Fill(page), Outcome::Write(result)) => self.hole_filled(page, result),
-            (Purpose::Journal, Outcome::Write(result)) => self.journal_written(result, effects),
-            (Purpose::Table, Outcome::Write(result)) => self.table_written(result, effects),
-            (Purpose::Flush, Outcome::Flush(result)) => self.flushed(result, effects),
-            (Purpose::Reserve, Outcome::Allocate(result)) => self.reserved(result, effects),
-            (Purpose::Superblock, Outcome::Write(result)) => self.superblock_written(result, effects),
+            (IoPurpose::Spill(order), IoOutcome::Write(result)) => self.spill_written(order, result),
+            (IoPurpose::Fill(page), IoOutcome::Write(result)) => self.hole_filled(page, result),
+            (IoPurpose::Journal, IoOutcome::Write(result)) => self.journal_written(result, effects),
+            (IoPurpose::Table, IoOutcome::Write(result)) => self.table_written(result, effects),
+            (IoPurpose::Flush, IoOutcome::Flush(result)) => self.flushed(result, effects),
+            (IoPurpose::Reserve, IoOutcome::Allocate(result)) => self.reserved(result, effects),
+            (IoPurpose::Superblock, IoOutcome::Write(result)) => self.superblock_written(result, effects),
             _ => {}
         }
     }
@@ -209,7 +209,7 @@ impl Tier {
         let pages = volume.journal.issue();
         self.counters.journal_writes += pages.len() as u64;
         for (page, bytes) in pages {
-            self.write_pages(page, &bytes, Purpose::Journal, effects);
+            self.write_pages(page, &bytes, IoPurpose::Journal, effects);
         }
     }
 
@@ -226,8 +226,8 @@ impl Tier {
     }
 
     /// Writes bytes, a multiple of a page, from this page of the volume on.
-    pub(crate) fn write_pages(&mut self, page: u64, bytes: &[u8], purpose: Purpose, effects: &mut Effects) {
-        let durable = matches!(purpose, Purpose::Superblock);
+    pub(crate) fn write_pages(&mut self, page: u64, bytes: &[u8], purpose: IoPurpose, effects: &mut Effects) {
+        let durable = matches!(purpose, IoPurpose::Superblock);
         let parts = crate::spill::parts_of(bytes, effects.pool());
         effects.write(self.io.start(purpose), page * 4096, parts, durable);
     }
@@ -241,7 +241,7 @@ impl Tier {
     pub(crate) fn write_superblock_again(&mut self, effects: &mut Effects) {
         let mut page = vec![0; 4096];
         self.superblock.encode(&self.config.uuid, &mut page);
-        self.write_pages(self.superblock.generation % 2, &page, Purpose::Superblock, effects);
+        self.write_pages(self.superblock.generation % 2, &page, IoPurpose::Superblock, effects);
     }
 }
 
@@ -267,7 +267,7 @@ impl Shard for Tier {
         Ok(())
     }
 
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         self.now = effects.now();
         if let Some(purpose) = self.io.finish(io) {
             self.completed(purpose, outcome, effects);
@@ -332,7 +332,7 @@ impl Shard for Tier {
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
         let (volume, suspended) = match self.volume.as_ref() {
-            Some(volume) if volume.parking.is_some() => (None, Some(volume)),
+            Some(volume) if volume.saving.is_some() => (None, Some(volume)),
             volume => (volume, None),
         };
         let mut add = |name, value| out.push(Statistic { name, value });
@@ -340,13 +340,13 @@ impl Shard for Tier {
         add("index_bytes", self.index.bytes() as u64);
         add("memory_limit_bytes", self.memory_target_bytes);
         add("memory_bytes", self.held_bytes);
-        add("ghosts_bytes", self.ghost_queue.bytes() as u64);
+        add("ghost_queue_bytes", self.ghost_queue.bytes() as u64);
         add("dram_bytes", self.segments.bytes() as u64);
         add("dram_segments", self.segments.len() as u64);
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_segments", volume.map_or(0, |volume| volume.log.len() as u64));
         add("ssd_capacity_bytes", self.superblock.layout.log_pages * 4096);
-        add("parked_bytes", suspended.map_or(0, |volume| volume.log.used_pages() * 4096));
+        add("saved_bytes", suspended.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
         add("ssd_holes", volume.map_or(0, |volume| volume.holes.len() as u64));
@@ -367,8 +367,8 @@ impl Shard for Tier {
         add("journal_writes", counters.journal_writes);
         add("invalidations", counters.invalidations);
         add("evictions_at_end", counters.dropped_at_end);
-        add("stalled_turns", counters.stalled_ticks);
-        add("parked_attempts", counters.attempts);
+        add("stalled_ticks", counters.stalled_ticks);
+        add("suspended_attempts", counters.attempts);
         add("recovered_items", self.report.items);
         add("recovered_segments", self.report.segments);
         add("untrusted_segments", self.report.untrusted_segments);

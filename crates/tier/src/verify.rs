@@ -11,7 +11,7 @@ use crate::index::Tag;
 use crate::item::{HEADER_BYTES, Header};
 use crate::journal::{Tail, decode_ring};
 use crate::log::{Head, Stored};
-use crate::superblock::{Layout, Refusal, Superblock, TAIL_PAGE};
+use crate::superblock::{Layout, Superblock, SuperblockError, TAIL_PAGE};
 use crate::tier::Tier;
 
 /// Keys of lost items that are listed, of a shard.
@@ -55,7 +55,7 @@ impl Tier {
         let mut verifier = Verifier { tier: self, read, found: Verified::default() };
         if let Some(superblock) = verifier.superblocks()
             && verifier.counts(&superblock)
-            && (superblock.is_parked() || verifier.journal(&superblock))
+            && (superblock.is_saved() || verifier.journal(&superblock))
         {
             verifier.table(&superblock);
             verifier.segments(&superblock);
@@ -102,12 +102,12 @@ impl Verifier<'_, '_> {
             match Superblock::decode(&uuid, page, &bytes) {
                 Ok(found) => newest = newest.into_iter().chain([found]).max_by_key(|found| found.generation),
                 // `page` has told what cannot be read.
-                Err(Refusal::Unreadable(_)) => {}
-                Err(Refusal::Damaged(why)) => self.damaged(page, "superblock", "one that checks", why),
-                Err(Refusal::Newer(format)) => {
+                Err(SuperblockError::Unreadable(_)) => {}
+                Err(SuperblockError::Damaged(why)) => self.damaged(page, "superblock", "one that checks", why),
+                Err(SuperblockError::Newer(format)) => {
                     self.damaged(page, "superblock", "the same format as its copy", format!("format {format}"));
                 }
-                Err(Refusal::Foreign) => self.damaged(page, "superblock", "this store's", "another store's"),
+                Err(SuperblockError::Foreign) => self.damaged(page, "superblock", "this store's", "another store's"),
             }
         }
         newest
@@ -120,7 +120,7 @@ impl Verifier<'_, '_> {
         let same_system = superblock.boot.is_some() && superblock.boot == config.boot;
         match Layout::of(config) {
             Some(layout) => layout == superblock.layout && (superblock.clean || same_system),
-            None => superblock.is_parked(),
+            None => superblock.is_saved(),
         }
     }
 

@@ -9,8 +9,8 @@ use crate::index::{Loc, Tag};
 use crate::item::SsdAddress;
 use crate::journal::Journal;
 use crate::log::Log;
-use crate::parking::Parking;
 use crate::recycle::Retire;
+use crate::saving::Saving;
 
 /// A segment on its way to the volume.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ pub(crate) struct Volume {
     /// The journal could not be written: nothing on the volume counts any more, and nothing more is
     /// written.
     pub(crate) is_lost: bool,
-    /// It holds what is parked between two lives, and is no second tier: nothing on it counts in a
+    /// It holds what is saved between two lives, and is no second tier: nothing on it counts in a
     /// later one but after an orderly end, so nothing is journaled.
-    pub(crate) parking: Option<Parking>,
+    pub(crate) saving: Option<Saving>,
     /// Tags with copies that a recovery might take for the newest, while nothing on the volume can
     /// say that they are not.
     pub(crate) returning: HashSet<Tag>,
@@ -91,7 +91,7 @@ impl Volume {
     /// Whether a recovery might find what is on it, so that the journal has to say what of it is
     /// stale.
     pub(crate) fn journals(&self) -> bool {
-        !self.is_lost && self.parking.is_none()
+        !self.is_lost && self.saving.is_none()
     }
 
     /// Whether its oldest segment can make room in the index.

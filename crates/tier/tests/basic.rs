@@ -15,16 +15,18 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 #[path = "basic/collect.rs"]
 mod collect;
+#[path = "basic/conditions.rs"]
+mod conditions;
 #[path = "basic/listing.rs"]
 mod listing;
 #[path = "basic/losses.rs"]
 mod losses;
 #[path = "basic/overwrite.rs"]
 mod overwrite;
-#[path = "basic/parking.rs"]
-mod parking;
 #[path = "basic/resize.rs"]
 mod resize;
+#[path = "basic/saving.rs"]
+mod saving;
 #[path = "basic/slices.rs"]
 mod slices;
 #[path = "basic/verify.rs"]
@@ -62,7 +64,7 @@ fn config() -> TierConfig {
         capacity_bytes: Some(CAPACITY_BYTES),
         segment_bytes: 128 << 10,
         collected_percent: 66,
-        parks: false,
+        saves_at_shutdown: false,
         boot: Some([1; 16]),
         read_only: false,
     }
@@ -88,8 +90,11 @@ impl Driver {
     fn new(config: TierConfig) -> Driver {
         let now = Now { mono: Mono(1), wall: Wall(1_000_000) };
         let effects = Effects::new(Pool::new(config.memory_bytes as usize));
-        let disk =
-            Disk::new(config.capacity_bytes.unwrap_or(if config.parks { 4 * config.memory_bytes } else { 8192 }));
+        let disk = Disk::new(config.capacity_bytes.unwrap_or(if config.saves_at_shutdown {
+            4 * config.memory_bytes
+        } else {
+            8192
+        }));
         let mut driver = Driver {
             shard: None,
             effects,
@@ -206,7 +211,7 @@ impl Driver {
         hits
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         for _ in 0..200 {
             self.tick();
         }
@@ -366,7 +371,7 @@ fn with_less_memory_a_restart_keeps_the_newest_that_the_index_has_room_for() {
 fn only_a_write_of_a_key_with_a_copy_on_the_volume_waits_for_it() {
     let mut driver = Driver::new(config());
     (0..20_000).for_each(|number| drop(driver.put(number, 1000)));
-    driver.settle();
+    driver.run_until_idle();
     let journal = driver.statistic("journal_writes");
     let writes = driver.writes;
     (0..100).for_each(|number| drop(driver.put(100_000 + number, 100)));
@@ -382,7 +387,7 @@ fn only_a_write_of_a_key_with_a_copy_on_the_volume_waits_for_it() {
 fn a_get_from_the_volume_is_one_read_of_the_items_pages() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.reads.clear();
     let hits = driver.hits(2000..2100, 3000);
     assert!(hits > 90, "{hits}");
@@ -393,7 +398,7 @@ fn a_get_from_the_volume_is_one_read_of_the_items_pages() {
 fn a_failing_read_is_a_miss_and_stays_one() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.fails = |request| matches!(request, DiskRequest::Read { .. });
     assert_eq!(driver.hits(2000..2100, 3000), 0);
     assert_eq!(driver.statistic("ssd_read_errors"), 100);
@@ -408,7 +413,7 @@ fn a_failing_read_is_a_miss_and_stays_one() {
 fn a_damaged_item_is_a_miss() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     for page in driver.disk.pages().into_iter().filter(|page| *page > 200) {
         driver.disk.flip_bit(page, (page * 977 % 32_768) as usize);
     }
@@ -439,7 +444,7 @@ fn failing_writes_leave_a_cache_in_dram() {
 fn a_journal_that_cannot_be_written_costs_the_second_tier_and_nothing_else() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.fails = |request| matches!(request, DiskRequest::Write { durable: false, .. });
     assert!(
         matches!(driver.put(3000, 10), Reply::Done { .. }),
@@ -457,7 +462,7 @@ fn a_journal_that_cannot_be_written_costs_the_second_tier_and_nothing_else() {
 fn a_journal_that_failed_lets_no_overwrite_pass_before_the_volume_is_void() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.fails = |request| matches!(request, DiskRequest::Write { .. });
     assert!(matches!(driver.put(3000, 10), Reply::Failed(Error::Unknown(_))));
     assert!(matches!(driver.put(3001, 10), Reply::Failed(Error::Io { .. })), "its copy may come back");
@@ -472,7 +477,7 @@ fn a_journal_that_failed_lets_no_overwrite_pass_before_the_volume_is_void() {
 fn a_dead_volume_took_the_whole_cache_with_it() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.fails = |request| matches!(request, DiskRequest::Write { .. } | DiskRequest::Flush);
     assert!(matches!(driver.put(3000, 10), Reply::Failed(Error::Unknown(_))));
     assert_eq!(driver.get(3000), None, "an older copy may come back: it is not shown");
@@ -488,7 +493,7 @@ fn a_dead_volume_took_the_whole_cache_with_it() {
     // It is tried again, and once it is void nothing is refused.
     driver.fails = |_| false;
     driver.now.mono.0 += 1 << 40;
-    driver.settle();
+    driver.run_until_idle();
     assert_eq!(driver.statistic("ssd_refused_keys"), 0);
     assert!(matches!(driver.put(3000, 10), Reply::Done { .. }));
     assert_eq!(driver.restart(Ending::Kill).start, Start::Emptied);
@@ -499,7 +504,7 @@ fn a_dead_volume_took_the_whole_cache_with_it() {
 fn an_orderly_end_tries_once_more_to_call_a_lost_volume_void() {
     let mut driver = Driver::new(config());
     (0..8000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.fails = |request| matches!(request, DiskRequest::Write { .. });
     assert!(matches!(driver.put(3000, 10), Reply::Failed(_)));
     driver.fails = |_| false;
@@ -514,7 +519,7 @@ fn a_restart_is_warm_and_a_kill_leaves_what_was_spilled() {
     assert_eq!((report.start, report.items), (Start::Clean, 6000), "all of it fits");
     assert_eq!(driver.hits(0..6000, 3000), 6000);
     (6000..7500).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     let report = driver.restart(Ending::Kill);
     assert_eq!(report.start, Start::Recovered);
     assert!(driver.hits(1000..6000, 3000) > 4500, "{report:?}");
@@ -536,7 +541,7 @@ fn without_a_boot_id_a_kill_leaves_nothing() {
 fn a_flush_holds_after_a_kill_and_costs_one_write() {
     let mut driver = Driver::new(config());
     (0..6000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     let writes = driver.writes;
     let from = Bound::Included(Key::bound(CollectionId(0), b""));
     let to = Bound::Excluded(Key::bound(CollectionId(1), b""));
@@ -561,7 +566,7 @@ fn expired_segments_give_their_memory_back() {
     (0..1000).for_each(|number| drop(driver.put_until(number, 3000, expiry)));
     let before = driver.statistic("dram_bytes");
     driver.now.wall.0 += 10;
-    driver.settle();
+    driver.run_until_idle();
     assert!(driver.statistic("dram_bytes") < before / 10, "nobody asked for them");
     assert_eq!((driver.statistic("expired"), driver.statistic("items")), (1000, 0));
 }
@@ -586,7 +591,7 @@ fn a_head_that_could_not_be_read_once_brings_nothing_old_back() {
         driver.put(number, 3000);
         driver.put(number, 3000);
     }
-    driver.settle();
+    driver.run_until_idle();
     driver.end(Ending::Kill);
     driver.fails = |request| matches!(request, DiskRequest::Read { offset, len: 4096, .. } if *offset >= 28 << 20);
     driver.open(false);
@@ -602,7 +607,7 @@ fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
     let mut driver = Driver::new(config());
     let is_journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if *offset >> 13 == 1);
     (0..9000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     // Used three times, they lie in memory too. The copies of the last ones are the oldest on the
     // volume.
     for numbers in [3000..5000, 3000..5000, 3000..5000, 0..30, 0..30, 0..30] {
@@ -621,11 +626,11 @@ fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
     for numbers in [5000..7000, 5000..7000, 5000..7000] {
         driver.hits(numbers, 3000);
     }
-    driver.settle();
+    driver.run_until_idle();
     driver.effects.replies.clear();
     let before = driver.next;
     (0..30).for_each(|number| driver.submit(put_of(number, 10, Expiry::NEVER)));
-    driver.settle();
+    driver.run_until_idle();
     let answered: Vec<usize> =
         driver.effects.replies.iter().map(|(token, _)| (token.slot - before - 1) as usize).collect();
     driver.stays_under_way = |_| false;
@@ -736,7 +741,7 @@ fn a_failed_piece_of_the_table_closed_the_shard_while_others_were_in_flight() {
     let outcome = driver.request(last.1);
     let (is_closed, requests) = complete(&mut driver, last.0, outcome);
     assert!(!is_closed && requests > 1, "{requests} requests");
-    driver.settle();
+    driver.run_until_idle();
     assert!(driver.shard.as_ref().is_some_and(Shard::is_closed));
     driver.fails = |_| false;
     assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);

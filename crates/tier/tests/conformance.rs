@@ -1,5 +1,5 @@
 //! The engines' common suite, with an orderly end between lives: all that fits on the volume, or in
-//! memory where that is parked, is there again.
+//! memory where that is saved, is there again.
 
 use stratakv_conformance::{self as conformance, Ending, Opening, ShardSubject};
 use stratakv_tier::{Tier, TierConfig, TierOpener};
@@ -8,7 +8,7 @@ use stratakv_tier::{Tier, TierConfig, TierOpener};
 fn subject(
     memory_bytes: u64,
     segment_bytes: u32,
-    parks: bool,
+    saves_at_shutdown: bool,
 ) -> ShardSubject<Tier, impl FnMut(Opening) -> TierOpener> {
     ShardSubject::new(1 << 30, memory_bytes as usize, Ending::Orderly, 1, move |opening: Opening| {
         let config = TierConfig {
@@ -17,10 +17,10 @@ fn subject(
             shards: 1,
             memory_bytes,
             depth: 32,
-            capacity_bytes: (!parks).then_some(opening.capacity_bytes),
+            capacity_bytes: (!saves_at_shutdown).then_some(opening.capacity_bytes),
             segment_bytes,
             collected_percent: 66,
-            parks,
+            saves_at_shutdown,
             boot: Some([1; 16]),
             read_only: false,
         };

@@ -128,7 +128,7 @@ mod tests {
                 "{text}"
             );
             assert_eq!(found("crates/cli/src/main.rs", text), 0, "{text}");
-            assert_eq!(found("crates/matrix/tests/unit/trial/space.rs", text), 0, "{text}");
+            assert_eq!(found("crates/matrix/tests/unit/harness/space.rs", text), 0, "{text}");
         }
         assert_eq!(found("crates/matrix/src/matrix.rs", "fn f() { let _guard = lock(); x.parse().ok() }"), 0);
         assert_eq!(found("crates/matrix/src/matrix.rs", "/// Documentation is no reason.\nfn f() { let _ = g(); }"), 1);

@@ -6,9 +6,31 @@ use super::{Finding, Tree};
 /// Where batches of several shards are.
 const BATCHES: &[&str] = &["crates/slab/src/batch/", "crates/matrix/src/batch/"];
 
+/// Crates of the engines and what carries them.
+const PRODUCT: &[&str] = &[
+    "crates/slab/",
+    "crates/matrix/",
+    "crates/hash/",
+    "crates/tier/",
+    "crates/device/",
+    "crates/runtime/",
+    "crates/server/",
+    "crates/stratakv/",
+];
+
+/// Nouns that were types in many places: as a type's name each is to say what it is for.
+const QUALIFIED: [&str; 14] = [
+    "Found", "Part", "Entry", "Step", "Phase", "Refusal", "Pending", "Held", "Purpose", "Outcome", "Table", "Place",
+    "Here", "Verdict",
+];
+
+/// The one type that keeps such a noun, and its file.
+const KEPT: [(&str, &str); 2] = [("crates/base/src/corruption.rs", "Place"), ("crates/runtime/src/slot.rs", "Pending")];
+
 /// A word, the folders where no identifier may have it, and the term in its place.
 const BANNED: &[(&str, &[&str], &str)] = &[
     ("canary", &["crates/", "xtask/"], "fault point"),
+    ("canaries", &["crates/", "xtask/"], "fault points"),
     ("sheet", &["crates/"], "slab page"),
     ("sheets", &["crates/"], "slab pages"),
     ("limbo", &["crates/"], "deferred"),
@@ -39,6 +61,23 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("share", BATCHES, "prepare record"),
     ("shares", BATCHES, "prepare records"),
     ("say", BATCHES, "send"),
+    ("hold", BATCHES, "lock"),
+    ("holding", BATCHES, "locking"),
+    ("held", BATCHES, "locked"),
+    ("settle", PRODUCT, "complete"),
+    ("settled", PRODUCT, "complete"),
+    ("shown", &["crates/slab/src/", "crates/matrix/src/"], "visible"),
+    ("showing", &["crates/slab/src/", "crates/matrix/src/"], "publication"),
+    ("runs", &["crates/slab/src/"], "blobs"),
+    ("kill", &["crates/slab/src/"], "blob tombstone"),
+    ("kills", &["crates/slab/src/"], "blob tombstones"),
+    ("park", &["crates/tier/"], "save at shutdown"),
+    ("parks", &["crates/tier/"], "saves"),
+    ("parked", &["crates/tier/"], "saved"),
+    ("parking", &["crates/tier/"], "saving"),
+    ("verdict", &["crates/tier/"], "lookup result"),
+    ("verdicts", &["crates/tier/"], "lookup results"),
+    ("trial", &["crates/matrix/"], "harness"),
     ("layer", &["crates/matrix/src/"], "PMEM levels"),
     ("apart", &["crates/matrix/src/"], "blob"),
     ("lease", &["crates/matrix/src/"], "permit"),
@@ -51,6 +90,11 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("bell", &["crates/server/"], "wakeup"),
     ("seat", &["crates/server/"], "worker slot"),
     ("seats", &["crates/server/"], "worker slots"),
+    ("bells", &["crates/server/"], "wakeups"),
+    ("lending", &["crates/server/"], "block budget"),
+    ("lent", &["crates/server/"], "permitted"),
+    ("lease", &["crates/server/"], "block permit"),
+    ("leases", &["crates/server/"], "block permits"),
     ("surroundings", &["crates/server/"], "server context"),
     ("rude", &["crates/"], "adversary"),
     ("rudes", &["crates/"], "adversaries"),
@@ -69,10 +113,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             .iter()
             .filter(|(_, folders, _)| folders.iter().any(|folder| file.path.starts_with(folder)))
             .collect();
-        if here.is_empty() {
-            continue;
-        }
+        let is_source =
+            file.path.starts_with("crates/") && file.path.contains("/src/") && !file.path.contains("/tests/");
         for (number, line, _) in file.code_lines() {
+            let unqualified = declared(line).filter(|name| is_source && QUALIFIED.contains(name));
+            if let Some(name) = unqualified.filter(|name| !KEPT.contains(&(&file.path, name))) {
+                findings.push(file.finding(number, format!("type `{name}`: say which one (docs/glossary.md)")));
+            }
             let identifiers = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
             for name in identifiers.filter(|name| !ALLOWED.contains(name)) {
                 let words = words(name);
@@ -84,6 +131,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The type that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    words.find(|word| matches!(*word, "struct" | "enum" | "type" | "trait"))?;
+    words.next()
 }
 
 /// The words of an identifier, in small letters.
@@ -116,6 +170,21 @@ mod tests {
             "crates/slab/src/a.rs:2: `open_sheet`: the field says `slab page`, not `sheet` (docs/glossary.md)",
             "crates/slab/src/a.rs:2: `Sheet`: the field says `slab page`, not `sheet` (docs/glossary.md)",
             "crates/slab/src/a.rs:3: `STALE_PAGES`: the field says `obsolete`, not `stale` (docs/glossary.md)",
+        ];
+        assert_eq!(messages(&check(&tree(&files))), expected);
+    }
+
+    #[test]
+    fn a_type_with_a_noun_of_many_meanings_is_found() {
+        let types = "pub(crate) struct Found {\n}\nenum FoundEntry {}\n// struct Found\nlet a = Entry::Found;\n";
+        let files = [
+            ("crates/tier/src/a.rs", types),
+            ("crates/tier/tests/a.rs", "struct Found;\n"),
+            ("crates/base/src/corruption.rs", "pub struct Place {\n}\npub type Phase = u8;\n"),
+        ];
+        let expected = [
+            "crates/tier/src/a.rs:1: type `Found`: say which one (docs/glossary.md)",
+            "crates/base/src/corruption.rs:3: type `Phase`: say which one (docs/glossary.md)",
         ];
         assert_eq!(messages(&check(&tree(&files))), expected);
     }

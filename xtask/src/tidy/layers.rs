@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["sim", "conformance"],
     &["slab", "matrix", "tier", "hash", "runtime"],
     &["stratakv"],
-    &["server", "bench", "c", "python"],
+    &["server", "bench", "c"],
     &["cli"],
     &["integration", "compare"],
 ];

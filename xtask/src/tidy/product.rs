@@ -10,7 +10,7 @@ const HARNESSES: &[&str] = &["crates/conformance/", "crates/integration/", "crat
 const TEST_NAMES: &[&str] =
     &["test", "tests", "trial", "trials", "fuzzing", "conformance", "interleavings", "forging", "unit"];
 /// A module with one of these in its `cfg` is built for tests only.
-const TEST_CONDITIONS: &[&str] = &["test", "fuzzing", "loom", "canaries"];
+const TEST_CONDITIONS: &[&str] = &["test", "fuzzing", "loom", "fault_points"];
 
 /// Files of tests among the product.
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_module_for_tests_is_caught_with_all_below_it() {
         let root = "#[cfg(test)]\nmod bench;\n#[cfg(any(test, fuzzing))]\n/// Text.\npub mod model;\n\
-                    #[cfg(test)]\n#[path = \"apart/other.rs\"]\nmod near;\n#[cfg(feature = \"canaries\")]\nmod defects;\n";
+                    #[cfg(test)]\n#[path = \"apart/other.rs\"]\nmod near;\n#[cfg(feature = \"fault_points\")]\nmod defects;\n";
         let files = [
             ("crates/slab/src/lib.rs", root),
             ("crates/slab/src/bench.rs", ""),

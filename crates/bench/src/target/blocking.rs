@@ -7,13 +7,13 @@ use stratakv::{
     Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Store,
 };
 
-use super::{BenchError, Front, Outcome, Request, Target};
+use super::{BenchError, Front, OperationOutcome, Request, Target};
 
 pub(super) struct BlockingTarget {
     store: Store,
     collection: CollectionId,
     level: Level,
-    done: Vec<(u64, Outcome)>,
+    done: Vec<(u64, OperationOutcome)>,
 }
 
 impl BlockingTarget {
@@ -37,7 +37,7 @@ impl Target for BlockingTarget {
         Ok(())
     }
 
-    fn poll(&mut self, _: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+    fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
         done.append(&mut self.done);
         Ok(())
     }
@@ -72,11 +72,15 @@ fn encoded(collection: CollectionId, key: &[u8]) -> Result<Key, BenchError> {
     Ok(Key::new(collection, key).map_err(stratakv::Error::from)?)
 }
 
-pub(super) fn outcome(reply: &Reply) -> Result<Outcome, BenchError> {
+pub(super) fn outcome(reply: &Reply) -> Result<OperationOutcome, BenchError> {
     match reply {
-        Reply::Record(None) | Reply::Done { .. } => Ok(Outcome::default()),
-        Reply::Record(Some(record)) => Ok(Outcome { records: 1, front: Front::of(record.value.slices().flatten()) }),
-        Reply::Page { items, .. } => Ok(Outcome { records: items.len() as u32, ..Outcome::default() }),
+        Reply::Record(None) | Reply::Done { .. } => Ok(OperationOutcome::default()),
+        Reply::Record(Some(record)) => {
+            Ok(OperationOutcome { records: 1, front: Front::of(record.value.slices().flatten()) })
+        }
+        Reply::Page { items, .. } => {
+            Ok(OperationOutcome { records: items.len() as u32, ..OperationOutcome::default() })
+        }
         other => Err(BenchError::Wrong(format!("an unexpected answer: {other:?}"))),
     }
 }

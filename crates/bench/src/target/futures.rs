@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use bytes::Bytes;
 use stratakv::{CollectionId, Level, Operation, Reply, Store};
 
-use super::{BenchError, Outcome, Request, Target};
+use super::{BenchError, OperationOutcome, Request, Target};
 use crate::target::blocking::{get, outcome, put};
 
 pub(super) struct FuturesTarget {
@@ -61,7 +61,7 @@ impl Target for FuturesTarget {
         Ok(())
     }
 
-    fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+    fn poll(&mut self, min: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
         let wanted = done.len() + min.min(self.tasks.len());
         loop {
             let mut index = 0;

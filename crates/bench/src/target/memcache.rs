@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::{BenchError, Front, Outcome, Request, Target};
+use super::{BenchError, Front, OperationOutcome, Request, Target};
 
 pub(super) struct MemcacheTarget {
     stream: TcpStream,
@@ -39,14 +39,14 @@ impl MemcacheTarget {
     }
 
     /// The next answer, if it is whole.
-    fn parse(&mut self, get: bool) -> Result<Option<Outcome>, BenchError> {
+    fn parse(&mut self, get: bool) -> Result<Option<OperationOutcome>, BenchError> {
         let rest = &self.input[self.at..];
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
         let after_line = end + 1;
         if get && line == b"END" {
             self.at += after_line;
-            return Ok(Some(Outcome::default()));
+            return Ok(Some(OperationOutcome::default()));
         }
         if get && line.starts_with(b"VALUE ") {
             let text = String::from_utf8_lossy(line);
@@ -59,11 +59,11 @@ impl MemcacheTarget {
             }
             let front = Front::of(&rest[after_line..after_line + bytes]);
             self.at += whole;
-            return Ok(Some(Outcome { records: 1, front }));
+            return Ok(Some(OperationOutcome { records: 1, front }));
         }
         if !get && line == b"STORED" {
             self.at += after_line;
-            return Ok(Some(Outcome::default()));
+            return Ok(Some(OperationOutcome::default()));
         }
         Err(BenchError::Wrong(format!("the server answered: {}", String::from_utf8_lossy(line))))
     }
@@ -91,7 +91,7 @@ impl Target for MemcacheTarget {
         Ok(())
     }
 
-    fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+    fn poll(&mut self, min: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
         let wanted = done.len() + min.min(self.sent.len());
         self.stream.write_all(&self.out)?;
         self.out.clear();

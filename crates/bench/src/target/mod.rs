@@ -50,7 +50,7 @@ pub enum Request<'a> {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OperationOutcome {
     /// Records found: 0 or 1 for reads.
     pub records: u32,
     /// The first bytes of the value read, to tell whose it is.
@@ -93,7 +93,7 @@ pub trait Target {
     ///
     /// # Errors
     /// The target is broken, or a request failed.
-    fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError>;
+    fn poll(&mut self, min: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError>;
 }
 
 /// Gives each thread of a benchmark its target: a [`Kind`] by [`Through`], or a store of another

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use stratakv::{CollectionId, Level, Reply, Session, Store};
 
-use super::{BenchError, Outcome, Request, Target};
+use super::{BenchError, OperationOutcome, Request, Target};
 use crate::target::blocking::{get, outcome, put, scan};
 
 pub(super) struct SessionTarget {
@@ -33,7 +33,7 @@ impl Target for SessionTarget {
         Ok(())
     }
 
-    fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+    fn poll(&mut self, min: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
         for (ticket, reply) in self.session.poll(min)? {
             let tag = self.tags.remove(&ticket).unwrap_or_default();
             if let Reply::Failed(error) = reply {

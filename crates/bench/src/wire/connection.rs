@@ -12,7 +12,7 @@ use crate::value::{Values, key};
 
 /// A request that has no answer yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Pending {
+pub struct UnansweredRequest {
     /// Which record.
     pub record: u64,
     /// Else a set.
@@ -29,7 +29,7 @@ pub struct Connection {
     reader: Reader,
     out: Vec<u8>,
     out_at: usize,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<UnansweredRequest>,
     value_bytes: usize,
 }
 
@@ -68,7 +68,7 @@ impl Connection {
             None => self.protocol.get(&key(record), &mut self.out),
             Some(value) => self.protocol.set(&key(record), value, &mut self.out),
         }
-        self.pending.push_back(Pending { record, is_get: value.is_none(), begun });
+        self.pending.push_back(UnansweredRequest { record, is_get: value.is_none(), begun });
     }
 
     /// Sends what the socket takes.
@@ -94,7 +94,11 @@ impl Connection {
     ///
     /// # Errors
     /// The connection ended, an answer is none, or a value is not its record's.
-    pub fn receive(&mut self, buffer: &mut [u8], mut done: impl FnMut(Pending, Answer)) -> Result<(), BenchError> {
+    pub fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        mut done: impl FnMut(UnansweredRequest, Answer),
+    ) -> Result<(), BenchError> {
         let received = match self.stream.read(buffer) {
             Ok(0) => return Err(BenchError::Wrong("the server closed the connection".into())),
             Ok(received) => received,

@@ -22,7 +22,7 @@ use crate::target::BenchError;
 use crate::usage::Usage;
 use crate::value::Values;
 
-use connection::{Connection, Pending};
+use connection::{Connection, UnansweredRequest};
 pub use protocol::{Answer, Protocol, Reader};
 
 /// Between two calls of `watch`.
@@ -155,7 +155,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn note(&mut self, pending: Pending, answer: Answer, now: Instant) {
+    fn note(&mut self, pending: UnansweredRequest, answer: Answer, now: Instant) {
         let took = u64::try_from((now - pending.begun).as_nanos()).unwrap_or(u64::MAX).max(1);
         self.latencies.saturating_record(took);
         self.gets += u64::from(pending.is_get);

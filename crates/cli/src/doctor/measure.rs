@@ -9,7 +9,7 @@ use stratakv_base::random::Random;
 use stratakv_device::ring::RingKind;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{
-    Block, Class, Completion, DiskOutcome, DiskRequest, Geometry, IoFault, Part, Pool, Ring, Volume, Wait,
+    Block, BlockPart, Class, Completion, DiskOutcome, DiskRequest, Geometry, IoFault, Pool, Ring, Volume, Wait,
 };
 use stratakv_device::{open_ring, sync};
 
@@ -262,7 +262,7 @@ impl<'a> Bench<'a> {
 
     fn write_of_page(&self, random: &mut Random, durable: bool) -> DiskRequest {
         let offset = random.below(self.run.file_bytes / PAGE) * PAGE;
-        DiskRequest::Write { offset, parts: vec![Part::whole(Arc::clone(&self.page))], durable }
+        DiskRequest::Write { offset, parts: vec![BlockPart::whole(Arc::clone(&self.page))], durable }
     }
 
     /// Median time until one page is durable.
@@ -281,9 +281,9 @@ impl<'a> Bench<'a> {
     }
 
     /// What is written: pages, or slices where they fit.
-    fn parts(&self, bytes: u64) -> Vec<Part> {
+    fn parts(&self, bytes: u64) -> Vec<BlockPart> {
         let block = if bytes >= self.slice.len() as u64 { &self.slice } else { &self.page };
-        (0..bytes / block.len() as u64).map(|_| Part::whole(Arc::clone(block))).collect()
+        (0..bytes / block.len() as u64).map(|_| BlockPart::whole(Arc::clone(block))).collect()
     }
 
     /// The request number `turn` of a pattern.

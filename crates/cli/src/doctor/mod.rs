@@ -18,7 +18,7 @@ use stratakv::{Engine, Placement};
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 
 use crate::Output;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::opening::Io;
 use matrix::Commits;
 use measure::{Figures, Measured, Run};
@@ -115,7 +115,7 @@ fn refuse_missing(path: &Path) -> Result<(), Failure> {
             "name a directory on the disk in question that exists (mkdir -p makes one), or a device such as /dev/dax0.0"
         }
     };
-    Err(Failure::failed(format!("there is no {shown}: {advice}")))
+    Err(Failure::new(Exit::NotFound, format!("there is no {shown}: {advice}")))
 }
 
 /// Not a directory: a devdax device, or nothing that can be measured.

@@ -10,7 +10,7 @@ use stratakv_device::uring::Uring;
 pub(super) struct System {
     pub(super) kernel: String,
     pub(super) cores: usize,
-    pub(super) io_uring: Result<(), Refusal>,
+    pub(super) io_uring: Result<(), UringUnavailable>,
     /// `None`: unlimited.
     pub(super) memlock_bytes: Option<u64>,
     /// `None`: unlimited.
@@ -19,7 +19,7 @@ pub(super) struct System {
 
 /// Why io_uring cannot be had.
 #[derive(Debug, Serialize)]
-pub(super) struct Refusal {
+pub(super) struct UringUnavailable {
     pub(super) why: String,
     /// How to allow it.
     pub(super) remedy: String,
@@ -51,7 +51,7 @@ fn disabled() -> Option<u8> {
 }
 
 /// The usual reasons, told apart by the error and the switch.
-fn refusal(error: &io::Error, disabled: Option<u8>) -> Refusal {
+fn refusal(error: &io::Error, disabled: Option<u8>) -> UringUnavailable {
     let (why, remedy) = match (error.kind(), disabled) {
         (_, Some(2)) => ("kernel.io_uring_disabled is 2", "sysctl kernel.io_uring_disabled=0"),
         (io::ErrorKind::PermissionDenied, Some(1)) => (
@@ -70,7 +70,7 @@ fn refusal(error: &io::Error, disabled: Option<u8>) -> Refusal {
         }
         _ => ("the kernel refuses it", "a newer kernel"),
     };
-    Refusal { why: format!("{why} ({error})"), remedy: remedy.to_owned() }
+    UringUnavailable { why: format!("{why} ({error})"), remedy: remedy.to_owned() }
 }
 
 #[cfg(test)]

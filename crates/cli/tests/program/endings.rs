@@ -121,7 +121,7 @@ fn commands_whose_stderr_cannot_be_written_end_as_they_would() {
 #[test]
 fn two_signals_at_once_are_one() {
     let (_directory, data) = directory();
-    let more = ["--engine", "tier", "--memory", "64M", "--capacity", "0", "--park"];
+    let more = ["--engine", "tier", "--memory", "64M", "--capacity", "0", "--save-at-shutdown"];
     let mut serving = serving(&data, &more, Stdio::piped());
     for number in 0..2000 {
         set(&serving.address, &format!("key{number}"), &[b'v'; 500]);

@@ -122,7 +122,7 @@ fn a_creation_that_was_refused_left_files_behind() {
         &["--engine", "slab", "--capacity", "10", "--placement", "in_place"],
         &["--engine", "matrix", "--region", "8M", "--shards", "2"],
         &["--engine", "matrix", "--region", "16M", "--shards", "2", "--capacity", "10"],
-        &["--engine", "matrix", "--region", "16M", "--layer", "12M"],
+        &["--engine", "matrix", "--region", "16M", "--pmem-levels", "12M"],
         &["--engine", "hash", "--region", "8M", "--memory", "4K"],
         &["--engine", "hash", "--region", "8M", "--shards", "2"],
     ];
@@ -247,7 +247,7 @@ fn a_device_that_is_not_there_is_named_with_what_to_do() {
     assert!(!Path::new("/dev/dax97.3").exists() && !data.exists());
     for (path, advice) in [("/dev/dax97.3", "ndctl"), ("/no/such/place", "mkdir -p")] {
         let refused = run(&data, &["doctor", path]);
-        assert_eq!(code(&refused), 1, "{}", stderr(&refused));
+        assert_eq!(code(&refused), 3, "{}", stderr(&refused));
         assert!(stderr(&refused).contains(path) && stderr(&refused).contains(advice), "{}", stderr(&refused));
     }
 }

@@ -322,12 +322,12 @@ fn a_new_region_was_made_where_its_directory_was_missing() {
     std::fs::create_dir_all(&mount).unwrap();
     let region = mount.join("region");
     let text = region.to_str().unwrap();
-    put(&data, &["--engine", "matrix", "--region", "16M", "--layer", "8M", "--region-path", text, "k", "v"]);
+    put(&data, &["--engine", "matrix", "--region", "16M", "--pmem-levels", "8M", "--region-path", text, "k", "v"]);
     std::fs::remove_dir_all(directory.path().join("fast")).unwrap();
     let told = run(&data, &["repair", "--region", "16M"]);
     let said = String::from_utf8(told.stdout.clone()).unwrap();
     assert_eq!(code(&told), 4, "{said}");
-    assert!(said.contains(&format!("region: {text}")) && said.contains("16.0 MiB, no layer"), "{said}");
+    assert!(said.contains(&format!("region: {text}")) && said.contains("16.0 MiB, no PMEM levels"), "{said}");
 
     let accept = ["repair", "--accept-lost-region", "--region", "16M", "--durability", "process_crash"];
     let refused = run(&data, &accept);
@@ -336,7 +336,7 @@ fn a_new_region_was_made_where_its_directory_was_missing() {
     assert!(!directory.path().join("fast").exists());
     std::fs::create_dir_all(&mount).unwrap();
     let said = String::from_utf8(ok(&data, &[&accept[..], &["--layer", "8M"]].concat())).unwrap();
-    assert!(said.contains(&format!("the new region is {text}: 16.0 MiB, 8.00 MiB of it the layer")), "{said}");
+    assert!(said.contains(&format!("the new region is {text}: 16.0 MiB, 8.00 MiB of it for PMEM levels")), "{said}");
 }
 
 /// A tenth of it was forecast: what a volume sets aside was left out.

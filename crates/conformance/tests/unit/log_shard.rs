@@ -9,9 +9,9 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::Reader;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Expiry, Key};
-use stratakv_device::{Class, Part};
+use stratakv_device::{BlockPart, Class};
 use stratakv_engine::{
-    Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, PageRequest, Progress, Record, RecordPart,
+    Capabilities, Effects, Error, Io, IoOutcome, Message, Opener, Operation, PageRequest, Progress, Record, RecordPart,
     Reply, Shard, ShardId, Statistic, Token, Value,
 };
 
@@ -119,7 +119,7 @@ impl LogShard {
         let parts = record.chunks(PAGE_BYTES).map(|page| {
             let mut block = effects.block(Class::Page).expect("the pool is large enough for a test");
             block.copy_from_slice(page);
-            Part::whole(Arc::new(block))
+            BlockPart::whole(Arc::new(block))
         });
         let parts = parts.collect();
         effects.write(IO, self.end, parts, false);
@@ -168,10 +168,10 @@ impl Shard for LogShard {
         self.queue.push_back((token, operation));
         Ok(())
     }
-    fn complete(&mut self, _: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, _: Io, outcome: IoOutcome, effects: &mut Effects) {
         match outcome {
-            Outcome::Write(Ok(())) if self.defect == Defect::None => return effects.flush(IO),
-            Outcome::Write(Ok(())) | Outcome::Flush(Ok(())) => {}
+            IoOutcome::Write(Ok(())) if self.defect == Defect::None => return effects.flush(IO),
+            IoOutcome::Write(Ok(())) | IoOutcome::Flush(Ok(())) => {}
             other => panic!("the disk in memory is large enough: {other:?}"),
         }
         if let Some((token, reply)) = self.busy.take() {
@@ -227,8 +227,8 @@ impl Opener for LogOpener {
     fn start(&mut self, effects: &mut Effects) {
         self.read(effects);
     }
-    fn complete(&mut self, _: Io, outcome: Outcome, effects: &mut Effects) {
-        let Outcome::Read(block, Ok(())) = outcome else { panic!("a read within the disk") };
+    fn complete(&mut self, _: Io, outcome: IoOutcome, effects: &mut Effects) {
+        let IoOutcome::Read(block, Ok(())) = outcome else { panic!("a read within the disk") };
         let len = block.len().min((self.opening.len_bytes - self.log.len() as u64) as usize);
         self.log.extend_from_slice(&block[..len]);
         self.read(effects);

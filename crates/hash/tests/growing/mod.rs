@@ -209,7 +209,7 @@ fn what_is_no_part_is_refused_with_a_reason() {
 }
 
 /// With a defect, does the check find it?
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 pub fn is_caught(name: &str) -> bool {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use stratakv_base::fault_point;

@@ -39,7 +39,7 @@ use writer::Writer;
 const SECONDS: &str = "STRATAKV_MIXED_SECONDS";
 const SEED: &str = "STRATAKV_MIXED_SEED";
 /// A deliberate defect, where there are any.
-const FAULT_POINT: &str = "STRATAKV_MIXED_CANARY";
+const FAULT_POINT: &str = "STRATAKV_MIXED_FAULT_POINT";
 const SHORT_SECONDS: u64 = 6;
 /// Of a store between two openings.
 const LIFE_MAX: Duration = Duration::from_secs(10);
@@ -149,12 +149,12 @@ fn play(world: &World<'_>, part: u64, seed: u64) -> Result<(), String> {
     }
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 fn release() {
     stratakv_base::fault_point::release(std::env::var(FAULT_POINT).ok().as_deref());
 }
 
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(feature = "fault_points"))]
 fn release() {
     assert!(std::env::var_os(FAULT_POINT).is_none(), "there are no deliberate defects in this build");
 }

@@ -155,12 +155,18 @@ impl<'a> Writer<'a> {
             });
         }
         let outcome = self.world.write_at(changes, now)?;
-        self.settle(intents, expect, outcome, now.wall)
+        self.check_outcome(intents, expect, outcome, now.wall)
             .map_err(|why| format!("{outcome:?} for {expect:?} at {:?} with {:?}: {why}", now.wall, told(intents)))
     }
 
     /// Takes down what was answered, and says what of it cannot be.
-    fn settle(&mut self, intents: &[Intent], expect: Expect, outcome: Outcome, asked: Wall) -> Result<(), String> {
+    fn check_outcome(
+        &mut self,
+        intents: &[Intent],
+        expect: Expect,
+        outcome: Outcome,
+        asked: Wall,
+    ) -> Result<(), String> {
         let latest = self.world.wall();
         let (first, is_sure) = (&intents[0], intents[0].is_sure(asked, latest));
         let unmet = first.unmet(expect, asked);

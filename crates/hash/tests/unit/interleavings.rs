@@ -17,7 +17,7 @@ use stratakv_base::{CollectionId, Key};
 
 use crate::epoch::Epochs;
 use crate::order::Orders;
-use crate::table::Table;
+use crate::table::HashTable;
 
 /// What may be accessed by one thread that writes, or by some that read. Loom says when it is not
 /// so.
@@ -95,24 +95,24 @@ fn no_extent_is_written_under_a_reader() {
 }
 
 /// Places are what a hash is known by here.
-fn holds(table: &Table, hash: u64) -> bool {
+fn holds(table: &HashTable, hash: u64) -> bool {
     table.find(hash, |place| (place == hash).then_some(())).is_some()
 }
 
-fn insert(table: &Table, hash: u64) {
+fn insert(table: &HashTable, hash: u64) {
     let slot = table.lock(hash).unwrap();
     slot.replace(slot.reserve().unwrap(), hash);
 }
 
-fn remove(table: &Table, hash: u64) {
+fn remove(table: &HashTable, hash: u64) {
     let slot = table.lock(hash).unwrap();
     let (found, ()) = slot.find(|place| (place == hash).then_some(())).expect("it is there");
     slot.remove(found);
 }
 
 /// One bucket of two entries that go on in another one.
-fn table_of(hashes: &[u64]) -> Arc<Table> {
-    let table = Arc::new(Table::new());
+fn table_of(hashes: &[u64]) -> Arc<HashTable> {
+    let table = Arc::new(HashTable::new());
     hashes.iter().for_each(|hash| insert(&table, *hash));
     table
 }
@@ -262,7 +262,7 @@ fn keys_come_into_an_order() {
         let key = Key::bound(CollectionId(1), user);
         move || {
             orders.insert(key.encoded(), 0);
-            orders.settle(key.encoded());
+            orders.apply_waiting(key.encoded());
         }
     };
     let other = thread::spawn(insert(b"a"));
@@ -286,8 +286,9 @@ fn a_key_that_is_there_is_in_its_order() {
     try_all(keys_come_into_an_order);
 }
 
-/// With feature `canaries`: each deliberate defect in the order of things is found by one of these.
-#[cfg(feature = "canaries")]
+/// With feature `fault_points`: each deliberate defect in the order of things is found by one of
+/// these.
+#[cfg(feature = "fault_points")]
 #[test]
 fn every_deliberate_defect_is_caught() {
     use std::panic::{AssertUnwindSafe, catch_unwind};

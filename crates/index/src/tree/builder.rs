@@ -1,6 +1,6 @@
 //! Building a tree bottom-up from sorted keys.
 
-use super::Entry;
+use super::IndexEntry;
 use super::draft::{Draft, Run, Scratch, cut};
 use super::node::{BYTES_MAX, COUNT_MAX, GROUP_MAX, common_bytes, least_keys};
 use super::{PLACE_LIMIT, Tree};
@@ -24,7 +24,7 @@ struct Level {
 }
 
 impl Level {
-    fn push(&mut self, key: &[u8], entry: Entry) {
+    fn push(&mut self, key: &[u8], entry: IndexEntry) {
         let rank = self.run.len();
         let shared = if rank == 0 { key.len() } else { common_bytes(self.run.key(rank - 1), key) };
         let expiry = if entry.expiry == 0 { 0 } else { 8 };
@@ -60,7 +60,7 @@ impl Builder {
     ///
     /// # Panics
     /// If `key` is empty or not greater than the one before, or `entry.place` is 2^48 or more.
-    pub fn push(&mut self, key: &[u8], entry: Entry) {
+    pub fn push(&mut self, key: &[u8], entry: IndexEntry) {
         assert!(entry.place < PLACE_LIMIT, "place {} does not fit in 48 bits", entry.place);
         let run = &self.levels[0].run;
         let last = if run.len() > 0 { run.key(run.len() - 1) } else { &self.before };
@@ -97,7 +97,7 @@ impl Builder {
             if above.is_full() && above.run.len() >= 2 * least_keys(1) {
                 self.write(level + 1);
             }
-            self.levels[level + 1].push(&piece.separator, Entry { place, expiry: 0 });
+            self.levels[level + 1].push(&piece.separator, IndexEntry { place, expiry: 0 });
         }
     }
 

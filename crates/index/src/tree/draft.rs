@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Entry;
+use super::IndexEntry;
 use super::node::{
     GROUP_MAX, Node, RecordAddress, Restart, View, common_bytes, head, least_keys, place_bytes, write_key,
 };
@@ -27,7 +27,7 @@ pub(super) struct Draft {
 pub(super) struct Run {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
 }
 
 /// Working space of a tree, so that a change allocates nothing but its node.
@@ -41,7 +41,7 @@ pub(super) struct Scratch {
 /// A change to one node.
 #[derive(Clone, Copy)]
 pub(super) enum Change<'a> {
-    Insert(&'a [u8], Entry),
+    Insert(&'a [u8], IndexEntry),
     Remove,
 }
 
@@ -58,7 +58,7 @@ impl Run {
         self.entries.clear();
     }
 
-    pub fn push(&mut self, key: &[u8], entry: Entry) {
+    pub fn push(&mut self, key: &[u8], entry: IndexEntry) {
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
         self.entries.push(entry);
@@ -73,7 +73,7 @@ impl Run {
         &self.bytes[start..self.ends[rank]]
     }
 
-    pub fn entry(&self, rank: usize) -> Entry {
+    pub fn entry(&self, rank: usize) -> IndexEntry {
         self.entries[rank]
     }
 
@@ -215,7 +215,7 @@ impl Scratch {
     }
 
     /// Gives the key at `rank` an entry with an expiry, in a node that held none.
-    pub fn add_expiry(&mut self, node: &mut Node, rank: usize, entry: Entry) {
+    pub fn add_expiry(&mut self, node: &mut Node, rank: usize, entry: IndexEntry) {
         self.run.clear();
         self.run.extend(node.view(), &mut self.key);
         self.run.entries[rank] = entry;
@@ -262,7 +262,8 @@ impl Scratch {
     /// Bytes of working space.
     pub fn footprint_bytes(&self) -> usize {
         let (run, draft) = (&self.run, &self.draft);
-        let run_bytes = run.bytes.capacity() + run.ends.capacity() * 8 + run.entries.capacity() * size_of::<Entry>();
+        let run_bytes =
+            run.bytes.capacity() + run.ends.capacity() * 8 + run.entries.capacity() * size_of::<IndexEntry>();
         let bytes =
             draft.prefix.capacity() + draft.places.capacity() + draft.expiries.capacity() + draft.keys.capacity();
         run_bytes + bytes + draft.restarts.capacity() * size_of::<Restart>() + self.key.capacity()

@@ -27,7 +27,7 @@ use self::node::{Node, RecordAddress, View};
 
 /// Where a key's record lies, and when it expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct IndexEntry {
     /// The record's place, below 2^48; what it means is the engine's affair.
     pub place: u64,
     /// Milliseconds since the epoch at which the record expires; 0 = never.
@@ -42,7 +42,8 @@ const LEVELS_MAX: usize = 16;
 /// The inner nodes above a node, root first, each with the rank of the child taken.
 type Path = smallvec::SmallVec<[(u32, usize); LEVELS_MAX]>;
 
-/// An ordered map from keys (1 byte and more) to [`Entry`]. See the module for its form and cost.
+/// An ordered map from keys (1 byte and more) to [`IndexEntry`]. See the module for its form and
+/// cost.
 pub struct Tree {
     arena: Arena,
     root: u32,
@@ -81,7 +82,7 @@ impl Tree {
     }
 
     /// The entry of `key`. O(log n), no allocation.
-    pub fn get(&self, key: &[u8]) -> Option<Entry> {
+    pub fn get(&self, key: &[u8]) -> Option<IndexEntry> {
         let view = self.arena.get(self.leaf_for(key)).view();
         let addr = view.search(key);
         addr.found.then(|| view.entry(addr.rank))
@@ -124,7 +125,7 @@ impl Tree {
     ///
     /// # Panics
     /// If `key` is empty or `entry.place` is 2^48 or more.
-    pub fn insert(&mut self, key: &[u8], entry: Entry) -> Option<Entry> {
+    pub fn insert(&mut self, key: &[u8], entry: IndexEntry) -> Option<IndexEntry> {
         assert!(!key.is_empty(), "an index key has at least one byte");
         assert!(entry.place < PLACE_LIMIT, "place {} does not fit in 48 bits", entry.place);
         let (path, leaf) = self.descend(key);
@@ -154,11 +155,11 @@ impl Tree {
         if !addr.found || view.entry(addr.rank).place != from {
             return false;
         }
-        let entry = Entry { place: to, ..view.entry(addr.rank) };
+        let entry = IndexEntry { place: to, ..view.entry(addr.rank) };
         self.arena.edit(leaf, |node| node.set(addr.rank, entry))
     }
 
-    fn replace(&mut self, leaf: u32, addr: RecordAddress, entry: Entry) -> Entry {
+    fn replace(&mut self, leaf: u32, addr: RecordAddress, entry: IndexEntry) -> IndexEntry {
         let previous = self.arena.get(leaf).view().entry(addr.rank);
         let scratch = &mut self.scratch;
         let widened = self.arena.edit(leaf, |node| {
@@ -197,7 +198,7 @@ impl Tree {
             for piece in pieces {
                 let place = u64::from(self.arena.add(piece.node));
                 let addr = self.arena.get(parent).view().search(&piece.separator);
-                self.change(parent, addr, Change::Insert(&piece.separator, Entry { place, expiry: 0 }));
+                self.change(parent, addr, Change::Insert(&piece.separator, IndexEntry { place, expiry: 0 }));
             }
             id = parent;
         }
@@ -208,13 +209,13 @@ impl Tree {
         let root = self.arena.add(Node::new(level, &Draft::default()));
         let addr = self.arena.get(root).view().search(b"");
         let place = u64::from(self.root);
-        self.change(root, addr, Change::Insert(b"", Entry { place, expiry: 0 }));
+        self.change(root, addr, Change::Insert(b"", IndexEntry { place, expiry: 0 }));
         self.root = root;
         root
     }
 
     /// Removes `key` and returns its entry. O(log n).
-    pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+    pub fn remove(&mut self, key: &[u8]) -> Option<IndexEntry> {
         let (path, leaf) = self.descend(key);
         let view = self.arena.get(leaf).view();
         let addr = view.search(key);
@@ -305,7 +306,7 @@ impl Tree {
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         reverse: bool,
-        visit: &mut dyn FnMut(&[u8], Entry) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&[u8], IndexEntry) -> ControlFlow<()>,
     ) {
         let _ = self.scan_node(self.root, from, to, reverse, &mut Vec::new(), visit);
     }
@@ -317,7 +318,7 @@ impl Tree {
         to: Bound<&[u8]>,
         reverse: bool,
         key: &mut Vec<u8>,
-        visit: &mut dyn FnMut(&[u8], Entry) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&[u8], IndexEntry) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let node = self.arena.get(id);
         let view = node.view();
@@ -356,7 +357,7 @@ fn scan_leaf(
     to: Bound<&[u8]>,
     reverse: bool,
     key: &mut Vec<u8>,
-    visit: &mut dyn FnMut(&[u8], Entry) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(&[u8], IndexEntry) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let after = |addr: RecordAddress| addr.rank + usize::from(addr.found);
     let start = match from {
@@ -399,7 +400,7 @@ fn scan_group_back(
     group: usize,
     ranks: std::ops::Range<usize>,
     key: &mut Vec<u8>,
-    visit: &mut dyn FnMut(&[u8], Entry) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(&[u8], IndexEntry) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let (mut keys, mut ends) = (Vec::new(), smallvec::SmallVec::<[(usize, usize); node::GROUP_MAX]>::new());
     view.each_in_group(group, key, |rank, key| {

@@ -19,7 +19,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::Entry;
+use super::IndexEntry;
 use super::draft::Draft;
 
 /// Most keys between two restarts.
@@ -176,7 +176,7 @@ impl Node {
 
     /// Changes the entry of the key at `rank` in place; false when the node has no room for its
     /// expiry.
-    pub fn set(&mut self, rank: usize, entry: Entry) -> bool {
+    pub fn set(&mut self, rank: usize, entry: IndexEntry) -> bool {
         let view = self.view();
         let places = HEADER_BYTES + view.prefix.len() + view.restarts.len();
         let expiries = places + view.places.len();
@@ -234,12 +234,12 @@ impl<'a> View<'a> {
     }
 
     /// The entry at `rank`.
-    pub fn entry(&self, rank: usize) -> Entry {
+    pub fn entry(&self, rank: usize) -> IndexEntry {
         let place = &self.places[rank * PLACE_BYTES..][..PLACE_BYTES];
         let place = u64::from_le_bytes([place[0], place[1], place[2], place[3], place[4], place[5], 0, 0]);
         let expiry = self.expiries.get(rank * EXPIRY_BYTES..).and_then(|bytes| bytes.first_chunk());
         let expiry = expiry.map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        Entry { place, expiry }
+        IndexEntry { place, expiry }
     }
 
     /// The child at `rank` of an inner node.
@@ -344,7 +344,7 @@ pub(super) fn allocation_bytes(len: usize) -> usize {
 }
 
 /// The place as the node holds it.
-pub(super) fn place_bytes(entry: Entry) -> [u8; PLACE_BYTES] {
+pub(super) fn place_bytes(entry: IndexEntry) -> [u8; PLACE_BYTES] {
     let [a, b, c, d, e, f, ..] = entry.place.to_le_bytes();
     [a, b, c, d, e, f]
 }

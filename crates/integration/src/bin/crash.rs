@@ -11,7 +11,7 @@ use stratakv_base::quantity::parse_bytes;
 use stratakv_integration::crash::{Plan, run};
 use stratakv_integration::engine::Engine;
 use stratakv_integration::protocol::embedded;
-use stratakv_integration::scenario::{Outcome, SCENARIOS, Scenario, Setting, play};
+use stratakv_integration::scenario::{SCENARIOS, Scenario, ScenarioOutcome, Setting, play};
 
 const USAGE: &str = "\
 usage: crash [--engine slab|hash|matrix|tier] [--rounds 200] [--protocol memcache|embedded|any] [--io auto|io_uring|blocking|any]
@@ -129,9 +129,9 @@ fn run_scenario(scenario: &Scenario, plan: &Plan, place: &Path) -> Result<(), St
     let outcome = (scenario.run)(&setting).map_err(|message| format!("{}: {message}", scenario.name))?;
     let (name, seconds) = (scenario.name, started.elapsed().as_secs_f64());
     match outcome {
-        Outcome::Held(counted) => println!("{name:<16} {seconds:6.1} s  {counted}"),
-        Outcome::Skipped(why) => println!("{name:<16} skipped: {why}"),
-        Outcome::Missing(program) => println!("{name:<16} skipped: {program} not installed"),
+        ScenarioOutcome::Held(counted) => println!("{name:<16} {seconds:6.1} s  {counted}"),
+        ScenarioOutcome::Skipped(why) => println!("{name:<16} skipped: {why}"),
+        ScenarioOutcome::Missing(program) => println!("{name:<16} skipped: {program} not installed"),
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What may be found under a key: kept by the client that writes it, outside the process that is
 //! killed.
 
-use crate::protocol::Found;
+use crate::protocol::ReadRecord;
 use crate::value;
 
 /// The server's clock may be read up to this long before it is used, in seconds.
@@ -124,7 +124,7 @@ impl Known {
     ///
     /// # Errors
     /// It is lost, old, torn, another key's or resurrected, or its version is not what it must be.
-    pub fn read(&mut self, id: u64, found: Option<&Found>, moment: Moment) -> Result<Settled, String> {
+    pub fn read(&mut self, id: u64, found: Option<&ReadRecord>, moment: Moment) -> Result<Settled, String> {
         let in_doubt = self.issued.len() as u64;
         let Some(found) = found else {
             let gone = self.states().rev().find(|state| may_be(*state, moment).1);
@@ -172,8 +172,8 @@ mod tests {
         Known { acknowledged, issued: issued.to_vec(), version: None }
     }
 
-    fn found(sequence: u64, version: u64) -> Found {
-        Found { value: value::encode(1, sequence, 100), version }
+    fn found(sequence: u64, version: u64) -> ReadRecord {
+        ReadRecord { value: value::encode(1, sequence, 100), version }
     }
 
     fn reads(known: &Known, sequence: Option<u64>) -> bool {
@@ -236,7 +236,7 @@ mod tests {
         let mut torn = found(5, 5);
         torn.value[60] ^= 0x10;
         assert!(known.read(1, Some(&torn), NOW).is_err());
-        let other = Found { value: value::encode(2, 5, 100), version: 5 };
+        let other = ReadRecord { value: value::encode(2, 5, 100), version: 5 };
         assert!(known.read(1, Some(&other), NOW).is_err());
     }
 

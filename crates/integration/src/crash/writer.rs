@@ -11,7 +11,7 @@ use stratakv_base::random::Random;
 
 use super::oracle::{Known, Moment, State, Write};
 use super::{Mix, Share, Tally};
-use crate::protocol::{Answer, Client, Command, Condition, Found, Kind, ask};
+use crate::protocol::{Answer, Client, Command, Condition, Kind, ReadRecord, ask};
 use crate::value;
 
 /// Counters that all writers swap.
@@ -383,7 +383,7 @@ impl Shared {
 }
 
 impl Counter {
-    fn settle(&mut self, number: u64, found: Option<&Found>) -> Result<(), String> {
+    fn settle(&mut self, number: u64, found: Option<&ReadRecord>) -> Result<(), String> {
         let (count, version) = match found {
             None => (0, 0),
             Some(found) => (value::decode(COUNTER_ID + number, &found.value)?, found.version),
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_counter_shows_no_fewer_swaps_than_acknowledged_and_no_more_than_issued() {
         let settle = |count: u64, version| {
-            let found = Found { value: value::encode(COUNTER_ID, count, 100), version };
+            let found = ReadRecord { value: value::encode(COUNTER_ID, count, 100), version };
             Counter { acknowledged: 5, in_doubt: 2, version: 50 }.settle(0, Some(&found))
         };
         assert!(settle(5, 50).is_ok() && settle(7, 60).is_ok());

@@ -2,7 +2,7 @@
 //! some that do not.
 
 use super::classic::{TOO_LARGE_BYTES, UNUSED};
-use super::command::{Command, Part, Shape};
+use super::command::{Command, CommandPiece, Shape};
 use super::draw::Draw;
 
 /// A request in its parts.
@@ -67,8 +67,8 @@ pub fn command(draw: &mut Draw) -> Command {
     let shape = if request.opcode == 0x0B { Shape::BinaryServerVersion } else { Shape::Binary };
     let compares = matches!(request.opcode, 0x01..=0x06 | 0x0E | 0x0F | 0x11..=0x16 | 0x19 | 0x1A);
     let version = match draw.below(5) {
-        0 if compares => Part::Version(draw.which()),
-        _ => Part::Bytes(vec![0; 8]),
+        0 if compares => CommandPiece::Version(draw.which()),
+        _ => CommandPiece::Bytes(vec![0; 8]),
     };
     let command = frame(draw, &request, version).shape(shape).key(&key);
     if touches { command.touching(&[&key]) } else { command }
@@ -91,7 +91,7 @@ fn time(draw: &mut Draw) -> [u8; 4] {
 }
 
 /// The bytes of a request, its version apart.
-fn frame(draw: &mut Draw, request: &Request, version: Part) -> Command {
+fn frame(draw: &mut Draw, request: &Request, version: CommandPiece) -> Command {
     let body = request.extras.len() + request.key.len() + request.value.len();
     let mut head = vec![0x80, request.opcode];
     head.extend((request.key.len() as u16).to_be_bytes());
@@ -101,14 +101,14 @@ fn frame(draw: &mut Draw, request: &Request, version: Part) -> Command {
     head.extend((body as u32).to_be_bytes());
     head.extend((draw.below(1000) as u32).to_be_bytes());
     let rest = [&request.extras[..], &request.key, &request.value].concat();
-    Command::of(vec![Part::Bytes(head), version, Part::Bytes(rest)], true)
+    Command::of(vec![CommandPiece::Bytes(head), version, CommandPiece::Bytes(rest)], true)
 }
 
 fn statistics(draw: &mut Draw) -> Command {
     let key =
         draw.one(&["", "settings", "items", "slabs", "sizes", "conns", "reset", "foo", "extstore"]).as_bytes().to_vec();
     let request = Request { opcode: 0x10, key, ..Request::default() };
-    frame(draw, &request, Part::Bytes(vec![0; 8])).shape(Shape::BinaryStatistics)
+    frame(draw, &request, CommandPiece::Bytes(vec![0; 8])).shape(Shape::BinaryStatistics)
 }
 
 /// A value that is too long, whatever the server.
@@ -116,7 +116,7 @@ pub fn too_large(draw: &mut Draw) -> Command {
     let (opcode, key) = (opcode(draw, false, &[1, 2, 0x11], &[]), draw.key());
     let key = if opcode == 2 { key } else { UNUSED.to_vec() };
     let request = Request { opcode, extras: vec![0; 8], key: key.clone(), value: vec![b'l'; TOO_LARGE_BYTES] };
-    frame(draw, &request, Part::Bytes(vec![0; 8])).shape(Shape::Binary).key(&key)
+    frame(draw, &request, CommandPiece::Bytes(vec![0; 8])).shape(Shape::Binary).key(&key)
 }
 
 /// What ends a connection: it is asked to, or the request is not well formed.
@@ -136,12 +136,12 @@ pub fn last(draw: &mut Draw) -> Command {
         10 | 11 => (0x17, bytes(b""), bytes(b""), bytes(b"")),
         // As long as a head: memcached looks at nothing shorter.
         12 => {
-            return Command::of(vec![Part::Bytes(b"get a b c d e f g h i j k\r\n".to_vec())], true)
+            return Command::of(vec![CommandPiece::Bytes(b"get a b c d e f g h i j k\r\n".to_vec())], true)
                 .shape(Shape::Binary)
                 .closing();
         }
         _ => (0x07, bytes(b""), bytes(b""), bytes(b"")),
     };
     let request = Request { opcode, extras, key, value };
-    frame(draw, &request, Part::Bytes(vec![0; 8])).shape(Shape::Binary).closing()
+    frame(draw, &request, CommandPiece::Bytes(vec![0; 8])).shape(Shape::Binary).closing()
 }

@@ -1,6 +1,6 @@
 //! The classic text commands, and lines that are none.
 
-use super::command::{Command, Part, Shape};
+use super::command::{Command, CommandPiece, Shape};
 use super::draw::Draw;
 
 /// Longer than any value may be.
@@ -46,20 +46,20 @@ fn store(draw: &mut Draw) -> Command {
         _ => value.len().to_string(),
     };
     let front = words(&[verb.as_bytes(), &key, flags.as_bytes(), time.as_bytes(), length.as_bytes()]);
-    let mut parts = vec![Part::Bytes(front)];
+    let mut parts = vec![CommandPiece::Bytes(front)];
     if verb == "cas" {
-        parts.push(Part::Bytes(b" ".to_vec()));
+        parts.push(CommandPiece::Bytes(b" ".to_vec()));
         parts.push(match draw.below(10) {
-            0 => Part::Bytes(draw.one(&["0", "x", "", "-1", "18446744073709551616"]).into()),
-            _ => Part::Version(draw.which()),
+            0 => CommandPiece::Bytes(draw.one(&["0", "x", "", "-1", "18446744073709551616"]).into()),
+            _ => CommandPiece::Version(draw.which()),
         });
     }
-    parts.push(Part::Bytes(format!("{}\r\n", noreply(draw)).into_bytes()));
+    parts.push(CommandPiece::Bytes(format!("{}\r\n", noreply(draw)).into_bytes()));
     if length != value.len().to_string() {
         // Of a block that is not as long as it should be nobody knows where the next command
         // begins. So none is sent.
         let block = if length == "+3" { b"abc\r\n".to_vec() } else { Vec::new() };
-        parts.push(Part::Bytes(block));
+        parts.push(CommandPiece::Bytes(block));
         return Command::of(parts, false).key(&key);
     }
     if draw.once_in(30) {
@@ -69,7 +69,7 @@ fn store(draw: &mut Draw) -> Command {
 }
 
 /// A block that is longer or shorter than was said; line ends make up for what is missing.
-fn wrong_block(draw: &mut Draw, parts: Vec<Part>, value: &[u8]) -> Command {
+fn wrong_block(draw: &mut Draw, parts: Vec<CommandPiece>, value: &[u8]) -> Command {
     let block = match draw.below(3) {
         0 => [value, b"x"].concat(),
         1 => [value, b" abc\r\nfoo bar"].concat(),

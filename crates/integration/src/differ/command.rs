@@ -16,7 +16,7 @@ pub enum Which {
 
 /// A piece of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CommandPiece {
     /// As it is sent.
     Bytes(Vec<u8>),
     /// A version of the command's key: each server gets its own. In decimal, or as the eight bytes
@@ -53,7 +53,7 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// What is sent.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CommandPiece>,
     /// Of the binary protocol.
     pub binary: bool,
     /// How its answer reads.
@@ -71,11 +71,11 @@ impl Command {
     pub fn line(line: impl Into<Vec<u8>>) -> Command {
         let mut bytes = line.into();
         bytes.extend_from_slice(b"\r\n");
-        Command::of(vec![Part::Bytes(bytes)], false)
+        Command::of(vec![CommandPiece::Bytes(bytes)], false)
     }
 
     /// Of these parts.
-    pub fn of(parts: Vec<Part>, binary: bool) -> Command {
+    pub fn of(parts: Vec<CommandPiece>, binary: bool) -> Command {
         Command { parts, binary, shape: Shape::Plain, key: Vec::new(), touches: Vec::new(), closes: false }
     }
 
@@ -101,7 +101,7 @@ impl Command {
 
     /// With a data block behind it.
     pub fn data(mut self, data: &[u8]) -> Command {
-        self.parts.push(Part::Bytes([data, b"\r\n"].concat()));
+        self.parts.push(CommandPiece::Bytes([data, b"\r\n"].concat()));
         self
     }
 
@@ -110,9 +110,9 @@ impl Command {
         let mut out = Vec::new();
         for part in &self.parts {
             match part {
-                Part::Bytes(bytes) => out.extend_from_slice(bytes),
-                Part::Version(which) if self.binary => out.extend_from_slice(&version(*which).to_be_bytes()),
-                Part::Version(which) => out.extend_from_slice(version(*which).to_string().as_bytes()),
+                CommandPiece::Bytes(bytes) => out.extend_from_slice(bytes),
+                CommandPiece::Version(which) if self.binary => out.extend_from_slice(&version(*which).to_be_bytes()),
+                CommandPiece::Version(which) => out.extend_from_slice(version(*which).to_string().as_bytes()),
             }
         }
         out
@@ -120,7 +120,7 @@ impl Command {
 
     /// Whether it changes a number in place.
     pub fn counts(&self) -> bool {
-        let Some(Part::Bytes(first)) = self.parts.first() else { return false };
+        let Some(CommandPiece::Bytes(first)) = self.parts.first() else { return false };
         match self.binary {
             true => first.get(1).is_some_and(|opcode| matches!(opcode, 5 | 6 | 0x15 | 0x16)),
             false => [&b"incr"[..], b"decr", b"ma "].iter().any(|verb| first.trim_ascii_start().starts_with(verb)),
@@ -137,8 +137,8 @@ impl Command {
         for part in &self.parts {
             // Writing to a String does not fail.
             _ = match part {
-                Part::Bytes(bytes) => write!(out, "{}", shorten(bytes)),
-                Part::Version(which) => write!(out, "<{which:?}>"),
+                CommandPiece::Bytes(bytes) => write!(out, "{}", shorten(bytes)),
+                CommandPiece::Version(which) => write!(out, "<{which:?}>"),
             };
         }
         out
@@ -158,7 +158,7 @@ pub fn shorten(bytes: &[u8]) -> String {
 
 /// Commands that are sent together on one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct SentTogether {
     /// Its number, from 0.
     pub connection: usize,
     /// In order.

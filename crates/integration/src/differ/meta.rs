@@ -1,6 +1,6 @@
 //! The meta commands with all their flags: in any order, repeated, with arguments that are none.
 
-use super::command::{Command, Part, Shape};
+use super::command::{Command, CommandPiece, Shape};
 use super::draw::{Draw, base64};
 
 /// Longest opaque that is taken.
@@ -9,7 +9,7 @@ const OPAQUE_BYTES_MAX: u64 = 31;
 /// A line in pieces.
 #[derive(Debug, Default)]
 struct Line {
-    parts: Vec<Part>,
+    parts: Vec<CommandPiece>,
     touches: bool,
     /// Nothing is done before all of it is looked at.
     is_harmless: bool,
@@ -18,8 +18,8 @@ struct Line {
 impl Line {
     fn push(&mut self, bytes: &[u8]) {
         match self.parts.last_mut() {
-            Some(Part::Bytes(last)) => last.extend_from_slice(bytes),
-            _ => self.parts.push(Part::Bytes(bytes.to_vec())),
+            Some(CommandPiece::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.parts.push(CommandPiece::Bytes(bytes.to_vec())),
         }
     }
 
@@ -135,7 +135,7 @@ fn argument(draw: &mut Draw, line: &mut Line, flag: &str) {
             0 => line.flag(flag, draw.one(&["", "x", "0", "-1", "18446744073709551616"])),
             _ => {
                 line.push(b" C");
-                line.parts.push(Part::Version(draw.which()));
+                line.parts.push(CommandPiece::Version(draw.which()));
             }
         },
         "F" => line.flag(flag, draw.flags()),

@@ -3,8 +3,8 @@
 //!
 //! [`sequence`] draws commands of every kind from a seed; [`compare`] says whether two answers are
 //! the same, by named rules where each server has numbers of its own; [`intended`] is the reviewed
-//! list of differences that are meant. What else differs is a [`Found`], which [`shrink`] cuts down
-//! to the commands that it takes.
+//! list of differences that are meant. What else differs is a [`UnmeantDifference`], which
+//! [`shrink`] cuts down to the commands that it takes.
 //!
 //! What it does not see: `watch` and `lru_crawler metadump` (other tests have them), values between
 //! what fits into memcached's largest item and a mebibyte, times that run out while it looks, and
@@ -26,7 +26,7 @@ pub mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use command::Step;
+use command::SentTogether;
 use compare::{Rule, Side, Versions};
 use intended::{Intended, shown};
 use peer::Peers;
@@ -69,7 +69,7 @@ impl Counts {
 
 /// A difference that nobody meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct UnmeantDifference {
     /// Which step and which of its commands.
     pub at: (usize, usize),
     /// In words, with the command and both answers.
@@ -80,7 +80,7 @@ pub struct Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// They differ.
-    Found(Found),
+    Found(UnmeantDifference),
     /// A server cannot be reached.
     Broken(String),
 }
@@ -129,7 +129,7 @@ fn begin(peers: &Peers) -> Result<(), String> {
 ///
 /// # Errors
 /// The first difference that is not meant, or a server cannot be reached.
-pub fn run(peers: &Peers, steps: &[Step], intended: &Intended) -> Result<Counts, Failure> {
+pub fn run(peers: &Peers, steps: &[SentTogether], intended: &Intended) -> Result<Counts, Failure> {
     begin(peers).map_err(Failure::Broken)?;
     let mut counts = Counts { sequences: 1, ..Counts::default() };
     let mut versions = Versions::default();
@@ -157,7 +157,7 @@ pub fn run(peers: &Peers, steps: &[Step], intended: &Intended) -> Result<Counts,
                 let (ours, theirs) = (shown(ours), shown(theirs));
                 let what =
                     format!("connection {connection}: {sent}\n  ours      {ours}\n  memcached {theirs}\n  {why}");
-                return Err(Failure::Found(Found { at: (at, number), what }));
+                return Err(Failure::Found(UnmeantDifference { at: (at, number), what }));
             };
             *counts.intended.entry(difference.name.clone()).or_default() += 1;
             if difference.ends {
@@ -170,7 +170,7 @@ pub fn run(peers: &Peers, steps: &[Step], intended: &Intended) -> Result<Counts,
 }
 
 /// A sequence for people.
-pub fn listed(steps: &[Step]) -> String {
+pub fn listed(steps: &[SentTogether]) -> String {
     let commands = steps.iter().flat_map(|step| step.commands.iter().map(move |command| (step.connection, command)));
     commands.map(|(connection, command)| format!("  {connection}> {}\n", command.shown())).collect()
 }

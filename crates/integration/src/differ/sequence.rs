@@ -1,7 +1,7 @@
 //! Sequences of commands from seeds: several connections, few keys, commands that are sent
 //! together.
 
-use super::command::{Command, Step};
+use super::command::{Command, SentTogether};
 use super::draw::Draw;
 use super::{binary, classic, meta};
 
@@ -21,7 +21,7 @@ enum Theme {
 }
 
 /// The sequence of a seed.
-pub fn sequence(seed: u64) -> Vec<Step> {
+pub fn sequence(seed: u64) -> Vec<SentTogether> {
     let mut draw = Draw::new(seed);
     let theme = match draw.below(10) {
         0 | 1 => Theme::Classic,
@@ -29,7 +29,7 @@ pub fn sequence(seed: u64) -> Vec<Step> {
         5 | 6 => Theme::Binary,
         _ => Theme::All,
     };
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<SentTogether> = Vec::new();
     for _ in 0..8 + draw.below(25) {
         let step = step(&mut draw, theme);
         let (connection, is_binary) = (step.connection, step.connection >= TEXT_CONNECTIONS);
@@ -37,7 +37,7 @@ pub fn sequence(seed: u64) -> Vec<Step> {
         // Alone: who hangs up with bytes unread may take back what it has answered.
         if draw.once_in(30) {
             let command = if is_binary { binary::last(&mut draw) } else { classic::last(&mut draw) };
-            steps.push(Step { connection, commands: vec![command] });
+            steps.push(SentTogether { connection, commands: vec![command] });
         }
     }
     // Long values are rare: each takes as long as thousands of commands.
@@ -45,7 +45,7 @@ pub fn sequence(seed: u64) -> Vec<Step> {
         let at = draw.below(steps.len() as u64) as usize;
         let is_binary = draw.once_in(2);
         let command = if is_binary { binary::too_large(&mut draw) } else { classic::too_large(&mut draw) };
-        steps.insert(at, Step { connection: connection(&mut draw, is_binary), commands: vec![command] });
+        steps.insert(at, SentTogether { connection: connection(&mut draw, is_binary), commands: vec![command] });
     }
     steps
 }
@@ -56,7 +56,7 @@ fn connection(draw: &mut Draw, is_binary: bool) -> usize {
     number as usize
 }
 
-fn step(draw: &mut Draw, theme: Theme) -> Step {
+fn step(draw: &mut Draw, theme: Theme) -> SentTogether {
     let theme = match theme {
         Theme::All => [Theme::Classic, Theme::Meta, Theme::Binary][draw.below(3) as usize],
         other if draw.once_in(8) => [Theme::Classic, Theme::Meta, other][draw.below(3) as usize],
@@ -76,7 +76,7 @@ fn step(draw: &mut Draw, theme: Theme) -> Step {
     if let Some(at) = commands.iter().skip(1).position(Command::counts) {
         commands.truncate(at + 1);
     }
-    Step { connection: connection(draw, is_binary), commands }
+    SentTogether { connection: connection(draw, is_binary), commands }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The shortest sequence that still shows a difference, as far as leaving commands out gets there.
 
-use super::command::Step;
+use super::command::SentTogether;
 use super::intended::Intended;
 use super::peer::Peers;
 use super::sequence::sequence;
-use super::{Counts, Failure, Found, listed, run};
+use super::{Counts, Failure, UnmeantDifference, listed, run};
 
 /// Sequences tried at most: each may take as long as a server is silent.
 const TRIALS_MAX: u32 = 400;
@@ -27,12 +27,17 @@ pub fn compared(peers: &Peers, seed: u64, intended: &Intended) -> Result<Counts,
 
 /// Leaves out steps, then commands, as long as a difference is left. The sequence and what it
 /// shows.
-pub fn shrink(peers: &Peers, steps: &[Step], intended: &Intended, found: Found) -> (Vec<Step>, Found) {
+pub fn shrink(
+    peers: &Peers,
+    steps: &[SentTogether],
+    intended: &Intended,
+    found: UnmeantDifference,
+) -> (Vec<SentTogether>, UnmeantDifference) {
     // What comes after it does not matter.
-    let mut best: Vec<Step> = steps[..=found.at.0].to_vec();
+    let mut best: Vec<SentTogether> = steps[..=found.at.0].to_vec();
     let mut shown = found;
     let mut trials = 0;
-    let mut try_out = |candidate: Vec<Step>, best: &mut Vec<Step>, shown: &mut Found| {
+    let mut try_out = |candidate: Vec<SentTogether>, best: &mut Vec<SentTogether>, shown: &mut UnmeantDifference| {
         trials += 1;
         if trials > TRIALS_MAX {
             return false;

@@ -16,7 +16,7 @@ use stratakv_device::{Block, Class, Pool};
 use super::errors;
 use super::numa::{self, NumaTask};
 use super::pmem::{self, PmemTask};
-use super::workload::{self, BLOCKING, SESSIONS, Step};
+use super::workload::{self, BLOCKING, LaneWrite, SESSIONS};
 
 /// The device under test, and the one that carries the trace to the host.
 const DEVICE: &str = "/dev/nvme0n1";
@@ -183,7 +183,7 @@ impl Writer {
         self.device.write_all_at(sector, workload::witness_at(self.number)).map_err(text("write a witness sector"))
     }
 
-    fn step(&self, lane: usize, number: u32) -> Step {
+    fn step(&self, lane: usize, number: u32) -> LaneWrite {
         workload::step(self.task.seed, workload::lanes_of(self.number).start + lane as u32, number)
     }
 
@@ -228,7 +228,7 @@ impl Writer {
     }
 }
 
-fn operation(step: &Step) -> Result<Operation, String> {
+fn operation(step: &LaneWrite) -> Result<Operation, String> {
     let key = Key::new(stratakv::CollectionId::default(), step.name().as_bytes()).map_err(|error| error.to_string())?;
     let kind = match step.value() {
         Some(value) => ChangeKind::Put { value: Bytes::from(value), flags: 0, expiry: Expiry::NEVER },

@@ -7,7 +7,7 @@ use stratakv::IoBackend;
 use stratakv_base::random::Random;
 
 use super::guest::Task;
-use super::log::{self, Entry};
+use super::log::{self, LogEntry};
 use super::machine::{Machine, tool};
 use super::replay::{Fate, Lies, Replayer};
 use super::verify::Bench;
@@ -94,7 +94,7 @@ pub fn run(machine: &Machine, cache: &Path, plan: &Plan, report: &mut dyn FnMut(
 fn cut_often(
     base: Vec<u8>,
     log: &[u8],
-    entries: &[Entry],
+    entries: &[LogEntry],
     (task, plan, count): (Task, &Plan, u32),
     tally: &mut Tally,
     report: &mut dyn FnMut(String),
@@ -105,7 +105,7 @@ fn cut_often(
     let mut seen = 0;
     for (cut, fate) in cuts(log, entries, task.seed, count) {
         for entry in entries.get(seen..cut).unwrap_or_default() {
-            if let Entry::Write { at, data, .. } = entry {
+            if let LogEntry::Write { at, data, .. } = entry {
                 workload::decode_witness(*at, log.get(data.clone()).unwrap_or_default(), &mut acknowledged);
             }
         }
@@ -129,9 +129,9 @@ fn cut_often(
 
 /// Where to cut, in rising order. Half of the cuts come right after a witness: no later flush helps
 /// what it vouches for.
-fn cuts(log: &[u8], entries: &[Entry], seed: u64, count: u32) -> Vec<(usize, Fate)> {
-    let is_witness = |entry: &Entry| match entry {
-        Entry::Write { at, data, .. } => {
+fn cuts(log: &[u8], entries: &[LogEntry], seed: u64, count: u32) -> Vec<(usize, Fate)> {
+    let is_witness = |entry: &LogEntry| match entry {
+        LogEntry::Write { at, data, .. } => {
             let data = log.get(data.clone()).unwrap_or_default();
             workload::decode_witness(*at, data, &mut [])
         }
@@ -209,7 +209,7 @@ impl Files {
     }
 
     /// The log's entries, with FUA as the guest's kernel told it.
-    fn entries(&self, log: &[u8], tally: &mut Tally) -> Result<Vec<Entry>, String> {
+    fn entries(&self, log: &[u8], tally: &mut Tally) -> Result<Vec<LogEntry>, String> {
         let mut entries = log::parse(log)?;
         let mail = read(&self.mail)?;
         let len = mail.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes) as usize;
@@ -217,8 +217,8 @@ impl Files {
         let mail = String::from_utf8_lossy(mail);
         let (device, trace) = mail.split_once('\n').ok_or("the guest's mail is empty")?;
         tally.fua += trace::mark_fua(trace, device, &mut entries)?;
-        tally.writes += entries.iter().filter(|entry| matches!(entry, Entry::Write { .. })).count() as u64;
-        tally.flushes += entries.iter().filter(|entry| **entry == Entry::Flush).count() as u64;
+        tally.writes += entries.iter().filter(|entry| matches!(entry, LogEntry::Write { .. })).count() as u64;
+        tally.flushes += entries.iter().filter(|entry| **entry == LogEntry::Flush).count() as u64;
         Ok(entries)
     }
 }

@@ -15,7 +15,7 @@ const MARK: u64 = 8;
 
 /// What the device did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum LogEntry {
     /// Wrote `data` (a range of the log) at byte `at`.
     Write {
         /// First byte on the device.
@@ -35,7 +35,7 @@ pub enum Entry {
 ///
 /// # Errors
 /// It is no log, or it is cut off or contradicts itself: what, and at which entry.
-pub fn parse(log: &[u8]) -> Result<Vec<Entry>, String> {
+pub fn parse(log: &[u8]) -> Result<Vec<LogEntry>, String> {
     let word = |at: usize| number(log, at).ok_or_else(|| format!("the log ends before byte {}", at.saturating_add(8)));
     if word(0)? != MAGIC || word(8)? != 1 {
         return Err("this is no log of writes, version 1".into());
@@ -54,18 +54,18 @@ pub fn parse(log: &[u8]) -> Result<Vec<Entry>, String> {
             return Err(format!("entry {index} has flags {flags:#x}"));
         }
         if flags & (DISCARD | MARK) != 0 {
-            entries.push(Entry::Other);
+            entries.push(LogEntry::Other);
             continue;
         }
         let bytes = usize::try_from(sectors).ok().and_then(|sectors| sectors.checked_mul(sector_bytes));
         let end = bytes.and_then(|bytes| at.checked_add(bytes)).filter(|end| *end <= log.len()).ok_or_else(cut_off)?;
         if flags & FLUSH != 0 {
-            entries.push(Entry::Flush);
+            entries.push(LogEntry::Flush);
         }
         if sectors > 0 {
             let start =
                 sector.checked_mul(sector_bytes as u64).ok_or_else(|| format!("entry {index}: sector {sector}"))?;
-            entries.push(Entry::Write { at: start, data: at..end, fua: flags & FUA != 0 });
+            entries.push(LogEntry::Write { at: start, data: at..end, fua: flags & FUA != 0 });
         }
         at = end;
     }
@@ -106,9 +106,9 @@ pub(crate) mod tests {
         let log = log_of(&[(8, 2, 0), (0, 0, FLUSH), (100, 50, DISCARD), (1, 1, FUA)]);
         let entries = parse(&log).unwrap();
         assert_eq!(entries.len(), 4);
-        assert_eq!(entries[0], Entry::Write { at: 4096, data: 1024..2048, fua: false });
-        assert_eq!((&entries[1], &entries[2]), (&Entry::Flush, &Entry::Other));
-        assert!(matches!(&entries[3], Entry::Write { at: 512, data, fua: true } if log[data.clone()] == [4; 512]));
+        assert_eq!(entries[0], LogEntry::Write { at: 4096, data: 1024..2048, fua: false });
+        assert_eq!((&entries[1], &entries[2]), (&LogEntry::Flush, &LogEntry::Other));
+        assert!(matches!(&entries[3], LogEntry::Write { at: 512, data, fua: true } if log[data.clone()] == [4; 512]));
     }
 
     #[test]
@@ -146,7 +146,7 @@ pub(crate) mod tests {
             log.truncate(random.below(log.len() as u64 + 1) as usize);
             let end = log.len();
             for entry in parse(&log).unwrap_or_default() {
-                assert!(!matches!(entry, Entry::Write { data, .. } if data.end > end));
+                assert!(!matches!(entry, LogEntry::Write { data, .. } if data.end > end));
             }
         }
     }

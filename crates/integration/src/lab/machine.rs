@@ -115,16 +115,16 @@ fn boot_until_up(
 ) -> Result<String, String> {
     for left in (0..BOOTS_MAX).rev() {
         match run_for(command, is_enough, boot_max, task_max)? {
-            Outcome::Ended(said) => return Ok(said),
-            Outcome::Silent(_) if left > 0 => {}
-            Outcome::Late(said) if left > 0 && (!said.contains(STUCK) || said.contains(OWES)) => {}
-            Outcome::Silent(said) => {
+            BootOutcome::Ended(said) => return Ok(said),
+            BootOutcome::Silent(_) if left > 0 => {}
+            BootOutcome::Late(said) if left > 0 && (!said.contains(STUCK) || said.contains(OWES)) => {}
+            BootOutcome::Silent(said) => {
                 return Err(format!(
                     "not up within {boot_max:?}, {BOOTS_MAX} times; the console's end:\n{}",
                     tail(&said)
                 ));
             }
-            Outcome::Late(said) => {
+            BootOutcome::Late(said) => {
                 return Err(format!("up, but not done after {task_max:?}; the console's end:\n{}", tail(&said)));
             }
         }
@@ -134,7 +134,7 @@ fn boot_until_up(
 
 /// How a machine's run went, with both its outputs as one text.
 #[derive(Debug, PartialEq)]
-enum Outcome {
+enum BootOutcome {
     Ended(String),
     Silent(String),
     Late(String),
@@ -147,7 +147,7 @@ fn run_for(
     is_enough: &dyn Fn(&str) -> bool,
     boot_max: Duration,
     task_max: Duration,
-) -> Result<Outcome, String> {
+) -> Result<BootOutcome, String> {
     let started = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
@@ -158,12 +158,12 @@ fn run_for(
     ];
     let up = || said.lock().is_ok_and(|said| said.windows(UP.len()).any(|bytes| bytes == UP.as_bytes()));
     let enough = || said.lock().is_ok_and(|said| is_enough(&String::from_utf8_lossy(&said)));
-    let make: fn(String) -> Outcome = loop {
+    let make: fn(String) -> BootOutcome = loop {
         match child.try_wait() {
-            Ok(Some(_)) => break Outcome::Ended,
-            Ok(None) if enough() => break Outcome::Ended,
-            Ok(None) if started.elapsed() > task_max => break Outcome::Late,
-            Ok(None) if started.elapsed() > boot_max && !up() => break Outcome::Silent,
+            Ok(Some(_)) => break BootOutcome::Ended,
+            Ok(None) if enough() => break BootOutcome::Ended,
+            Ok(None) if started.elapsed() > task_max => break BootOutcome::Late,
+            Ok(None) if started.elapsed() > boot_max && !up() => break BootOutcome::Silent,
             Ok(None) => thread::sleep(Duration::from_millis(20)),
             Err(error) => return Err(format!("cannot wait for {command:?}: {error}")),
         }

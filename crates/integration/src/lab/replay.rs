@@ -3,7 +3,7 @@
 
 use stratakv_base::random::Random;
 
-use super::log::Entry;
+use super::log::LogEntry;
 
 /// Sectors are whole; anything larger may tear.
 const SECTOR_BYTES: usize = 512;
@@ -38,7 +38,7 @@ impl Lies {
 /// A device, as durable as its log says up to some entry. Cuts must be asked for in rising order.
 pub struct Replayer<'a> {
     log: &'a [u8],
-    entries: &'a [Entry],
+    entries: &'a [LogEntry],
     durable: Vec<u8>,
     applied: usize,
     lies: Lies,
@@ -46,14 +46,14 @@ pub struct Replayer<'a> {
 
 impl<'a> Replayer<'a> {
     /// Starts from the device's contents before the log.
-    pub fn new(base: Vec<u8>, log: &'a [u8], entries: &'a [Entry], lies: Lies) -> Replayer<'a> {
+    pub fn new(base: Vec<u8>, log: &'a [u8], entries: &'a [LogEntry], lies: Lies) -> Replayer<'a> {
         Replayer { log, entries, durable: base, applied: 0, lies }
     }
 
     /// The device after a power cut at `cut`: entries before it were complete.
     pub fn cut(&mut self, cut: usize, fate: Fate) -> Vec<u8> {
         let complete = self.entries.get(..cut).unwrap_or(self.entries);
-        let flushes = complete.iter().enumerate().rev().filter(|(_, entry)| **entry == Entry::Flush);
+        let flushes = complete.iter().enumerate().rev().filter(|(_, entry)| **entry == LogEntry::Flush);
         let flushed = flushes.map(|(index, _)| index).nth(self.lies.flushes_ignored).unwrap_or(0).max(self.applied);
         for entry in complete.get(self.applied..flushed).unwrap_or_default() {
             apply(&mut self.durable, self.log, entry, |_| true);
@@ -62,7 +62,7 @@ impl<'a> Replayer<'a> {
         let mut device = self.durable.clone();
         let mut random = Random::new(if let Fate::Mixed(seed) = fate { seed } else { 0 });
         for entry in complete.get(flushed..).unwrap_or_default() {
-            let durable = matches!(entry, Entry::Write { fua: true, .. }) && !self.lies.ignores_fua;
+            let durable = matches!(entry, LogEntry::Write { fua: true, .. }) && !self.lies.ignores_fua;
             match (fate, random.below(3)) {
                 _ if durable => apply(&mut device, self.log, entry, |_| true),
                 (Fate::Kept, _) | (Fate::Mixed(_), 0) => apply(&mut device, self.log, entry, |_| true),
@@ -75,8 +75,8 @@ impl<'a> Replayer<'a> {
 }
 
 /// Writes those sectors of an entry that `keep` says are kept.
-fn apply(device: &mut [u8], log: &[u8], entry: &Entry, mut keep: impl FnMut(usize) -> bool) {
-    let Entry::Write { at, data, .. } = entry else { return };
+fn apply(device: &mut [u8], log: &[u8], entry: &LogEntry, mut keep: impl FnMut(usize) -> bool) {
+    let LogEntry::Write { at, data, .. } = entry else { return };
     let data = log.get(data.clone()).unwrap_or_default();
     for (index, sector) in data.chunks(SECTOR_BYTES).enumerate() {
         let start = *at as usize + index * SECTOR_BYTES;

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::log::Entry;
+use super::log::LogEntry;
 
 /// Lines of `block_rq_issue` of one device: `… block_rq_issue: 259,0 WFS 4096 () 12345 + 8 [who]`.
 /// Marks the writes in `entries` that were issued with FUA: the n-th issued over an extent is the
@@ -12,7 +12,7 @@ use super::log::Entry;
 ///
 /// # Errors
 /// Trace and log do not agree on which writes there were.
-pub fn mark_fua(trace: &str, device: &str, entries: &mut [Entry]) -> Result<u64, String> {
+pub fn mark_fua(trace: &str, device: &str, entries: &mut [LogEntry]) -> Result<u64, String> {
     let mut issued: HashMap<(u64, u64), VecDeque<bool>> = HashMap::new();
     for line in trace.lines().filter(|line| line.contains("block_rq_issue:")) {
         if let Some((extent, fua)) = write_of(line, device) {
@@ -21,7 +21,7 @@ pub fn mark_fua(trace: &str, device: &str, entries: &mut [Entry]) -> Result<u64,
     }
     let mut marked = 0;
     for (index, entry) in entries.iter_mut().enumerate() {
-        let Entry::Write { at, data, fua } = entry else { continue };
+        let LogEntry::Write { at, data, fua } = entry else { continue };
         let extent = (*at / 512, data.len() as u64 / 512);
         let known = issued.get_mut(&extent).and_then(VecDeque::pop_front);
         let is_fua = known.ok_or_else(|| format!("entry {index}, {extent:?}, is not in the guest's trace"))?;
@@ -68,8 +68,8 @@ mod tests {
     fn the_nth_write_issued_is_the_nth_logged() {
         let mut entries = parse(&log_of(&[(8, 2, 0), (0, 0, 1), (8, 2, 0)])).unwrap();
         assert_eq!(mark_fua(TRACE, "259,0", &mut entries), Ok(1));
-        assert!(matches!(entries[0], Entry::Write { fua: false, .. }));
-        assert!(matches!(entries[2], Entry::Write { fua: true, .. }));
+        assert!(matches!(entries[0], LogEntry::Write { fua: false, .. }));
+        assert!(matches!(entries[2], LogEntry::Write { fua: true, .. }));
     }
 
     #[test]

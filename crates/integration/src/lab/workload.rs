@@ -25,14 +25,14 @@ const MAGIC: &[u8; 8] = b"SKVWITN1";
 
 /// One operation: sets `key` to value `sequence` of `len` bytes, or (`None`) deletes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct LaneWrite {
     /// Different for every key of every lane.
     pub key: u64,
     /// The value's sequence and length.
     pub put: Option<(u64, usize)>,
 }
 
-impl Step {
+impl LaneWrite {
     /// The key's name.
     pub fn name(&self) -> String {
         name(self.key)
@@ -50,18 +50,18 @@ pub fn name(key: u64) -> String {
 }
 
 /// Step `number` (from 0) of `lane`.
-pub fn step(seed: u64, lane: u32, number: u32) -> Step {
+pub fn step(seed: u64, lane: u32, number: u32) -> LaneWrite {
     let mut random = Random::new(seed ^ (u64::from(lane) + 1) << 48 ^ (u64::from(number) + 1) << 20);
     let key = u64::from(lane) << 20 | random.below(KEYS);
     if random.below(7) == 0 {
-        return Step { key, put: None };
+        return LaneWrite { key, put: None };
     }
     let max = match random.below(40) {
         0 => 150_000,
         1..=4 => 12_000,
         _ => 1500,
     };
-    Step { key, put: Some((u64::from(number) + 1, value::LEN_MIN + random.below(max) as usize)) }
+    LaneWrite { key, put: Some((u64::from(number) + 1, value::LEN_MIN + random.below(max) as usize)) }
 }
 
 /// What may be found under a key: what was acknowledged last, or what was in flight then.
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_the_last_acknowledged_and_the_step_after() {
-        let steps: Vec<Step> = (0..5).map(|number| step(3, 0, number)).collect();
+        let steps: Vec<LaneWrite> = (0..5).map(|number| step(3, 0, number)).collect();
         let known = known(3, &[4], 5);
         let last =
             |key| steps[..4].iter().rev().find(|step| step.key == key).and_then(|step| step.put).map(|put| put.0);

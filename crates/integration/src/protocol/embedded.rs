@@ -13,7 +13,7 @@ use stratakv::{
     Change, ChangeKind, CollectionId, EngineError, Expect, Expiry, Key, Level, Operation, RecordPart, Reply, Store,
 };
 
-use super::{Answer, Client, Command, Condition, Found, Kind, invalid};
+use super::{Answer, Client, Command, Condition, Kind, ReadRecord, invalid};
 use crate::executor::block_on_all;
 
 /// How long one answer may take. Long: a test must not fail because its machine is busy.
@@ -131,7 +131,7 @@ fn operation(command: Command, level: Level) -> io::Result<Operation> {
 fn answer_of(reply: Reply, is_delete: bool) -> Answer {
     match reply {
         Reply::Record(record) => {
-            Answer::Record(record.map(|r| Found { value: r.value.to_bytes().to_vec(), version: r.version }))
+            Answer::Record(record.map(|r| ReadRecord { value: r.value.to_bytes().to_vec(), version: r.version }))
         }
         Reply::Done { existed, .. } if is_delete => Answer::Deleted(existed),
         Reply::Done { version, .. } => Answer::Written(Some(version)),
@@ -210,7 +210,7 @@ fn get_command(reader: &mut impl Read) -> io::Result<Command> {
 fn put_answer(frame: &mut Vec<u8>, answer: &Answer) {
     match answer {
         Answer::Record(None) => put_head(frame, 0, 0, 0),
-        Answer::Record(Some(Found { version, .. })) => put_head(frame, 1, 0, *version),
+        Answer::Record(Some(ReadRecord { version, .. })) => put_head(frame, 1, 0, *version),
         Answer::Written(None) => put_head(frame, 2, 0, 0),
         Answer::Written(Some(version)) => put_head(frame, 2, 1, *version),
         Answer::Deleted(existed) => put_head(frame, 3, u32::from(*existed), 0),
@@ -219,7 +219,7 @@ fn put_answer(frame: &mut Vec<u8>, answer: &Answer) {
         Answer::Failed(_) => put_head(frame, 6, 0, 0),
     }
     match answer {
-        Answer::Record(Some(Found { value: bytes, .. })) => put_field(frame, bytes),
+        Answer::Record(Some(ReadRecord { value: bytes, .. })) => put_field(frame, bytes),
         Answer::Full(text) | Answer::Failed(text) => put_field(frame, text.as_bytes()),
         _ => {}
     }
@@ -229,7 +229,7 @@ fn get_answer(reader: &mut impl Read) -> io::Result<Answer> {
     let (kind, short, version) = get_head(reader)?;
     Ok(match kind {
         0 => Answer::Record(None),
-        1 => Answer::Record(Some(Found { value: get_field(reader)?, version })),
+        1 => Answer::Record(Some(ReadRecord { value: get_field(reader)?, version })),
         2 => Answer::Written((short == 1).then_some(version)),
         3 => Answer::Deleted(short == 1),
         4 => Answer::Unmet,
@@ -254,7 +254,7 @@ mod tests {
             assert_eq!(get_command(&mut &frame[..]).expect("whole"), command);
             assert!(get_command(&mut &frame[..frame.len() - 1]).is_err(), "cut");
         }
-        let found = Found { value: vec![1, 2], version: 3 };
+        let found = ReadRecord { value: vec![1, 2], version: 3 };
         let answers = [
             Answer::Record(None),
             Answer::Record(Some(found)),

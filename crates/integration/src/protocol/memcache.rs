@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Answer, Client, Command, Condition, Found, Kind, invalid};
+use super::{Answer, Client, Command, Condition, Kind, ReadRecord, invalid};
 use crate::memcache;
 
 /// How the server begins when there is no room.
@@ -68,9 +68,9 @@ impl Client for memcache::Client {
     }
 }
 
-fn found(hit: memcache::Hit, command: &Command) -> io::Result<Found> {
+fn found(hit: memcache::Hit, command: &Command) -> io::Result<ReadRecord> {
     match hit.cas {
-        Some(version) if hit.key == command.key => Ok(Found { value: hit.value, version }),
+        Some(version) if hit.key == command.key => Ok(ReadRecord { value: hit.value, version }),
         Some(_) => Err(invalid(format!("the record of {}", hit.key.escape_ascii()))),
         None => Err(invalid("a record without a version".into())),
     }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::Outcome;
+use super::ScenarioOutcome;
 
 /// A mounted ext4 in a file; unmounted when dropped.
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     /// One of `bytes` bytes, in `place`; or why there can be none.
-    pub(super) fn mount(place: &Path, bytes: u64) -> Result<SmallDisk, Outcome> {
+    pub(super) fn mount(place: &Path, bytes: u64) -> Result<SmallDisk, ScenarioOutcome> {
         let (image, at) = (place.join("image"), place.join("mounted"));
-        let cannot = |what: &str| Outcome::Skipped(format!("{what} (not root, or a container)"));
+        let cannot = |what: &str| ScenarioOutcome::Skipped(format!("{what} (not root, or a container)"));
         let make = || {
             File::create(&image)?.set_len(bytes)?;
             std::fs::create_dir(&at)
@@ -23,7 +23,7 @@ impl SmallDisk {
         let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status();
         match made.or_else(|_| Command::new("/sbin/mkfs.ext4").args(["-q", "-F"]).arg(&image).status()) {
             Ok(status) if status.success() => {}
-            _ => return Err(Outcome::Missing("mkfs.ext4")),
+            _ => return Err(ScenarioOutcome::Missing("mkfs.ext4")),
         }
         match Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at).output() {
             Ok(output) if output.status.success() => Ok(SmallDisk(at)),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::disk::SmallDisk;
-use super::{Outcome, Setting, connect, honest};
+use super::{ScenarioOutcome, Setting, connect, honest};
 use crate::memcache::Client;
 use crate::value;
 
@@ -19,7 +19,7 @@ const SHARDS: u64 = 4;
 
 /// A store is killed, others fill its file system to the last byte, and it opens for writing, is
 /// read, deleted from, and closed in order.
-pub(super) fn full_opening(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn full_opening(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     let disk = match SmallDisk::mount(setting.place, 160 << 20) {
         Ok(disk) => disk,
         Err(outcome) => return Ok(outcome),
@@ -55,14 +55,14 @@ pub(super) fn full_opening(setting: &Setting<'_>) -> Result<Outcome, String> {
             return Err(format!("{how}: the server ended with {stopped}"));
         }
     }
-    Ok(Outcome::Held(format!("{KEYS} records were there")))
+    Ok(ScenarioOutcome::Held(format!("{KEYS} records were there")))
 }
 
 /// Shards grow side by side until the file system is full: the first refusal comes when most of
 /// what fits is there.
-pub(super) fn shared_last_space(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn shared_last_space(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     if !setting.engine.has_volumes() {
-        return Ok(Outcome::Held("it has no volumes".into()));
+        return Ok(ScenarioOutcome::Held("it has no volumes".into()));
     }
     let disk = match SmallDisk::mount(setting.place, setting.either(256 << 20, 1 << 30)) {
         Ok(disk) => disk,
@@ -101,7 +101,7 @@ pub(super) fn shared_last_space(setting: &Setting<'_>) -> Result<Outcome, String
     match (stopped.success(), percent >= FIRST_REFUSAL_PERCENT_MIN) {
         (false, _) => Err(format!("the server ended with {stopped}")),
         (_, false) => Err(format!("the first of {stored} values that fit was refused after {first}: {percent} %")),
-        _ => Ok(Outcome::Held(format!("the first refusal came after {percent} % of {stored} values"))),
+        _ => Ok(ScenarioOutcome::Held(format!("the first refusal came after {percent} % of {stored} values"))),
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use stratakv_base::random::Random;
 
-use super::parts::{LARGE, LARGE_BYTES, Part, Player, large};
-use super::{Outcome, Setting, connect, honest};
+use super::parts::{ClientRole, LARGE, LARGE_BYTES, Player, large};
+use super::{ScenarioOutcome, Setting, connect, honest};
 use crate::memcache::Client;
 use crate::process;
 use crate::value;
@@ -31,15 +31,15 @@ const CLIENT_BYTES: u64 = 4 << 20;
 /// Most connections that are refused or come back late.
 const SLACK: usize = 4;
 
-pub(super) fn stopped_readers(setting: &Setting<'_>) -> Result<Outcome, String> {
-    stopped(setting, Part::Reader)
+pub(super) fn stopped_readers(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
+    stopped(setting, ClientRole::Reader)
 }
 
-pub(super) fn stopped_senders(setting: &Setting<'_>) -> Result<Outcome, String> {
-    stopped(setting, Part::Sender)
+pub(super) fn stopped_senders(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
+    stopped(setting, ClientRole::Sender)
 }
 
-fn stopped(setting: &Setting<'_>, part: Part) -> Result<Outcome, String> {
+fn stopped(setting: &Setting<'_>, part: ClientRole) -> Result<ScenarioOutcome, String> {
     let mut trial = setting.trial(&setting.place.join("data"), 4, honest());
     if let Some(memory) = trial.serve.options.iter().position(|option| option == "--memory") {
         trial.serve.options[memory + 1] = MEMORY.into();
@@ -81,7 +81,7 @@ fn stopped(setting: &Setting<'_>, part: Part) -> Result<Outcome, String> {
     let tally = trial.finish()?;
     let mib = |bytes: u64| bytes >> 20;
     let (before, during, most) = (mib(before), mib(during), mib(most));
-    Ok(Outcome::Held(format!(
+    Ok(ScenarioOutcome::Held(format!(
         "{count} stopped; RSS {before} MiB before, {during} with them, {most} at most; {tally:?}"
     )))
 }
@@ -92,11 +92,13 @@ fn statistic(address: SocketAddr, name: &str) -> Result<u64, String> {
     value.map_err(|error| format!("stats: {error}"))?.ok_or_else(|| format!("there is no statistic {name}"))
 }
 
-pub(super) fn connections(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn connections(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     let wanted = setting.either(1000, 5000);
     let allowed = process::allow_open_files(wanted + 500);
     if allowed < wanted + 200 {
-        return Ok(Outcome::Skipped(format!("only {allowed} files may be open, {wanted} connections are wanted")));
+        return Ok(ScenarioOutcome::Skipped(format!(
+            "only {allowed} files may be open, {wanted} connections are wanted"
+        )));
     }
     let mut trial = setting.trial(&setting.place.join("data"), setting.either(8, 50), honest());
     let served = trial.start()?;
@@ -127,7 +129,7 @@ pub(super) fn connections(setting: &Setting<'_>) -> Result<Outcome, String> {
     trial.kill(served, load)?;
     let tally = trial.finish()?;
     let each = memory.saturating_sub(memory_before) / wanted;
-    Ok(Outcome::Held(format!("{wanted} idle ({each} bytes of RSS each), {storm} short ones; {tally:?}")))
+    Ok(ScenarioOutcome::Held(format!("{wanted} idle ({each} bytes of RSS each), {storm} short ones; {tally:?}")))
 }
 
 /// Connects, asks, leaves; some leave without a word.
@@ -151,7 +153,7 @@ fn storm_of(count: u64, address: SocketAddr) -> Result<(), String> {
     })
 }
 
-pub(super) fn descriptors(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn descriptors(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     let limit = 120;
     let mut trial = setting.trial(&setting.place.join("data"), 4, honest());
     trial.serve.before = Some(format!("ulimit -n {limit}"));
@@ -189,10 +191,10 @@ pub(super) fn descriptors(setting: &Setting<'_>) -> Result<Outcome, String> {
     }
     trial.kill(served, load)?;
     let tally = trial.finish()?;
-    Ok(Outcome::Held(format!("{most} connections with {limit} descriptors, the others refused; {tally:?}")))
+    Ok(ScenarioOutcome::Held(format!("{most} connections with {limit} descriptors, the others refused; {tally:?}")))
 }
 
-pub(super) fn garbage(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn garbage(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     let mut trial = setting.trial(&setting.place.join("data"), 4, honest());
     let served = trial.start()?;
     let load = trial.load(&served);
@@ -226,7 +228,7 @@ pub(super) fn garbage(setting: &Setting<'_>) -> Result<Outcome, String> {
     }
     trial.kill(served, load)?;
     let tally = trial.finish()?;
-    Ok(Outcome::Held(format!("{sent} connections with garbage; RSS {} MiB at most; {tally:?}", most >> 20)))
+    Ok(ScenarioOutcome::Held(format!("{sent} connections with garbage; RSS {} MiB at most; {tally:?}", most >> 20)))
 }
 
 /// One connection's nonsense. Nothing in it is a whole command that would change a record.

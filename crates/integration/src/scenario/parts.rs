@@ -19,7 +19,7 @@ const BEGUN: &str = "begun";
 
 /// What a client of its own does.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(super) enum ClientRole {
     /// Asks for all large values at once and reads them.
     Reader,
     /// Sends a large value in two halves.
@@ -34,10 +34,10 @@ pub(super) struct Player {
 
 impl Player {
     /// Starts one, waits until it is in the middle, and stops it there.
-    pub(super) fn stopped(part: Part, address: SocketAddr, number: u64) -> Result<Player, String> {
+    pub(super) fn stopped(part: ClientRole, address: SocketAddr, number: u64) -> Result<Player, String> {
         let name = match part {
-            Part::Reader => "reader",
-            Part::Sender => "sender",
+            ClientRole::Reader => "reader",
+            ClientRole::Sender => "sender",
         };
         let mut command = Command::new(program::harness());
         command.args([name, &address.to_string(), &number.to_string()]);

@@ -1,8 +1,8 @@
 //! The end of a server.
 
-use super::{Outcome, Setting, honest};
+use super::{ScenarioOutcome, Setting, honest};
 
-pub(super) fn sigterm(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn sigterm(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     let mut trial = setting.trial(&setting.place.join("data"), 8, honest());
     let rounds = setting.either(3, 30);
     for round in 0..rounds {
@@ -27,5 +27,5 @@ pub(super) fn sigterm(setting: &Setting<'_>) -> Result<Outcome, String> {
         }
     }
     let tally = trial.finish()?;
-    Ok(Outcome::Held(format!("{tally:?}")))
+    Ok(ScenarioOutcome::Held(format!("{tally:?}")))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::disk::SmallDisk;
-use super::{Outcome, Setting, connect};
+use super::{ScenarioOutcome, Setting, connect};
 use crate::crash::{Mix, Trial};
 use crate::engine::Engine;
 use crate::memcache::Client;
@@ -21,7 +21,7 @@ type Ballast = BTreeMap<u64, usize>;
 /// Before its first key no writer's identities lie.
 const BALLAST_ID: u64 = 1 << 50;
 
-pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn full_disk(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     if !setting.engine.has_volumes() {
         // Its region is as long as it was when it was opened: that fills up instead.
         return fill_again_and_again(setting, &setting.place.join("data"), None);
@@ -33,9 +33,9 @@ pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
     fill_again_and_again(setting, &disk.path().join("data"), None)
 }
 
-pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     if !setting.engine.has_volumes() {
-        return Ok(Outcome::Held("a region grows only where it is opened".into()));
+        return Ok(ScenarioOutcome::Held("a region grows only where it is opened".into()));
     }
     // In blocks of 512 bytes (dash) or 1 KiB (bash).
     let blocks = match setting.engine {
@@ -46,7 +46,7 @@ pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> 
     fill_again_and_again(setting, &setting.place.join("data"), Some(format!("ulimit -f {blocks}")))
 }
 
-fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<String>) -> Result<Outcome, String> {
+fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<String>) -> Result<ScenarioOutcome, String> {
     let mix = Mix { keys_per_client: 100, value_bytes_max: 40_000, may_fail: true, evicts: false };
     let mut trial = setting.trial(data, 4, mix);
     trial.serve.before = before;
@@ -86,7 +86,7 @@ fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<Strin
     if tally.refused == 0 {
         return Err("no writer was refused: the disk was not full".into());
     }
-    Ok(Outcome::Held(format!("{} values filled it each of {rounds} times; {tally:?}", ballast.len())))
+    Ok(ScenarioOutcome::Held(format!("{} values filled it each of {rounds} times; {tally:?}", ballast.len())))
 }
 
 /// Fills the disk under the writers, makes room, fills it again, and kills the server.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Outcome, Setting, honest};
+use super::{ScenarioOutcome, Setting, honest};
 use crate::program::{self, said};
 
 /// Whom permissions bind.
@@ -12,7 +12,7 @@ const NOBODY: u32 = 65_534;
 /// Writes acknowledged to go on in spite of it.
 const GO_ON: u64 = 300;
 
-pub(super) fn permissions(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn permissions(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     // Root is not bound by permissions, and nobody may not enter a private home: a place and a
     // program of its own.
     let public = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -48,10 +48,10 @@ pub(super) fn permissions(setting: &Setting<'_>) -> Result<Outcome, String> {
     trial.close(served, load).map_err(|message| format!("closing without permissions: {message}"))?;
     permit_all(&data, 0o700)?;
     let tally = trial.finish()?;
-    Ok(Outcome::Held(format!("{tally:?}")))
+    Ok(ScenarioOutcome::Held(format!("{tally:?}")))
 }
 
-pub(super) fn renamed(setting: &Setting<'_>) -> Result<Outcome, String> {
+pub(super) fn renamed(setting: &Setting<'_>) -> Result<ScenarioOutcome, String> {
     let mut data = setting.place.join("data0");
     let mut trial = setting.trial(&data, 4, honest());
     for round in 1..=setting.either(2, 10) {
@@ -72,7 +72,7 @@ pub(super) fn renamed(setting: &Setting<'_>) -> Result<Outcome, String> {
         trial.serve.data.clone_from(&data);
     }
     let tally = trial.finish()?;
-    Ok(Outcome::Held(format!("{tally:?}")))
+    Ok(ScenarioOutcome::Held(format!("{tally:?}")))
 }
 
 /// What `stratakv check` says of a place.

@@ -3,10 +3,10 @@
 //! lost its meaning.
 
 use stratakv_sim::disk::Chances;
-use stratakv_sim::plan::{Condition::*, Crash, Plan, Regime::*, Request, Setup, Step, Step::*, What, What::*};
+use stratakv_sim::plan::{Condition::*, Crash, Plan, PlanStep, PlanStep::*, Regime::*, Request, Setup, What, What::*};
 
 /// A defect that was found and mended.
-pub struct Found {
+pub struct MendedDefect {
     /// The fault point that brings it back; `None` where only long searches find it.
     pub fault_point: Option<&'static str>,
     /// What went wrong.
@@ -16,9 +16,9 @@ pub struct Found {
 }
 
 /// All of them.
-pub fn ledger() -> Vec<Found> {
+pub fn ledger() -> Vec<MendedDefect> {
     vec![
-        Found {
+        MendedDefect {
             fault_point: Some("range_overtakes_writes"),
             what: "A delete of a range came before a write of one of its keys that had been handed over earlier, and waited.",
             plan: Plan {
@@ -37,7 +37,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: range_overtakes_writes(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("delete_of_nothing_at_once"),
             what: "A delete of an absent key, acknowledged at power_loss, rested on a delete that was not durable: the key came back.",
             plan: Plan {
@@ -56,7 +56,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: delete_of_nothing_at_once(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("run_head_before_an_old_trailer"),
             what: "A cut-off run left its head before the trailer of an older image; a later cut brought the head to light as damage.",
             plan: Plan {
@@ -75,7 +75,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: run_head_before_an_old_trailer(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("space_waiters_are_not_told"),
             what: "A write waited for space for ever when an older copy could not be read.",
             plan: Plan {
@@ -94,7 +94,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: space_waiters_are_not_told(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("stale_run_passes"),
             what: "An older large value of the same key at the same place passed every check.",
             plan: Plan {
@@ -113,7 +113,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: stale_run_passes(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("damaged_keys_are_forgotten"),
             what: "One turned bit in a key made its record absent instead of damaged.",
             plan: Plan {
@@ -132,7 +132,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: damaged_keys_are_forgotten(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("mixed_pages_stay"),
             what: "A page torn between two images was left so; its front half, seen alone after a later cut, was taken for damage.",
             plan: Plan {
@@ -151,7 +151,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: mixed_pages_stay(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("damage_is_rolled_back"),
             what: "A damaged record gave way to an older intact copy, silently.",
             plan: Plan {
@@ -170,7 +170,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: damage_is_rolled_back(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: Some("damage_becomes_newer"),
             what: "A damaged record counted as new as its page, and so grew newer with each write of a neighbour than a copy put elsewhere.",
             plan: Plan {
@@ -189,7 +189,7 @@ pub fn ledger() -> Vec<Found> {
                 steps: damage_becomes_newer(),
             },
         },
-        Found {
+        MendedDefect {
             fault_point: None,
             what: "A volume that had failed never closed, when an older copy was to be cleared after the failure.",
             plan: Plan {
@@ -211,19 +211,19 @@ pub fn ledger() -> Vec<Found> {
     ]
 }
 
-fn submit(key: u16, what: What, power_loss: bool) -> Step {
+fn submit(key: u16, what: What, power_loss: bool) -> PlanStep {
     Submit(Request { key, what, power_loss })
 }
 
-fn tick(completions: u8, seed: u32) -> Step {
+fn tick(completions: u8, seed: u32) -> PlanStep {
     Tick { completions, seed }
 }
 
-fn crash(power: bool, inside: [Option<u8>; 3], seed: u32, rot: bool) -> Step {
-    Step::Crash(Crash { power, inside, seed, rot })
+fn crash(power: bool, inside: [Option<u8>; 3], seed: u32, rot: bool) -> PlanStep {
+    PlanStep::Crash(Crash { power, inside, seed, rot })
 }
 
-fn range_overtakes_writes() -> Vec<Step> {
+fn range_overtakes_writes() -> Vec<PlanStep> {
     vec![
         submit(2, Put { len: 42, expect: Any, ttl: 0 }, true),
         Drain { seed: 2568455092 },
@@ -235,7 +235,7 @@ fn range_overtakes_writes() -> Vec<Step> {
     ]
 }
 
-fn delete_of_nothing_at_once() -> Vec<Step> {
+fn delete_of_nothing_at_once() -> Vec<PlanStep> {
     vec![
         tick(5, 2950390893),
         submit(9, Put { len: 5, expect: Any, ttl: 0 }, false),
@@ -245,7 +245,7 @@ fn delete_of_nothing_at_once() -> Vec<Step> {
     ]
 }
 
-fn run_head_before_an_old_trailer() -> Vec<Step> {
+fn run_head_before_an_old_trailer() -> Vec<PlanStep> {
     vec![
         submit(2, Put { len: 112, expect: Any, ttl: 0 }, false),
         Close { seed: 117542277 },
@@ -272,7 +272,7 @@ fn run_head_before_an_old_trailer() -> Vec<Step> {
     ]
 }
 
-fn space_waiters_are_not_told() -> Vec<Step> {
+fn space_waiters_are_not_told() -> Vec<PlanStep> {
     vec![
         submit(0, PutNumber(937), true),
         tick(0, 3816396170),
@@ -291,7 +291,7 @@ fn space_waiters_are_not_told() -> Vec<Step> {
     ]
 }
 
-fn stale_run_passes() -> Vec<Step> {
+fn stale_run_passes() -> Vec<PlanStep> {
     vec![
         submit(1, Put { len: 10814, expect: Any, ttl: 0 }, true),
         Pass { seconds: 10 },
@@ -307,7 +307,7 @@ fn stale_run_passes() -> Vec<Step> {
     ]
 }
 
-fn damaged_keys_are_forgotten() -> Vec<Step> {
+fn damaged_keys_are_forgotten() -> Vec<PlanStep> {
     vec![
         submit(1, Put { len: 146, expect: Any, ttl: 0 }, true),
         Close { seed: 13605871 },
@@ -315,7 +315,7 @@ fn damaged_keys_are_forgotten() -> Vec<Step> {
     ]
 }
 
-fn mixed_pages_stay() -> Vec<Step> {
+fn mixed_pages_stay() -> Vec<PlanStep> {
     vec![
         submit(0, PutNumber(1723), false),
         submit(1, Put { len: 4503, expect: Any, ttl: 0 }, false),
@@ -333,7 +333,7 @@ fn mixed_pages_stay() -> Vec<Step> {
     ]
 }
 
-fn damage_is_rolled_back() -> Vec<Step> {
+fn damage_is_rolled_back() -> Vec<PlanStep> {
     vec![
         crash(true, [Some(31), Some(23), Some(2)], 1201109339, false),
         submit(2, Put { len: 242, expect: Any, ttl: 0 }, true),
@@ -343,7 +343,7 @@ fn damage_is_rolled_back() -> Vec<Step> {
     ]
 }
 
-fn a_failed_volume_closes() -> Vec<Step> {
+fn a_failed_volume_closes() -> Vec<PlanStep> {
     vec![
         submit(0, Put { len: 955, expect: Any, ttl: 0 }, false),
         submit(1, Put { len: 1074, expect: Any, ttl: 0 }, false),
@@ -361,7 +361,7 @@ fn a_failed_volume_closes() -> Vec<Step> {
     ]
 }
 
-fn damage_becomes_newer() -> Vec<Step> {
+fn damage_becomes_newer() -> Vec<PlanStep> {
     vec![
         submit(0, Put { len: 14, expect: Any, ttl: 0 }, true),
         tick(1, 3779586191),

@@ -1,5 +1,5 @@
 //! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced
-//! whenever its life ends. Two stores in three have a layer in it, one in two compresses its
+//! whenever its life ends. Two stores in three have PMEM levels in it, one in two compresses its
 //! tables.
 
 use std::cell::RefCell;
@@ -11,8 +11,8 @@ use stratakv_sim::pmem::Memory;
 
 const REGION_BYTES: usize = 512 << 10;
 const UNIT_BYTES: u32 = 4096;
-/// Lengths of the layer and of the first level: off; hardly room for a table; one level; one that
-/// overflows; two levels.
+/// Lengths of the PMEM levels and of the first level: off; hardly room for a table; one level; one
+/// that overflows; two levels.
 const LAYERS: [(u64, u64); 6] = [
     (0, 64 << 10),
     (0, 64 << 10),
@@ -50,7 +50,7 @@ fn drawn(opening: &Opening) -> u64 {
     drawn.into_iter().fold(0, |seed, one| Random::new(seed ^ one).next_u64())
 }
 
-/// What a new store has of a layer.
+/// The PMEM levels of a new store.
 fn draw_layer(opening: &Opening) -> (u64, u64) {
     LAYERS[Random::new(drawn(opening)).below(LAYERS.len() as u64) as usize]
 }

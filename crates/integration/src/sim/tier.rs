@@ -28,7 +28,7 @@ pub struct TierEngine {
     boot: Cell<u64>,
     segment_bytes: Cell<u32>,
     collected_percent: Cell<u32>,
-    parks: Cell<bool>,
+    saves_at_shutdown: Cell<bool>,
 }
 
 impl Engine for TierEngine {
@@ -47,7 +47,7 @@ impl Engine for TierEngine {
             capacity_bytes: opening.capacity_bytes,
             segment_bytes: self.segment_bytes.get(),
             collected_percent: self.collected_percent.get(),
-            parks: self.parks.get(),
+            saves_at_shutdown: self.saves_at_shutdown.get(),
             boot: Some(boot),
             read_only: opening.read_only,
         };
@@ -79,9 +79,9 @@ pub struct Statistics {
     pub warm: [u64; 3],
     /// Keys that were there after an end, by the same.
     pub found: [u64; 3],
-    /// Ends that parked what was in memory where nothing failed, and items that came back to
+    /// Ends that saved what was in memory where nothing failed, and items that came back to
     /// memory.
-    pub parked: [u64; 2],
+    pub saved: [u64; 2],
     /// Segments recycled, items taken along, items promoted.
     pub recycled: [u64; 3],
     /// Copies on the volume that were called stale.
@@ -123,7 +123,7 @@ impl Statistics {
             (&mut self.found, other.found),
             (&mut self.recycled, other.recycled),
         ];
-        self.parked = [0, 1].map(|at| self.parked[at] + other.parked[at]);
+        self.saved = [0, 1].map(|at| self.saved[at] + other.saved[at]);
         for (mine, theirs) in sums {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         }
@@ -179,9 +179,9 @@ struct World<'e> {
     /// The cap changes now and then.
     resizes: bool,
     chances: Chances,
-    /// There is no second tier: orderly ends park what is in memory, and this disk has room for all
+    /// There is no second tier: orderly ends save what is in memory, and this disk has room for all
     /// of it.
-    parks_all: bool,
+    saves_all: bool,
     /// Gets so far that found what never expires.
     lasting: u64,
     /// The disk breaks now and then.
@@ -238,17 +238,17 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     // Without it more goes to the volume. (Seeds that were kept for what they found are none of
     // these.)
     engine.collected_percent.set(if matches!(seed % 16, 0 | 1 | 2 | 7 | 15) { 66 } else { 0 });
-    let parks = matches!(seed % 16, 2 | 7 | 12);
-    engine.parks.set(parks);
+    let saves_at_shutdown = matches!(seed % 16, 2 | 7 | 12);
+    engine.saves_at_shutdown.set(saves_at_shutdown);
     let Sizes { memory_bytes, value_bytes_max, .. } = sizes;
-    let is_short = parks && seed.is_multiple_of(5);
+    let is_short = saves_at_shutdown && seed.is_multiple_of(5);
     let capacity_bytes = if is_short { memory_bytes / 2 } else { sizes.capacity_bytes };
     let volatile_cache = random.below(2) == 0;
     let chances = chances(&mut random);
     let opening = Opening {
         create: true,
         volume_bytes: 0,
-        capacity_bytes: Some(capacity_bytes).filter(|_| !parks),
+        capacity_bytes: Some(capacity_bytes).filter(|_| !saves_at_shutdown),
         memory_bytes,
         depth: [1, 2, 8][random.below(3) as usize],
         checkpoint_bytes: None,
@@ -257,8 +257,8 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         read_only: false,
     };
     let keys = 4 + random.below(120);
-    // What is parked has room even when the cap on memory has grown to four times what it was.
-    let disk_bytes = if parks && !is_short { 4 * capacity_bytes } else { capacity_bytes };
+    // What is saved has room even when the cap on memory has grown to four times what it was.
+    let disk_bytes = if saves_at_shutdown && !is_short { 4 * capacity_bytes } else { capacity_bytes };
     let disk = Disk::new(DiskOptions { capacity_bytes: disk_bytes, volatile_cache });
     let mut world = World {
         machine: Machine::new(&engine, disk, opening),
@@ -275,7 +275,7 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         breaks: matches!(seed % 16, 0 | 15),
         chances,
         flips: chances.flip > 0,
-        parks_all: parks && !is_short && chances == Chances { delay: chances.delay, ..Chances::default() },
+        saves_all: saves_at_shutdown && !is_short && chances == Chances { delay: chances.delay, ..Chances::default() },
         lasting: 0,
         statistics: Statistics { lengths_max: [sizes.segment_bytes, 0], ..Statistics::default() },
     };
@@ -408,7 +408,7 @@ impl World<'_> {
     }
 
     fn rest(&mut self) -> Result<(), String> {
-        if !self.machine.settle(&mut self.random) {
+        if !self.machine.run_until_idle(&mut self.random) {
             return Err("it never comes to rest".into());
         }
         self.take_replies()
@@ -421,7 +421,7 @@ impl World<'_> {
         if how == 2 {
             self.machine.disk.repair();
             self.drain()?;
-            if self.parks_all {
+            if self.saves_all {
                 // A cap that was lowered just now is still being followed: what that evicts is not
                 // owed.
                 self.rest()?;
@@ -462,14 +462,14 @@ impl World<'_> {
         if how == 1 && report.items > 0 && report.start != Start::Emptied {
             return Err(format!("after a power cut {report:?}"));
         }
-        if self.parks_all && how == 2 {
-            self.statistics.parked[0] += 1;
+        if self.saves_all && how == 2 {
+            self.statistics.saved[0] += 1;
             if report.items < self.lasting {
-                return Err(format!("{} items were there at an end that parks: {report:?}", self.lasting));
+                return Err(format!("{} items were there at an end that saves: {report:?}", self.lasting));
             }
         }
-        if self.engine.parks.get() && how != 2 && report.items > 0 {
-            return Err(format!("nobody has parked that: {report:?}"));
+        if self.engine.saves_at_shutdown.get() && how != 2 && report.items > 0 {
+            return Err(format!("nobody has saved that: {report:?}"));
         }
         self.machine.disk.set_chances(Chances::default());
         self.statistics.found[how] += self.ask_for_all()?;
@@ -495,7 +495,7 @@ impl World<'_> {
         self.statistics.hits_ssd += value("hits_ssd");
         self.statistics.invalidations += value("invalidations");
         self.statistics.lost_volumes += value("ssd_lost");
-        self.statistics.parked[1] += if self.engine.parks.get() { value("reinserted") } else { 0 };
+        self.statistics.saved[1] += if self.engine.saves_at_shutdown.get() { value("reinserted") } else { 0 };
         let power = (self.statistics.lengths_max[0] >> 13).max(1).ilog2().min(7) as usize;
         self.statistics.spilled[power] += value("spilled_items");
         let values: Vec<u8> = found.iter().flat_map(|statistic| statistic.value.to_le_bytes()).collect();

@@ -10,9 +10,9 @@ use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Geometry, Pool, Ring};
 use stratakv_engine::Opener;
 use stratakv_matrix::{Compression, MatrixConfig, MatrixOpener};
-use stratakv_pmem::{MapOptions, Mapping, Part};
+use stratakv_pmem::{MapOptions, Mapping, RegionPart};
 use stratakv_runtime::{Clock, ManualClock, Member, OpenFailure, Runtime, open_shard_by};
-use stratakv_sim::coverage::{Coverage, Phase};
+use stratakv_sim::coverage::{Coverage, StorePhase};
 use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::ring::World;
 use stratakv_slab::{CheckpointPace, Slab, SlabConfig, SlabOpener};
@@ -181,14 +181,14 @@ impl Host {
         sum
     }
 
-    pub(super) fn set_phase(&self, phase: Phase) {
+    pub(super) fn set_phase(&self, phase: StorePhase) {
         self.each_disk(|disk| disk.set_phase(phase));
     }
 
     /// Creates or recovers every shard and puts them to work. `None` if the power was cut after
     /// `cut` batches of completions.
     pub(super) fn open(&mut self, cut: Option<u64>) -> Result<Option<Process>, String> {
-        self.set_phase(if self.created { Phase::Recover } else { Phase::Create });
+        self.set_phase(if self.created { StorePhase::Recover } else { StorePhase::Create });
         self.failures = self.failures_so_far();
         if let Some((clock, _)) = &mut self.guarded {
             *clock = Clock::guarded(Arc::clone(&self.clock));
@@ -203,7 +203,7 @@ impl Host {
             members.push(member);
         }
         self.created = true;
-        self.set_phase(Phase::Serve);
+        self.set_phase(StorePhase::Serve);
         let rings = (0..self.setup.reactors).map(|_| self.ring()).collect::<Result<Vec<_>, _>>()?;
         let (runtime, reactors) = Runtime::turned(members, rings, self.clock());
         let level = match self.setup.engine {
@@ -307,13 +307,13 @@ impl Host {
             capacity_bytes: Some(self.setup.capacity_bytes),
             segment_bytes: self.setup.segment_bytes,
             collected_percent: self.setup.collected_percent,
-            parks: false,
+            saves_at_shutdown: false,
             boot: Some(boot),
             read_only: false,
         }
     }
 
-    fn matrix_opener(&mut self, shard: u32) -> Result<MatrixOpener<Part>, String> {
+    fn matrix_opener(&mut self, shard: u32) -> Result<MatrixOpener<RegionPart>, String> {
         let config = MatrixConfig {
             uuid: *b"simulated store!",
             shard,
@@ -337,7 +337,7 @@ impl Host {
             self.regions.push(Arc::new(region));
         }
         let region = Arc::clone(&self.regions[shard as usize]);
-        let part = Part::new(region, 0, REGION_BYTES).map_err(|error| error.to_string())?;
+        let part = RegionPart::new(region, 0, REGION_BYTES).map_err(|error| error.to_string())?;
         Ok(if self.created {
             MatrixOpener::recover(config, part)
         } else {

@@ -239,7 +239,7 @@ impl Run {
     fn looks_right(&mut self, life: &Life, opened: bool) -> Result<bool, String> {
         self.expire(life.wall_ms());
         let found = match life
-            .call(|store| if opened { store.settle_names() } else { Ok(()) })
+            .call(|store| if opened { store.complete_names() } else { Ok(()) })
             .and_then(|()| calls::observe(life))
         {
             Ok(found) => found,

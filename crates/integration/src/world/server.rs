@@ -19,7 +19,7 @@ use stratakv::{CollectionId, Engine, Key};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_server::{DrivenServer, ServerOptions};
-use stratakv_sim::coverage::Phase;
+use stratakv_sim::coverage::StorePhase;
 use stratakv_sim::search::{panics, watch_panics};
 
 use crate::world::{Host, On, Process, Statistics, left_out};
@@ -388,7 +388,7 @@ impl Run {
     }
 
     fn end_store(&mut self, mut process: Process, is_broken: bool) -> Result<(), String> {
-        self.host.set_phase(Phase::Close);
+        self.host.set_phase(StorePhase::Close);
         process.runtime.begin_close();
         for _ in 0..IDLE_ROUNDS_MAX {
             if process.runtime.is_ended() {

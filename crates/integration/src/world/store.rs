@@ -19,7 +19,7 @@ use stratakv::{Engine, Level, Operation, Reply, Session};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_engine::Error;
-use stratakv_sim::linearizability::{self, Entry, Failure, History};
+use stratakv_sim::linearizability::{self, Failure, History, HistoryEntry};
 
 use crate::world::{Host, Process, Setup, Statistics, left_out};
 use backup::Backing;
@@ -308,7 +308,7 @@ impl Run {
 
     fn note(&mut self, operation: Operation) -> usize {
         let invoked = self.tick();
-        self.history.entries.push(Entry { client: 0, invoked, returned: None, operation, reply: None });
+        self.history.entries.push(HistoryEntry { client: 0, invoked, returned: None, operation, reply: None });
         self.history.entries.len() - 1
     }
 
@@ -371,7 +371,7 @@ impl Run {
         self.statistics.note(format!("{invoked}{reply:?}").as_bytes());
         let returned = self.tick();
         for (operation, reply) in scanned(request, &reply, self.requests.keys())? {
-            let entry = Entry { client: 1, invoked, returned: Some(returned), operation, reply: Some(reply) };
+            let entry = HistoryEntry { client: 1, invoked, returned: Some(returned), operation, reply: Some(reply) };
             self.history.entries.push(entry);
         }
         Ok(())

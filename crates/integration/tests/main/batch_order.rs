@@ -13,7 +13,7 @@ use stratakv::{
 use stratakv_base::checksum::shard_of;
 use stratakv_base::random::Random;
 use stratakv_integration::place;
-use stratakv_sim::linearizability::{Clock, Entry, Failure, History, check};
+use stratakv_sim::linearizability::{Clock, Failure, History, HistoryEntry, check};
 
 const SHARDS: usize = 4;
 const WRITERS: u64 = 3;
@@ -61,12 +61,12 @@ fn get(key: &Key) -> Operation {
 }
 
 /// Reads that ran at the same time: each is an entry of its own, between the ticks of all.
-fn at_once(clock: &Clock, client: u32, keys: &[Key], read: impl FnOnce() -> Vec<Reply>) -> Vec<Entry> {
+fn at_once(clock: &Clock, client: u32, keys: &[Key], read: impl FnOnce() -> Vec<Reply>) -> Vec<HistoryEntry> {
     let before: Vec<u64> = keys.iter().map(|_| clock.tick()).collect();
     let replies = read();
     let entries = keys.iter().zip(replies).zip(before).map(|((key, reply), invoked)| {
         let returned = Some(clock.tick());
-        Entry { client, invoked, returned, operation: get(key), reply: Some(reply) }
+        HistoryEntry { client, invoked, returned, operation: get(key), reply: Some(reply) }
     });
     entries.collect()
 }
@@ -106,7 +106,7 @@ impl Written {
     }
 }
 
-fn writer(store: &Store, clock: &Clock, thread: u64, written: &Written, prepare: fn()) -> Vec<Entry> {
+fn writer(store: &Store, clock: &Clock, thread: u64, written: &Written, prepare: fn()) -> Vec<HistoryEntry> {
     prepare();
     let (mut random, mut entries) = (Random::new(thread), Vec::new());
     for round in 1..=ROUNDS {
@@ -115,13 +115,13 @@ fn writer(store: &Store, clock: &Clock, thread: u64, written: &Written, prepare:
         let reply = store.execute(operation.clone());
         assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
         let returned = Some(clock.tick());
-        entries.push(Entry { client: thread as u32, invoked, returned, operation, reply: Some(reply) });
+        entries.push(HistoryEntry { client: thread as u32, invoked, returned, operation, reply: Some(reply) });
         written.0.fetch_add(1, Ordering::Relaxed);
     }
     entries
 }
 
-fn reader(store: &Store, clock: &Clock, thread: u64, written: &Written) -> Vec<Entry> {
+fn reader(store: &Store, clock: &Clock, thread: u64, written: &Written) -> Vec<HistoryEntry> {
     let (mut random, mut entries, client) = (Random::new(100 + thread), Vec::new(), (WRITERS + thread) as u32);
     let (mut known, mut rounds) = (0, 0);
     while rounds % 3 > 0 || written.wait_for_another(&mut known) {
@@ -170,7 +170,7 @@ fn record(options: &Options, prepare: fn()) -> History {
 /// Half a batch: a late read of one key finds what the key had before a batch that a read before
 /// it, of another key, had shown.
 fn tear(history: &mut History) {
-    let shown = |entry: &Entry| match (&entry.operation, &entry.reply) {
+    let shown = |entry: &HistoryEntry| match (&entry.operation, &entry.reply) {
         (Operation::Get { key, .. }, Some(Reply::Record(Some(record)))) => Some((key.clone(), record.version)),
         _ => None,
     };
@@ -226,7 +226,7 @@ fn batches_over_shards_of_matrix_and_reads_beside_them_have_an_order() {
 
 /// The defect itself, in the threads that write: each share is shown when its own shard hears of
 /// the commit.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[test]
 fn a_batch_that_is_shown_shard_by_shard_is_noticed() {
     let split = |options: &Options, prepare| {

@@ -74,7 +74,7 @@ fn a_snapshot_is_one_instant_of_all_shards() {
 }
 
 /// The defect itself: shards go on writing while others open their snapshots.
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 #[test]
 fn a_deliberate_cut_while_others_write_is_noticed() {
     let place = place::directory();

@@ -149,15 +149,15 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
     assert_eq!(store.get(&name(1_000)).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
 
-/// With a layer: what lies in it is read, checked, damaged and found so; it is as long as it was
-/// made.
+/// With PMEM levels: what lies in it is read, checked, damaged and found so; it is as long as it
+/// was made.
 #[test]
-fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
+fn a_store_with_pmem_levels_is_checked_and_keeps_its_length() {
     let place = place::directory();
     let data = place.path().join("data");
-    let with = |region: u64, layer: u64| options(1).region_bytes(region * MIB).pmem_levels_bytes(layer * MIB);
+    let with = |region: u64, levels: u64| options(1).region_bytes(region * MIB).pmem_levels_bytes(levels * MIB);
     for (asked, words) in [
-        (with(12, 12), "a layer of"),
+        (with(12, 12), "PMEM levels of"),
         (with(12, 8), "8 MiB for each"),
         (Options::new().engine(Engine::Hash).pmem_levels_bytes(MIB), "engine `matrix`"),
         (Options::new().pmem_levels_bytes(MIB), "ask for the engine"),
@@ -172,12 +172,12 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
         }
     }
     let told = |name: &str| store.stats().iter().find(|one| one.name == name).map_or(0, |one| one.value);
-    assert_eq!(told("layer_bytes"), 4 * MIB);
-    assert!(told("layer_table_bytes") > MIB && told("level_2_write_bytes") > 0, "{:?}", store.stats());
+    assert_eq!(told("pmem_levels_bytes"), 4 * MIB);
+    assert!(told("pmem_levels_table_bytes") > MIB && told("level_2_write_bytes") > 0, "{:?}", store.stats());
     store.close().expect("closed");
     for asked in [with(12, 3), with(12, 0)] {
         let error = asked.open(&data).expect_err("it is fixed");
-        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("layer"), "{error}");
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("PMEM levels"), "{error}");
     }
     let is_whole = |store: &Store| {
         for key in (0..40_000).step_by(17) {
@@ -197,7 +197,10 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
         file.write_all_at(&[region[at + 99] ^ 1], at as u64 + 99).expect("written");
     }
     let report = stratakv::check(&data, None).expect("checked");
-    assert!(!report.damage.is_empty() && report.damage.iter().all(|damage| damage.contains("layer")), "{report:?}");
+    assert!(
+        !report.damage.is_empty() && report.damage.iter().all(|damage| damage.contains("PMEM levels")),
+        "{report:?}"
+    );
     assert!(report.mistakes.is_empty(), "{report:?}");
 }
 

@@ -191,8 +191,9 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
             store.put(&name(key), &value::encode(key, sequence, 300)).expect("a put");
         }
     };
-    let in_pmem_levels =
-        |store: &Store| store.stats().iter().find(|one| one.name == "layer_table_bytes").expect("it is told").value;
+    let in_pmem_levels = |store: &Store| {
+        store.stats().iter().find(|one| one.name == "pmem_levels_table_bytes").expect("it is told").value
+    };
     // Of each sequence, how many keys have it; 0: the key is gone.
     let found = |store: &Store| {
         let sequence = |key: u64| {
@@ -208,7 +209,7 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
     fill(&store, 0..MANY, 1);
     // The last keys are put once, late: nothing on the volume has them.
     fill(&store, 0..ALL, 2);
-    assert!(in_pmem_levels(&store) > 1 << 20, "{} bytes in the layer", in_pmem_levels(&store));
+    assert!(in_pmem_levels(&store) > 1 << 20, "{} bytes in the PMEM levels", in_pmem_levels(&store));
     store.close().expect("closed");
     let volume = fs::read(place::volumes(&data).remove(0)).expect("read");
     fs::remove_file(data.join("pmem/region-000")).expect("removed");
@@ -219,7 +220,7 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
     assert!(lost.tables.iter().any(|table| table.hid_others) && !lost.may_lose_names, "{lost:?}");
     let (code, said) = run(&data, &["repair"]);
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains(&format!("Lost with the layer: {} tables", lost.tables.len())), "{said}");
+    assert!(said.contains(&format!("Lost with the PMEM levels: {} tables", lost.tables.len())), "{said}");
     assert!(said.contains("lost: table ") && said.contains("nothing was changed"), "{said}");
     let (code, said) = run(&data, &["repair", "--json"]);
     let json: serde_json::Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
@@ -231,10 +232,10 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
     assert!(volume == fs::read(place::volumes(&data).remove(0)).expect("read"), "the volume was written to");
 
     let accept =
-        ["repair", "--accept-lost-region", "--region", "16M", "--layer", "8M", "--durability", "process_crash"];
+        ["repair", "--accept-lost-region", "--region", "16M", "--pmem-levels", "8M", "--durability", "process_crash"];
     let (code, said) = run(&data, &accept);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("Lost with the layer: ") && said.contains("repaired: the new region is "), "{said}");
+    assert!(said.contains("Lost with the PMEM levels: ") && said.contains("repaired: the new region is "), "{said}");
     let report = stratakv::repair(&data, &options, false).expect("looked at");
     assert!(report.lost.is_empty(), "{report:?}");
     let checked = stratakv::check(&data, None).expect("checked");
@@ -243,7 +244,7 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
     let [gone, older, newest, _] = found(&store);
     assert!(gone > 0 && older > 0 && newest > 0, "{gone} gone, {older} older, {newest} as they were");
     fill(&store, 0..ALL, 3);
-    assert!(in_pmem_levels(&store) > 0, "the new layer is not used");
+    assert!(in_pmem_levels(&store) > 0, "the new PMEM levels are not used");
     store.close().expect("closed");
     assert_eq!(found(&options.open(&data).expect("opened")), [0, 0, 0, ALL]);
 }

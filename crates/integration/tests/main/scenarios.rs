@@ -1,7 +1,7 @@
 //! The short forms of `cargo xtask crash --scenario all`.
 
 use stratakv_integration::engine::Engine;
-use stratakv_integration::scenario::{Outcome, Scenario, Setting};
+use stratakv_integration::scenario::{Scenario, ScenarioOutcome, Setting};
 use stratakv_integration::{place, requirement};
 
 fn run(name: &str) {
@@ -10,9 +10,11 @@ fn run(name: &str) {
         let place = place::directory();
         let setting = Setting { place: place.path(), engine: *engine, long: false, seed: 1 };
         match (scenario.run)(&setting) {
-            Ok(Outcome::Held(_)) => {}
-            Ok(Outcome::Skipped(why)) => requirement::not_here(&why),
-            Ok(Outcome::Missing(program)) => requirement::skip(&format!("{program} not installed")).unwrap_or_default(),
+            Ok(ScenarioOutcome::Held(_)) => {}
+            Ok(ScenarioOutcome::Skipped(why)) => requirement::not_here(&why),
+            Ok(ScenarioOutcome::Missing(program)) => {
+                requirement::skip(&format!("{program} not installed")).unwrap_or_default()
+            }
             Err(message) => panic!("{name}, {}: {message}", engine.name()),
         }
     }

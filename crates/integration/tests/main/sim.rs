@@ -2,8 +2,8 @@
 //! oracle, seen to fail.
 
 use stratakv_engine::{
-    Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, Progress, Reply, Shard, ShardId, Statistic,
-    Token, Value,
+    Capabilities, Effects, Error, Io, IoOutcome, Message, Opener, Operation, Progress, Reply, Shard, ShardId,
+    Statistic, Token, Value,
 };
 use stratakv_integration::sim::ledger::ledger;
 use stratakv_integration::sim::matrix::MatrixEngine;
@@ -99,10 +99,10 @@ fn a_chunk_with_the_number_of_a_freed_one_is_given_back() {
     assert_eq!(tier::run_seed(1_795_695_171).map(|_| ()), Ok(()));
 }
 
-/// The judge asked for all that was parked, though the cap on memory had grown beyond what the disk
+/// The judge asked for all that was saved, though the cap on memory had grown beyond what the disk
 /// had room for.
 #[test]
-fn what_a_grown_cache_parks_has_room() {
+fn what_a_grown_cache_saves_has_room() {
     assert_eq!(tier::run_seed(1_795_698_967).map(|_| ()), Ok(()));
 }
 
@@ -112,9 +112,9 @@ fn a_cap_is_followed_before_what_is_parked_is_counted() {
     assert_eq!(tier::run_seed(1_795_711_842).map(|_| ()), Ok(()));
 }
 
-/// An orderly end found no block for what leaves memory, and dropped it instead of parking it.
+/// An orderly end found no block for what leaves memory, and dropped it instead of saving it.
 #[test]
-fn a_cache_without_a_free_block_parks_all_the_same() {
+fn a_cache_without_a_free_block_saves_all_the_same() {
     assert_eq!(tier::run_seed(600_004_178).map(|_| ()), Ok(()));
 }
 
@@ -190,7 +190,7 @@ fn seeds_of_packed_that_failed_since_paces_are_drawn_pass() {
     }
 }
 
-/// With their fault point they fail; `cargo xtask sim --canaries` checks that.
+/// With their fault point they fail; `cargo xtask sim --fault-points` checks that.
 #[test]
 fn scenarios_that_found_defects_pass() {
     for found in ledger() {
@@ -247,7 +247,7 @@ impl Opener for LyingOpener {
     fn start(&mut self, effects: &mut Effects) {
         self.0.start(effects);
     }
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         self.0.complete(io, outcome, effects);
     }
     fn progress(&self) -> Progress {
@@ -302,7 +302,7 @@ impl Shard for LyingShard {
         self.falsify(effects);
         result
     }
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         self.shard.complete(io, outcome, effects);
         self.falsify(effects);
     }

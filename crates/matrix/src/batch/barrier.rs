@@ -14,11 +14,11 @@ use crate::matrix::Matrix;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
-    /// Shard 0: cuts being made, one after the other.
+    /// Shard 0: barriers being made, one after the other.
     asked: VecDeque<Barrier>,
     /// The number of the last one.
     last: u64,
-    /// The cut for which appending is to stop, and whether it has.
+    /// The barrier for which appending is to stop, and whether it has.
     wanted: Option<u64>,
     paused: bool,
 }
@@ -28,21 +28,21 @@ struct Barrier {
     number: u64,
     token: Token,
     backup: bool,
-    phase: Phase,
+    phase: BarrierPhase,
     /// Who has not answered.
     missing: Vec<u32>,
     error: Option<Error>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum BarrierPhase {
     /// Batches are under way.
     Waiting,
     Pausing,
     Cutting,
 }
 
-/// Whether an operation begins with a cut.
+/// Whether an operation begins with a barrier.
 pub(super) fn is_barrier(operation: &Operation) -> bool {
     matches!(operation, Operation::Snapshot(SnapshotOp::Open) | Operation::Backup { cursor: 0, .. })
 }
@@ -52,7 +52,7 @@ impl Barriers {
         self.paused
     }
 
-    /// Whether cuts are being made: no batch may begin.
+    /// Whether barriers are being made: no batch may begin.
     pub(super) fn is_any(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -62,7 +62,7 @@ impl Barriers {
     }
 
     pub(super) fn ask(&mut self, token: Token, backup: bool) {
-        let (phase, missing) = (Phase::Waiting, Vec::new());
+        let (phase, missing) = (BarrierPhase::Waiting, Vec::new());
         self.asked.push_back(Barrier { number: 0, token, backup, phase, missing, error: None });
     }
 
@@ -76,7 +76,7 @@ impl Barriers {
         self.asked.drain(..).map(|barrier| barrier.token).collect()
     }
 
-    fn front(&mut self, number: u64, phase: Phase) -> Option<&mut Barrier> {
+    fn front(&mut self, number: u64, phase: BarrierPhase) -> Option<&mut Barrier> {
         self.asked.front_mut().filter(|barrier| barrier.number == number && barrier.phase == phase)
     }
 }
@@ -87,10 +87,11 @@ impl<P: Pmem> Matrix<P> {
         let shards = self.config.shards;
         let barriers = &mut self.batches.barriers;
         if let Some(barrier) =
-            barriers.asked.front_mut().filter(|barrier| barrier.phase == Phase::Waiting && is_completed)
+            barriers.asked.front_mut().filter(|barrier| barrier.phase == BarrierPhase::Waiting && is_completed)
         {
             barriers.last += 1;
-            (barrier.number, barrier.phase, barrier.missing) = (barriers.last, Phase::Pausing, (0..shards).collect());
+            (barrier.number, barrier.phase, barrier.missing) =
+                (barriers.last, BarrierPhase::Pausing, (0..shards).collect());
             let number = barrier.number;
             (0..shards).for_each(|shard| self.batches.send(shard, BatchMessage::Pause(number)));
         }
@@ -106,12 +107,12 @@ impl<P: Pmem> Matrix<P> {
     /// A shard appends nothing.
     pub(super) fn shard_paused(&mut self, from: u32, number: u64) {
         let shards = self.config.shards;
-        let Some(barrier) = self.batches.barriers.front(number, Phase::Pausing) else { return };
+        let Some(barrier) = self.batches.barriers.front(number, BarrierPhase::Pausing) else { return };
         barrier.missing.retain(|shard| *shard != from);
         if !barrier.missing.is_empty() {
             return;
         }
-        (barrier.phase, barrier.missing) = (Phase::Cutting, (0..shards).collect());
+        (barrier.phase, barrier.missing) = (BarrierPhase::Cutting, (0..shards).collect());
         let backup = barrier.backup;
         (0..shards).for_each(|shard| self.batches.send(shard, BatchMessage::Barrier { number, backup }));
     }
@@ -133,9 +134,9 @@ impl<P: Pmem> Matrix<P> {
         self.batches.send_when(version, 0, BatchMessage::BarrierMade { number, error });
     }
 
-    /// A shard's cut is made, or not.
+    /// A shard's barrier is made, or not.
     pub(super) fn barrier_made(&mut self, from: u32, number: u64, error: Option<Error>, effects: &mut Effects) {
-        let Some(barrier) = self.batches.barriers.front(number, Phase::Cutting) else { return };
+        let Some(barrier) = self.batches.barriers.front(number, BarrierPhase::Cutting) else { return };
         barrier.missing.retain(|shard| *shard != from);
         barrier.error = barrier.error.take().or(error);
         if !barrier.missing.is_empty() {
@@ -152,7 +153,7 @@ impl<P: Pmem> Matrix<P> {
         self.admit();
     }
 
-    /// A shard is broken: what it has to say it never will.
+    /// A shard is broken: its message will never come.
     pub(super) fn barriers_lost(&mut self, peer: u32, effects: &mut Effects) {
         if peer == 0 {
             (self.batches.barriers.wanted, self.batches.barriers.paused) = (None, false);
@@ -161,9 +162,9 @@ impl<P: Pmem> Matrix<P> {
         barrier.error = Some(Error::Unknown("a shard broke; reopen the store"));
         let (number, phase) = (barrier.number, barrier.phase);
         match phase {
-            Phase::Waiting => {}
-            Phase::Pausing => self.shard_paused(peer, number),
-            Phase::Cutting => self.barrier_made(peer, number, None, effects),
+            BarrierPhase::Waiting => {}
+            BarrierPhase::Pausing => self.shard_paused(peer, number),
+            BarrierPhase::Cutting => self.barrier_made(peer, number, None, effects),
         }
     }
 }

@@ -36,34 +36,34 @@ struct Coordinated {
     participants: Arc<[u32]>,
     /// Shards that only check.
     read_only_participants: Vec<u32>,
-    phase: Phase,
+    phase: CoordinatorPhase,
     /// To be let go when it is decided.
     keys: Vec<Key>,
     visible: Arc<AtomicBool>,
     /// Who has not answered.
     missing: Vec<u32>,
-    /// Of the last change, once its shard has carried it out: its version, and whether its key
+    /// Of the last change, once its shard has applied it: its version, and whether its key
     /// existed.
     last: Option<(u64, bool)>,
-    /// Every participant so far has carried out.
+    /// Every participant so far has applied.
     resolved: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Holding,
+enum CoordinatorPhase {
+    Locking,
     Logging,
     Committed,
 }
 
 /// What a shard has to do in a batch.
 #[derive(Debug, Default)]
-struct Part {
+struct ShardChanges {
     changes: Vec<Change>,
     last: Option<usize>,
 }
 
-impl Part {
+impl ShardChanges {
     fn logs(&self) -> bool {
         self.changes.iter().any(|change| !matches!(change.kind, ChangeKind::Check))
     }
@@ -127,7 +127,7 @@ impl<P: Pmem> Matrix<P> {
     fn begin_batch(&mut self, token: Token, changes: Vec<Change>, keys: Vec<Key>) {
         self.batches.coordinator.last_number += 1;
         let id = BatchId { number: self.batches.coordinator.last_number, coordinator: self.config.shard };
-        let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
+        let mut parts: BTreeMap<u32, ShardChanges> = BTreeMap::new();
         let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
         for (at, change) in changes.into_iter().enumerate() {
             let owner = shard_of(change.key.encoded(), self.config.shards as usize) as u32;
@@ -145,7 +145,7 @@ impl<P: Pmem> Matrix<P> {
             token: Some(token),
             participants: Arc::clone(&participants),
             read_only_participants,
-            phase: Phase::Holding,
+            phase: CoordinatorPhase::Locking,
             keys,
             visible: Arc::clone(&visible),
             missing: parts.keys().copied().collect(),
@@ -153,7 +153,7 @@ impl<P: Pmem> Matrix<P> {
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
-        for (shard, Part { changes, last }) in parts {
+        for (shard, ShardChanges { changes, last }) in parts {
             let mut visible = Arc::clone(&visible);
             fault_point!("matrix_batch_shown_shard_by_shard", visible = Arc::default());
             let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, visible };
@@ -161,15 +161,15 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A participant or witness holds its keys.
-    pub(super) fn participant_held(&mut self, from: u32, id: BatchId) {
+    /// A participant or read-only participant has locked its keys.
+    pub(super) fn participant_locked(&mut self, from: u32, id: BatchId) {
         let active = &mut self.batches.coordinator.active;
-        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Holding) else { return };
+        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == CoordinatorPhase::Locking) else { return };
         batch.missing.retain(|shard| *shard != from);
         if !batch.missing.is_empty() {
             return;
         }
-        (batch.phase, batch.missing) = (Phase::Logging, batch.participants.to_vec());
+        (batch.phase, batch.missing) = (CoordinatorPhase::Logging, batch.participants.to_vec());
         let participants = Arc::clone(&batch.participants);
         if participants.is_empty() {
             return self.decide_commit(id);
@@ -177,10 +177,10 @@ impl<P: Pmem> Matrix<P> {
         participants.iter().for_each(|shard| self.batches.send(*shard, BatchMessage::Log(id)));
     }
 
-    /// A participant's share is durable.
+    /// A participant's prepare record is durable.
     pub(super) fn participant_prepared(&mut self, from: u32, id: BatchId) {
         let active = &mut self.batches.coordinator.active;
-        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Logging) else { return };
+        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == CoordinatorPhase::Logging) else { return };
         batch.missing.retain(|shard| *shard != from);
         fault_point!("matrix_batch_half_committed", return self.decide_commit(id));
         if batch.missing.is_empty() {
@@ -191,7 +191,7 @@ impl<P: Pmem> Matrix<P> {
     /// From here on every read of its keys sees the batch, at every shard.
     fn decide_commit(&mut self, id: BatchId) {
         let Some(batch) = self.batches.coordinator.active.get_mut(&id) else { return };
-        (batch.phase, batch.missing) = (Phase::Committed, batch.participants.to_vec());
+        (batch.phase, batch.missing) = (CoordinatorPhase::Committed, batch.participants.to_vec());
         batch.visible.store(true, Ordering::Release);
         let (keys, participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
         let read_only_participants = std::mem::take(&mut batch.read_only_participants);
@@ -204,10 +204,10 @@ impl<P: Pmem> Matrix<P> {
         self.admit();
     }
 
-    /// A participant cannot: nobody does. It has no share that counts, so this stands whatever
-    /// happens to the others.
+    /// A participant refuses: the batch is aborted. It has no prepare record that counts, so this
+    /// stands whatever happens to the others.
     pub(super) fn participant_refused(&mut self, from: u32, id: BatchId, reply: Reply, effects: &mut Effects) {
-        if self.batches.coordinator.active.get(&id).is_none_or(|batch| batch.phase == Phase::Committed) {
+        if self.batches.coordinator.active.get(&id).is_none_or(|batch| batch.phase == CoordinatorPhase::Committed) {
             return;
         }
         let Some(batch) = self.batches.coordinator.active.remove(&id) else { return };
@@ -224,7 +224,9 @@ impl<P: Pmem> Matrix<P> {
     /// A participant is done with a committed batch.
     pub(super) fn participant_completed(&mut self, from: u32, id: BatchId, done: Option<Done>, effects: &mut Effects) {
         let active = &mut self.batches.coordinator.active;
-        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Committed) else { return };
+        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == CoordinatorPhase::Committed) else {
+            return;
+        };
         batch.missing.retain(|shard| *shard != from);
         batch.resolved &= done.is_some();
         batch.last = done.and_then(|done| done.last).or(batch.last);
@@ -232,7 +234,7 @@ impl<P: Pmem> Matrix<P> {
             let broke = "the batch is done, but its last change waits for the next opening; reopen the store";
             let reply = match batch.last {
                 Some((version, existed)) => Reply::Done { version, existed },
-                // It is carried out then. What it comes to is not known now.
+                // It is applied then. What it comes to is not known now.
                 None => Reply::Failed(Error::Unknown(broke)),
             };
             effects.reply(token, reply);
@@ -241,7 +243,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn end_if_completed(&mut self, id: BatchId) {
-        let is_over = |batch: &Coordinated| batch.phase == Phase::Committed && batch.missing.is_empty();
+        let is_over = |batch: &Coordinated| batch.phase == CoordinatorPhase::Committed && batch.missing.is_empty();
         if !self.batches.coordinator.active.get(&id).is_some_and(is_over) {
             return;
         }
@@ -250,20 +252,21 @@ impl<P: Pmem> Matrix<P> {
             // Of checks alone.
             self.promises.push((token, Reply::Done { version: 0, existed: false }, self.container.version()));
         }
-        // Of a batch that is stuck somewhere, the marks are needed at the next opening.
+        // Of a batch that is stuck somewhere, the commit-done records are needed at the next
+        // opening.
         if batch.resolved {
             batch.participants.iter().for_each(|shard| self.batches.send(*shard, BatchMessage::Forget(id)));
         }
     }
 
-    /// A batch that an earlier opening had committed is carried out by those who still hold their
-    /// share.
+    /// A batch that an earlier opening had committed is applied by those who still hold their
+    /// prepare record.
     pub(super) fn resume_batch(&mut self, id: BatchId, holders: Vec<u32>, present: Vec<u32>) {
         let coordinated = Coordinated {
             token: None,
             participants: present.into(),
             read_only_participants: Vec::new(),
-            phase: Phase::Committed,
+            phase: CoordinatorPhase::Committed,
             keys: Vec::new(),
             visible: Arc::default(),
             missing: holders.clone(),
@@ -278,7 +281,7 @@ impl<P: Pmem> Matrix<P> {
     pub(super) fn coordinator_lost(&mut self, peer: u32, effects: &mut Effects) {
         let active = self.batches.coordinator.active.iter();
         let waiting = active.filter(|(_, batch)| batch.missing.contains(&peer));
-        let waiting: Vec<_> = waiting.map(|(id, batch)| (*id, batch.phase == Phase::Committed)).collect();
+        let waiting: Vec<_> = waiting.map(|(id, batch)| (*id, batch.phase == CoordinatorPhase::Committed)).collect();
         for (id, is_committed) in waiting {
             let why = "a shard of the batch broke; reopen the store";
             match is_committed {

@@ -4,7 +4,7 @@
 //! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant*
 //! and has a [`prepare_record`] of it, one whose keys are only checked is a *read-only
 //! participant*. A prepare record is a write like others, which locks its keys in their queues, but
-//! waits for what shard 0 says. What a crash left is completed by [`opening`]; a snapshot or a
+//! waits for shard 0. What a crash left is completed by [`opening`]; a snapshot or a
 //! backup begins with a [`barrier`]. Everything that is said goes out at the end of a tick, once
 //! what it rests on is durable.
 
@@ -12,7 +12,7 @@ mod barrier;
 mod coordinator;
 mod opening;
 pub(crate) mod prepare_record;
-pub(crate) mod showing;
+pub(crate) mod publication;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -27,42 +27,42 @@ use stratakv_pmem::Pmem;
 use crate::matrix::{Closing, Matrix};
 use barrier::Barriers;
 use coordinator::Coordinator;
-use opening::{Found, Opening};
-use showing::Showing;
+use opening::{FoundBatchRecord, Opening};
+use publication::Publication;
 
 /// Of operations that nobody outside asked for.
 pub(crate) const INTERNAL: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
-/// What shards say to one another.
+/// Messages between shards.
 #[derive(Debug)]
 pub(crate) enum BatchMessage {
     Prepare(Prepare),
-    /// All keys are held, all conditions hold, there is room.
-    Held(BatchId),
-    /// Everybody holds their keys.
+    /// All keys are locked, all conditions hold, there is room.
+    Locked(BatchId),
+    /// Everybody has locked their keys.
     Log(BatchId),
-    /// The share is durable.
+    /// The prepare record is durable.
     Prepared(BatchId),
-    /// There is no share, or it is not known; nobody carries anything out.
+    /// There is no prepare record, or it is not known; nobody applies anything.
     Refused {
         id: BatchId,
         reply: Reply,
     },
     Commit(BatchId),
     Abort(BatchId),
-    /// Carried out, durably, or not before the store is opened again.
+    /// Applied, durably, or not before the store is opened again.
     Completed {
         id: BatchId,
         done: Option<Done>,
     },
-    /// Everybody has carried out: the marks go.
+    /// Everybody has applied: the commit-done records go.
     Forget(BatchId),
     /// What an opening found; nothing: it cannot be read.
-    Found(Option<Vec<Found>>),
+    Found(Option<Vec<FoundBatchRecord>>),
     Decided,
     /// It cannot be known whether the batch holds.
     InDoubt(BatchId),
-    /// Append nothing until the cut of this number is made.
+    /// Append nothing until the barrier of this number is made.
     Pause(u64),
     Paused(u64),
     Barrier {
@@ -88,7 +88,7 @@ pub(crate) struct Prepare {
     visible: Arc<AtomicBool>,
 }
 
-/// What carrying out came to.
+/// What applying came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     /// Of the batch's last change, if it was here.
@@ -103,11 +103,11 @@ pub(crate) struct Batches {
     outgoing: Vec<(u64, u32, BatchMessage)>,
     /// The operations that shares are.
     prepare_records: BTreeMap<BatchId, u64>,
-    /// Shares that are logged, whether their batches are shown, and who waits for them.
-    pub(crate) showing: Showing,
-    /// Keys of shares that cannot be carried out before the store is opened again.
+    /// Prepare records that are logged, whether their batches are visible, and who waits for them.
+    pub(crate) publication: Publication,
+    /// Keys of prepare records that cannot be applied before the store is opened again.
     stuck: HashSet<Key>,
-    /// Marks that can go.
+    /// Commit-done records that can go.
     forgotten: Vec<BatchId>,
     coordinator: Coordinator,
     barriers: Barriers,
@@ -121,7 +121,7 @@ impl Batches {
             inbox: VecDeque::new(),
             outgoing: Vec::new(),
             prepare_records: BTreeMap::new(),
-            showing: Showing::default(),
+            publication: Publication::default(),
             stuck: HashSet::new(),
             forgotten: Vec::new(),
             coordinator: Coordinator::default(),
@@ -130,7 +130,7 @@ impl Batches {
         }
     }
 
-    /// Whether appends wait for a cut.
+    /// Whether appends wait for a barrier.
     pub(crate) fn is_paused(&self) -> bool {
         fault_point!("trial_cut_while_others_write", return false);
         self.barriers.is_paused()
@@ -141,7 +141,7 @@ impl Batches {
         self.inbox.is_empty()
             && self.outgoing.is_empty()
             && self.prepare_records.is_empty()
-            && self.showing.is_idle()
+            && self.publication.is_idle()
             && self.coordinator.is_idle()
             && self.barriers.is_idle()
             && self.opening.is_over()
@@ -204,7 +204,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Why an operation cannot be, if a batch that cannot be carried out has its keys, or perhaps
+    /// Why an operation cannot be, if a batch that cannot be applied has its keys, or perhaps
     /// has.
     pub(crate) fn batch_complaint(&self, operation: &Operation) -> Option<Error> {
         if let Some(error) = self.batches.opening.refusal() {
@@ -224,7 +224,7 @@ impl<P: Pmem> Matrix<P> {
         is_stuck.then_some(Error::Unknown("a batch could not be carried out here; open the store again to see it"))
     }
 
-    /// What another shard says is dealt with at the end of the tick.
+    /// Messages of other shards are handled at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         match message.0.downcast::<BatchMessage>() {
             Ok(send) => self.batches.inbox.push_back((from.0, *send)),
@@ -232,7 +232,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Says what can be said, hears what was said. Whether anything came of it.
+    /// Sends messages and handles those received. Whether anything came of it.
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) -> bool {
         self.step_opening(effects);
         self.serve_released(effects);
@@ -259,7 +259,7 @@ impl<P: Pmem> Matrix<P> {
     fn handle(&mut self, from: u32, send: BatchMessage, effects: &mut Effects) {
         match send {
             BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
-            BatchMessage::Held(id) => self.participant_held(from, id),
+            BatchMessage::Locked(id) => self.participant_locked(from, id),
             BatchMessage::Log(id) => self.log_prepare_record(id, effects),
             BatchMessage::Prepared(id) => self.participant_prepared(from, id),
             BatchMessage::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
@@ -270,7 +270,7 @@ impl<P: Pmem> Matrix<P> {
             BatchMessage::Found(found) => self.participant_found(from, found),
             BatchMessage::Decided => self.batches.opening.decided(),
             BatchMessage::InDoubt(id) => self.doubt_prepare_record(id),
-            // Who asked for the cut is answered already.
+            // Who asked for the barrier is answered already.
             BatchMessage::Pause(_) if !self.is_open() => {}
             BatchMessage::Pause(number) => self.batches.barriers.pause(number),
             BatchMessage::Paused(number) => self.shard_paused(from, number),

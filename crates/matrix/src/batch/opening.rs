@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::{CollectionId, Corruption, Key, Place, fault_point};
-use stratakv_engine::prepare_record::{self as record, BatchId, Kept, Verdict};
+use stratakv_engine::prepare_record::{self as record, BatchFate, BatchId, Kept};
 use stratakv_engine::{Effects, Error, PageRequest, Reply};
 use stratakv_pmem::Pmem;
 
@@ -16,9 +16,9 @@ use crate::memory::Permit;
 use crate::operations::{Suspended, Work};
 use crate::scan::PageWork;
 
-/// A share or a mark.
+/// A prepare record or a commit-done record.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundBatchRecord {
     id: BatchId,
     /// Empty where it does not decode.
     participants: Vec<u32>,
@@ -28,12 +28,12 @@ pub(crate) struct Found {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    phase: Phase,
-    found: Vec<Found>,
+    phase: BatchRecoveryPhase,
+    found: Vec<FoundBatchRecord>,
     /// A page of records that was read.
     page: Option<Reply>,
-    /// Shard 0: what the shards told.
-    lists: BTreeMap<u32, Option<Vec<Found>>>,
+    /// Shard 0: what the shards reported.
+    lists: BTreeMap<u32, Option<Vec<FoundBatchRecord>>>,
     /// Why nothing is served.
     refusal: Option<Error>,
     /// Where the page begins that is being read, and how often one could not be read.
@@ -42,7 +42,7 @@ pub(crate) struct Opening {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum BatchRecoveryPhase {
     Begin,
     Reading,
     Told,
@@ -52,7 +52,7 @@ enum Phase {
 impl Opening {
     /// One shard alone has no such batches.
     pub(super) fn new(shards: u32) -> Opening {
-        let phase = if shards > 1 { Phase::Begin } else { Phase::Over };
+        let phase = if shards > 1 { BatchRecoveryPhase::Begin } else { BatchRecoveryPhase::Over };
         Opening {
             phase,
             found: Vec::new(),
@@ -65,7 +65,7 @@ impl Opening {
     }
 
     pub(super) fn may_serve(&self) -> bool {
-        self.phase == Phase::Over
+        self.phase == BatchRecoveryPhase::Over
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -73,14 +73,14 @@ impl Opening {
     }
 
     pub(super) fn decided(&mut self) {
-        self.phase = Phase::Over;
+        self.phase = BatchRecoveryPhase::Over;
     }
 
     pub(super) fn refusal(&self) -> Option<&Error> {
         self.refusal.as_ref()
     }
 
-    /// A batch is to be carried out, which nobody can who only reads.
+    /// A batch is to be applied, which nobody can who only reads.
     pub(super) fn refuse_reading(&mut self) {
         let why = "a batch was committed and not carried out at every shard before the store was last closed: open it for writing once";
         self.refusal = Some(Error::WrongVolume(why.into()));
@@ -94,8 +94,8 @@ impl Opening {
 
 impl<P: Pmem> Matrix<P> {
     pub(super) fn step_opening(&mut self, effects: &mut Effects) {
-        if self.batches.opening.phase == Phase::Begin {
-            self.batches.opening.phase = Phase::Reading;
+        if self.batches.opening.phase == BatchRecoveryPhase::Begin {
+            self.batches.opening.phase = BatchRecoveryPhase::Reading;
             self.read_records(Bound::Included(Key::bound(CollectionId::ENGINE, b"")), effects);
         }
         match self.batches.opening.page.take() {
@@ -135,8 +135,8 @@ impl<P: Pmem> Matrix<P> {
         self.tell_found(None);
     }
 
-    fn tell_found(&mut self, found: Option<Vec<Found>>) {
-        self.batches.opening.phase = Phase::Told;
+    fn tell_found(&mut self, found: Option<Vec<FoundBatchRecord>>) {
+        self.batches.opening.phase = BatchRecoveryPhase::Told;
         self.batches.send(0, BatchMessage::Found(found));
     }
 
@@ -164,10 +164,10 @@ impl<P: Pmem> Matrix<P> {
         let Some(id) = record::id_of(key) else { return };
         let kept = record::decode(value).filter(|kept| self.may_be_mine(kept));
         let found = match kept {
-            Some(Kept::Resolved { participants }) => Found { id, participants, is_prepare_record: false },
+            Some(Kept::Resolved { participants }) => FoundBatchRecord { id, participants, is_prepare_record: false },
             Some(Kept::PrepareRecord { participants, changes, .. }) => {
                 self.recover_prepare_record(id, &participants, changes);
-                Found { id, participants, is_prepare_record: true }
+                FoundBatchRecord { id, participants, is_prepare_record: true }
             }
             None => {
                 self.counters.corrupt_records += 1;
@@ -178,7 +178,7 @@ impl<P: Pmem> Matrix<P> {
                     found: format!("batch {:x} of shard {} says something else", id.number, id.coordinator),
                 };
                 tracing::warn!(%corruption, "damage on the medium");
-                Found { id, participants: Vec::new(), is_prepare_record: false }
+                FoundBatchRecord { id, participants: Vec::new(), is_prepare_record: false }
             }
         };
         self.batches.opening.found.push(found);
@@ -191,9 +191,9 @@ impl<P: Pmem> Matrix<P> {
         changes.iter().all(|change| owner(&change.key) == self.config.shard)
     }
 
-    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every
-    /// participant holds its share or a mark.
-    pub(super) fn participant_found(&mut self, from: u32, found: Option<Vec<Found>>) {
+    /// Shard 0 learns what a shard found. When all have reported: a batch is committed if every
+    /// participant holds its prepare record or a commit-done record.
+    pub(super) fn participant_found(&mut self, from: u32, found: Option<Vec<FoundBatchRecord>>) {
         let lists = &mut self.batches.opening.lists;
         lists.insert(from, found);
         if lists.len() < self.config.shards as usize {
@@ -201,7 +201,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let lists = std::mem::take(lists);
         let lost: Vec<u32> = lists.iter().filter(|(_, found)| found.is_none()).map(|(shard, _)| *shard).collect();
-        let mut batches: BTreeMap<BatchId, Vec<(u32, Found)>> = BTreeMap::new();
+        let mut batches: BTreeMap<BatchId, Vec<(u32, FoundBatchRecord)>> = BTreeMap::new();
         for (shard, found) in lists.into_iter().flat_map(|(shard, found)| Some((shard, found?))) {
             found.into_iter().for_each(|one| batches.entry(one.id).or_default().push((shard, one)));
         }
@@ -219,21 +219,21 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn decide_found(&mut self, id: BatchId, holders: &[(u32, Found)], lost: &[u32]) {
+    fn decide_found(&mut self, id: BatchId, holders: &[(u32, FoundBatchRecord)], lost: &[u32]) {
         let found: Vec<_> =
             holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_prepare_record)).collect();
         match record::decide(&found, lost) {
-            Verdict::InDoubt(holders) => {
+            BatchFate::InDoubt(holders) => {
                 holders.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::InDoubt(id)))
             }
-            Verdict::Over(present) => {
+            BatchFate::Over(present) => {
                 present.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::Forget(id)))
             }
-            Verdict::Committed { holders, present } => {
+            BatchFate::Committed { holders, present } => {
                 fault_point!("matrix_batch_dropped_at_opening", return self.abort_found(id, holders));
                 self.resume_batch(id, holders, present);
             }
-            Verdict::Aborted(holders) => self.abort_found(id, holders),
+            BatchFate::Aborted(holders) => self.abort_found(id, holders),
         }
     }
 
@@ -241,7 +241,7 @@ impl<P: Pmem> Matrix<P> {
         holders.into_iter().for_each(|shard| self.batches.send(shard, BatchMessage::Abort(id)));
     }
 
-    /// A shard is broken, perhaps before it told what it found.
+    /// A shard is broken, perhaps before it reported what it found.
     pub(super) fn opening_lost(&mut self, peer: u32) {
         if self.batches.opening.is_over() {
             return;
@@ -250,7 +250,7 @@ impl<P: Pmem> Matrix<P> {
             if !self.batches.opening.lists.contains_key(&peer) {
                 self.participant_found(peer, None);
             }
-        } else if peer == 0 && self.batches.opening.phase == Phase::Told {
+        } else if peer == 0 && self.batches.opening.phase == BatchRecoveryPhase::Told {
             // Before all is read, nobody may be served: what is told then comes back with the word
             // that the shard is broken.
             let prepare_records: Vec<BatchId> = self.batches.prepare_records.keys().copied().collect();

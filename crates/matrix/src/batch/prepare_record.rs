@@ -27,7 +27,7 @@ pub(crate) struct PrepareRecord {
     pub(crate) changes: Vec<Change>,
     last: Option<usize>,
     visible: Arc<AtomicBool>,
-    phase: Phase,
+    phase: ParticipantPhase,
     /// Its record is in the log.
     is_logged: bool,
     /// Where the long values of its changes lie, and its record's.
@@ -37,10 +37,10 @@ pub(crate) struct PrepareRecord {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Holding,
-    /// Waits until everybody holds their keys.
-    Held,
+enum ParticipantPhase {
+    Locking,
+    /// Waits until everybody has locked their keys.
+    Locked,
     Logging,
     /// Waits for the decision.
     Logged,
@@ -52,7 +52,7 @@ enum Phase {
 impl PrepareRecord {
     /// Where the long values lie that are being written, or were.
     pub(crate) fn placed(&mut self) -> &mut Vec<Placed> {
-        if self.phase == Phase::Logging { &mut self.record_placed } else { &mut self.placed }
+        if self.phase == ParticipantPhase::Logging { &mut self.record_placed } else { &mut self.placed }
     }
 
     pub(crate) fn all_placed(&self) -> (&[Placed], &[Placed]) {
@@ -61,7 +61,7 @@ impl PrepareRecord {
 
     /// Whether the batch holds: it is not refused any more.
     pub(crate) fn is_decided(&self) -> bool {
-        self.phase == Phase::Applying
+        self.phase == ParticipantPhase::Applying
     }
 
     /// The same each time: it may be written to the volume first.
@@ -78,8 +78,8 @@ pub(super) fn is_set(visible: &AtomicBool) -> bool {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Begins a share: its keys are queued for, all in this tick, so that shares meet in one order
-    /// everywhere.
+    /// Begins a prepare record: its keys are queued for, all in this tick, so that prepare records
+    /// meet in one order everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, last, visible } = prepare;
         let refusal = self.refusal().or((!self.is_open()).then_some(Error::Closed));
@@ -92,13 +92,13 @@ impl<P: Pmem> Matrix<P> {
             changes,
             last,
             visible,
-            phase: Phase::Holding,
+            phase: ParticipantPhase::Locking,
             is_logged: false,
             placed: Vec::new(),
             record_placed: Vec::new(),
             looked: Vec::new(),
         };
-        let (op, suspended) = self.park_prepare_record(prepare_record);
+        let (op, suspended) = self.suspend_prepare_record(prepare_record);
         let is_free = self.key_locks.is_free(&suspended.work) && self.space_waiters.is_empty();
         if is_free {
             return self.attempt(op, suspended, false, effects);
@@ -107,7 +107,7 @@ impl<P: Pmem> Matrix<P> {
         self.suspended.insert(op, suspended);
     }
 
-    fn park_prepare_record(&mut self, prepare_record: PrepareRecord) -> (u64, Suspended) {
+    fn suspend_prepare_record(&mut self, prepare_record: PrepareRecord) -> (u64, Suspended) {
         self.next_operation += 1;
         let op = self.next_operation;
         self.batches.prepare_records.insert(prepare_record.id, op);
@@ -116,8 +116,8 @@ impl<P: Pmem> Matrix<P> {
         (op, Suspended::new(INTERNAL, work, permit))
     }
 
-    /// A share that was durable before the store was opened. Nobody else is served yet: its keys
-    /// are its own at once.
+    /// A prepare record that was durable before the store was opened. Nobody else is served yet:
+    /// its keys are its own at once.
     pub(super) fn recover_prepare_record(&mut self, id: BatchId, participants: &[u32], changes: Vec<Change>) {
         let prepare_record = PrepareRecord {
             id,
@@ -126,35 +126,35 @@ impl<P: Pmem> Matrix<P> {
             changes,
             last: None,
             visible: Arc::default(),
-            phase: Phase::Logged,
+            phase: ParticipantPhase::Logged,
             is_logged: true,
             placed: Vec::new(),
             record_placed: Vec::new(),
         };
-        self.batches.showing.log(id, &prepare_record.visible, &prepare_record.changes);
-        let (op, mut suspended) = self.park_prepare_record(prepare_record);
+        self.batches.publication.log(id, &prepare_record.visible, &prepare_record.changes);
+        let (op, mut suspended) = self.suspend_prepare_record(prepare_record);
         suspended.begun = true;
         self.key_locks.queue(op, &suspended.work);
         self.suspended.insert(op, suspended);
     }
 
-    /// A step of a share.
+    /// A step of a prepare record.
     ///
     /// # Errors
     /// [`Stop`]: nothing was changed.
     pub(crate) fn prepare_record_step(&mut self, prepare_record: &mut PrepareRecord) -> Result<OperationStep, Stop> {
         match prepare_record.phase {
-            Phase::Holding => self.hold(prepare_record),
-            Phase::Held | Phase::Logged => Ok(OperationStep::Rests),
-            Phase::Logging => Ok(self.log(prepare_record)),
-            Phase::Applying => self.apply_changes(prepare_record),
-            Phase::Erasing => Ok(self.erase(prepare_record)),
+            ParticipantPhase::Locking => self.lock_keys(prepare_record),
+            ParticipantPhase::Locked | ParticipantPhase::Logged => Ok(OperationStep::Rests),
+            ParticipantPhase::Logging => Ok(self.log(prepare_record)),
+            ParticipantPhase::Applying => self.apply_changes(prepare_record),
+            ParticipantPhase::Erasing => Ok(self.erase(prepare_record)),
         }
     }
 
-    /// Its keys are held; what its conditions need is looked up, and its long values are written
+    /// Its keys are locked; what its conditions need is looked up, and its long values are written
     /// already.
-    fn hold(&mut self, prepare_record: &mut PrepareRecord) -> Result<OperationStep, Stop> {
+    fn lock_keys(&mut self, prepare_record: &mut PrepareRecord) -> Result<OperationStep, Stop> {
         self.look_at(&prepare_record.changes, &mut prepare_record.looked, None)?;
         if let Some(unmet) = self.unmet(&prepare_record.changes, &prepare_record.looked) {
             return Ok(OperationStep::Reply(Reply::Unmet(unmet)));
@@ -166,8 +166,8 @@ impl<P: Pmem> Matrix<P> {
         if let Some(waits) = self.waits_for_room(grows) {
             return Ok(waits);
         }
-        prepare_record.phase = Phase::Held;
-        self.batches.send(prepare_record.id.coordinator, BatchMessage::Held(prepare_record.id));
+        prepare_record.phase = ParticipantPhase::Locked;
+        self.batches.send(prepare_record.id.coordinator, BatchMessage::Locked(prepare_record.id));
         Ok(OperationStep::Rests)
     }
 
@@ -183,13 +183,13 @@ impl<P: Pmem> Matrix<P> {
         match self.append(&[append]) {
             Ok(version) => {
                 prepare_record.record_placed.clear();
-                (prepare_record.phase, prepare_record.is_logged) = (Phase::Logged, true);
+                (prepare_record.phase, prepare_record.is_logged) = (ParticipantPhase::Logged, true);
                 self.batches.send_when(
                     version,
                     prepare_record.id.coordinator,
                     BatchMessage::Prepared(prepare_record.id),
                 );
-                self.batches.showing.log(prepare_record.id, &prepare_record.visible, &prepare_record.changes);
+                self.batches.publication.log(prepare_record.id, &prepare_record.visible, &prepare_record.changes);
                 OperationStep::Rests
             }
             Err(OperationStep::Logged(reply)) => OperationStep::Reply(reply),
@@ -197,7 +197,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// All changes and the mark that they are made are one batch of this shard's log.
+    /// All changes and the commit-done record that they are made are one batch of this shard's log.
     fn apply_changes(&mut self, prepare_record: &mut PrepareRecord) -> Result<OperationStep, Stop> {
         // Of one that was found at opening they are not written yet.
         if let Some(long) = self.long_values(&prepare_record.changes, &prepare_record.placed) {
@@ -222,7 +222,7 @@ impl<P: Pmem> Matrix<P> {
             Err(other) => return Ok(other),
         };
         prepare_record.placed.clear();
-        self.batches.showing.settle(prepare_record.id, &prepare_record.changes);
+        self.batches.publication.complete(prepare_record.id, &prepare_record.changes);
         self.batches.prepare_records.remove(&prepare_record.id);
         let last = prepare_record.last.map(|_| (if done.deletes_nothing { 0 } else { before + changed }, done.existed));
         let completed = BatchMessage::Completed { id: prepare_record.id, done: Some(Done { last }) };
@@ -243,16 +243,22 @@ impl<P: Pmem> Matrix<P> {
         OperationStep::Ended
     }
 
-    /// Goes on with a share of which something was heard.
-    fn wake_prepare_record(&mut self, id: BatchId, from: &[Phase], to: Phase, effects: &mut Effects) -> bool {
+    /// Goes on with a prepare record about which a message came.
+    fn wake_prepare_record(
+        &mut self,
+        id: BatchId,
+        from: &[ParticipantPhase],
+        to: ParticipantPhase,
+        effects: &mut Effects,
+    ) -> bool {
         let Some(op) = self.batches.prepare_records.get(&id).copied() else { return false };
         let Some(mut suspended) = self.suspended.remove(&op) else { return false };
         let due =
             matches!(&suspended.work, Work::PrepareRecord(prepare_record) if from.contains(&prepare_record.phase));
         if let (true, Work::PrepareRecord(prepare_record)) = (due, &mut suspended.work) {
             prepare_record.phase = to;
-            if to == Phase::Erasing {
-                self.batches.showing.settle(id, &prepare_record.changes);
+            if to == ParticipantPhase::Erasing {
+                self.batches.publication.complete(id, &prepare_record.changes);
                 self.orphan(&mut suspended.work);
             }
             self.attempt(op, suspended, true, effects);
@@ -263,14 +269,14 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(super) fn log_prepare_record(&mut self, id: BatchId, effects: &mut Effects) {
-        self.wake_prepare_record(id, &[Phase::Held], Phase::Logging, effects);
+        self.wake_prepare_record(id, &[ParticipantPhase::Locked], ParticipantPhase::Logging, effects);
     }
 
-    /// The batch is shown.
+    /// The batch is visible.
     pub(super) fn apply(&mut self, id: BatchId, effects: &mut Effects) {
-        self.batches.showing.apply(id);
-        if !self.wake_prepare_record(id, &[Phase::Logged], Phase::Applying, effects) {
-            self.batches.showing.settle(id, &[]);
+        self.batches.publication.apply(id);
+        if !self.wake_prepare_record(id, &[ParticipantPhase::Logged], ParticipantPhase::Applying, effects) {
+            self.batches.publication.complete(id, &[]);
         }
     }
 
@@ -280,17 +286,18 @@ impl<P: Pmem> Matrix<P> {
             return self.batches.opening.refuse_reading();
         }
         let is_here = self.batches.prepare_records.contains_key(&id);
-        // Of a witness nothing was logged.
-        let was_held = self.wake_prepare_record(id, &[Phase::Held], Phase::Erasing, effects);
-        if !was_held && is_here {
+        // Of a read-only participant nothing was logged.
+        let was_locked = self.wake_prepare_record(id, &[ParticipantPhase::Locked], ParticipantPhase::Erasing, effects);
+        if !was_locked && is_here {
             self.apply(id, effects);
         }
     }
 
     /// Somebody refused.
     pub(super) fn abort_prepare_record(&mut self, id: BatchId, effects: &mut Effects) {
-        let phases = [Phase::Holding, Phase::Held, Phase::Logging, Phase::Logged];
-        self.wake_prepare_record(id, &phases, Phase::Erasing, effects);
+        let phases =
+            [ParticipantPhase::Locking, ParticipantPhase::Locked, ParticipantPhase::Logging, ParticipantPhase::Logged];
+        self.wake_prepare_record(id, &phases, ParticipantPhase::Erasing, effects);
     }
 
     /// Whether it holds is not known before the store is opened again.
@@ -298,22 +305,22 @@ impl<P: Pmem> Matrix<P> {
         let Some(op) = self.batches.prepare_records.remove(&id) else { return };
         let Some(suspended) = self.suspended.remove(&op) else { return };
         if let Work::PrepareRecord(prepare_record) = &suspended.work {
-            self.batches.showing.settle(id, &prepare_record.changes);
+            self.batches.publication.complete(id, &prepare_record.changes);
             self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
         }
         self.key_locks.done(op, &suspended.work);
     }
 
-    /// It cannot be carried out now.
+    /// It cannot be applied now.
     fn stick(&mut self, prepare_record: &PrepareRecord) {
-        self.batches.showing.settle(prepare_record.id, &prepare_record.changes);
+        self.batches.publication.complete(prepare_record.id, &prepare_record.changes);
         self.batches.prepare_records.remove(&prepare_record.id);
         self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
         self.batches.send(prepare_record.id.coordinator, BatchMessage::Completed { id: prepare_record.id, done: None });
     }
 
-    /// A share fails, with everything that waits: its medium failed. Where it is logged it may
-    /// count at the next opening.
+    /// A prepare record fails, with everything that waits: its medium failed. Where it is logged it
+    /// may count at the next opening.
     pub(crate) fn fail_prepare_record(&mut self, prepare_record: &PrepareRecord, reply: Reply) {
         let id = prepare_record.id;
         if prepare_record.is_logged {
@@ -321,7 +328,7 @@ impl<P: Pmem> Matrix<P> {
         } else {
             self.batches.prepare_records.remove(&id);
         }
-        if prepare_record.phase != Phase::Applying {
+        if prepare_record.phase != ParticipantPhase::Applying {
             let reply = if prepare_record.is_logged {
                 Reply::Failed(Error::Unknown("a share of the batch is in doubt"))
             } else {
@@ -331,7 +338,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Marks of batches that everybody has carried out go, when there is room.
+    /// Commit-done records of batches that everybody has applied go, when there is room.
     pub(super) fn forget_marks(&mut self) {
         if self.batches.is_paused() || self.config.read_only {
             return;
@@ -343,17 +350,17 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The coordinator broke. What is shown is committed, whether or not it said so. What is not
+    /// The coordinator broke. What is visible is committed, whether or not it said so. What is not
     /// logged never will be; of what is, nobody knows.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
-        for id in self.batches.showing.visible(Some(peer)) {
+        for id in self.batches.publication.visible(Some(peer)) {
             self.apply(id, effects);
         }
-        let is_applied = |id: &BatchId| self.batches.showing.is_applied(*id);
+        let is_applied = |id: &BatchId| self.batches.publication.is_applied(*id);
         let of_peer = self.batches.prepare_records.keys().filter(|id| id.coordinator == peer && !is_applied(id));
         for id in of_peer.copied().collect::<Vec<_>>() {
-            let phases = [Phase::Holding, Phase::Held, Phase::Logging];
-            if !self.wake_prepare_record(id, &phases, Phase::Erasing, effects) {
+            let phases = [ParticipantPhase::Locking, ParticipantPhase::Locked, ParticipantPhase::Logging];
+            if !self.wake_prepare_record(id, &phases, ParticipantPhase::Erasing, effects) {
                 self.doubt_prepare_record(id);
             }
         }

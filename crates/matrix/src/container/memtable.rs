@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 use stratakv_base::Corruption;
-use stratakv_index::{Entry, Tree};
+use stratakv_index::{IndexEntry, Tree};
 use stratakv_pmem::Pmem;
 
 use super::medium::Medium;
@@ -82,7 +82,7 @@ impl Memtable {
         Taken { place, bytes, version, is_delete }: Taken,
         retain: &[u64],
     ) -> Result<(), Corruption> {
-        let previous = self.tree.insert(key, Entry { place, expiry: 0 });
+        let previous = self.tree.insert(key, IndexEntry { place, expiry: 0 });
         self.count(bytes, version);
         self.deletes += u64::from(is_delete);
         let Some(previous) = previous.map(|entry| entry.place) else { return Ok(()) };

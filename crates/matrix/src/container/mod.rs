@@ -90,7 +90,7 @@ pub struct Container<P> {
 
 /// A version of a key that was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundVersion {
     /// All but key and value.
     pub meta: Meta,
     head: Head,
@@ -534,7 +534,7 @@ impl<P: Pmem> Container<P> {
     ///
     /// # Errors
     /// [`Stop::Damaged`].
-    pub fn get(&self, key: &[u8], at: u64) -> Result<Option<Found>, Stop> {
+    pub fn get(&self, key: &[u8], at: u64) -> Result<Option<FoundVersion>, Stop> {
         self.find(key, at, true)
     }
 
@@ -542,14 +542,14 @@ impl<P: Pmem> Container<P> {
     ///
     /// # Errors
     /// As [`Container::get`].
-    pub fn get_without_hints(&self, key: &[u8], at: u64) -> Result<Option<Found>, Stop> {
+    pub fn get_without_hints(&self, key: &[u8], at: u64) -> Result<Option<FoundVersion>, Stop> {
         self.find(key, at, false)
     }
 
-    fn find(&self, key: &[u8], at: u64, by_hints: bool) -> Result<Option<Found>, Stop> {
+    fn find(&self, key: &[u8], at: u64, by_hints: bool) -> Result<Option<FoundVersion>, Stop> {
         for memtable in self.memtables() {
             if let Some(head) = memtable.get(&self.medium, &self.units, key, at)? {
-                return Ok(Some(Found { meta: head.meta(), head }));
+                return Ok(Some(FoundVersion { meta: head.meta(), head }));
             }
         }
         let mut window = None;
@@ -560,7 +560,7 @@ impl<P: Pmem> Container<P> {
             let view = self.view(row);
             let (element, found) = view.find(key, window)?;
             if found && let Some(head) = view.version(key, element, at)? {
-                return Ok(Some(Found { meta: head.meta(), head }));
+                return Ok(Some(FoundVersion { meta: head.meta(), head }));
             }
             let older = ordinal.checked_sub(1).and_then(|older| self.rows.get(older)).filter(|_| by_hints);
             window = older.map(|older| view.window(element, older)).transpose()?;
@@ -574,7 +574,7 @@ impl<P: Pmem> Container<P> {
     ///
     /// # Errors
     /// [`Stop::Damaged`].
-    pub fn value(&self, found: &Found, into: &mut Vec<u8>) -> Result<(), Stop> {
+    pub fn value(&self, found: &FoundVersion, into: &mut Vec<u8>) -> Result<(), Stop> {
         found.head.value(&self.medium, into).map_err(Stop::from)
     }
 

@@ -72,7 +72,7 @@ impl<P: Pmem> Container<P> {
         container.open_rows().map_err(damaged)?;
         let void_records = container.replay_logs().map_err(damaged)?;
         container.units.found_all();
-        container.settle()?;
+        container.complete()?;
         let (rows, recovered) = (container.rows.len() as u64, container.active.records);
         Ok((container, Report { rows, recovered, void_records, torn_directory }))
     }
@@ -93,7 +93,7 @@ impl<P: Pmem> Container<P> {
 
     /// Makes durable what was found: a process that ended may have stored it and not flushed it,
     /// and what comes next builds on it.
-    fn settle(&self) -> Result<(), Error> {
+    fn complete(&self) -> Result<(), Error> {
         let (pmem, layout) = (&self.medium.pmem, &self.medium.layout);
         fault_point!("matrix_recovered_not_flushed", return Ok(()));
         pmem.flush(0, layout.first())?;

@@ -113,7 +113,7 @@ impl<P: Pmem> Container<P> {
     ///
     /// # Errors
     /// The memory failed.
-    pub fn settle_epoch(&mut self) -> Result<(), Error> {
+    pub fn complete_epoch(&mut self) -> Result<(), Error> {
         self.mark(|directory| directory.before = directory.epoch)
     }
 

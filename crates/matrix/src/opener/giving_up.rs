@@ -5,30 +5,30 @@ use std::sync::Arc;
 
 use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_device::{Class, Part};
+use stratakv_device::{BlockPart, Class};
 use stratakv_engine::{Effects, Error};
 use stratakv_pmem::Pmem;
 
-use super::{MatrixOpener, Opened, Purpose};
+use super::{MatrixOpener, Opened, OpenerIoPurpose};
 use crate::config::MatrixConfig;
 use crate::container::{Config, Container, Predecessor, Report};
 use crate::install::manifest_checksum;
 use crate::pairing::{Epoch, Loss, LostTable, VolumeState};
 use crate::pmem_levels;
 use crate::table;
-use crate::volume::{Extent, Manifest, PAGES_MAX, Superblock, Table};
+use crate::volume::{Extent, LevelTable, Manifest, PAGES_MAX, Superblock};
 
 impl<P: Pmem> MatrixOpener<P> {
     /// What would be lost without the region, and what would be left.
     pub(super) fn loss_of(&self, manifest: &Manifest) -> Loss {
-        self.loss_without(manifest, Table::lies_in_pmem_levels).0
+        self.loss_without(manifest, LevelTable::lies_in_pmem_levels).0
     }
 
     /// What is lost if these tables are, and the manifest without them.
-    fn loss_without(&self, manifest: &Manifest, is_lost: impl Fn(&Table) -> bool) -> (Loss, Manifest) {
+    fn loss_without(&self, manifest: &Manifest, is_lost: impl Fn(&LevelTable) -> bool) -> (Loss, Manifest) {
         let mut left = manifest.clone();
         let lost = left.drop_tables(is_lost);
-        let may_hide = |level: usize, table: &Table| {
+        let may_hide = |level: usize, table: &LevelTable| {
             let mut below = left.levels.iter().skip(level + 1).flatten();
             below.any(|other| {
                 other.facts.first_key <= table.facts.last_key && table.facts.first_key <= other.facts.last_key
@@ -73,7 +73,7 @@ impl<P: Pmem> MatrixOpener<P> {
         unit_bytes: u32,
     ) -> Result<Opened<P>, Error> {
         let MatrixConfig { uuid, shard, row_bytes, pmem_levels_bytes, .. } = self.config;
-        let (loss, mut left) = self.loss_without(manifest, Table::lies_in_pmem_levels);
+        let (loss, mut left) = self.loss_without(manifest, LevelTable::lies_in_pmem_levels);
         self.loss = Some(Loss { why, ..loss });
         self.leave_out(manifest, &mut left)?;
         let tables = manifest.levels.iter().flatten().map(|table| table.facts.highest_version);
@@ -126,7 +126,7 @@ impl<P: Pmem> MatrixOpener<P> {
     pub(super) fn write_remainder(&mut self, from: usize, effects: &mut Effects) {
         let (len, place) = (self.bytes.len(), self.superblock.page * PAGE_BYTES as u64);
         if from >= 2 * len {
-            return effects.flush(self.io.start(Purpose::RemainderFlush));
+            return effects.flush(self.io.start(OpenerIoPurpose::RemainderFlush));
         }
         let at = from % len;
         let bytes = self.bytes.get(at..(at + SLICE_BYTES).min(len)).unwrap_or_default();
@@ -136,8 +136,8 @@ impl<P: Pmem> MatrixOpener<P> {
         if let Some(into) = block.get_mut(..bytes.len()) {
             into.copy_from_slice(bytes);
         }
-        let part = Part { block: Arc::new(block), start: 0, len: bytes.len() as u32 };
-        let io = self.io.start(Purpose::Remainder(from + bytes.len()));
+        let part = BlockPart { block: Arc::new(block), start: 0, len: bytes.len() as u32 };
+        let io = self.io.start(OpenerIoPurpose::Remainder(from + bytes.len()));
         effects.write(io, place + from as u64, vec![part], false);
     }
 }
@@ -151,7 +151,7 @@ fn on_volume(manifest: &Manifest) -> Manifest {
 }
 
 /// Whether each page that a table has in the PMEM levels is what was stored there.
-fn is_whole_in_pmem_levels<P: Pmem>(container: &Container<P>, uuid: &[u8; 16], table: &Table) -> bool {
+fn is_whole_in_pmem_levels<P: Pmem>(container: &Container<P>, uuid: &[u8; 16], table: &LevelTable) -> bool {
     let mut bytes = [0; PAGE_BYTES];
     (0..table.facts.pages).all(|ordinal| {
         let page = Extent::locate(&table.extents, ordinal);

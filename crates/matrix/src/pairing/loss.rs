@@ -5,7 +5,7 @@ use std::fmt;
 use stratakv_base::Key;
 
 use super::Known;
-use crate::volume::Table;
+use crate::volume::LevelTable;
 
 /// What goes with a region that is given up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct LostTable {
 
 impl LostTable {
     /// `level`: 0 is the first one below L0.
-    pub(crate) fn new(level: usize, table: &Table, hid_others: bool) -> LostTable {
+    pub(crate) fn new(level: usize, table: &LevelTable, hid_others: bool) -> LostTable {
         let facts = &table.facts;
         LostTable {
             level: u32::try_from(level + 1).unwrap_or(u32::MAX),
@@ -67,7 +67,7 @@ impl LostTable {
 }
 
 /// An encoded key for people.
-fn shown(key: &[u8]) -> String {
+fn printable(key: &[u8]) -> String {
     Key::from_encoded(key).map_or_else(|| key.escape_ascii().to_string(), |key| key.to_string())
 }
 
@@ -78,8 +78,8 @@ impl fmt::Display for LostTable {
         write!(
             f,
             "table {file} of level {level}: {entries} versions of records ({deletes} of them deletes), versions {lowest} to {highest}, keys {} to {}",
-            shown(first),
-            shown(last)
+            printable(first),
+            printable(last)
         )?;
         if self.value_bytes > 0 {
             write!(f, "; {} bytes of its values lay apart", self.value_bytes)?;
@@ -94,7 +94,7 @@ impl Loss {
         let sum = |of: fn(&LostTable) -> u64| self.tables.iter().map(of).sum::<u64>();
         write!(
             f,
-            "Lost with the layer: {} tables with {} versions of records, {} of them deletes",
+            "Lost with the PMEM levels: {} tables with {} versions of records, {} of them deletes",
             self.tables.len(),
             sum(|table| table.entries),
             sum(|table| table.deletes)
@@ -104,7 +104,7 @@ impl Loss {
         for level in levels {
             let of_it = || self.tables.iter().filter(|table| table.level == level);
             let (first, last) = (of_it().map(|table| &table.keys.0).min(), of_it().map(|table| &table.keys.1).max());
-            let (first, last) = (first.map(|key| shown(key)), last.map(|key| shown(key)));
+            let (first, last) = (first.map(|key| printable(key)), last.map(|key| printable(key)));
             let (tables, entries) = (of_it().count(), of_it().map(|table| table.entries).sum::<u64>());
             write!(f, "; in level {level} {tables} with {entries} versions")?;
             write!(f, ", of keys {} to {}", first.unwrap_or_default(), last.unwrap_or_default())?;

@@ -1,7 +1,7 @@
 //! [`TableCursor`].
 
 use super::TableFacts;
-use super::data::{Data, Entry, RESTART_ENTRIES};
+use super::data::{BlockEntry, Data, RESTART_ENTRIES};
 use super::page::{Block, Kind};
 use super::read::data_page;
 use crate::cursor::{Cursor, Pages, Stop};
@@ -16,17 +16,17 @@ use crate::entry::Meta;
 pub struct TableCursor<'a> {
     table: &'a TableFacts,
     pages: &'a dyn Pages,
-    place: Place,
+    place: CursorPosition,
     block: Option<Block>,
     /// Where the entries of the block end.
     entries_end: usize,
-    entry: Entry,
+    entry: BlockEntry,
     key: Vec<u8>,
     back: Back,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CursorPosition {
     Before,
     At,
     After,
@@ -37,7 +37,7 @@ enum Place {
 /// Entries from a restart point on, for going back: entries can be read forward only.
 #[derive(Debug, Default)]
 struct Back {
-    entries: Vec<(Entry, usize)>,
+    entries: Vec<(BlockEntry, usize)>,
     /// Their keys, one behind the other; each pair above says where its key begins.
     keys: Vec<u8>,
 }
@@ -54,7 +54,7 @@ impl Back {
         self.clear();
         let (mut at, mut previous) = (start, 0..0);
         while at < end {
-            let entry = Entry::parse(entries, at)?;
+            let entry = BlockEntry::parse(entries, at)?;
             let shared = previous.start..previous.start + entry.shared as usize;
             if shared.end > previous.end || self.entries.len() == RESTART_ENTRIES {
                 return None;
@@ -70,7 +70,7 @@ impl Back {
     }
 
     /// Takes the entry that ends at `at`, if it is here; its key goes to `key`.
-    fn take(&mut self, at: usize, key: &mut Vec<u8>) -> Option<Entry> {
+    fn take(&mut self, at: usize, key: &mut Vec<u8>) -> Option<BlockEntry> {
         while let Some((entry, key_start)) = self.entries.pop_if(|(entry, _)| entry.end as usize >= at) {
             if entry.end as usize == at {
                 key.clear();
@@ -90,10 +90,10 @@ impl<'a> TableCursor<'a> {
         TableCursor {
             table,
             pages,
-            place: Place::Before,
+            place: CursorPosition::Before,
             block: None,
             entries_end: 0,
-            entry: Entry::NONE,
+            entry: BlockEntry::NONE,
             key: Vec::new(),
             back: Back::default(),
         }
@@ -105,7 +105,7 @@ impl<'a> TableCursor<'a> {
     /// [`Stop::Damaged`].
     pub fn value_here(&self) -> Result<&[u8], Stop> {
         match &self.block {
-            Some(block) if self.place == Place::At => self.entry.checked_value(block),
+            Some(block) if self.place == CursorPosition::At => self.entry.checked_value(block),
             _ => Ok(&[]),
         }
     }
@@ -118,7 +118,7 @@ impl<'a> TableCursor<'a> {
     fn stand_in(&mut self, block: Block) -> Result<(), Stop> {
         self.entries_end = Data::new(&block)?.entries.len();
         self.block = Some(block);
-        self.entry = Entry::NONE;
+        self.entry = BlockEntry::NONE;
         self.key.clear();
         self.back.clear();
         Ok(())
@@ -128,14 +128,14 @@ impl<'a> TableCursor<'a> {
     #[inline]
     fn step(&mut self) -> Option<()> {
         let entries = self.block.as_ref()?.contents().get(..self.entries_end)?;
-        let entry = Entry::parse(entries, self.entry.end as usize)?;
+        let entry = BlockEntry::parse(entries, self.entry.end as usize)?;
         if entry.shared as usize > self.key.len() {
             return None;
         }
         self.key.truncate(entry.shared as usize);
         self.key.extend_from_slice(entry.suffix(entries));
         self.entry = entry;
-        self.place = Place::At;
+        self.place = CursorPosition::At;
         Some(())
     }
 
@@ -143,7 +143,7 @@ impl<'a> TableCursor<'a> {
         if self.entry.end as usize == self.entries_end {
             let next = self.block.as_ref().map_or(0, Block::next);
             if next >= u64::from(self.table.data_pages) {
-                self.place = Place::After;
+                self.place = CursorPosition::After;
                 return Ok(());
             }
             self.enter(next as u32)?;
@@ -156,7 +156,7 @@ impl<'a> TableCursor<'a> {
         if self.entry.at == 0 {
             let ordinal = self.block.as_ref().map_or(0, |block| block.ordinal);
             let Some(last) = ordinal.checked_sub(1) else {
-                self.place = Place::Before;
+                self.place = CursorPosition::Before;
                 return Ok(());
             };
             self.enter_from_behind(last)?;
@@ -191,14 +191,14 @@ impl<'a> TableCursor<'a> {
             }
         };
         self.entry = entry;
-        self.place = Place::At;
+        self.place = CursorPosition::At;
         Some(())
     }
 
     /// Goes to the first entry in its block that is not before `key`. `false`: there is none, and
     /// the place is behind the block's last entry.
     fn seek_in_block(&mut self, key: &[u8]) -> Result<bool, Stop> {
-        self.place = Place::Lost;
+        self.place = CursorPosition::Lost;
         let ordinal = data_page(self.table, self.pages, Some(key))?;
         if self.block.as_ref().is_none_or(|block| block.ordinal != ordinal) {
             self.enter(ordinal)?;
@@ -218,7 +218,7 @@ impl<'a> TableCursor<'a> {
             }
             None => {
                 let end = self.entries_end as u32;
-                self.entry = Entry { at: end, end, ..Entry::NONE };
+                self.entry = BlockEntry { at: end, end, ..BlockEntry::NONE };
                 Ok(false)
             }
         }
@@ -237,7 +237,7 @@ impl<'a> TableCursor<'a> {
     fn or_lost(&mut self, go: impl FnOnce(&mut Self) -> Result<(), Stop>) -> Result<(), Stop> {
         let result = go(self);
         if matches!(result, Err(Stop::Damaged(_))) {
-            self.place = Place::Lost;
+            self.place = CursorPosition::Lost;
         }
         result
     }
@@ -246,7 +246,7 @@ impl<'a> TableCursor<'a> {
 impl Cursor for TableCursor<'_> {
     fn seek(&mut self, key: &[u8]) -> Result<(), Stop> {
         if self.seek_in_block(key)? {
-            self.place = Place::At;
+            self.place = CursorPosition::At;
             return Ok(());
         }
         self.or_lost(Self::forward)
@@ -260,26 +260,26 @@ impl Cursor for TableCursor<'_> {
 
     fn next(&mut self) -> Result<(), Stop> {
         match self.place {
-            Place::At => self.or_lost(Self::forward),
-            Place::Before => self.or_lost(Self::first),
-            Place::After | Place::Lost => Ok(()),
+            CursorPosition::At => self.or_lost(Self::forward),
+            CursorPosition::Before => self.or_lost(Self::first),
+            CursorPosition::After | CursorPosition::Lost => Ok(()),
         }
     }
 
     fn prev(&mut self) -> Result<(), Stop> {
         match self.place {
-            Place::At => self.or_lost(Self::back),
-            Place::After => self.or_lost(Self::last),
-            Place::Before | Place::Lost => Ok(()),
+            CursorPosition::At => self.or_lost(Self::back),
+            CursorPosition::After => self.or_lost(Self::last),
+            CursorPosition::Before | CursorPosition::Lost => Ok(()),
         }
     }
 
     fn key(&self) -> Option<&[u8]> {
-        (self.place == Place::At).then_some(&self.key)
+        (self.place == CursorPosition::At).then_some(&self.key)
     }
 
     fn meta(&self) -> Option<Meta> {
-        (self.place == Place::At).then_some(self.entry.meta)
+        (self.place == CursorPosition::At).then_some(self.entry.meta)
     }
 
     fn value(&self, into: &mut Vec<u8>) -> Result<(), Stop> {

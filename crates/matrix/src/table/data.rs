@@ -227,7 +227,7 @@ fn join_sevens(word: u64) -> u64 {
 /// An entry, and where its parts lie among the block's entries: the key's own bytes from `suffix`
 /// to `value`, the value from there to `end`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct BlockEntry {
     pub at: u32,
     /// Bytes of its key that are the previous key's.
     pub shared: u32,
@@ -237,9 +237,9 @@ pub(super) struct Entry {
     pub meta: Meta,
 }
 
-impl Entry {
+impl BlockEntry {
     /// Before the first entry.
-    pub const NONE: Entry = Entry {
+    pub const NONE: BlockEntry = BlockEntry {
         at: 0,
         shared: 0,
         suffix: 0,
@@ -250,24 +250,24 @@ impl Entry {
 
     /// The entry that begins at `at`; `None` if there is none that makes sense.
     #[inline]
-    pub fn parse(entries: &[u8], at: usize) -> Option<Entry> {
+    pub fn parse(entries: &[u8], at: usize) -> Option<BlockEntry> {
         let rest = entries.get(at..)?;
         match rest.first_chunk() {
-            Some(window) => Entry::parse_in(window, entries.len(), at),
-            None => Entry::parse_last(rest, entries.len(), at),
+            Some(window) => BlockEntry::parse_in(window, entries.len(), at),
+            None => BlockEntry::parse_last(rest, entries.len(), at),
         }
     }
 
     /// Of the last entries of a block, which has no whole window behind them.
     #[inline(never)]
-    fn parse_last(rest: &[u8], entries_bytes: usize, at: usize) -> Option<Entry> {
+    fn parse_last(rest: &[u8], entries_bytes: usize, at: usize) -> Option<BlockEntry> {
         let mut window = [0; WINDOW_BYTES];
         window.get_mut(..rest.len())?.copy_from_slice(rest);
-        Entry::parse_in(&window, entries_bytes, at)
+        BlockEntry::parse_in(&window, entries_bytes, at)
     }
 
     #[inline(always)]
-    fn parse_in(window: &Window, entries_bytes: usize, at: usize) -> Option<Entry> {
+    fn parse_in(window: &Window, entries_bytes: usize, at: usize) -> Option<BlockEntry> {
         let mut fields = Fields { window, at: 0 };
         let (shared, suffix_bytes) = (fields.length()?, fields.length()?);
         let version = fields.varint()?;
@@ -290,7 +290,7 @@ impl Entry {
         }
         let meta = Meta { version, flags, expiry, body };
         let (at, suffix, value, end) = (at as u32, suffix as u32, value as u32, end as u32);
-        Some(Entry { at, shared, suffix, value, end, meta })
+        Some(BlockEntry { at, shared, suffix, value, end, meta })
     }
 
     /// The key's own bytes.
@@ -331,7 +331,7 @@ pub(super) struct Data<'a> {
 /// Where a search in a block ended.
 pub(super) struct Bound {
     /// The first entry that is not before what was looked for; `None`: all are.
-    pub entry: Option<Entry>,
+    pub entry: Option<BlockEntry>,
     /// Whether that entry has the very key; where there is none, whether the block's last entry has
     /// it.
     pub same_key: bool,
@@ -355,9 +355,9 @@ impl<'a> Data<'a> {
 
     /// The entry at a restart point, whose key is whole.
     #[inline]
-    fn restart(&self, number: usize) -> Option<Entry> {
+    fn restart(&self, number: usize) -> Option<BlockEntry> {
         let at = usize::from(u16::from_le_bytes(*self.restarts.get(number)?));
-        Entry::parse(self.entries, at).filter(|entry| entry.shared == 0)
+        BlockEntry::parse(self.entries, at).filter(|entry| entry.shared == 0)
     }
 
     /// Offset of the last restart point before `at`.
@@ -387,7 +387,7 @@ impl<'a> Data<'a> {
     /// less is not, and only otherwise need bytes be compared. The next restart point shares
     /// nothing, and is not before it: the search among them said so.
     #[inline]
-    fn scan(&self, mut entry: Entry, key: &[u8], version: u64) -> Option<Bound> {
+    fn scan(&self, mut entry: BlockEntry, key: &[u8], version: u64) -> Option<Bound> {
         let (mut matched, mut same_key) = (0, false);
         loop {
             match (entry.shared as usize).cmp(&matched) {
@@ -413,7 +413,7 @@ impl<'a> Data<'a> {
             if entry.end as usize == self.entries.len() {
                 return Some(Bound { entry: None, same_key });
             }
-            entry = Entry::parse(self.entries, entry.end as usize)?;
+            entry = BlockEntry::parse(self.entries, entry.end as usize)?;
         }
     }
 }
@@ -432,14 +432,14 @@ mod tests {
             let head = Head::new(shared, 0, &meta);
             for behind in [0, 7, 100] {
                 let entries = [head.bytes(), &vec![0xff; behind]].concat();
-                let entry = Entry::parse(&entries, 0).unwrap();
+                let entry = BlockEntry::parse(&entries, 0).unwrap();
                 assert_eq!((entry.meta, entry.shared as usize), (meta, shared));
                 assert_eq!(entry.end as usize, head.bytes().len());
             }
             let short = head.bytes().len() - 1;
-            assert!(Entry::parse(&head.bytes()[..short], 0).is_none_or(|entry| entry.end as usize <= short));
+            assert!(BlockEntry::parse(&head.bytes()[..short], 0).is_none_or(|entry| entry.end as usize <= short));
         }
-        assert!(Entry::parse(&[0xff; 100], 0).is_none());
-        assert!(Entry::parse(&[], 0).is_none());
+        assert!(BlockEntry::parse(&[0xff; 100], 0).is_none());
+        assert!(BlockEntry::parse(&[], 0).is_none());
     }
 }

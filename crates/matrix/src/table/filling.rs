@@ -3,7 +3,7 @@
 use stratakv_base::codec::Writer;
 use stratakv_base::limits::PAGE_BYTES;
 
-use super::data::{Entry, HEAD_ROOM, Head, RESTART_ENTRIES};
+use super::data::{BlockEntry, HEAD_ROOM, Head, RESTART_ENTRIES};
 use super::packing::{RAW_BYTES_MAX, RAW_PAGES};
 use super::page::{CONTENTS_BYTES, HEADER_BYTES, Page};
 use super::shared_bytes;
@@ -198,7 +198,7 @@ pub(super) struct Taken<'a> {
 impl Rest {
     /// The next entry.
     pub fn next(&mut self) -> Option<Taken<'_>> {
-        let entry = Entry::parse(&self.bytes, self.at).filter(|_| self.at < self.bytes.len())?;
+        let entry = BlockEntry::parse(&self.bytes, self.at).filter(|_| self.at < self.bytes.len())?;
         self.before.clone_from(&self.key);
         self.key.truncate(entry.shared as usize);
         self.key.extend_from_slice(entry.suffix(&self.bytes));

@@ -5,7 +5,7 @@ use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::Writer;
 use stratakv_base::corruption::Place;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_device::Part;
+use stratakv_device::BlockPart;
 
 use super::packing;
 use crate::cursor::{Pages, Stop};
@@ -106,7 +106,7 @@ pub(super) struct Block {
 
 #[derive(Clone, Debug)]
 enum Bytes {
-    One(Part),
+    One(BlockPart),
     Many(Vec<u8>),
 }
 
@@ -170,11 +170,11 @@ impl Block {
 
     /// A piece of the contents as it lies in its page; `None` if the block has several pages, or
     /// one that is compressed.
-    pub fn part(&self, start: usize, len: usize) -> Option<Part> {
+    pub fn part(&self, start: usize, len: usize) -> Option<BlockPart> {
         let Bytes::One(part) = &self.bytes else { return None };
         self.contents().get(start..)?.get(..len)?;
         let start = part.start + (HEADER_BYTES + start) as u32;
-        Some(Part { block: part.block.clone(), start, len: len as u32 })
+        Some(BlockPart { block: part.block.clone(), start, len: len as u32 })
     }
 
     /// This block makes no sense.
@@ -191,7 +191,7 @@ fn damaged(what: &'static str, file: u64, ordinal: u32, expected: &str, found: i
 }
 
 /// One page of a kind.
-pub(super) fn page(pages: &dyn Pages, file: u64, ordinal: u32, kind: Kind) -> Result<(Part, Header), Stop> {
+pub(super) fn page(pages: &dyn Pages, file: u64, ordinal: u32, kind: Kind) -> Result<(BlockPart, Header), Stop> {
     let part = pages.page(file, ordinal)?;
     let header = part.bytes().try_into().ok().map(Header::parse);
     match header {
@@ -204,7 +204,13 @@ pub(super) fn page(pages: &dyn Pages, file: u64, ordinal: u32, kind: Kind) -> Re
 }
 
 /// All pages of a block together, `first` among them.
-fn gather(pages: &dyn Pages, file: u64, ordinal: u32, kind: Kind, first: (&Part, Header)) -> Result<Vec<u8>, Stop> {
+fn gather(
+    pages: &dyn Pages,
+    file: u64,
+    ordinal: u32,
+    kind: Kind,
+    first: (&BlockPart, Header),
+) -> Result<Vec<u8>, Stop> {
     let (part, head) = first;
     let mut bytes = Vec::with_capacity(head.used as usize);
     bytes.extend_from_slice(part.bytes().get(HEADER_BYTES..).unwrap_or_default());

@@ -1,9 +1,9 @@
 //! Lookups.
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_device::Part;
+use stratakv_device::BlockPart;
 
-use super::data::{Data, Entry};
+use super::data::{BlockEntry, Data};
 use super::index::Index;
 use super::page::{self, Block, Kind};
 use super::{TableFacts, filter, key_hash};
@@ -16,7 +16,7 @@ pub struct Hit {
     /// What it says.
     pub meta: Meta,
     block: Block,
-    entry: Entry,
+    entry: BlockEntry,
 }
 
 impl Hit {
@@ -35,7 +35,7 @@ impl Hit {
     ///
     /// # Errors
     /// [`Stop::Damaged`].
-    pub fn part(&self) -> Result<Option<Part>, Stop> {
+    pub fn part(&self) -> Result<Option<BlockPart>, Stop> {
         let len = self.entry.checked_value(&self.block)?.len();
         Ok(self.block.part(self.entry.value as usize, len))
     }
@@ -111,7 +111,7 @@ pub fn entries_of_block(
     let entries = Data::new(&block)?.entries;
     let (mut key, mut at) = (Vec::new(), 0);
     while at < entries.len() {
-        let entry = Entry::parse(entries, at).filter(|entry| entry.shared as usize <= key.len());
+        let entry = BlockEntry::parse(entries, at).filter(|entry| entry.shared as usize <= key.len());
         let Some(entry) = entry else { return Err(block.damaged("entries one behind the other", "something else")) };
         key.truncate(entry.shared as usize);
         key.extend_from_slice(entry.suffix(entries));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_device::Part;
+use stratakv_device::BlockPart;
 
 use super::page::{Page, corruption};
 use crate::cursor::Stop;
@@ -113,7 +113,7 @@ pub fn pages_of(pointer: &Pointer) -> Range<u64> {
 ///
 /// # Errors
 /// [`Stop::Damaged`]: its checksum is another, or pages are missing.
-pub fn value(pointer: &Pointer, version: u64, read: &[Part]) -> Result<SmallVec<[Part; 2]>, Stop> {
+pub fn value(pointer: &Pointer, version: u64, read: &[BlockPart]) -> Result<SmallVec<[BlockPart; 2]>, Stop> {
     let (mut skip, mut left) = ((pointer.offset % PAGE) as u32, pointer.value_bytes);
     let mut pieces = SmallVec::new();
     // The head of the checksum: what comes before the value's bytes.
@@ -124,7 +124,7 @@ pub fn value(pointer: &Pointer, version: u64, read: &[Part]) -> Result<SmallVec<
         skip -= skipped;
         left -= len;
         if len > 0 {
-            let piece = Part { block: part.block.clone(), start: part.start + skipped, len };
+            let piece = BlockPart { block: part.block.clone(), start: part.start + skipped, len };
             checksum = crc32c(checksum, piece.bytes());
             pieces.push(piece);
         }

@@ -24,7 +24,7 @@ pub struct Manifest {
     pub rotation: Rotation,
     /// The tables of the first level below L0, then those of the next one and so on, each level in
     /// the order of keys.
-    pub levels: Vec<Vec<Table>>,
+    pub levels: Vec<Vec<LevelTable>>,
     /// Values apart from their keys.
     pub values: Vec<ValueFile>,
     /// Bytes that tables have only for snapshots, by file: none of these outlives the process.
@@ -35,7 +35,7 @@ pub struct Manifest {
 
 /// One table of a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct LevelTable {
     /// What its builder said of it.
     pub facts: TableFacts,
     /// Where its pages lie, one after the other.
@@ -44,7 +44,7 @@ pub struct Table {
     pub clean_version: u64,
 }
 
-impl Table {
+impl LevelTable {
     /// Whether a page of it lies in the PMEM levels: it is lost with the region.
     pub fn lies_in_pmem_levels(&self) -> bool {
         self.extents.iter().any(|extent| extent.in_pmem_levels())
@@ -191,7 +191,7 @@ impl Manifest {
             return Some("a file twice, or of a number to come");
         }
         let bytes_of = |extents: &[Extent]| extents.iter().map(|extent| u128::from(extent.pages)).sum::<u128>() << 12;
-        let has_room = |table: &Table| {
+        let has_room = |table: &LevelTable| {
             let TableFacts { pages, plain_pages, data_pages, filter_pages, entries, deletes, .. } = table.facts;
             bytes_of(&table.extents) == u128::from(pages) << 12
                 && u64::from(data_pages) + u64::from(filter_pages) <= pages.into()
@@ -205,8 +205,8 @@ impl Manifest {
         if !tables().all(has_room) || !self.values.iter().all(values_have_room) || !kept_have_room {
             return Some("a file with more than it has room for");
         }
-        let is_table = |table: &Table| table.facts.first_key <= table.facts.last_key;
-        let in_order = |pair: &[Table]| pair[0].facts.last_key < pair[1].facts.first_key;
+        let is_table = |table: &LevelTable| table.facts.first_key <= table.facts.last_key;
+        let in_order = |pair: &[LevelTable]| pair[0].facts.last_key < pair[1].facts.first_key;
         let are_in_order = self.levels.iter().all(|level| level.windows(2).all(in_order)) && tables().all(is_table);
         (!are_in_order).then_some("tables that are not in order")
     }
@@ -218,7 +218,7 @@ impl Manifest {
             put_bytes(out, &range.to);
             put(out, range.version);
         }
-        let is_clean = |table: &&Table| table.clean_version > 0 && !self.ranges.is_empty();
+        let is_clean = |table: &&LevelTable| table.clean_version > 0 && !self.ranges.is_empty();
         let tables = self.levels.iter().flatten().filter(is_clean);
         let clean = tables.map(|table| (table.facts.file, table.clean_version));
         put_pairs(out, &clean.collect::<Vec<_>>());
@@ -243,13 +243,13 @@ impl Manifest {
     /// Takes out the tables that are lost, and what they have alive in value files: a file of which
     /// nothing else is alive goes with them. They come back, from the top down, each with its level
     /// (0 is the first one below L0).
-    pub fn drop_tables(&mut self, is_lost: impl Fn(&Table) -> bool) -> Vec<(usize, Table)> {
+    pub fn drop_tables(&mut self, is_lost: impl Fn(&LevelTable) -> bool) -> Vec<(usize, LevelTable)> {
         let levels = self.levels.iter_mut().enumerate();
         let lost = levels.flat_map(|(at, level)| {
             let lost = level.extract_if(.., |table| is_lost(table));
             lost.map(|table| (at, table)).collect::<Vec<_>>()
         });
-        let lost: Vec<(usize, Table)> = lost.collect();
+        let lost: Vec<(usize, LevelTable)> = lost.collect();
         for (file, bytes) in lost.iter().flat_map(|(_, table)| &table.facts.blob) {
             if let Some(values) = self.values.iter_mut().find(|values| values.file == *file) {
                 values.live_bytes = values.live_bytes.saturating_sub(*bytes);
@@ -272,7 +272,7 @@ impl Manifest {
     }
 }
 
-fn put_table(out: &mut Vec<u8>, table: &Table) {
+fn put_table(out: &mut Vec<u8>, table: &LevelTable) {
     let facts = &table.facts;
     put(out, facts.file);
     put_extents(out, &table.extents);
@@ -296,7 +296,7 @@ fn put_pairs(out: &mut Vec<u8>, pairs: &[(u64, u64)]) {
     }
 }
 
-fn get_table(reader: &mut Reader<'_>) -> Result<Table, Malformed> {
+fn get_table(reader: &mut Reader<'_>) -> Result<LevelTable, Malformed> {
     let (file, extents) = (get(reader)?, get_extents(reader)?);
     let (entries, pages) = (get(reader)?, get_u32(reader)?);
     let facts = TableFacts {
@@ -315,7 +315,7 @@ fn get_table(reader: &mut Reader<'_>) -> Result<Table, Malformed> {
         deletes: get(reader)?,
         blob: get_pairs(reader)?,
     };
-    Ok(Table { facts, extents, clean_version: 0 })
+    Ok(LevelTable { facts, extents, clean_version: 0 })
 }
 
 fn get_pairs(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
@@ -423,7 +423,7 @@ mod tests {
             deletes: 3,
             blob: vec![(4, 7), (1 << 40, 6)],
         };
-        let table = |file: u64| Table {
+        let table = |file: u64| LevelTable {
             facts: facts(file),
             extents: vec![Extent { page: 100 * file, pages: 7 }, Extent { page: 1 << 40, pages: 1 }],
             clean_version: 0,
@@ -468,7 +468,10 @@ mod tests {
         assert!(refused(|manifest| manifest.levels[0][0].facts.pages = 9), "its extents have 8");
         assert!(refused(|manifest| manifest.levels[0][0].facts.blob[0].1 = u64::MAX));
         assert!(refused(|manifest| manifest.levels[0][0].facts.last_key = Vec::new().into()));
-        assert!(refused(|manifest| manifest.levels[0].push(Table { ..sample().levels[0][1].clone() })), "they overlap");
+        assert!(
+            refused(|manifest| manifest.levels[0].push(LevelTable { ..sample().levels[0][1].clone() })),
+            "they overlap"
+        );
         assert!(refused(|manifest| manifest.values[0].bytes = u64::MAX));
         assert!(refused(|manifest| manifest.kept[0].1 = u64::MAX));
     }
@@ -536,12 +539,12 @@ mod tests {
     #[test]
     fn tables_of_a_lost_pmem_levels_go_with_their_values() {
         let mut manifest = sample();
-        assert_eq!((manifest.drop_tables(Table::lies_in_pmem_levels).len(), &manifest), (0, &sample()));
+        assert_eq!((manifest.drop_tables(LevelTable::lies_in_pmem_levels).len(), &manifest), (0, &sample()));
         manifest.levels[0][1].extents[1].page = PMEM_LEVELS_FIRST;
         manifest.levels[2][0].facts.blob.clear();
         manifest.values[0].live_bytes = 14;
         assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(&manifest));
-        let lost = manifest.drop_tables(Table::lies_in_pmem_levels);
+        let lost = manifest.drop_tables(LevelTable::lies_in_pmem_levels);
         let lost: Vec<_> = lost.iter().map(|(level, table)| (*level, table.facts.file)).collect();
         assert_eq!((lost, manifest.levels.iter().map(Vec::len).collect()), (vec![(0, 2)], vec![1, 0, 1]));
         assert_eq!(manifest.values[0].live_bytes, 7);

@@ -6,6 +6,6 @@ mod places;
 mod superblock;
 
 pub use extents::{Extent, Extents};
-pub use manifest::{Malformed, Manifest, Table, ValueFile};
+pub use manifest::{LevelTable, Malformed, Manifest, ValueFile};
 pub use places::{PMEM_LEVELS_FIRST, Places};
-pub use superblock::{FIRST_PAGE, PAGES_MAX, Refusal, Superblock};
+pub use superblock::{FIRST_PAGE, PAGES_MAX, Superblock, SuperblockError};

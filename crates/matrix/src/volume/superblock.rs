@@ -58,7 +58,7 @@ pub struct Superblock {
 
 /// Why bytes are no superblock of this store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum SuperblockError {
     /// Damaged, or none at all.
     Damaged(&'static str),
     /// The device did not give it.
@@ -97,15 +97,15 @@ impl Superblock {
     /// Reads it from a page.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, Refusal> {
-        Superblock::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))
+    /// [`SuperblockError`].
+    pub fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, SuperblockError> {
+        Superblock::parse(uuid, page).unwrap_or(Err(SuperblockError::Damaged("it is cut short")))
     }
 
-    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, Refusal>, Truncated> {
+    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, SuperblockError>, Truncated> {
         let mut reader = Reader::new(page);
         if reader.array::<16>()? != MAGIC {
-            return Ok(Err(Refusal::Damaged("it has no magic number")));
+            return Ok(Err(SuperblockError::Damaged("it has no magic number")));
         }
         let (format, shard, shards, _) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let found = reader.array::<16>()?;
@@ -114,21 +114,21 @@ impl Superblock {
         let known = if format == FORMAT_UNPAIRED { Known::default() } else { Superblock::known(&mut reader)? };
         let covered = page.get(..reader.at()).unwrap_or_default();
         if reader.u32()? != crc32c(0, covered) {
-            return Ok(Err(Refusal::Damaged("its checksum does not match")));
+            return Ok(Err(SuperblockError::Damaged("its checksum does not match")));
         }
         if !(FORMAT_UNPAIRED..=FORMAT_OF_COMPRESSED).contains(&format) {
-            return Ok(Err(Refusal::Newer(format)));
+            return Ok(Err(SuperblockError::Newer(format)));
         }
         let compressed = format == FORMAT_OF_COMPRESSED;
         let (layered, has_ranges) = (format >= FORMAT_OF_LAYERS, format >= FORMAT_OF_RANGES);
         if found != *uuid {
-            return Ok(Err(Refusal::Foreign));
+            return Ok(Err(SuperblockError::Foreign));
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
-            return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
+            return Ok(Err(SuperblockError::Damaged("it points to no page of a volume")));
         }
         if [number, known.epoch.number, known.directory, known.version].iter().any(|number| *number >= NUMBERS_END) {
-            return Ok(Err(Refusal::Damaged("its numbers are at their end")));
+            return Ok(Err(SuperblockError::Damaged("its numbers are at their end")));
         }
         Ok(Ok(Superblock {
             shard,
@@ -181,7 +181,7 @@ mod tests {
     fn what_was_written_is_read() {
         let (superblock, page) = sample();
         assert_eq!(Superblock::decode(&[7; 16], &page), Ok(superblock));
-        assert_eq!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign));
+        assert_eq!(Superblock::decode(&[8; 16], &page), Err(SuperblockError::Foreign));
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             let checksum = crc32c(0, &page[..CRC_AT]);
             page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
             let refused = Superblock::decode(&[7; 16], &page);
-            assert_eq!(refused, Err(Refusal::Damaged("its numbers are at their end")), "byte {at}");
+            assert_eq!(refused, Err(SuperblockError::Damaged("its numbers are at their end")), "byte {at}");
         }
     }
 
@@ -248,6 +248,6 @@ mod tests {
         page[16] = 6;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(6)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(SuperblockError::Newer(6)));
     }
 }

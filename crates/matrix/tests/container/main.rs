@@ -1,8 +1,8 @@
 //! The matrix container: what it holds, what cuts leave of it, what damage does to it.
 
-#[cfg(feature = "canaries")]
-mod canaries;
 mod cuts;
 mod damage;
+#[cfg(feature = "fault_points")]
+mod fault_points;
 mod model;
 mod world;

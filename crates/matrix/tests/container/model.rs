@@ -118,8 +118,9 @@ impl World<'_> {
             for ((key, _), _) in self.all.range(..).step_by(3) {
                 let found = self.container.get(key, at).expect("a get");
                 let full = self.container.get_without_hints(key, at).expect("a get");
-                let version =
-                    |found: &Option<stratakv_matrix::container::Found>| found.as_ref().map(|found| found.meta.version);
+                let version = |found: &Option<stratakv_matrix::container::FoundVersion>| {
+                    found.as_ref().map(|found| found.meta.version)
+                };
                 assert_eq!(version(&found), version(&full));
                 let found = match found {
                     Some(found) => {

@@ -38,7 +38,7 @@ pub enum Do {
 pub const BLOB: usize = 100_000;
 
 /// Version and value; `None`: deleted.
-type Entry = (u64, Option<Vec<u8>>);
+type ModelVersion = (u64, Option<Vec<u8>>);
 
 /// What the volume has, durably.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ pub struct Volume {
     pub directory: u64,
     pub rotation: Rotation,
     pub known: Known,
-    pub entries: BTreeMap<Vec<u8>, Entry>,
+    pub entries: BTreeMap<Vec<u8>, ModelVersion>,
 }
 
 /// How things stood after a number of acknowledgements.
@@ -241,7 +241,7 @@ impl Journal {
                 self.acknowledge(container, region, volume);
                 volume.known = container.known();
                 self.acknowledge(container, region, volume);
-                container.settle_epoch()
+                container.complete_epoch()
             }
             Do::Column(low, high) => match install(container, (*low, *high), volume) {
                 Some((column, after)) => {
@@ -261,7 +261,7 @@ impl Journal {
     }
 
     /// The newest value of each key, up to a version.
-    pub fn model(&self, version: u64) -> BTreeMap<Vec<u8>, Entry> {
+    pub fn model(&self, version: u64) -> BTreeMap<Vec<u8>, ModelVersion> {
         let mut model = BTreeMap::new();
         for (at, (key, value, _)) in (1..=version).zip(&self.history) {
             model.insert(key.clone(), (at, value.clone()));
@@ -294,7 +294,7 @@ pub fn record(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> (T
 }
 
 /// What a key is, in the container and below.
-pub fn look(container: &Container<&Region>, volume: &Volume, key: &[u8]) -> Result<Option<Entry>, String> {
+pub fn look(container: &Container<&Region>, volume: &Volume, key: &[u8]) -> Result<Option<ModelVersion>, String> {
     let newest = container.version();
     let (hinted, full) = (container.get(key, newest), container.get_without_hints(key, newest));
     let (hinted, full) = (hinted.map_err(|stop| stop.to_string())?, full.map_err(|stop| stop.to_string())?);
@@ -309,7 +309,7 @@ pub fn look(container: &Container<&Region>, volume: &Volume, key: &[u8]) -> Resu
 }
 
 /// All that is in a container and below, through cursors.
-pub fn walk(container: &Container<&Region>, volume: &Volume) -> Result<BTreeMap<Vec<u8>, Entry>, String> {
+pub fn walk(container: &Container<&Region>, volume: &Volume) -> Result<BTreeMap<Vec<u8>, ModelVersion>, String> {
     let mut all = volume.entries.clone();
     for mut cursor in container.cursors() {
         cursor.seek(b"").map_err(|stop| stop.to_string())?;
@@ -354,8 +354,9 @@ impl Journal {
             let key = key(number);
             let found = look(&container, &now.volume, &key)?;
             if found.as_ref() != model.get(&key) {
-                let short =
-                    |entry: Option<&Entry>| entry.map(|(version, value)| (*version, value.as_ref().map(Vec::len)));
+                let short = |entry: Option<&ModelVersion>| {
+                    entry.map(|(version, value)| (*version, value.as_ref().map(Vec::len)))
+                };
                 let (found, expected) = (short(found.as_ref()), short(model.get(&key)));
                 return Err(format!("{} at {version} is {found:?}, not {expected:?}", key.escape_ascii()));
             }

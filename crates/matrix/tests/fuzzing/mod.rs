@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// A judge that sees nothing would hold for everything.
-    #[cfg(feature = "canaries")]
+    #[cfg(feature = "fault_points")]
     #[test]
     fn deliberate_defects_are_seen() {
         let input = [0x30, 0];

@@ -10,7 +10,7 @@ use stratakv_base::Expiry;
 use stratakv_base::codec::Reader;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
-use stratakv_device::{Class, Part, Pool};
+use stratakv_device::{BlockPart, Class, Pool};
 
 use super::packing;
 use super::page::{HEADER_BYTES, Kind};
@@ -21,10 +21,10 @@ use crate::entry::{Body, Meta, value_checksum};
 
 const FILE: u64 = 1;
 
-struct Forged(Vec<Part>);
+struct Forged(Vec<BlockPart>);
 
 impl Pages for Forged {
-    fn page(&self, _: u64, ordinal: u32) -> Result<Part, Stop> {
+    fn page(&self, _: u64, ordinal: u32) -> Result<BlockPart, Stop> {
         self.0.get(ordinal as usize).cloned().ok_or(Stop::Missing)
     }
 }
@@ -59,7 +59,7 @@ pub fn table(input: &[u8]) {
     let part = |page: &Page| {
         let mut block = pool.take(Class::Page).expect("the pool is large");
         block.copy_from_slice(page);
-        Part::whole(Arc::new(block))
+        BlockPart::whole(Arc::new(block))
     };
     let forged = Forged(pages.iter().map(part).collect());
     look_up(&facts, &forged);

@@ -6,7 +6,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use super::*;
-use crate::Part;
+use crate::RegionPart;
 use crate::group::Sync;
 
 const REGION_BYTES: u64 = 16 * PAGE_BYTES;
@@ -264,7 +264,8 @@ fn after_a_failed_sync_the_region_takes_nothing_more() {
     mapping.pieces[0].is_file = true;
     mapping.write_back = fails_once;
     let (mapping, failed) = (Arc::new(mapping), Err(PmemError::SyncFailed { errno: Errno::IO.raw_os_error() }));
-    let parts = [0, 1].map(|part| Part::new(Arc::clone(&mapping), part * 4 * PAGE_BYTES, 4 * PAGE_BYTES).unwrap());
+    let parts =
+        [0, 1].map(|part| RegionPart::new(Arc::clone(&mapping), part * 4 * PAGE_BYTES, 4 * PAGE_BYTES).unwrap());
     assert_eq!(parts[0].failure(), None);
     assert_eq!(parts[0].sync(), failed);
     for part in &parts {
@@ -291,7 +292,7 @@ fn a_part_writes_back_its_own_range() {
     mapping.pieces[0].is_file = true;
     mapping.write_back = notes;
     let mapping = Arc::new(mapping);
-    Part::new(Arc::clone(&mapping), 4 * PAGE_BYTES, 2 * PAGE_BYTES).unwrap().sync().unwrap();
+    RegionPart::new(Arc::clone(&mapping), 4 * PAGE_BYTES, 2 * PAGE_BYTES).unwrap().sync().unwrap();
     mapping.sync().unwrap();
     assert_eq!(*RANGES.lock().unwrap(), [4 * PAGE_BYTES..6 * PAGE_BYTES, 0..REGION_BYTES]);
 }

@@ -7,7 +7,7 @@
 
 use super::command::{Command, Detail, DumpKind, Watched};
 use super::line::{Tokens, signed, unsigned, words};
-use super::parser::Refusal;
+use super::parser::LineError;
 use super::reply;
 
 /// memcached's slab classes have numbers below this; 1 is the only one that has items here.
@@ -16,12 +16,12 @@ const CLASSES: u32 = 64;
 /// Who gives more mebibytes than memcached takes for a limit means bytes.
 const MEBIBYTES_END: u32 = 1_000_000_001;
 
-fn settled(reply: &'static [u8]) -> Result<Command<'static>, Refusal> {
-    Ok(Command::Settled { reply, noreply: false })
+fn settled(reply: &'static [u8]) -> Result<Command<'static>, LineError> {
+    Ok(Command::Answered { reply, noreply: false })
 }
 
 /// `slabs reassign <from> <to>`, `slabs automove <mode> [<ratio>]`.
-pub(super) fn slabs<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn slabs<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     let Some((words, count)) = words::<3>(tokens) else { return Err(reply::ERROR.into()) };
     match (words, count) {
         ([b"reassign", from, to], 3) => match (signed(from), signed(to)) {
@@ -42,7 +42,7 @@ pub(super) fn slabs<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
 }
 
 /// `lru mode <mode>`, `lru tune <hot> <warm> <hot factor> <warm factor>`, `lru temp_ttl <seconds>`.
-pub(super) fn lru<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn lru<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     let Some((words, count)) = words::<5>(tokens) else { return Err(reply::ERROR.into()) };
     let factor = |word: &[u8]| std::str::from_utf8(word).is_ok_and(|word| word.parse::<f64>().is_ok());
     let valid = match (words, count) {
@@ -59,7 +59,7 @@ pub(super) fn lru<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
 }
 
 /// `lru_crawler <what> [<argument>]`. Expired records are found without being told to.
-pub(super) fn crawler<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn crawler<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     let Some((words, count)) = words::<2>(tokens) else { return Err(reply::ERROR.into()) };
     match (words, count) {
         ([b"enable" | b"disable", _], 1) => settled(reply::OK),
@@ -80,7 +80,7 @@ pub(super) fn crawler<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
 }
 
 /// Classes as the crawler takes them: all, by their hash table, or a list of numbers.
-fn is_class(word: &[u8]) -> Result<(), Refusal> {
+fn is_class(word: &[u8]) -> Result<(), LineError> {
     let number = |word: &[u8]| unsigned::<u32>(word).is_some_and(|class| (1..CLASSES).contains(&class));
     match word == b"all" || word == b"hash" || word.split(|byte| *byte == b',').all(number) {
         true => Ok(()),
@@ -89,19 +89,19 @@ fn is_class(word: &[u8]) -> Result<(), Refusal> {
 }
 
 /// `cache_memlimit <mebibytes> [noreply]`.
-pub(super) fn memory_limit<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn memory_limit<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     let Some(([limit, second], 1..)) = words::<2>(tokens) else { return Err(reply::ERROR.into()) };
     let noreply = second == b"noreply";
     match unsigned::<u32>(limit) {
         None => Err(reply::ERROR.into()),
-        Some(0..8) => Ok(Command::Settled { reply: reply::MEMORY_TOO_SMALL, noreply }),
-        Some(MEBIBYTES_END..) => Ok(Command::Settled { reply: reply::MEMORY_NO_BYTES, noreply }),
+        Some(0..8) => Ok(Command::Answered { reply: reply::MEMORY_TOO_SMALL, noreply }),
+        Some(MEBIBYTES_END..) => Ok(Command::Answered { reply: reply::MEMORY_NO_BYTES, noreply }),
         Some(mebibytes) => Ok(Command::MemoryLimit { mebibytes, noreply }),
     }
 }
 
 /// `shutdown [graceful]`.
-pub(super) fn shutdown<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn shutdown<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     match words::<1>(tokens) {
         Some(([b"graceful"], 1) | (_, 0)) => Ok(Command::Shutdown { valid: true }),
         _ => Ok(Command::Shutdown { valid: false }),
@@ -109,7 +109,7 @@ pub(super) fn shutdown<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
 }
 
 /// `watch [<kind>*]`; without a kind what is fetched.
-pub(super) fn watch<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn watch<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     let mut kinds = Watched::NOTHING;
     for word in tokens {
         kinds = kinds.and(Watched::named(word).ok_or(reply::ERROR)?);
@@ -118,7 +118,7 @@ pub(super) fn watch<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
 }
 
 /// What follows `stats detail`.
-pub(super) fn detail<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn detail<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     match tokens.next() {
         Some(b"on") => Ok(Command::Detail(Detail::On)),
         Some(b"off") => Ok(Command::Detail(Detail::Off)),
@@ -128,7 +128,7 @@ pub(super) fn detail<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, Refusal>
 }
 
 /// What follows `stats cachedump`: `<class> <items>`, and words that nobody reads.
-pub(super) fn cachedump<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+pub(super) fn cachedump<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, LineError> {
     let (Some(class), Some(items)) = (tokens.next(), tokens.next()) else { return Err(reply::CACHEDUMP_USAGE.into()) };
     match (unsigned::<u32>(class), unsigned::<u32>(items)) {
         (Some(1), Some(items)) => {

@@ -73,7 +73,7 @@ pub enum Command<'a> {
     /// `mn`: its answer says that everything before it is answered.
     MetaNoop,
     /// Understood, checked, and without effect.
-    Settled {
+    Answered {
         /// The answer.
         reply: &'static [u8],
         /// No answer wanted.

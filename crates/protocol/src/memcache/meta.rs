@@ -12,7 +12,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::command::Command;
 use super::line::{Tokens, is_key, signed, unsigned};
-use super::parser::{LENGTH_MAX, Refusal};
+use super::parser::{LENGTH_MAX, LineError};
 use super::{KEY_BYTES_MAX, reply};
 
 /// Longest opaque, in bytes.
@@ -231,14 +231,14 @@ pub fn encode_key(out: &mut Vec<u8>, key: &[u8], base64: bool) {
 }
 
 /// `mg <key> <flags>*`.
-pub(super) fn get(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+pub(super) fn get(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let (word, line) = key_and_rest(tokens, reply::MG_TOO_MANY_FLAGS)?;
     whole(MetaVerb::Get, word, MetaFlags::parse(word, line)?)
 }
 
 /// `ms <key> <bytes> <flags>*`. What is wrong behind the length leaves the data block to be thrown
 /// away.
-pub(super) fn set(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+pub(super) fn set(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
     let mut rest = Tokens::new(line);
     let Some(length @ ..=LENGTH_MAX) = rest.next().and_then(unsigned::<u64>) else {
@@ -257,17 +257,17 @@ pub(super) fn set(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
         let data_bytes = usize::try_from(length).unwrap_or(usize::MAX);
         whole(MetaVerb::Set { mode, data_bytes }, word, flags)
     };
-    command().map_err(|refusal: Refusal| Refusal { swallow: length + 2, ..refusal })
+    command().map_err(|refusal: LineError| LineError { swallow: length + 2, ..refusal })
 }
 
 /// `md <key> <flags>*`.
-pub(super) fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+pub(super) fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
     whole(MetaVerb::Delete, word, untold(MetaFlags::parse(word, line))?)
 }
 
 /// `ma <key> <flags>*`.
-pub(super) fn arithmetic(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+pub(super) fn arithmetic(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
     let flags = untold(MetaFlags::parse(word, line))?;
     let decrement = match flags.mode {
@@ -279,7 +279,7 @@ pub(super) fn arithmetic(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `me <key> [b]`. What else stands behind the key is ignored.
-pub(super) fn debug(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+pub(super) fn debug(mut tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let word = tokens.next().unwrap_or_default();
     let base64 = tokens.next() == Some(b"b");
     if !is_key(word) {
@@ -293,7 +293,7 @@ pub(super) fn debug(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// The key's word, not yet decoded, and what follows it.
-fn key_and_rest<'a>(mut tokens: Tokens<'a>, too_many: &'static [u8]) -> Result<(&'a [u8], &'a [u8]), Refusal> {
+fn key_and_rest<'a>(mut tokens: Tokens<'a>, too_many: &'static [u8]) -> Result<(&'a [u8], &'a [u8]), LineError> {
     let Some(word) = tokens.next() else { return Err(reply::ERROR.into()) };
     if !is_key(word) {
         return Err(reply::BAD_LINE.into());
@@ -306,7 +306,7 @@ fn key_and_rest<'a>(mut tokens: Tokens<'a>, too_many: &'static [u8]) -> Result<(
 }
 
 /// A command whose flags are right. That an opaque is too long is told last.
-fn whole<'a>(verb: MetaVerb, word: &'a [u8], flags: MetaFlags<'a>) -> Result<Command<'a>, Refusal> {
+fn whole<'a>(verb: MetaVerb, word: &'a [u8], flags: MetaFlags<'a>) -> Result<Command<'a>, LineError> {
     match flags.opaque_too_long {
         true => Err(reply::META_OPAQUE_TOO_LONG.into()),
         false => Ok(Command::Meta(Meta { verb, word, flags })),

@@ -58,16 +58,16 @@ pub struct Parser {
 }
 
 /// Why a line is no command.
-pub(super) struct Refusal {
+pub(super) struct LineError {
     pub(super) reply: &'static [u8],
     /// Bytes behind the line that belong to it.
     pub(super) swallow: u64,
     pub(super) close: bool,
 }
 
-impl From<&'static [u8]> for Refusal {
+impl From<&'static [u8]> for LineError {
     fn from(reply: &'static [u8]) -> Self {
-        Refusal { reply, swallow: 0, close: false }
+        LineError { reply, swallow: 0, close: false }
     }
 }
 
@@ -113,7 +113,7 @@ impl Parser {
         }
     }
 
-    fn line<'a>(line: &'a [u8]) -> Result<Command<'a>, Refusal> {
+    fn line<'a>(line: &'a [u8]) -> Result<Command<'a>, LineError> {
         let mut tokens = Tokens::new(line);
         let Some(name) = tokens.next() else { return Err(reply::ERROR.into()) };
         match name {
@@ -156,7 +156,7 @@ impl Parser {
         tokens: Tokens<'a>,
         verb: impl Fn(&[u8]) -> Option<Verb>,
         has_cas: bool,
-    ) -> Result<Command<'a>, Refusal> {
+    ) -> Result<Command<'a>, LineError> {
         let needed = 4 + usize::from(has_cas);
         let Some(([key, flags, exptime, bytes, fifth, sixth], count)) = words::<6>(tokens) else {
             return Err(reply::ERROR.into());
@@ -192,15 +192,15 @@ fn line_bytes_max(input: &[u8]) -> usize {
 
 /// A command nobody knows. Browsers made to speak to a local port are hung up on, before they send
 /// a body.
-fn unknown(name: &[u8], tokens: Tokens<'_>) -> Refusal {
+fn unknown(name: &[u8], tokens: Tokens<'_>) -> LineError {
     let http = name == b"POST"
         || name.eq_ignore_ascii_case(b"host:")
         || tokens.into_iter().last().unwrap_or(name).starts_with(b"HTTP/");
-    Refusal { reply: if http { b"" } else { reply::ERROR }, swallow: 0, close: http }
+    LineError { reply: if http { b"" } else { reply::ERROR }, swallow: 0, close: http }
 }
 
 /// `get <key>*`.
-fn get(tokens: Tokens<'_>, cas: bool, touch: Option<i64>) -> Result<Command<'_>, Refusal> {
+fn get(tokens: Tokens<'_>, cas: bool, touch: Option<i64>) -> Result<Command<'_>, LineError> {
     let keys = Keys { line: tokens.rest() };
     if touch.is_none() && keys.iter().next().is_none() {
         return Err(reply::ERROR.into());
@@ -212,14 +212,14 @@ fn get(tokens: Tokens<'_>, cas: bool, touch: Option<i64>) -> Result<Command<'_>,
 }
 
 /// `gat <exptime> <key>*`.
-fn get_and_touch(mut tokens: Tokens<'_>, cas: bool) -> Result<Command<'_>, Refusal> {
+fn get_and_touch(mut tokens: Tokens<'_>, cas: bool) -> Result<Command<'_>, LineError> {
     let Some(exptime) = tokens.next() else { return Err(reply::ERROR.into()) };
     let Some(exptime) = signed(exptime) else { return Err(reply::BAD_EXPTIME.into()) };
     get(tokens, cas, Some(exptime))
 }
 
 /// `delete <key> [0] [noreply]`; the 0 is what is left of an old time argument.
-fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let Some(([key, second, third], count)) = words::<3>(tokens) else { return Err(reply::ERROR.into()) };
     let noreply = match (count, second, third) {
         (1, ..) | (2, b"0", _) => false,
@@ -235,7 +235,7 @@ fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `incr <key> <delta> [noreply]`.
-fn arithmetic(tokens: Tokens<'_>, decrement: bool) -> Result<Command<'_>, Refusal> {
+fn arithmetic(tokens: Tokens<'_>, decrement: bool) -> Result<Command<'_>, LineError> {
     let ([key, delta], noreply) = two_words(tokens)?;
     if !is_key(key) {
         return Err(unless(noreply, reply::BAD_LINE));
@@ -247,7 +247,7 @@ fn arithmetic(tokens: Tokens<'_>, decrement: bool) -> Result<Command<'_>, Refusa
 }
 
 /// `touch <key> <exptime> [noreply]`.
-fn touch(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+fn touch(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let ([key, exptime], noreply) = two_words(tokens)?;
     if !is_key(key) {
         return Err(unless(noreply, reply::BAD_LINE));
@@ -259,7 +259,7 @@ fn touch(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `flush_all [<delay>] [noreply]`.
-fn flush_all(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+fn flush_all(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let Some(([first, second], count)) = words::<2>(tokens) else { return Err(reply::ERROR.into()) };
     let noreply = first == b"noreply" && count == 1 || second == b"noreply";
     let delay = if count == 0 || (count == 1 && noreply) { Some(0) } else { signed(first) };
@@ -270,7 +270,7 @@ fn flush_all(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `verbosity <level> [noreply]`.
-fn verbosity(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+fn verbosity(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let Some(([level, second], count @ 1..)) = words::<2>(tokens) else { return Err(reply::ERROR.into()) };
     let noreply = second == b"noreply" || (count == 1 && level == b"noreply");
     match unsigned::<u64>(level) {
@@ -280,7 +280,7 @@ fn verbosity(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `stats [<group>]`.
-fn stats(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+fn stats(mut tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let group = tokens.next().unwrap_or_default();
     match Statistics::named(group) {
         _ if group == b"detail" => admin::detail(tokens),
@@ -291,7 +291,7 @@ fn stats(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `backup <name>`.
-fn backup(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+fn backup(tokens: Tokens<'_>) -> Result<Command<'_>, LineError> {
     let Some(([name], 1)) = words::<1>(tokens) else { return Err(reply::ERROR.into()) };
     match std::str::from_utf8(name) {
         Ok(name) if is_backup_name(name) => Ok(Command::Backup { name }),
@@ -301,7 +301,7 @@ fn backup(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 
 /// Two words and perhaps a third, which is `noreply` or ignored; the second may be `noreply` by
 /// mistake.
-fn two_words(tokens: Tokens<'_>) -> Result<([&[u8]; 2], bool), Refusal> {
+fn two_words(tokens: Tokens<'_>) -> Result<([&[u8]; 2], bool), LineError> {
     match words::<3>(tokens) {
         Some(([first, second, third], count @ 2..)) => {
             Ok(([first, second], third == b"noreply" || (count == 2 && second == b"noreply")))
@@ -311,6 +311,6 @@ fn two_words(tokens: Tokens<'_>) -> Result<([&[u8]; 2], bool), Refusal> {
 }
 
 /// A refusal that a client which wants no replies does not hear.
-fn unless(noreply: bool, reply: &'static [u8]) -> Refusal {
+fn unless(noreply: bool, reply: &'static [u8]) -> LineError {
     (if noreply { b"" } else { reply }).into()
 }

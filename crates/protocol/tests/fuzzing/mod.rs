@@ -270,7 +270,7 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
         Command::MemoryLimit { mebibytes, noreply } => {
             ("cache_memlimit", None, format!(" {mebibytes}{}", quiet(noreply)))
         }
-        Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 7{}", quiet(noreply))),
+        Command::Answered { noreply, .. } => ("cache_memlimit", None, format!(" 7{}", quiet(noreply))),
         Command::RefreshCertificates => ("refresh_certs", None, String::new()),
         Command::Dump(DumpKind::Meta) => ("lru_crawler", None, " metadump all".to_owned()),
         Command::Dump(DumpKind::MetaGet) => ("lru_crawler", None, " mgdump all".to_owned()),

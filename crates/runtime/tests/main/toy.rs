@@ -12,9 +12,9 @@ use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono};
 use stratakv_device::ring::RingKind;
 use stratakv_device::volume::OpenMode;
-use stratakv_device::{Class, Part, Pool, Volume};
+use stratakv_device::{BlockPart, Class, Pool, Volume};
 use stratakv_engine::{
-    Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record, RecordPart,
+    Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, IoOutcome, Message, Operation, Record, RecordPart,
     Reply, Shard, ShardId, Statistic, Token, Value,
 };
 use stratakv_runtime::{Member, Runtime, RuntimeOptions};
@@ -79,7 +79,7 @@ impl Shard for Toy {
                 block.fill(0);
                 block[..value.len()].copy_from_slice(value);
                 let io = self.io(token);
-                effects.write(io, page_of(&changes[0].key), vec![Part::whole(Arc::new(block))], false);
+                effects.write(io, page_of(&changes[0].key), vec![BlockPart::whole(Arc::new(block))], false);
             }
             // Stands for any timer: answers a second after it was asked, by the engine's clock.
             Operation::Sync => {
@@ -94,26 +94,26 @@ impl Shard for Toy {
         }
         Ok(())
     }
-    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+    fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         let token = self.waiting.remove(&io.slot).unwrap();
         assert!(!self.defective, "a planted defect");
         match outcome {
-            Outcome::Read(block, result) => {
+            IoOutcome::Read(block, result) => {
                 result.unwrap();
                 let value = Value::Inline(Bytes::copy_from_slice(&block[..8]));
                 let record = Record { value, value_bytes: 8, flags: 0, version: 1, expiry: Expiry::NEVER };
                 effects.reply(token, Reply::Record(Some(record)));
             }
-            Outcome::Write(result) => {
+            IoOutcome::Write(result) => {
                 result.unwrap();
                 let io = self.io(token);
                 effects.flush(io);
             }
-            Outcome::Flush(result) => {
+            IoOutcome::Flush(result) => {
                 result.unwrap();
                 effects.reply(token, Reply::Done { version: 1, existed: false });
             }
-            Outcome::Allocate(_) | Outcome::Discard(_) => unreachable!(),
+            IoOutcome::Allocate(_) | IoOutcome::Discard(_) => unreachable!(),
         }
     }
     fn message(&mut self, _: ShardId, message: Message, _: &mut Effects) {

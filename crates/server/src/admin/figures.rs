@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::Phase;
+use super::ServerPhase;
 use crate::counters::Counters;
 use crate::measures::{Distribution, Kind};
 use crate::server::Shared;
@@ -96,7 +96,7 @@ pub(super) fn engine(shared: &Shared) -> &'static str {
 }
 
 /// /stats.json. Numbers are since the start; who wants rates asks twice.
-pub(super) fn json(phase: &Phase) -> Value {
+pub(super) fn json(phase: &ServerPhase) -> Value {
     let mut told = Map::new();
     told.insert("state".into(), phase.name().into());
     told.insert("version".into(), env!("CARGO_PKG_VERSION").into());
@@ -108,7 +108,7 @@ pub(super) fn json(phase: &Phase) -> Value {
         "process".into(),
         json!({ "resident_bytes": process.resident_bytes, "open_files": process.open_files, "cpu_ns": process.cpu_ns }),
     );
-    if let Phase::Serving(shared) = phase {
+    if let ServerPhase::Serving(shared) = phase {
         add_server(shared, &mut told);
     }
     Value::Object(told)
@@ -141,6 +141,7 @@ fn core(core: &Core) -> Value {
         "cpu_ns": core.cpu_ns,
         "connections": core.connections,
         "operations": core.operations,
+        "ticks": core.ticks,
         "turns": core.ticks,
         "system_calls": core.system_calls,
         "slow_operations": core.slow_operations,

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::Phase;
+use super::ServerPhase;
 use super::figures::{self, Core, Disk, Process};
 use crate::counters::Counters;
 use crate::measures::{Distribution, Kind};
@@ -12,7 +12,7 @@ use crate::server::Shared;
 type PerCore = (&'static str, &'static str, fn(&Core) -> String);
 
 /// Everything, in a fixed order.
-pub(super) fn text(phase: &Phase) -> String {
+pub(super) fn text(phase: &ServerPhase) -> String {
     let mut out = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");
     out.family("build_info", "gauge", "1, labelled with the version.");
@@ -27,7 +27,7 @@ pub(super) fn text(phase: &Phase) -> String {
     out.one("process_resident_bytes", "gauge", "Memory of the process.", process.resident_bytes);
     out.one("process_open_files", "gauge", "Descriptors of the process.", process.open_files);
     out.one("process_cpu_seconds_total", "counter", "Processor time of the process.", seconds(process.cpu_ns));
-    if let Phase::Serving(shared) = phase {
+    if let ServerPhase::Serving(shared) = phase {
         server(shared, &mut out);
         store(shared, &mut out);
     }
@@ -44,10 +44,11 @@ fn server(shared: &Shared, out: &mut Exposition) {
     }
     latencies(shared, out);
     let cores = figures::cores(shared);
-    let by_core: [PerCore; 7] = [
+    let by_core: [PerCore; 8] = [
         ("core_cpu_seconds_total", "Processor time of a server thread.", |core| seconds(core.cpu_ns).to_string()),
         ("core_operations_total", "Operations answered to clients of a thread.", |core| core.operations.to_string()),
-        ("core_turns_total", "Turns of a thread.", |core| core.ticks.to_string()),
+        ("core_ticks_total", "Ticks of a thread.", |core| core.ticks.to_string()),
+        ("core_turns_total", "The old name of core_ticks_total.", |core| core.ticks.to_string()),
         ("core_system_calls_total", "System calls of a thread's ring.", |core| core.system_calls.to_string()),
         ("core_slow_operations_total", "Operations over the threshold of the slow log.", |core| {
             core.slow_operations.to_string()

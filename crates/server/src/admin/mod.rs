@@ -56,16 +56,16 @@ struct State {
 }
 
 /// One of the connections; given back however it ends, by a defect too.
-struct Place(Arc<State>);
+struct AdminConnection(Arc<State>);
 
-impl Drop for Place {
+impl Drop for AdminConnection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// How far the server is.
-enum Phase {
+enum ServerPhase {
     Opening,
     Serving(Arc<Shared>),
     /// Commands received are answered, nobody else is let in; or all is over.
@@ -161,9 +161,9 @@ impl State {
     }
 
     /// A place for one more connection, if there is room.
-    fn place(self: &Arc<Self>) -> Option<Place> {
+    fn place(self: &Arc<Self>) -> Option<AdminConnection> {
         let taken = self.connections.fetch_add(1, Ordering::AcqRel);
-        let place = Place(Arc::clone(self));
+        let place = AdminConnection(Arc::clone(self));
         (taken < CONNECTIONS_MAX).then_some(place)
     }
 
@@ -196,7 +196,7 @@ impl State {
         let phase = self.phase();
         match (asked.path.as_str(), &phase) {
             ("/healthz", _) => Response::text(Status::Ok, "alive\n"),
-            ("/readyz", Phase::Serving(shared)) => match shared.store.failure() {
+            ("/readyz", ServerPhase::Serving(shared)) => match shared.store.failure() {
                 None => Response::text(Status::Ok, &ready(shared)),
                 Some(error) => Response::text(Status::Unavailable, &format!("failed: {error}\n")),
             },
@@ -208,12 +208,12 @@ impl State {
         }
     }
 
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> ServerPhase {
         match &*lock(&self.server) {
-            None => Phase::Opening,
+            None => ServerPhase::Opening,
             Some(server) => match server.upgrade() {
-                Some(shared) if !shared.stopping.load(Ordering::Acquire) => Phase::Serving(shared),
-                _ => Phase::Draining,
+                Some(shared) if !shared.stopping.load(Ordering::Acquire) => ServerPhase::Serving(shared),
+                _ => ServerPhase::Draining,
             },
         }
     }
@@ -233,17 +233,17 @@ impl State {
     }
 }
 
-impl Phase {
+impl ServerPhase {
     /// Whether commands are accepted, and the store takes writes.
     fn is_ready(&self) -> bool {
-        matches!(self, Phase::Serving(shared) if shared.store.failure().is_none())
+        matches!(self, ServerPhase::Serving(shared) if shared.store.failure().is_none())
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Phase::Opening => "opening",
-            Phase::Serving(_) => "serving",
-            Phase::Draining => "draining",
+            ServerPhase::Opening => "opening",
+            ServerPhase::Serving(_) => "serving",
+            ServerPhase::Draining => "draining",
         }
     }
 }

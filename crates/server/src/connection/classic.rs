@@ -9,7 +9,7 @@ use super::{Connection, Context, Header, Rest, Storing, hash};
 use crate::answer::{Answer, Dialect};
 use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
-use crate::pending::{Access, Held};
+use crate::pending::{Access, ParsedCommand};
 use crate::request;
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 
@@ -59,10 +59,10 @@ impl Connection {
                 context.counters.cmd_touch.add(1);
                 update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
             }
-            Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply, binary: None }),
-            Command::Detail(what) => Some(Held::Detail(what, None)),
-            Command::Stats(which) => Some(Held::Statistics(which, None)),
-            Command::Backup { name } => Some(Held::Backup(name.to_owned())),
+            Command::FlushAll { delay, noreply } => Some(ParsedCommand::Flush { delay, noreply, binary: None }),
+            Command::Detail(what) => Some(ParsedCommand::Detail(what, None)),
+            Command::Stats(which) => Some(ParsedCommand::Statistics(which, None)),
+            Command::Backup { name } => Some(ParsedCommand::Backup(name.to_owned())),
             Command::Version => {
                 let mut text = Vec::new();
                 reply::version(&mut text, context.server.version());
@@ -79,9 +79,9 @@ impl Connection {
             Command::RefreshCertificates => {
                 return self.answer(Answer::Written(context.server.refresh_certificates()), false);
             }
-            Command::Settled { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
-            Command::Dump(kind) => Some(Held::Dump(kind)),
-            Command::Watch(kinds) => Some(Held::Watch(kinds)),
+            Command::Answered { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
+            Command::Dump(kind) => Some(ParsedCommand::Dump(kind)),
+            Command::Watch(kinds) => Some(ParsedCommand::Watch(kinds)),
             Command::Shutdown { valid } => return self.shutdown(valid, context),
             Command::Quit => {
                 self.closing = true;
@@ -166,7 +166,7 @@ impl Connection {
         };
         let noreply = false;
         self.begin(
-            Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes, whole },
+            ParsedCommand::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes, whole },
             context,
         )
     }
@@ -229,7 +229,15 @@ impl Connection {
             }
         };
         self.begin(
-            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes: 0, whole: false },
+            ParsedCommand::Operation {
+                operation,
+                answer,
+                noreply,
+                access,
+                writing_bytes,
+                reading_bytes: 0,
+                whole: false,
+            },
             context,
         )
     }
@@ -242,12 +250,20 @@ fn write(
     answer: impl FnOnce(Key) -> Answer,
     noreply: bool,
     context: &Context<'_>,
-) -> Option<Held> {
+) -> Option<ParsedCommand> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let answer = answer(key.clone());
     let operation = request::write(key, expect, kind, context.level);
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
+    Some(ParsedCommand::Operation {
+        operation,
+        answer,
+        noreply,
+        access,
+        writing_bytes: 0,
+        reading_bytes: 0,
+        whole: false,
+    })
 }
 
 fn update_key(
@@ -256,10 +272,18 @@ fn update_key(
     answer: impl FnOnce(Key) -> Answer,
     noreply: bool,
     context: &Context<'_>,
-) -> Option<Held> {
+) -> Option<ParsedCommand> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let answer = answer(key.clone());
     let operation = Operation::Update { key, update, level: context.level };
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
+    Some(ParsedCommand::Operation {
+        operation,
+        answer,
+        noreply,
+        access,
+        writing_bytes: 0,
+        reading_bytes: 0,
+        whole: false,
+    })
 }

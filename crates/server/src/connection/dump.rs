@@ -9,9 +9,9 @@ use stratakv_engine::{Capability, Error, Item, ListRequest, Operation, PageReque
 use stratakv_protocol::memcache::{DumpKind, encode_key, reply};
 
 use super::{Connection, Context, OUTPUT_BYTES_MAX, PENDING_MAX, Submission, Target, hash};
-use crate::answer::{Answer, Here, failed};
+use crate::answer::{Answer, AnswerContext, failed};
 use crate::output::Output;
-use crate::pending::{Access, Pending};
+use crate::pending::{Access, PendingAnswer};
 use crate::schedule::UNITS_EACH;
 
 /// Of a page. Each of its records has a place in the order of answers.
@@ -63,7 +63,7 @@ impl Connection {
 
     /// Goes on with a listing that is next in order; whether that ended it.
     pub(super) fn list(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(Pending { answer: Answer::Dump(dump), reply, missing, .. }) = self.pending.front_mut() else {
+        let Some(PendingAnswer { answer: Answer::Dump(dump), reply, missing, .. }) = self.pending.front_mut() else {
             return false;
         };
         if *missing == 0 || self.broken {
@@ -101,7 +101,9 @@ impl Connection {
     /// Asks what is known of the records of a page. Their lines come before the rest of the list,
     /// which is next in order: they get the numbers before its own, which nobody uses any more.
     fn list_records(&mut self, keys: Vec<Key>, context: &mut Context<'_>) {
-        let Some(Pending { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else { return };
+        let Some(PendingAnswer { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else {
+            return;
+        };
         self.reading_bytes -= std::mem::take(reading_bytes);
         let kind = dump.kind;
         self.first = self.first.wrapping_sub(keys.len() as u32);
@@ -113,7 +115,7 @@ impl Connection {
             let reading_bytes = key.encoded().len() as u64;
             self.reading_bytes += reading_bytes;
             let answer = Answer::Listed { kind, key };
-            self.pending.push_front(Pending { answer, missing: 1, reading_bytes, ..Pending::default() });
+            self.pending.push_front(PendingAnswer { answer, missing: 1, reading_bytes, ..PendingAnswer::default() });
         }
     }
 
@@ -124,7 +126,9 @@ impl Connection {
         }
         // Answers that need no operation may stand behind it already.
         let items_max = PENDING_MAX.saturating_sub(self.pending.len()).max(1) as u32;
-        let Some(Pending { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else { return };
+        let Some(PendingAnswer { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else {
+            return;
+        };
         dump.asked = true;
         *reading_bytes = PAGE_BYTES_MAX.into();
         self.reading_bytes += *reading_bytes;
@@ -164,7 +168,7 @@ impl Dump {
     }
 
     /// Takes a page.
-    fn page(&mut self, reply: Reply, here: &Here<'_>, out: &mut Output) -> Page {
+    fn page(&mut self, reply: Reply, here: &AnswerContext<'_>, out: &mut Output) -> Page {
         match reply {
             Reply::Page { items, next } => {
                 self.pass(items.len(), next.map(From::Key));
@@ -222,7 +226,7 @@ enum Page {
 }
 
 /// A record of a list.
-pub(crate) fn line(kind: DumpKind, key: &Key, record: &Record, out: &mut Output, here: &Here<'_>) {
+pub(crate) fn line(kind: DumpKind, key: &Key, record: &Record, out: &mut Output, here: &AnswerContext<'_>) {
     let name = key.user();
     match kind {
         DumpKind::Meta => {

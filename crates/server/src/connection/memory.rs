@@ -4,7 +4,7 @@ use super::{
     Connection, LEND_BYTES_MIN, PENDING_MAX, RECV_BYTES_MAX, RECV_BYTES_MIN, Receiving, Storing, WRITING_BYTES_MAX,
 };
 use crate::memory_budget::{FREE_BYTES, MemoryBudget, MemoryPermit};
-use crate::pending::Pending;
+use crate::pending::PendingAnswer;
 use crate::received::Received;
 
 /// Places that a connection has whatever the others do.
@@ -27,7 +27,7 @@ impl Connection {
     fn footprint(&self) -> u64 {
         let value = self.storing.as_ref().map_or(0, Storing::held_bytes);
         let line = self.rest.as_ref().map_or(0, |rest| rest.line.capacity());
-        let places = self.pending.capacity() * size_of::<Pending>() + self.pending.len() * OPERATION_BYTES;
+        let places = self.pending.capacity() * size_of::<PendingAnswer>() + self.pending.len() * OPERATION_BYTES;
         let buffers = (self.received.capacity() + self.receiving_bytes + line + places) as u64;
         let values = self.reading_bytes + self.writing_bytes + value;
         buffers + values + self.output.bytes() + self.sending_bytes + self.outside_bytes
@@ -123,7 +123,7 @@ impl Connection {
     /// that is too long for now is let go, and its place stays.
     fn next_place_bytes(&self) -> u64 {
         let (places, room) = (self.pending.len(), self.pending.capacity());
-        let growth = if places == room { room.max(FREE_PLACES) * size_of::<Pending>() } else { 0 };
+        let growth = if places == room { room.max(FREE_PLACES) * size_of::<PendingAnswer>() } else { 0 };
         (growth + OPERATION_BYTES) as u64
     }
 

@@ -8,7 +8,7 @@ use stratakv_protocol::memcache::expiry;
 use super::{Connection, Context, Submission, Target, delete_everything};
 use crate::answer::Answer;
 use crate::binary;
-use crate::pending::{Access, Pending};
+use crate::pending::{Access, PendingAnswer};
 
 impl Connection {
     pub(super) fn flush(
@@ -40,9 +40,9 @@ impl Connection {
 
     /// The next place in the order of answers. It is filled where it lies: to push one would copy
     /// its 264 bytes twice.
-    pub(super) fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut Pending {
+    pub(super) fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut PendingAnswer {
         let last = self.pending.len();
-        self.pending.resize_with(last + 1, Pending::default);
+        self.pending.resize_with(last + 1, PendingAnswer::default);
         let place = &mut self.pending[last];
         (place.answer, place.noreply, place.access) = (answer, noreply, access);
         place

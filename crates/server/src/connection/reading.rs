@@ -7,7 +7,7 @@ use stratakv_engine::{Hold, Operation, Record, RecordPart, Reply, Value};
 use super::{Connection, Context, Submission, Target};
 use crate::answer::Answer;
 use crate::memory_budget::FREE_BYTES;
-use crate::pending::Pending;
+use crate::pending::PendingAnswer;
 use crate::schedule::cost_of;
 
 /// Bytes of answers read, being read, waiting and being sent for one connection, beyond which
@@ -63,7 +63,7 @@ impl Connection {
     /// Asks for a value that was longer than expected once it is next in order: then nothing of
     /// this connection is in its way but what is being sent.
     pub(super) fn ask_again(&mut self, context: &mut Context<'_>) {
-        let Some(Pending { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
+        let Some(PendingAnswer { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
         let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
         // What was read for those behind it leaves after it: there is no waiting for that room.
         let some_leaves = self.output.bytes() + self.sending_bytes > 0;
@@ -94,7 +94,7 @@ impl Connection {
         let Some(pending) = self.pending.get_mut(index) else { return };
         self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
-        pending.lease = self.lending.lend(&mut record.value);
+        pending.block_permit = self.block_budget.permit(&mut record.value);
         let (version, value_bytes) = (record.version, record.value_bytes);
         let stream =
             Stream { hold, front: Some(record), version, value_bytes, taken_bytes: read_bytes, asked_bytes: 0 };
@@ -113,9 +113,9 @@ impl Connection {
             {
                 stream.taken_bytes += asked_bytes;
                 self.grant.spend(cost_of(asked_bytes));
-                let lease = self.lending.lend(&mut record.value);
+                let block_permit = self.block_budget.permit(&mut record.value);
                 self.output.push_value(record.value);
-                self.output.hold(lease);
+                self.output.hold(block_permit);
             }
             reply => {
                 // The client was told how long it is: there is no other way to say that there is no
@@ -135,10 +135,10 @@ impl Connection {
         if let Some(record) = stream.front.take() {
             self.reading_bytes -= std::mem::take(&mut first.reading_bytes);
             if !self.response_encoder.begin_value(&first.answer, record, &mut self.output, &context.here()) {
-                (first.answer, first.stream, first.lease, first.missing) = (Answer::Text(b""), None, None, 0);
+                (first.answer, first.stream, first.block_permit, first.missing) = (Answer::Text(b""), None, None, 0);
                 return true;
             }
-            self.output.hold(first.lease.take());
+            self.output.hold(first.block_permit.take());
         }
         if stream.asked_bytes > 0 {
             return false;
@@ -171,7 +171,7 @@ impl Connection {
         let operation = Operation::Get { key, part };
         context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
         self.reading_bytes += len;
-        if let Some(Pending { stream: Some(stream), reading_bytes, .. }) = self.pending.front_mut() {
+        if let Some(PendingAnswer { stream: Some(stream), reading_bytes, .. }) = self.pending.front_mut() {
             (stream.asked_bytes, *reading_bytes) = (len, len);
         }
     }

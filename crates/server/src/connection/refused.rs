@@ -11,7 +11,7 @@ use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, Command, Meta, M
 use super::{Connection, Context, Submission, Target, hash};
 use crate::answer::{Answer, Dialect};
 use crate::binary;
-use crate::pending::{Access, Held, OldValue};
+use crate::pending::{Access, OldValue, ParsedCommand};
 use crate::request::{self, Action};
 use crate::watch;
 
@@ -139,7 +139,10 @@ impl Connection {
         let operation = request::write(key, Expect::Any, ChangeKind::Delete, context.level);
         // Its answer is the same whatever comes of that.
         let (writing_bytes, reading_bytes, whole) = (0, 0, false);
-        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole }, context)
+        self.begin(
+            ParsedCommand::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole },
+            context,
+        )
     }
 
     /// Looks at the reply to an operation of this place: what to go on with, or nothing while the
@@ -157,10 +160,10 @@ impl Connection {
                 None
             }
             OldValue::Doubtful => {
-                pending.old_value = OldValue::Settled;
+                pending.old_value = OldValue::Handled;
                 pending.reply.take()
             }
-            OldValue::Stays | OldValue::Settled => Some(reply),
+            OldValue::Stays | OldValue::Handled => Some(reply),
         }
     }
 

@@ -47,7 +47,7 @@ impl Space {
         let known =
             |name| engine.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value);
         let usable_bytes = known("usable_bytes");
-        let pages_free = known("pages_free") + known("pages_limbo");
+        let pages_free = known("pages_free") + known("pages_deferred");
         // Of a store in a region its length, and what of it is in use; of a cache what both tiers
         // have.
         let cached_bytes = known("dram_bytes") + known("ssd_bytes");
@@ -165,7 +165,7 @@ mod tests {
             ("memory_limit_bytes", 7),
             ("usable_bytes", 40960),
             ("pages_free", 4),
-            ("pages_limbo", 1),
+            ("pages_deferred", 1),
         ]);
         assert_eq!((slab.items, slab.bytes, slab.taken_bytes, slab.limit_bytes), (3, 20480, 40960, 40960));
         assert_eq!((slab.pages, slab.pages_free), (10, 5));

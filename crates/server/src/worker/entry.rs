@@ -16,7 +16,7 @@ use crate::timing::Begun;
 use crate::tls::Tls;
 
 /// A connection and what is in flight for it.
-pub(super) struct Entry {
+pub(super) struct ConnectionEntry {
     pub(super) socket: Socket,
     /// Between the two, if its listener is one of TLS.
     pub(super) tls: Option<Box<Tls>>,
@@ -53,15 +53,15 @@ pub(super) struct Entry {
     pub(super) touched: bool,
 }
 
-impl Entry {
+impl ConnectionEntry {
     pub(super) fn new(
         socket: Socket,
         tls: Option<Box<Tls>>,
         peer: Arc<Peer>,
         connection: Connection,
         now: Mono,
-    ) -> Entry {
-        Entry {
+    ) -> ConnectionEntry {
+        ConnectionEntry {
             socket,
             tls,
             peer,

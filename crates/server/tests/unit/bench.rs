@@ -10,11 +10,11 @@ use stratakv_base::{Level, Wall};
 use stratakv_device::ring::Chunk;
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
+use crate::block_budget::BlockBudget;
 use crate::connection::{Connection, Context, ServerContext};
 use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::details::Details;
-use crate::lending::Lending;
 use crate::marks::Marks;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
@@ -85,7 +85,7 @@ impl Bench {
         Bench {
             connection: Connection::new(
                 1 << 20,
-                Lending::new(1 << 20),
+                BlockBudget::new(1 << 20),
                 MemoryPermit::new(&MemoryBudget::new(64 << 20)),
             ),
             model: Model::new(WALL),

@@ -256,7 +256,7 @@ fn a_backup_waits_for_the_commands_before_it() {
     let buffer = bench.connection.next_recv().unwrap();
     bench.receive(buffer, 100);
     bench.advance();
-    assert!(matches!(bench.connection.held, Some(Held::Backup(_))) && bench.model.waiting() == 1);
+    assert!(matches!(bench.connection.held, Some(ParsedCommand::Backup(_))) && bench.model.waiting() == 1);
     let (sequence, reply) = bench.model.answer(&mut Random::new(0));
     bench.connection.replied(sequence, reply);
     bench.advance();
@@ -387,7 +387,7 @@ fn touches_of_long_values_hold_none_of_their_bytes() {
                 let (sequence, reply) = bench.model.answer(&mut random);
                 bench.connection.replied(sequence, reply);
             }
-            let held = |pending: &Pending| match &pending.reply {
+            let held = |pending: &PendingAnswer| match &pending.reply {
                 Some(Reply::Record(Some(record))) => record.value.len(),
                 _ => 0,
             };
@@ -412,7 +412,7 @@ fn a_value_asked_for_again_is_not_overtaken_by_a_later_write_of_its_connection()
 /// Of values over 1 MiB a part was asked for first each time, and then the whole.
 #[test]
 fn a_connection_that_has_read_a_very_long_value_asks_for_the_next_one_at_once() {
-    let mut connection = Connection::new(16 << 20, Lending::new(0), permit());
+    let mut connection = Connection::new(16 << 20, BlockBudget::new(0), permit());
     connection.value_bytes = 16 << 20;
     assert_eq!(connection.first_bytes(), 16 << 20);
 }
@@ -572,7 +572,7 @@ fn every_dialect_takes_values_slice_by_slice() {
 }
 
 /// Lets everything happen but sends.
-fn settle_unread(bench: &mut Bench) {
+fn run_without_sends(bench: &mut Bench) {
     for _ in 0..1000 {
         bench.advance();
         if bench.model.waiting() > 0 {
@@ -590,7 +590,7 @@ fn settle_unread(bench: &mut Bench) {
 #[test]
 fn a_client_that_does_not_read_a_long_value_holds_a_window_of_it() {
     let mut bench = streaming("get a\r\n", 8 << 20);
-    settle_unread(&mut bench);
+    run_without_sends(&mut bench);
     let held = bench.connection.output.bytes() + bench.connection.reading_bytes;
     assert!((500_000..1_000_000).contains(&held), "{held} bytes");
     // With what is taken the next is asked for.
@@ -598,7 +598,7 @@ fn a_client_that_does_not_read_a_long_value_holds_a_window_of_it() {
     let (chunks, _) = bench.connection.next_send().unwrap();
     bench.take_sent(chunks);
     bench.connection.sent(true);
-    settle_unread(&mut bench);
+    run_without_sends(&mut bench);
     assert!(bench.submitted > before);
 }
 
@@ -607,7 +607,7 @@ fn a_slice_that_cannot_be_read_ends_the_connection() {
     let error = Reply::Failed(stratakv_engine::Error::Busy);
     for reply in [Reply::Record(None), error] {
         let mut bench = streaming("get a\r\nget a\r\n", 8 << 20);
-        settle_unread(&mut bench);
+        run_without_sends(&mut bench);
         let (chunks, _) = bench.connection.next_send().unwrap();
         bench.take_sent(chunks);
         bench.connection.sent(true);
@@ -624,7 +624,7 @@ fn a_slice_that_cannot_be_read_ends_the_connection() {
 #[test]
 fn operations_ask_for_the_servers_level() {
     let mut submissions = Vec::new();
-    let mut connection = Connection::new(100, Lending::new(0), permit());
+    let mut connection = Connection::new(100, BlockBudget::new(0), permit());
     let mut buffer = connection.next_recv().unwrap();
     buffer.extend_from_slice(b"set a 0 0 1\r\n1\r\nincr b 1\r\ndelete c\r\n");
     let bytes = buffer.len();
@@ -653,7 +653,7 @@ fn operations_ask_for_the_servers_level() {
 }
 
 /// Everything sent, received and answered, for as long as something happens.
-fn settle(bench: &mut Bench, peer_reads: bool) {
+fn run_until_idle(bench: &mut Bench, peer_reads: bool) {
     let mut random = Random::new(13);
     for _ in 0..2000 {
         bench.advance();
@@ -681,13 +681,13 @@ fn a_long_value_is_asked_for_again_although_those_behind_it_hold_all_the_room() 
     let keys: Vec<String> = (1..32).map(|number| format!("k{number}")).collect();
     let sets: String = keys.iter().map(|key| set(key, 60_000)).collect();
     let mut bench = Bench::new((sets + &set("big", 240_000)).as_bytes());
-    settle(&mut bench, true);
+    run_until_idle(&mut bench, true);
     // It has seen a value of this length, so it asks for 64 KiB of each of the next.
     bench.unsent.extend(b"get k1\r\n");
-    settle(&mut bench, true);
+    run_until_idle(&mut bench, true);
     bench.answer.clear();
     bench.unsent.extend(format!("get big {}\r\n", keys.join(" ")).as_bytes());
-    settle(&mut bench, true);
+    run_until_idle(&mut bench, true);
     let values = bench.answer.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"VALUE ")).count();
     assert!(values == 32 && bench.answer.ends_with(b"\r\nEND\r\n"), "{values} values");
 }
@@ -725,13 +725,13 @@ fn a_stranger_may_not_send_a_long_line() {
 fn a_write_waits_for_the_words_of_a_read_that_tells_of_marks() {
     let mut bench = Bench::new(b"set k 0 0 1\r\n1\r\nmd k I\r\n");
     bench.unsent.extend(format!("set a 0 0 60000\r\n{}\r\nget a\r\n", "x".repeat(60_000)).as_bytes());
-    settle(&mut bench, true);
+    run_until_idle(&mut bench, true);
     bench.answer.clear();
     bench.unsent.extend(b"get a\r\n".repeat(18));
     bench.unsent.extend(b"mg k s\r\nmd k I\r\n");
-    settle(&mut bench, false);
+    run_until_idle(&mut bench, false);
     assert!(bench.connection.output.bytes() >= OUTPUT_BYTES_MAX && bench.model.waiting() == 0);
-    settle(&mut bench, true);
+    run_until_idle(&mut bench, true);
     let end = bench.answer.rsplit(|byte| *byte == b'x').next().unwrap();
     assert_eq!(end.escape_ascii().to_string(), r"\r\nEND\r\nHD s1 X W\r\nHD\r\n");
 }

@@ -7,21 +7,21 @@ use stratakv_base::{Key, Level};
 use stratakv_engine::{ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Update};
 
 use super::register::{ABSENT, Action, Answer, KEPT, Values};
-use super::{Entry, Failure, History};
+use super::{Failure, History, HistoryEntry};
 
 /// All components of a history.
 pub(super) struct Components<'h> {
     history: &'h History,
     /// Ticks at which each answered `Sync` was asked and answered.
     syncs: Vec<(u64, u64)>,
-    parts: Vec<(Vec<&'h Key>, Vec<&'h Entry>)>,
+    parts: Vec<(Vec<&'h Key>, Vec<&'h HistoryEntry>)>,
 }
 
 /// Keys that batches tie together, and what was asked of them.
 #[derive(Clone, Copy)]
 pub(super) struct Component<'h, 'a> {
     pub(super) keys: &'a [&'h Key],
-    pub(super) entries: &'a [&'h Entry],
+    pub(super) entries: &'a [&'h HistoryEntry],
     pub(super) crashes: &'h [(u64, Level)],
     syncs: &'a [(u64, u64)],
     is_blind: bool,
@@ -106,7 +106,7 @@ impl<'h> Components<'h> {
                 syncs.push((entry.invoked, at));
             }
         }
-        let mut parts: Vec<(Vec<&Key>, Vec<&Entry>)> = keys.iter().map(|_| (Vec::new(), Vec::new())).collect();
+        let mut parts: Vec<(Vec<&Key>, Vec<&HistoryEntry>)> = keys.iter().map(|_| (Vec::new(), Vec::new())).collect();
         for (number, key) in keys.iter().enumerate() {
             parts[root(&mut parents, number)].0.push(key);
         }

@@ -6,8 +6,8 @@ use stratakv_engine::{Change, ChangeKind, Expect, Operation, Reply, Unmet};
 
 use super::component::{Component, short, update_text};
 use super::register::{ABSENT, Registers, Values};
-use super::search::{Outcome, longest, search};
-use super::{Entry, Failure};
+use super::search::{SearchOutcome, longest, search};
+use super::{Failure, HistoryEntry};
 
 /// Operations printed.
 const SHOWN: usize = 30;
@@ -22,14 +22,14 @@ pub(super) fn explain(component: &Component<'_, '_>, steps_max: u64) -> Result<S
         let middle = low.midpoint(high);
         let calls = component.calls(ends[middle])?;
         match search(component, &calls, steps_max) {
-            (Outcome::NoOrder, _) => high = middle,
+            (SearchOutcome::NoOrder, _) => high = middle,
             _ => low = middle + 1,
         }
     }
     let now = ends.get(low).copied().unwrap_or(u64::MAX);
     let calls = component.calls(now)?;
     let (order, registers, values) = longest(component, &calls, steps_max);
-    let asked: Vec<&Entry> = component.entries.iter().copied().filter(|entry| entry.invoked <= now).collect();
+    let asked: Vec<&HistoryEntry> = component.entries.iter().copied().filter(|entry| entry.invoked <= now).collect();
     let mut text = String::new();
     let (names, count, all) = (component.names(), asked.len(), component.entries.len());
     let mut write = || -> std::fmt::Result {
@@ -58,7 +58,7 @@ pub(super) fn explain(component: &Component<'_, '_>, steps_max: u64) -> Result<S
     Ok(text)
 }
 
-fn line(entry: &Entry, now: u64) -> String {
+fn line(entry: &HistoryEntry, now: u64) -> String {
     let (client, invoked) = (entry.client, entry.invoked);
     let (end, answer) = match (&entry.reply, entry.returned.filter(|returned| *returned <= now)) {
         (Some(reply), Some(returned)) => (returned.to_string(), answered(reply)),

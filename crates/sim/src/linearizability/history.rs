@@ -7,7 +7,7 @@ use stratakv_engine::{Operation, Reply};
 
 /// An operation and its answer.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// Who asked.
     pub client: u32,
     /// The tick before it was asked.
@@ -24,7 +24,7 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The operations.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<HistoryEntry>,
     /// A put without a condition is answered as if its key had not been there, whether it was or
     /// not.
     pub blind: bool,
@@ -77,7 +77,7 @@ impl Clock {
 pub struct Client<'c> {
     clock: &'c Clock,
     number: u32,
-    entries: Vec<Entry>,
+    entries: Vec<HistoryEntry>,
 }
 
 impl Client<'_> {
@@ -87,7 +87,7 @@ impl Client<'_> {
         let invoked = self.clock.tick();
         let reply = execute(operation);
         let returned = Some(self.clock.tick());
-        self.entries.push(Entry { client: self.number, invoked, returned, operation: asked, reply: None });
+        self.entries.push(HistoryEntry { client: self.number, invoked, returned, operation: asked, reply: None });
         let last = self.entries.len() - 1;
         self.entries[last].reply.insert(reply)
     }

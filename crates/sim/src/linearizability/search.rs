@@ -11,7 +11,7 @@ use super::undo::{Deed, NOTHING, Undo, UndoId};
 
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SearchOutcome {
     /// There is an order.
     Ordered,
     /// There is none.
@@ -84,7 +84,7 @@ pub(super) struct Search<'s, 'h> {
 }
 
 /// Searches; also how many steps it took.
-pub(super) fn search(component: &Component<'_, '_>, calls: &Calls<'_>, steps_max: u64) -> (Outcome, u64) {
+pub(super) fn search(component: &Component<'_, '_>, calls: &Calls<'_>, steps_max: u64) -> (SearchOutcome, u64) {
     let mut search = Search::new(component, calls, steps_max);
     (search.run(), search.steps)
 }
@@ -168,11 +168,11 @@ impl<'s, 'h> Search<'s, 'h> {
         }
     }
 
-    fn run(&mut self) -> Outcome {
+    fn run(&mut self) -> SearchOutcome {
         let mut at = self.take_idle();
         while self.left > 0 {
             if self.steps >= self.steps_max {
-                return Outcome::Bound;
+                return SearchOutcome::Bound;
             }
             let advanced = match self.moments.what[at] {
                 Moment::Call(call) => {
@@ -200,16 +200,16 @@ impl<'s, 'h> Search<'s, 'h> {
                         self.frames.push(Frame::Crashed(at, self.state.clone(), ways));
                         false
                     }
-                    None => return Outcome::Bound,
+                    None => return SearchOutcome::Bound,
                 },
                 Moment::Head => false,
             };
             at = match if advanced { Some(self.take_idle()) } else { self.go_back() } {
                 Some(at) => at,
-                None => return Outcome::NoOrder,
+                None => return SearchOutcome::NoOrder,
             };
         }
-        Outcome::Ordered
+        SearchOutcome::Ordered
     }
 
     /// Takes what can be taken without a change: an order with such a call later has one with it

@@ -78,7 +78,7 @@ fn absent() -> Option<Reply> {
 fn history(entries: Vec<(u64, u64, Operation, Option<Reply>)>) -> History {
     let entry = |(client, (invoked, returned, operation, reply)): (u32, (u64, u64, Operation, Option<Reply>))| {
         let returned = reply.is_some().then_some(returned);
-        Entry { client, invoked, returned, operation, reply }
+        HistoryEntry { client, invoked, returned, operation, reply }
     };
     let mut history = History::default();
     history.entries.extend((1..).zip(entries).map(entry));

@@ -88,12 +88,12 @@ fn a_server_that_closes_with_bytes_unread_resets() {
     let mut net = Net { pipe_bytes: 50, ..Net::default() };
     let (socket, peer, _listener) = connected(&mut net, &mut random);
     let mut read = Vec::new();
-    assert_eq!(net.read(peer, 9, &mut read, &mut random), Found::Nothing);
+    assert_eq!(net.read(peer, 9, &mut read, &mut random), ClientRead::Nothing);
     rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap();
-    assert_eq!(net.read(peer, 9, &mut read, &mut random), Found::End);
+    assert_eq!(net.read(peer, 9, &mut read, &mut random), ClientRead::End);
     net.write(peer, b"unread");
     drop(socket);
-    assert_eq!(net.read(peer, 9, &mut read, &mut random), Found::Reset);
+    assert_eq!(net.read(peer, 9, &mut read, &mut random), ClientRead::Reset);
 }
 
 #[test]

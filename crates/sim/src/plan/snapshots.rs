@@ -3,7 +3,7 @@
 
 use stratakv_base::random::Random;
 
-use super::{Condition, Plan, Request, Step, What};
+use super::{Condition, Plan, PlanStep, Request, What};
 
 impl Plan {
     /// The same with snapshots in half of the seeds: opened, paged through and closed, or
@@ -31,14 +31,14 @@ impl Plan {
     }
 }
 
-fn submit(keys: u16, what: What, random: &mut Random) -> Step {
+fn submit(keys: u16, what: What, random: &mut Random) -> PlanStep {
     let (key, power_loss) = (random.below(keys.into()) as u16, random.below(2) == 0);
-    Step::Submit(Request { key, what, power_loss })
+    PlanStep::Submit(Request { key, what, power_loss })
 }
 
 /// Something with one of the snapshots. They are closed less often than they are opened: many are
 /// forgotten when the life ends.
-fn of_snapshot(keys: u16, random: &mut Random) -> Step {
+fn of_snapshot(keys: u16, random: &mut Random) -> PlanStep {
     let which = random.below(256) as u8;
     let what = match random.below(10) {
         0..=2 => What::OpenSnapshot,
@@ -55,7 +55,7 @@ fn of_snapshot(keys: u16, random: &mut Random) -> Step {
 
 /// So many writes over a few keys that memtables become rows and rows tables, while snapshots
 /// opened among them are looked at.
-fn churn(keys: u16, random: &mut Random, steps: &mut Vec<Step>) {
+fn churn(keys: u16, random: &mut Random, steps: &mut Vec<PlanStep>) {
     let len = [60, 400, 1500, 4000][random.below(4) as usize];
     let ticks = 20 + random.below(120);
     let keys = if random.below(2) == 0 { keys } else { keys.min(4) };
@@ -71,6 +71,6 @@ fn churn(keys: u16, random: &mut Random, steps: &mut Vec<Step>) {
         if random.below(4) == 0 {
             steps.push(of_snapshot(keys, random));
         }
-        steps.push(Step::Tick { completions: random.below(12) as u8, seed: random.next_u64() as u32 });
+        steps.push(PlanStep::Tick { completions: random.below(12) as u8, seed: random.next_u64() as u32 });
     }
 }

@@ -22,7 +22,7 @@ pub enum WordOrder {
 
 /// A word stored and not durable.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingWord {
     /// Which of the line's eight.
     word: u8,
     bytes: [u8; WORD],
@@ -37,7 +37,7 @@ struct Pending {
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     durable: [u8; LINE],
-    pending: SmallVec<[Pending; 8]>,
+    pending: SmallVec<[PendingWord; 8]>,
 }
 
 /// All of them, by number.
@@ -76,7 +76,7 @@ impl Lines {
                 let mut bytes = [0; WORD];
                 bytes.copy_from_slice(&line[word * WORD..(word + 1) * WORD]);
                 let call = self.calls;
-                entry.pending.push(Pending { word: word as u8, bytes, call, non_temporal, flushed: false });
+                entry.pending.push(PendingWord { word: word as u8, bytes, call, non_temporal, flushed: false });
             }
             if non_temporal {
                 self.fencing.push(number);
@@ -111,12 +111,13 @@ impl Lines {
 
     /// Lines with stores that were never flushed, and lines flushed and not fenced.
     pub(super) fn unfinished(&self) -> (u64, u64) {
-        let unflushed = self.lines.values().filter(|line| !line.pending.iter().all(Pending::on_its_way)).count() as u64;
+        let unflushed =
+            self.lines.values().filter(|line| !line.pending.iter().all(PendingWord::on_its_way)).count() as u64;
         (unflushed, self.lines.len() as u64 - unflushed)
     }
 }
 
-impl Pending {
+impl PendingWord {
     fn on_its_way(&self) -> bool {
         self.flushed || self.non_temporal
     }
@@ -192,7 +193,7 @@ impl Line {
         bytes
     }
 
-    fn ordinary(&self) -> impl Iterator<Item = &Pending> {
+    fn ordinary(&self) -> impl Iterator<Item = &PendingWord> {
         self.pending.iter().filter(|pending| !pending.non_temporal)
     }
 
@@ -234,7 +235,7 @@ fn subsets(words: u64) -> u64 {
     1 << words.min(63)
 }
 
-fn write(line: &mut [u8; LINE], pending: &Pending) {
+fn write(line: &mut [u8; LINE], pending: &PendingWord) {
     let start = usize::from(pending.word) * WORD;
     line[start..start + WORD].copy_from_slice(&pending.bytes);
 }

@@ -1,4 +1,4 @@
-use stratakv_device::{Class, DiskOutcome, Part, Pool};
+use stratakv_device::{BlockPart, Class, DiskOutcome, Pool};
 
 use super::*;
 use crate::disk::DiskOptions;
@@ -13,7 +13,7 @@ fn world(seed: u64) -> (World, Arc<Volume>) {
 fn write(pool: &Pool, page: u64) -> DiskRequest {
     let mut block = pool.take(Class::Page).unwrap();
     block.fill(page as u8);
-    DiskRequest::Write { offset: page * 4096, parts: vec![Part::whole(Arc::new(block))], durable: false }
+    DiskRequest::Write { offset: page * 4096, parts: vec![BlockPart::whole(Arc::new(block))], durable: false }
 }
 
 fn tags(ring: &mut SimRing) -> Vec<u64> {

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_engine::{Error, Item, Reply, Unmet};
 
-use super::requests::{self, Asked, Expected, Part, Scanned, Sees, key, number_of};
+use super::requests::{self, Asked, Expected, RecordField, Scanned, Sees, key, number_of};
 use super::{World, is_poison, seen_of};
 use crate::machine::Engine;
 use crate::model::{Seen, pages_of};
@@ -154,7 +154,7 @@ impl<E: Engine> World<'_, E> {
         }
     }
 
-    fn judge_read(&mut self, key: usize, from: usize, part: Part, reply: &Reply) -> Result<(), String> {
+    fn judge_read(&mut self, key: usize, from: usize, part: RecordField, reply: &Reply) -> Result<(), String> {
         let wall = self.machine.now().wall;
         let seen = match (reply, part) {
             (Reply::Failed(error), _) => {
@@ -162,8 +162,8 @@ impl<E: Engine> World<'_, E> {
                 let damaged = self.histories[key].may_be_damaged(from);
                 return self.failed(error, damaged, None);
             }
-            (Reply::Record(Some(record)), Part::Range(start, len)) => Seen::Record(record, (start, len)),
-            (Reply::Record(Some(record)), Part::Meta) => Seen::Record(record, (0, 0)),
+            (Reply::Record(Some(record)), RecordField::Range(start, len)) => Seen::Record(record, (start, len)),
+            (Reply::Record(Some(record)), RecordField::Meta) => Seen::Record(record, (0, 0)),
             (Reply::Record(None), _) => seen_of(reply),
             _ => return Err(format!("{reply:?}")),
         };
@@ -179,7 +179,7 @@ impl<E: Engine> World<'_, E> {
         };
         // A part may look like that of an earlier value: only whole records tell which write they
         // are of.
-        if part != Part::Range(0, u64::MAX) {
+        if part != RecordField::Range(0, u64::MAX) {
             return Ok(());
         }
         history

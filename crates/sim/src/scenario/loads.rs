@@ -6,7 +6,7 @@ use stratakv_engine::{Error, LoadRecord, Operation, Reply, Unmet};
 use super::requests::{Asked, key};
 use super::{World, level};
 use crate::machine::Engine;
-use crate::model::{Held, State};
+use crate::model::{ModelRecord, State};
 use crate::plan::Request;
 
 /// A load without an answer: for each key the state that it leaves, and those that later writes
@@ -23,7 +23,7 @@ impl<E: Engine> World<'_, E> {
         let (mut records, mut writes) = (Vec::new(), Vec::new());
         for number in keys {
             let value = self.value(len);
-            let after = Some(Held { value: value.clone(), flags: 0, expiry: Expiry::NEVER });
+            let after = Some(ModelRecord { value: value.clone(), flags: 0, expiry: Expiry::NEVER });
             writes.push((number, self.histories[usize::from(number)].hand_over(after, request.power_loss)));
             records.push(LoadRecord { key: key(number), value, flags: 0, expiry: Expiry::NEVER });
         }

@@ -8,7 +8,7 @@ use stratakv_engine::{Change, ChangeKind, Expect, Operation, PageRequest, Record
 
 use super::{World, level};
 use crate::machine::Engine;
-use crate::model::{Held, State};
+use crate::model::{ModelRecord, State};
 use crate::plan::{Condition, Request, What};
 
 /// What an answer is compared with.
@@ -19,7 +19,7 @@ pub(crate) enum Asked {
     /// A write whose condition should not hold after the first writes of the key.
     Refusal { key: u16, after: usize },
     /// A read; writes up to `from` must be visible. `part` is the range of the value asked for.
-    Read { key: u16, from: usize, part: Part },
+    Read { key: u16, from: usize, part: RecordField },
     /// A page of a scan.
     Scan(Scanned),
     /// A snapshot: writes up to `from` must be visible, and the version be no less than `version`.
@@ -68,7 +68,7 @@ pub(crate) enum Expected {
 
 /// Which part of a record is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum RecordField {
     Meta,
     Range(u64, u64),
 }
@@ -125,14 +125,14 @@ impl<E: Engine> World<'_, E> {
             What::Count { by, down } => self.count(request, u64::from(by), down),
             What::Touch(ttl) => {
                 let expiry = self.expiry(ttl);
-                let after = self.present(request.key).map(|held| Held { expiry, ..held });
+                let after = self.present(request.key).map(|held| ModelRecord { expiry, ..held });
                 self.update(request, Update::Touch(expiry), after, Expected::Record)
             }
-            What::Get => self.read(request, RecordPart::Whole, Part::Range(0, u64::MAX)),
-            What::GetMeta => self.read(request, RecordPart::Meta, Part::Meta),
+            What::Get => self.read(request, RecordPart::Whole, RecordField::Range(0, u64::MAX)),
+            What::GetMeta => self.read(request, RecordPart::Meta, RecordField::Meta),
             What::GetRange { start, len } => {
                 let (start, len) = (u64::from(start), u64::from(len));
-                self.read(request, RecordPart::Range { start, len }, Part::Range(start, len))
+                self.read(request, RecordPart::Range { start, len }, RecordField::Range(start, len))
             }
             What::Scan { reverse, keys_only, items } => self.scan(request.key, reverse, keys_only, items),
             What::DeleteRange { count } => self.delete_range(request, u16::from(count)),
@@ -192,7 +192,7 @@ impl<E: Engine> World<'_, E> {
     fn put(&mut self, request: &Request, value: Bytes, expect: Condition, ttl: u32) -> Result<(), String> {
         let flags = if self.counter.is_multiple_of(3) { self.counter } else { 0 };
         let expiry = self.expiry(ttl);
-        let after = Some(Held { value: value.clone(), flags, expiry });
+        let after = Some(ModelRecord { value: value.clone(), flags, expiry });
         let history = &self.histories[usize::from(request.key)];
         let (certain, known) = (history.is_certain(), history.is_known());
         let refusals = self.may_refuse(usize::from(request.key));
@@ -245,7 +245,7 @@ impl<E: Engine> World<'_, E> {
         let more = self.value(u32::from(len));
         let after = self.present(request.key).map(|held| {
             let value = if front { [&more[..], &held.value].concat() } else { [&held.value[..], &more].concat() };
-            Held { value: value.into(), ..held }
+            ModelRecord { value: value.into(), ..held }
         });
         let update = if front { Update::Prepend(more) } else { Update::Append(more) };
         self.update(request, update, after, Expected::Done(Some(true)))
@@ -260,11 +260,11 @@ impl<E: Engine> World<'_, E> {
         };
         let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
         let value = decimal::padded(number, held.value.len()).into();
-        let after = Some(Held { value, ..held });
+        let after = Some(ModelRecord { value, ..held });
         self.update(request, update, after, Expected::Number(number))
     }
 
-    fn read(&mut self, request: &Request, part: RecordPart, asked: Part) -> Result<(), String> {
+    fn read(&mut self, request: &Request, part: RecordPart, asked: RecordField) -> Result<(), String> {
         let from = self.histories[usize::from(request.key)].acked();
         let operation = Operation::Get { key: key(request.key), part };
         self.hand_over(operation, Asked::Read { key: request.key, from, part: asked })

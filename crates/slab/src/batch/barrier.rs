@@ -1,12 +1,12 @@
 //! The consistent snapshot barrier of a backup: an instant between batches, at every shard. What a
-//! shard had then is its cut.
+//! shard had then is its barrier.
 
 use stratakv_engine::{Effects, Error, Reply, Token};
 
 use super::BatchMessage;
 use crate::slab::Slab;
 
-/// Shard 0: cuts being made, one backup after the other.
+/// Shard 0: barriers being made, one backup after the other.
 #[derive(Debug)]
 pub(super) struct Barriers {
     id: u64,
@@ -26,7 +26,7 @@ impl Slab {
         !self.batches.barriers.is_empty() || self.batches.barrier_wanted.is_some()
     }
 
-    /// Once no batch is under way: has every shard make its cut, and makes its own.
+    /// Once no batch is under way: has every shard make its barrier, and makes its own.
     pub(super) fn step_barriers(&mut self, effects: &mut Effects) {
         let completed = self.batches.coordinator.is_completed();
         if let Some(barriers) = self.batches.barriers.front_mut().filter(|barriers| !barriers.asked && completed) {
@@ -45,7 +45,7 @@ impl Slab {
         }
     }
 
-    /// A shard's cut is made, or, if it broke, never will be.
+    /// A shard's barrier is made, or, if it broke, never will be.
     pub(super) fn barrier_made(&mut self, from: u32, id: u64, effects: &mut Effects) {
         let Some(barriers) = self.batches.barriers.front_mut().filter(|barriers| barriers.id == id) else { return };
         barriers.missing.retain(|shard| *shard != from);

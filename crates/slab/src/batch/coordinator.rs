@@ -14,7 +14,7 @@ use super::record::CHANGE_BYTES;
 use super::{BatchId, BatchMessage, Prepare};
 use crate::slab::Slab;
 
-/// Most bytes of a batch: its shares are records.
+/// Most bytes of a batch: each prepare record is one record.
 const BYTES_MAX: usize = VALUE_BYTES_MAX - 16 - 4 * SHARDS_MAX;
 /// Waiting batches looked at for one that shares no key with those before it.
 const LOOK_AHEAD: usize = 64;
@@ -34,8 +34,8 @@ struct Coordinated {
     participants: Arc<[u32]>,
     /// Shards that only check.
     read_only_participants: Arc<[u32]>,
-    /// Nothing is logged yet: not all keys are held.
-    holding: bool,
+    /// Nothing is logged yet: not all keys are locked.
+    locking: bool,
     /// To be let go when it is decided.
     keys: Vec<Key>,
     visible: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ struct Coordinated {
 
 /// What a shard has to do in a batch.
 #[derive(Debug, Default)]
-struct Part {
+struct ShardChanges {
     changes: Vec<Change>,
     checks: Vec<(Key, Expect)>,
     /// The batch's last change is this one.
@@ -160,7 +160,7 @@ impl Slab {
 
     fn begin_batch(&mut self, token: Token, changes: Vec<Change>, keys: Vec<Key>, effects: &mut Effects) {
         let id = BatchId { number: self.next_number(), coordinator: self.config.shard };
-        let mut prepare_records: BTreeMap<u32, Part> = BTreeMap::new();
+        let mut prepare_records: BTreeMap<u32, ShardChanges> = BTreeMap::new();
         let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
         for (at, change) in changes.into_iter().enumerate() {
             let part = prepare_records.entry(self.owner(&change.key)).or_default();
@@ -182,7 +182,7 @@ impl Slab {
             token: Some(token),
             participants: Arc::clone(&participants),
             read_only_participants,
-            holding: waits,
+            locking: waits,
             keys,
             visible: Arc::clone(&visible),
             committed: false,
@@ -192,7 +192,7 @@ impl Slab {
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
-        for (shard, Part { changes, checks, last }) in prepare_records {
+        for (shard, ShardChanges { changes, checks, last }) in prepare_records {
             let mut visible = Arc::clone(&visible);
             fault_point!("batch_shown_shard_by_shard", visible = Arc::default());
             let prepare =
@@ -201,14 +201,14 @@ impl Slab {
         }
     }
 
-    /// A participant or witness holds its keys.
-    pub(super) fn participant_held(&mut self, from: u32, id: BatchId, effects: &mut Effects) {
-        let Some(batch) = self.batches.coordinator.active.get_mut(&id).filter(|batch| batch.holding) else { return };
+    /// A participant or read-only participant has locked its keys.
+    pub(super) fn participant_locked(&mut self, from: u32, id: BatchId, effects: &mut Effects) {
+        let Some(batch) = self.batches.coordinator.active.get_mut(&id).filter(|batch| batch.locking) else { return };
         batch.missing.retain(|shard| *shard != from);
         if !batch.missing.is_empty() {
             return;
         }
-        batch.holding = false;
+        batch.locking = false;
         batch.missing = batch.participants.to_vec();
         let participants = Arc::clone(&batch.participants);
         if participants.is_empty() {
@@ -217,7 +217,7 @@ impl Slab {
         participants.iter().for_each(|shard| self.send(*shard, BatchMessage::Log(id), effects));
     }
 
-    /// A participant's share is durable.
+    /// A participant's prepare record is durable.
     pub(super) fn participant_prepared(
         &mut self,
         from: u32,
@@ -265,8 +265,8 @@ impl Slab {
         self.admit(effects);
     }
 
-    /// A participant cannot: nobody does. It has no share, so this stands whatever happens to the
-    /// others.
+    /// A participant refuses: the batch is aborted. It has no prepare record, so this stands
+    /// whatever happens to the others.
     pub(super) fn participant_refused(&mut self, from: u32, id: BatchId, reply: Reply, effects: &mut Effects) {
         if self.batches.coordinator.active.get(&id).is_none_or(|batch| batch.committed) {
             return;
@@ -291,21 +291,21 @@ impl Slab {
             return;
         }
         let Some(batch) = self.batches.coordinator.active.remove(&id) else { return };
-        // A batch on one shard has no mark; of one that is stuck somewhere, the marks are needed at
-        // the next opening.
+        // A batch on one shard has no commit-done record; of one that is stuck somewhere, the
+        // commit-done records are needed at the next opening.
         if batch.resolved && batch.participants.len() > 1 {
             batch.participants.iter().for_each(|shard| self.send(*shard, BatchMessage::Forget(id), effects));
         }
     }
 
-    /// A batch that an earlier opening had committed is carried out by those who still hold their
-    /// share.
+    /// A batch that an earlier opening had committed is applied by those who still hold their
+    /// prepare record.
     pub(super) fn resume_batch(&mut self, id: BatchId, holders: Vec<u32>, present: Vec<u32>, effects: &mut Effects) {
         let coordinated = Coordinated {
             token: None,
             participants: present.into(),
             read_only_participants: Arc::default(),
-            holding: false,
+            locking: false,
             keys: Vec::new(),
             visible: Arc::default(),
             committed: true,

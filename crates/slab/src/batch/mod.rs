@@ -7,7 +7,7 @@
 //! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant*
 //! ([`prepare_record`]) in those that change its keys; what a crash left is completed by
 //! [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a tick: answers to the
-//! shard's own writes and what other shards say are queued until then.
+//! shard's own writes and messages of other shards are queued until then.
 
 mod barrier;
 mod coordinator;
@@ -34,20 +34,20 @@ use prepare_record::PrepareRecord;
 
 /// What a write is to its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Holds the key of the change of this number.
-    Hold(u32),
-    /// Writes the share.
+pub(crate) enum BatchStep {
+    /// Locks the key of the change of this number.
+    LockKey(u32),
+    /// Writes the prepare record.
     Log,
-    /// Carries a change out.
+    /// Applies a change.
     Apply,
-    /// Holds the key again, once its change is carried out.
+    /// Locks the key again, once its change is applied.
     Applied(u32),
-    /// Replaces the share by its mark.
+    /// Replaces the prepare record by its commit-done record.
     CommitDone,
-    /// Removes the share.
+    /// Removes the prepare record.
     Erase,
-    /// Removes the mark.
+    /// Removes the commit-done record.
     Forget,
     /// Reads a record found at opening.
     Load,
@@ -56,20 +56,20 @@ pub(crate) enum Step {
 /// What came of such a write.
 #[derive(Debug)]
 enum Event {
-    /// The key is held, and nothing is under way there.
-    Held {
+    /// The key is locked, and nothing is under way there.
+    Locked {
         existed: bool,
     },
     Answered(Reply),
 }
 
-/// What shards say to one another.
+/// Messages between shards.
 #[derive(Debug)]
 enum BatchMessage {
     Prepare(Prepare),
-    /// All keys are held, all conditions hold: of a batch with witnesses.
-    Held(BatchId),
-    /// All participants and witnesses hold their keys.
+    /// All keys are locked, all conditions hold: of a batch with read-only participants.
+    Locked(BatchId),
+    /// All participants and read-only participants have locked their keys.
     Log(BatchId),
     Prepared {
         id: BatchId,
@@ -82,7 +82,7 @@ enum BatchMessage {
     },
     Commit(BatchId),
     Abort(BatchId),
-    /// Carried out and marked; or, if not, it cannot be before the store is opened again.
+    /// Applied and recorded as done; or, if not, it cannot be before the store is opened again.
     Completed {
         id: BatchId,
         resolved: bool,
@@ -92,24 +92,24 @@ enum BatchMessage {
     Found(Option<Vec<FoundBatch>>),
     /// Everything that was found at opening is decided.
     Decided,
-    /// Make your cut for this backup.
+    /// Make your barrier for this backup.
     Barrier(u64),
     BarrierMade(u64),
     /// It cannot be known whether the batch holds before the store is opened again.
     InDoubt(BatchId),
 }
 
-/// A participant's share, on its way to it.
+/// A participant's prepare record, on its way to it.
 #[derive(Debug)]
 struct Prepare {
     id: BatchId,
     participants: Arc<[u32]>,
     changes: Vec<Change>,
-    /// Keys that are only held, and under which condition.
+    /// Keys that are only locked, and under which condition.
     checks: Vec<(Key, Expect)>,
     /// The batch's last change is this one: its answer counts.
     last: Option<u32>,
-    /// There are witnesses: nothing is logged before they hold their keys.
+    /// There are read-only participants: nothing is logged before they have locked their keys.
     waits: bool,
     visible: Arc<AtomicBool>,
 }
@@ -118,30 +118,30 @@ struct Prepare {
 #[derive(Debug)]
 pub(crate) struct Batches {
     inbox: VecDeque<(u32, BatchMessage)>,
-    events: VecDeque<(BatchId, Step, Event)>,
+    events: VecDeque<(BatchId, BatchStep, Event)>,
     prepare_records: BTreeMap<BatchId, PrepareRecord>,
     coordinator: Coordinator,
     opening: Opening,
     /// Operations that came before it was known which batches hold.
-    held_back: Vec<(Token, Operation)>,
-    /// Keys of shares that are durable and not yet carried out: whose change of which number.
+    deferred_operations: Vec<(Token, Operation)>,
+    /// Keys of prepare records that are durable and not yet applied: whose change of which number.
     prepared: HashMap<Key, (BatchId, u32)>,
-    /// Keys of shares that cannot be carried out before the store is opened again.
+    /// Keys of prepare records that cannot be applied before the store is opened again.
     stuck: HashMap<Key, Error>,
-    /// Pages set aside for shares.
+    /// Pages set aside for prepare records.
     reserved_pages: u32,
-    /// Bytes of records set aside for shares (placement `packed`).
+    /// Bytes of records set aside for prepare records (placement `packed`).
     reserved_bytes: u64,
     done: u64,
     /// Shard 0: backups that are being begun.
     barriers: VecDeque<barrier::Barriers>,
-    /// The backup for which a cut is to be made as soon as no share is under way.
+    /// The backup for which a barrier is to be made as soon as no prepare record is under way.
     barrier_wanted: Option<u64>,
 }
 
 impl Batches {
-    /// Whether batches of this shard, or whose shares have come, are yet to change keys of a range.
-    /// Not those that wait to be let in.
+    /// Whether batches of this shard, or whose prepare records have come, are yet to change keys of
+    /// a range. Not those that wait to be let in.
     pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
         fault_point!("pipelined_range_overtakes_batches", return false);
         let is_within = |change: &Change| std::ops::RangeBounds::contains(range, &change.key);
@@ -164,7 +164,7 @@ impl Batches {
             prepare_records: BTreeMap::new(),
             coordinator: Coordinator::default(),
             opening: Opening::new(found),
-            held_back: Vec::new(),
+            deferred_operations: Vec::new(),
             prepared: HashMap::new(),
             stuck: HashMap::new(),
             reserved_pages: 0,
@@ -188,12 +188,12 @@ impl Batches {
         !self.inbox.is_empty() || !self.events.is_empty()
     }
 
-    /// Whether a share waits for space.
+    /// Whether a prepare record waits for space.
     pub(crate) fn wait_for_space(&self) -> bool {
         self.prepare_records.values().any(PrepareRecord::waits_for_space)
     }
 
-    /// Shares and batches under way.
+    /// Prepare records and batches under way.
     pub(crate) fn under_way(&self) -> u64 {
         (self.prepare_records.len() + self.coordinator.waiting()) as u64
     }
@@ -206,7 +206,7 @@ impl Batches {
     pub(crate) fn is_idle(&self) -> bool {
         self.inbox.is_empty()
             && self.events.is_empty()
-            && self.held_back.is_empty()
+            && self.deferred_operations.is_empty()
             && self.coordinator.is_idle()
             && self.barriers.is_empty()
             && self.barrier_wanted.is_none()
@@ -231,18 +231,18 @@ impl Batches {
     }
 
     /// An answer to a write that was made for a batch.
-    pub(crate) fn answered(&mut self, id: BatchId, step: Step, reply: Reply) {
+    pub(crate) fn answered(&mut self, id: BatchId, step: BatchStep, reply: Reply) {
         self.events.push_back((id, step, Event::Answered(reply)));
     }
 
-    /// A key is held for a batch.
-    pub(crate) fn held(&mut self, id: BatchId, step: Step, existed: bool) {
-        self.events.push_back((id, step, Event::Held { existed }));
+    /// A key is locked for a batch.
+    pub(crate) fn key_locked(&mut self, id: BatchId, step: BatchStep, existed: bool) {
+        self.events.push_back((id, step, Event::Locked { existed }));
     }
 }
 
 impl Slab {
-    /// What another shard says is dealt with at the end of the tick.
+    /// Messages of other shards are handled at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         match message.0.downcast::<BatchMessage>() {
             Ok(send) => self.batches.inbox.push_back((from.0, *send)),
@@ -258,7 +258,7 @@ impl Slab {
                 self.handle(from, message, effects);
             } else if let Some((id, step, event)) = self.batches.events.pop_front() {
                 match step {
-                    Step::Load => self.loaded(id, event, effects),
+                    BatchStep::Load => self.loaded(id, event, effects),
                     step => self.prepare_record_event(id, step, event, effects),
                 }
             } else {
@@ -273,8 +273,8 @@ impl Slab {
     fn handle(&mut self, from: u32, send: BatchMessage, effects: &mut Effects) {
         match send {
             BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
-            BatchMessage::Held(id) => self.participant_held(from, id, effects),
-            BatchMessage::Log(id) => self.log_when_held(id, effects),
+            BatchMessage::Locked(id) => self.participant_locked(from, id, effects),
+            BatchMessage::Log(id) => self.log_when_locked(id, effects),
             BatchMessage::Prepared { id, version, existed } => {
                 self.participant_prepared(from, id, version, existed, effects)
             }
@@ -303,7 +303,7 @@ impl Slab {
     }
 
     /// Holds an operation back until it is known which batches hold.
-    pub(crate) fn hold_back(
+    pub(crate) fn defer_until_decided(
         &mut self,
         token: Token,
         operation: Operation,
@@ -314,13 +314,13 @@ impl Slab {
             effects.reply(token, Reply::Failed(error.clone()));
             return None;
         }
-        self.batches.held_back.push((token, operation));
+        self.batches.deferred_operations.push((token, operation));
         None
     }
 
     /// Answers what was held back or waits for admission: the shard closes.
     pub(crate) fn close_batches(&mut self, effects: &mut Effects) {
-        for (token, _) in std::mem::take(&mut self.batches.held_back) {
+        for (token, _) in std::mem::take(&mut self.batches.deferred_operations) {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
         self.give_up_barriers(effects);
@@ -329,7 +329,7 @@ impl Slab {
         }
     }
 
-    /// What a committed batch that is not carried out yet makes of a key: `None` if it has nothing
+    /// What a committed batch that is not applied yet makes of a key: `None` if it has nothing
     /// to say.
     fn visible_change(&self, key: &Key) -> Option<(&Change, u64)> {
         if self.batches.prepared.is_empty() {

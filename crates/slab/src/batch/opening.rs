@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::{Effects, Error, Expect, Reply, Shard};
 
-use super::record::{self, Kept, Verdict};
-use super::{BatchId, BatchMessage, Event, Step};
+use super::record::{self, BatchFate, Kept};
+use super::{BatchId, BatchMessage, BatchStep, Event};
 use crate::slab::Slab;
 use crate::write::{Kind, Origin, Work};
 
@@ -17,7 +17,7 @@ pub(super) struct FoundBatch {
     id: BatchId,
     /// Empty if it cannot be read.
     participants: Vec<u32>,
-    /// There is something to carry out.
+    /// There is something to apply.
     is_prepare_record: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Opening {
     undecided: bool,
     /// Shard 0: what the shards found, by shard.
     lists: Option<BTreeMap<u32, Vec<FoundBatch>>>,
-    /// Shard 0: shards that broke before they told, or cannot read what they have.
+    /// Shard 0: shards that broke before they reported, or cannot read what they have.
     lost: Vec<u32>,
     /// How often each record could not be read, and was asked for again.
     failures: BTreeMap<BatchId, u32>,
@@ -82,12 +82,12 @@ impl Slab {
         for key in std::mem::take(&mut self.batches.opening.records) {
             let Some(id) = record::id_of(&key) else { continue };
             self.batches.opening.loading += 1;
-            let origin = Origin::Batch(id, Step::Load);
+            let origin = Origin::Batch(id, BatchStep::Load);
             self.submit(Work::new(origin, key, Expect::Any, Kind::Load, Level::ProcessCrash), effects);
         }
         let opening = &mut self.batches.opening;
         let is_read = opening.loading == 0 && opening.records.is_empty();
-        if is_read && !self.batches.prepare_records.values().any(super::PrepareRecord::is_being_held) {
+        if is_read && !self.batches.prepare_records.values().any(super::PrepareRecord::is_locking) {
             opening.told = true;
             let found = std::mem::take(&mut opening.found);
             match opening.refusal.clone() {
@@ -160,12 +160,12 @@ impl Slab {
             && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }
 
-    /// Shard 0 hears what a shard found; `None`: it cannot read it.
+    /// Shard 0 learns what a shard found; `None`: it cannot read it.
     pub(super) fn participant_found(&mut self, from: u32, found: Option<Vec<FoundBatch>>, effects: &mut Effects) {
         let opening = &mut self.batches.opening;
         match (found, opening.lists.as_mut()) {
             (_, None) => return,
-            // It broke since it told.
+            // It broke since it reported.
             _ if opening.lost.contains(&from) => return,
             (Some(found), Some(lists)) => _ = lists.insert(from, found),
             (None, Some(_)) => opening.lost.push(from),
@@ -173,8 +173,8 @@ impl Slab {
         self.decide_when_all_told(effects);
     }
 
-    /// When all shards have told, or broke: a batch is committed if every participant holds its
-    /// share or a mark.
+    /// When all shards have reported, or broke: a batch is committed if every participant holds its
+    /// prepare record or a commit-done record.
     fn decide_when_all_told(&mut self, effects: &mut Effects) {
         let shards = self.config.shards as usize;
         let opening = &mut self.batches.opening;
@@ -200,17 +200,17 @@ impl Slab {
         let found: Vec<_> =
             holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_prepare_record)).collect();
         match record::decide(&found, lost) {
-            Verdict::InDoubt(holders) => {
+            BatchFate::InDoubt(holders) => {
                 holders.into_iter().for_each(|shard| self.send(shard, BatchMessage::InDoubt(id), effects))
             }
-            Verdict::Over(present) => {
+            BatchFate::Over(present) => {
                 present.into_iter().for_each(|shard| self.send(shard, BatchMessage::Forget(id), effects))
             }
-            Verdict::Committed { holders, present } => {
+            BatchFate::Committed { holders, present } => {
                 fault_point!("batch_dropped_at_opening", return self.abort_found(id, holders, effects));
                 self.resume_batch(id, holders, present, effects);
             }
-            Verdict::Aborted(holders) => self.abort_found(id, holders, effects),
+            BatchFate::Aborted(holders) => self.abort_found(id, holders, effects),
         }
     }
 
@@ -224,17 +224,17 @@ impl Slab {
     }
 
     pub(super) fn end_opening(&mut self, effects: &mut Effects) {
-        if self.batches.opening.undecided || self.batches.held_back.is_empty() {
+        if self.batches.opening.undecided || self.batches.deferred_operations.is_empty() {
             return;
         }
-        for (token, operation) in std::mem::take(&mut self.batches.held_back) {
+        for (token, operation) in std::mem::take(&mut self.batches.deferred_operations) {
             if self.accept(token, operation, effects).is_err() {
                 effects.reply(token, Reply::Failed(Error::Closed));
             }
         }
     }
 
-    /// A shard is broken before it told what it found.
+    /// A shard is broken before it reported what it found.
     pub(super) fn opening_lost(&mut self, peer: u32, effects: &mut Effects) {
         if self.config.shard != 0 {
             // Before all is read, nobody may be served: what is told then comes back with the word

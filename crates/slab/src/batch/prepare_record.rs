@@ -11,10 +11,10 @@ use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
 use super::record::{self, Kept};
-use super::{BatchId, BatchMessage, Event, Prepare, Step, is_set};
+use super::{BatchId, BatchMessage, BatchStep, Event, Prepare, is_set};
+use crate::blob::Shape;
 use crate::class::SizeClass;
 use crate::page::{self, Meta};
-use crate::run::Shape;
 use crate::slab::{Closing, Slab};
 use crate::space::Extent;
 use crate::write::{Kind, Origin, Stop, Wait, Work};
@@ -24,7 +24,7 @@ use crate::write::{Kind, Origin, Stop, Wait, Work};
 pub(crate) struct PrepareRecord {
     participants: Arc<[u32]>,
     pub(super) changes: Vec<Change>,
-    /// Keys that are held until the batch is decided, and nothing else.
+    /// Keys that are locked until the batch is decided, and nothing else.
     checks: Vec<(Key, Expect)>,
     last: Option<u32>,
     /// Of all its changes; 0 until it is logged.
@@ -48,20 +48,20 @@ pub(crate) struct PrepareRecord {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Holding,
-    /// All keys are held; space is not there yet.
+    Locking,
+    /// All keys are locked; space is not there yet.
     Reserving,
-    /// Waits until every other shard of the batch holds its keys.
-    Held,
+    /// Waits until every other shard of the batch has locked its keys.
+    Locked,
     Logging,
     Prepared,
     Applying,
     MarkingDone,
-    /// The share goes: the batch was refused, or it is of this shard alone and carried out.
+    /// The prepare record goes: the batch was refused, or it is of this shard alone and applied.
     Erasing,
     /// Waits to be forgotten.
     Resolved,
-    /// Not to be carried out before the store is opened again.
+    /// Not to be applied before the store is opened again.
     Stuck,
 }
 
@@ -86,9 +86,9 @@ impl PrepareRecord {
         matches!(self.state, State::Resolved | State::Stuck) || (self.recovered && self.state == State::Prepared)
     }
 
-    /// Found at opening, and its keys are not all held yet.
-    pub(super) fn is_being_held(&self) -> bool {
-        self.recovered && self.state == State::Holding
+    /// Found at opening, and its keys are not all locked yet.
+    pub(super) fn is_locking(&self) -> bool {
+        self.recovered && self.state == State::Locking
     }
 
     /// Who decides, and is told what came of it.
@@ -102,8 +102,8 @@ impl PrepareRecord {
 }
 
 impl Slab {
-    /// Begins a share: its keys are queued for, all in this tick, so that shares meet in one order
-    /// everywhere.
+    /// Begins a prepare record: its keys are queued for, all in this tick, so that prepare records
+    /// meet in one order everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, checks, last, waits, visible } = prepare;
         let error = match self.poisoned {
@@ -119,7 +119,7 @@ impl Slab {
         self.begin_prepare_record(id, PrepareRecord { checks, left, waits, ..prepare_record }, effects);
     }
 
-    /// A share that was durable before the store was opened.
+    /// A prepare record that was durable before the store was opened.
     pub(super) fn recover_prepare_record(
         &mut self,
         id: BatchId,
@@ -137,54 +137,54 @@ impl Slab {
         let keys: Vec<_> = changes.chain(prepare_record.checks.iter().cloned()).collect();
         self.batches.prepare_records.insert(id, prepare_record);
         for (at, (key, expect)) in (0..).zip(keys) {
-            let origin = Origin::Batch(id, Step::Hold(at));
-            self.submit(Work::new(origin, key, expect, Kind::Hold, Level::PowerLoss), effects);
+            let origin = Origin::Batch(id, BatchStep::LockKey(at));
+            self.submit(Work::new(origin, key, expect, Kind::LockKey, Level::PowerLoss), effects);
         }
     }
 
-    /// What came of a write that was made for a share.
-    pub(super) fn prepare_record_event(&mut self, id: BatchId, step: Step, event: Event, effects: &mut Effects) {
+    /// What came of a write that was made for a prepare record.
+    pub(super) fn prepare_record_event(&mut self, id: BatchId, step: BatchStep, event: Event, effects: &mut Effects) {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         match (step, event, prepare_record.state) {
-            (Step::Hold(at), Event::Held { existed }, State::Holding) => {
+            (BatchStep::LockKey(at), Event::Locked { existed }, State::Locking) => {
                 prepare_record.left -= 1;
                 prepare_record.existed |= existed && prepare_record.last == Some(at);
                 if prepare_record.left == 0 {
-                    self.all_held(id, effects);
+                    self.all_locked(id, effects);
                 }
             }
-            (Step::Hold(_), Event::Answered(reply), State::Holding) if prepare_record.recovered => {
+            (BatchStep::LockKey(_), Event::Answered(reply), State::Locking) if prepare_record.recovered => {
                 // The record is durable, and its batch perhaps committed: it is neither refused nor
                 // let go, which would let later writes of its keys in, over which the next opening
-                // would carry it out. It waits for that opening; reads are told what it makes of
+                // would apply it. It waits for that opening; reads are told what it makes of
                 // the keys, once it is known to hold.
                 let in_doubt = Error::Unknown("a batch could not be resumed when the store was opened; open it again");
                 let error = if let Reply::Failed(error) = reply { error } else { in_doubt };
                 self.show_when_committed(id);
                 self.get_stuck(id, error, effects);
             }
-            (Step::Hold(_), Event::Answered(reply), State::Holding) => self.refuse(id, reply, effects),
-            (Step::Log, Event::Answered(Reply::Done { .. }), State::Logging) => self.logged(id, effects),
-            (Step::Log, Event::Answered(reply), State::Logging) => self.refuse(id, reply, effects),
-            (Step::Applied(_), Event::Held { .. }, State::Applying) => {
+            (BatchStep::LockKey(_), Event::Answered(reply), State::Locking) => self.refuse(id, reply, effects),
+            (BatchStep::Log, Event::Answered(Reply::Done { .. }), State::Logging) => self.logged(id, effects),
+            (BatchStep::Log, Event::Answered(reply), State::Logging) => self.refuse(id, reply, effects),
+            (BatchStep::Applied(_), Event::Locked { .. }, State::Applying) => {
                 prepare_record.left -= 1;
                 if prepare_record.left == 0 {
                     self.applied(id, effects);
                 }
             }
-            (Step::CommitDone, Event::Answered(Reply::Done { .. }), State::MarkingDone) => {
+            (BatchStep::CommitDone, Event::Answered(Reply::Done { .. }), State::MarkingDone) => {
                 prepare_record.state = State::Resolved;
                 let decider = prepare_record.decider(id);
                 self.release_keys(id, effects);
                 self.send(decider, BatchMessage::Completed { id, resolved: true }, effects);
             }
-            (Step::Erase, Event::Answered(Reply::Done { .. }), State::Erasing) => {
+            (BatchStep::Erase, Event::Answered(Reply::Done { .. }), State::Erasing) => {
                 self.release_keys(id, effects);
                 self.end_prepare_record(id, true, effects);
             }
-            (Step::Forget, Event::Answered(_), State::Resolved) => drop(self.batches.prepare_records.remove(&id)),
+            (BatchStep::Forget, Event::Answered(_), State::Resolved) => drop(self.batches.prepare_records.remove(&id)),
             (
-                Step::Apply | Step::Applied(_) | Step::CommitDone | Step::Erase,
+                BatchStep::Apply | BatchStep::Applied(_) | BatchStep::CommitDone | BatchStep::Erase,
                 Event::Answered(Reply::Failed(error)),
                 State::Applying | State::MarkingDone | State::Erasing,
             ) => self.get_stuck(id, error, effects),
@@ -200,12 +200,12 @@ impl Slab {
         }
     }
 
-    fn all_held(&mut self, id: BatchId, effects: &mut Effects) {
+    fn all_locked(&mut self, id: BatchId, effects: &mut Effects) {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         if prepare_record.recovered {
             prepare_record.state = State::Prepared;
             // What it needs is free: nothing else has been written since. If it is not, it is asked
-            // for when it is carried out.
+            // for when it is applied.
             let _ = self.reserve(id, effects);
             return self.show_when_committed(id);
         }
@@ -239,26 +239,26 @@ impl Slab {
             return self.log(id, effects);
         }
         fault_point!("batch_logged_before_all_hold", !prepare_record.changes.is_empty(), {
-            self.send(id.coordinator, BatchMessage::Held(id), effects);
+            self.send(id.coordinator, BatchMessage::Locked(id), effects);
             return self.log(id, effects);
         });
-        prepare_record.state = State::Held;
+        prepare_record.state = State::Locked;
         fault_point!("batch_checks_let_go_early", {
             let checks = std::mem::take(&mut prepare_record.checks);
             checks.iter().for_each(|(key, _)| self.release_key(id, key, effects));
         });
-        self.send(id.coordinator, BatchMessage::Held(id), effects);
+        self.send(id.coordinator, BatchMessage::Locked(id), effects);
     }
 
-    /// Every shard of the batch holds its keys.
-    pub(super) fn log_when_held(&mut self, id: BatchId, effects: &mut Effects) {
-        if self.batches.prepare_records.get(&id).is_some_and(|prepare_record| prepare_record.state == State::Held) {
+    /// Every shard of the batch has locked its keys.
+    pub(super) fn log_when_locked(&mut self, id: BatchId, effects: &mut Effects) {
+        if self.batches.prepare_records.get(&id).is_some_and(|prepare_record| prepare_record.state == State::Locked) {
             self.log(id, effects);
         }
     }
 
-    /// Sets aside what carrying the share out may take: room for the records, the runs, and the
-    /// mark.
+    /// Sets aside what applying the prepare record may take: room for the records, the blobs, and
+    /// the commit-done record.
     fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
         let Some(prepare_record) =
             self.batches.prepare_records.get(&id).filter(|prepare_record| !prepare_record.changes.is_empty())
@@ -268,38 +268,38 @@ impl Slab {
         if prepare_record.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
             self.check_memory()?;
         }
-        let (pages, bytes, runs) = match self.packed {
+        let (pages, bytes, blobs) = match self.packed {
             Some(_) => {
-                let (bytes, runs) =
+                let (bytes, blobs) =
                     self.packed_needs(&prepare_record.changes, 8 + 4 * prepare_record.participants.len());
-                (0, bytes, runs)
+                (0, bytes, blobs)
             }
             None => {
-                let (pages, runs) = page_needs(&prepare_record.changes);
-                (pages, 0, runs)
+                let (pages, blobs) = page_needs(&prepare_record.changes);
+                (pages, 0, blobs)
             }
         };
-        let run_pages: u32 = runs.iter().sum();
+        let blob_pages: u32 = blobs.iter().sum();
         let fits = match self.packed {
-            Some(_) => self.packed_can_reserve(bytes, run_pages),
-            None => self.has_room(pages + run_pages),
+            Some(_) => self.packed_can_reserve(bytes, blob_pages),
+            None => self.has_room(pages + blob_pages),
         };
         if !fits {
-            return Err(self.no_room(pages + run_pages + (bytes / PAGE_BYTES as u64) as u32 + 1, effects));
+            return Err(self.no_room(pages + blob_pages + (bytes / PAGE_BYTES as u64) as u32 + 1, effects));
         }
         let kept = match self.packed {
             Some(_) => 0,
             None => self.reserve_pages() + self.promised_pages + self.batches.reserved_pages + pages,
         };
-        let mut extents: Vec<Option<Extent>> = vec![None; runs.len()];
-        for (pages, extent) in runs.into_iter().zip(&mut extents).filter(|(pages, _)| *pages > 0) {
-            let Some(first) = self.space.take_run(pages, kept) else { break };
+        let mut extents: Vec<Option<Extent>> = vec![None; blobs.len()];
+        for (pages, extent) in blobs.into_iter().zip(&mut extents).filter(|(pages, _)| *pages > 0) {
+            let Some(first) = self.space.take_blob(pages, kept) else { break };
             *extent = Some(Extent { first, pages });
         }
         let taken: u32 = extents.iter().flatten().map(|extent| extent.pages).sum();
-        if taken < run_pages {
+        if taken < blob_pages {
             extents.into_iter().flatten().for_each(|extent| self.space.release(extent));
-            return Err(self.no_room(run_pages, effects));
+            return Err(self.no_room(blob_pages, effects));
         }
         self.batches.reserved_pages += pages;
         self.batches.reserved_bytes += bytes;
@@ -325,16 +325,16 @@ impl Slab {
         (prepare_record.state, prepare_record.version) = (State::Logging, version);
         let (participants, changes) = (prepare_record.participants.to_vec(), prepare_record.changes.clone());
         let value = record::encode(&Kept::PrepareRecord { participants, version, changes });
-        self.write_record(id, Step::Log, value, effects);
+        self.write_record(id, BatchStep::Log, value, effects);
     }
 
-    fn write_record(&mut self, id: BatchId, step: Step, value: Bytes, effects: &mut Effects) {
+    fn write_record(&mut self, id: BatchId, step: BatchStep, value: Bytes, effects: &mut Effects) {
         let kind = Kind::Put { value, flags: 0, expiry: stratakv_base::Expiry::NEVER };
         let work = Work::new(Origin::Batch(id, step), record::key(id), Expect::Any, kind, Level::PowerLoss);
         self.submit(work, effects);
     }
 
-    fn erase_record(&mut self, id: BatchId, step: Step, level: Level, effects: &mut Effects) {
+    fn erase_record(&mut self, id: BatchId, step: BatchStep, level: Level, effects: &mut Effects) {
         let work = Work::new(Origin::Batch(id, step), record::key(id), Expect::Any, Kind::Delete, level);
         self.submit(work, effects);
     }
@@ -357,10 +357,10 @@ impl Slab {
         }
     }
 
-    /// The share cannot be: it is not durable, so the batch never was. (If its write failed, that
-    /// is not known: the others erase theirs.) It leaves what is on the medium alone: a share found
-    /// at an opening never comes here, and one that is being logged is not prepared, so no
-    /// coordinator has committed its batch.
+    /// The prepare record was not written: it is not durable, so the batch never was. (If its write
+    /// failed, that is not known: the others erase theirs.) It leaves what is on the medium alone:
+    /// a prepare record found at an opening never comes here, and one that is being logged is not
+    /// prepared, so no coordinator has committed its batch.
     fn refuse(&mut self, id: BatchId, reply: Reply, effects: &mut Effects) {
         self.release_keys(id, effects);
         let aborted = self.batches.prepare_records.remove(&id).is_none_or(|prepare_record| prepare_record.aborted);
@@ -388,12 +388,12 @@ impl Slab {
             return self.get_stuck(id, Error::Poisoned(fault), effects);
         }
         if prepare_record.state == State::Stuck {
-            // Whoever decides must not wait for it; the marks of the others stay until the next
-            // opening.
+            // Whoever decides must not wait for it; the commit-done records of the others stay
+            // until the next opening.
             let decider = prepare_record.decider(id);
             return self.send(decider, BatchMessage::Completed { id, resolved: false }, effects);
         }
-        // Only a defect commits before the share is durable.
+        // Only a defect commits before the prepare record is durable.
         if prepare_record.state != State::Prepared {
             return;
         }
@@ -409,12 +409,13 @@ impl Slab {
                 ChangeKind::Check => continue,
             };
             let key = change.key;
-            let mut apply = Work::new(Origin::Batch(id, Step::Apply), key.clone(), Expect::Any, kind, Level::PowerLoss);
+            let mut apply =
+                Work::new(Origin::Batch(id, BatchStep::Apply), key.clone(), Expect::Any, kind, Level::PowerLoss);
             (apply.version, apply.extent) = (Some(version), extent);
-            let again = Origin::Batch(id, Step::Applied(at));
-            let again = Work::new(again, key.clone(), Expect::Any, Kind::Hold, Level::PowerLoss);
+            let again = Origin::Batch(id, BatchStep::Applied(at));
+            let again = Work::new(again, key.clone(), Expect::Any, Kind::LockKey, Level::PowerLoss);
             let pending = self.pending.entry(key.clone()).or_default();
-            // What held the key until now.
+            // What locked the key until now.
             pending.queue.pop_front();
             pending.queue.push_front(again);
             pending.queue.push_front(apply);
@@ -428,12 +429,12 @@ impl Slab {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         if prepare_record.is_alone() {
             prepare_record.state = State::Erasing;
-            return self.erase_record(id, Step::Erase, Level::PowerLoss, effects);
+            return self.erase_record(id, BatchStep::Erase, Level::PowerLoss, effects);
         }
         prepare_record.state = State::MarkingDone;
         let participants = prepare_record.participants.to_vec();
         fault_point!("batch_keys_let_go_early", self.release_keys(id, effects));
-        self.write_record(id, Step::CommitDone, record::encode(&Kept::Resolved { participants }), effects);
+        self.write_record(id, BatchStep::CommitDone, record::encode(&Kept::Resolved { participants }), effects);
     }
 
     /// Its keys are read from the index again.
@@ -449,7 +450,7 @@ impl Slab {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         prepare_record.aborted = true;
         match prepare_record.state {
-            State::Holding | State::Reserving | State::Held => {
+            State::Locking | State::Reserving | State::Locked => {
                 self.release_keys(id, effects);
                 self.batches.prepare_records.remove(&id);
             }
@@ -468,14 +469,15 @@ impl Slab {
             return;
         }
         prepare_record.state = State::Erasing;
-        self.erase_record(id, Step::Erase, Level::PowerLoss, effects);
+        self.erase_record(id, BatchStep::Erase, Level::PowerLoss, effects);
     }
 
-    /// All have resolved: the mark is not needed any more. If it stays, the next opening finds it.
+    /// All have resolved: the commit-done record is not needed any more. If it stays, the next
+    /// opening finds it.
     pub(super) fn forget(&mut self, id: BatchId, effects: &mut Effects) {
         let known = self.index.0.get(record::key(id).encoded()).is_some();
         if known && self.closing == Closing::Open && self.poisoned.is_none() && !self.config.read_only {
-            self.erase_record(id, Step::Forget, Level::ProcessCrash, effects);
+            self.erase_record(id, BatchStep::Forget, Level::ProcessCrash, effects);
         } else {
             self.batches.prepare_records.remove(&id);
         }
@@ -497,7 +499,7 @@ impl Slab {
         let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
         match pending.queue.iter().position(own) {
             // Something is being read for it: it ends when that is there.
-            Some(0) if matches!(pending.wait, Some(Wait::Page(_) | Wait::Run { .. } | Wait::Head | Wait::Block)) => {
+            Some(0) if matches!(pending.wait, Some(Wait::Page(_) | Wait::Blob { .. } | Wait::Head | Wait::Block)) => {
                 if let Some(work) = pending.queue.front_mut() {
                     work.is_over = true;
                 }
@@ -511,8 +513,8 @@ impl Slab {
         }
     }
 
-    /// The share stays as it is until the store is opened again: reads go on (from memory, if it is
-    /// committed), writes of its keys are refused.
+    /// The prepare record stays as it is until the store is opened again: reads go on (from memory,
+    /// if it is committed), writes of its keys are refused.
     pub(super) fn get_stuck(&mut self, id: BatchId, error: Error, effects: &mut Effects) {
         let Some(prepare_record) =
             self.batches.prepare_records.get_mut(&id).filter(|prepare_record| prepare_record.state != State::Stuck)
@@ -547,7 +549,7 @@ impl Slab {
         }
     }
 
-    /// A shard is broken. Of the batches that it decides, those that are shown are committed,
+    /// A shard is broken. Of the batches that it decides, those that are visible are committed,
     /// whether or not it said so; those that are not logged here never were; the others are in
     /// doubt.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
@@ -557,10 +559,12 @@ impl Slab {
             let Some(prepare_record) = self.batches.prepare_records.get(&id) else { continue };
             match prepare_record.state {
                 State::Prepared if prepare_record.is_visible() && !prepare_record.aborted => self.commit(id, effects),
-                State::Holding | State::Reserving | State::Held if prepare_record.is_visible() => {
+                State::Locking | State::Reserving | State::Locked if prepare_record.is_visible() => {
                     self.commit(id, effects)
                 }
-                State::Holding | State::Reserving | State::Held if !prepare_record.recovered => self.abort(id, effects),
+                State::Locking | State::Reserving | State::Locked if !prepare_record.recovered => {
+                    self.abort(id, effects)
+                }
                 _ if prepare_record.aborted || prepare_record.is_visible() => {}
                 _ => {
                     let why = "the shard that decides on a batch broke; reopen the store";
@@ -582,12 +586,12 @@ impl Slab {
     }
 }
 
-/// Pages that changes may take in pages of slots, one for the mark among them; and those of each
-/// run.
+/// Pages that changes may take in pages of slots, one for the commit-done record among them; and
+/// those of each blob.
 fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
     let mut slots: Vec<(SizeClass, u32)> = Vec::new();
-    let mut runs = vec![0; changes.len()];
-    for (change, run) in changes.iter().zip(&mut runs) {
+    let mut blobs = vec![0; changes.len()];
+    for (change, blob) in changes.iter().zip(&mut blobs) {
         let ChangeKind::Put { value, flags, expiry } = &change.kind else { continue };
         let key_len = change.key.encoded().len();
         let meta = Meta { version: 1, flags: *flags, expiry: expiry.0 };
@@ -596,11 +600,11 @@ fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
                 Some((_, count)) => *count += 1,
                 None => slots.push((class, 1)),
             },
-            None => *run = Shape::new(key_len, value.len()).pages(),
+            None => *blob = Shape::new(key_len, value.len()).pages(),
         }
     }
     let pages = slots.iter().map(|(class, count)| count.div_ceil(u32::from(class.slots()))).sum::<u32>();
-    (1 + pages, runs)
+    (1 + pages, blobs)
 }
 
 impl PrepareRecord {
@@ -618,7 +622,7 @@ impl PrepareRecord {
             last,
             version: 0,
             visible,
-            state: State::Holding,
+            state: State::Locking,
             left,
             existed: false,
             recovered: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, Level, fault_point};
-use stratakv_device::{Block, Class, Part};
+use stratakv_device::{Block, BlockPart, Class};
 use stratakv_engine::{Effects, Error, Reply};
 
 use super::addr::RecordAddress;
@@ -58,7 +58,7 @@ pub(crate) enum Appended {
 pub(crate) enum Moving {
     Value,
     Tombstone,
-    /// The record of the run with this first page.
+    /// The record of the blob with this first page.
     Large(u32),
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct AppendedBatch {
 /// A group under construction.
 #[derive(Debug, Default)]
 pub(crate) struct GroupBuilder {
-    writes: Vec<(u32, Vec<Part>)>,
+    writes: Vec<(u32, Vec<BlockPart>)>,
     members: Vec<Member>,
     level: Option<Level>,
 }
@@ -241,7 +241,7 @@ impl Slab {
             segment.end += pages.len() as u32;
             segment.in_flight += 1;
         }
-        let parts = pages.iter().map(|block| Part::whole(Arc::clone(block))).collect();
+        let parts = pages.iter().map(|block| BlockPart::whole(Arc::clone(block))).collect();
         group_builder.writes.push((open.first, parts));
         let (segment, first) = (open.segment, open.first);
         group_builder.members.push(Member::Batch(AppendedBatch { segment, appended: open.appended, first, pages }));
@@ -287,8 +287,8 @@ impl Slab {
 
     fn refuse_appended(&mut self, append: Append, effects: &mut Effects) {
         let key = append.change.key;
-        if let crate::place::Place::Run { first, pages } = append.change.place {
-            self.run_tags.remove(&first);
+        if let crate::place::RecordPlace::Blob { first, pages } = append.change.place {
+            self.blob_tags.remove(&first);
             self.space.release(crate::space::Extent { first, pages });
         }
         self.backup_saw_end(&key);
@@ -297,7 +297,7 @@ impl Slab {
             // What is in flight of the key is older than this: nothing may build on it before it is
             // shown.
             (pending.newest, pending.expiry) = (None, 0);
-            pending.place = Some(crate::place::Place::Run { first: 0, pages: 0 });
+            pending.place = Some(crate::place::RecordPlace::Blob { first: 0, pages: 0 });
         }
         if let Some(ack) = append.change.ack {
             let error = Error::Full("what is alive cannot be moved together");

@@ -7,30 +7,34 @@ use smallvec::SmallVec;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, fault_point, probe};
 use stratakv_device::{Block, Class};
-use stratakv_engine::{Effects, Outcome, Reply};
-use stratakv_index::Entry;
+use stratakv_engine::{Effects, IoOutcome, Reply};
+use stratakv_index::IndexEntry;
 
-use super::Purpose;
+use super::PackedIoPurpose;
 use super::addr::RecordAddress;
 use super::append::{Appended, AppendedBatch, Moving};
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::Slab;
 use crate::space::Extent;
 use crate::write::{Change, Changed};
 
 impl Slab {
     /// A request of this placement is done.
-    pub(crate) fn packed_done(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
+    pub(crate) fn packed_done(&mut self, purpose: PackedIoPurpose, outcome: IoOutcome, effects: &mut Effects) {
         match (purpose, outcome) {
-            (Purpose::Record { read }, Outcome::Read(block, result)) => self.record_read(read, block, result, effects),
-            (Purpose::Victim { slice }, Outcome::Read(block, result)) => {
+            (PackedIoPurpose::Record { read }, IoOutcome::Read(block, result)) => {
+                self.record_read(read, block, result, effects)
+            }
+            (PackedIoPurpose::Victim { slice }, IoOutcome::Read(block, result)) => {
                 self.victim_read(slice, &block, result);
             }
-            (Purpose::Table { group }, Outcome::Write(result)) => self.table_written(group, result, effects),
-            (Purpose::RunHead { number }, Outcome::Write(result)) => self.run_head_written(number, result, effects),
-            (Purpose::CheckpointChunk, Outcome::Write(result)) => self.checkpoint_written(false, result),
-            (Purpose::CheckpointRoot, Outcome::Write(result)) => self.checkpoint_written(true, result),
-            (Purpose::CheckpointFlush, Outcome::Flush(result)) => self.checkpoint_flushed(result, effects),
+            (PackedIoPurpose::Table { group }, IoOutcome::Write(result)) => self.table_written(group, result, effects),
+            (PackedIoPurpose::BlobHead { number }, IoOutcome::Write(result)) => {
+                self.blob_head_written(number, result, effects)
+            }
+            (PackedIoPurpose::CheckpointChunk, IoOutcome::Write(result)) => self.checkpoint_written(false, result),
+            (PackedIoPurpose::CheckpointRoot, IoOutcome::Write(result)) => self.checkpoint_written(true, result),
+            (PackedIoPurpose::CheckpointFlush, IoOutcome::Flush(result)) => self.checkpoint_flushed(result, effects),
             (purpose, outcome) => {
                 debug_assert!(false, "{outcome:?} for {purpose:?}");
             }
@@ -51,8 +55,8 @@ impl Slab {
                     if let Some(pending) = self.pending.get_mut(&change.key) {
                         pending.appended -= 1;
                     }
-                    if change.kind == Changed::Put && !matches!(change.place, Place::Run { .. }) {
-                        let change = Change { place: Place::Record(addr), ..change };
+                    if change.kind == Changed::Put && !matches!(change.place, RecordPlace::Blob { .. }) {
+                        let change = Change { place: RecordPlace::Record(addr), ..change };
                         self.apply_record(change, (batch.first, &batch.pages), group, effects, drained);
                     } else {
                         self.apply_appended(change, addr, group, drained, effects);
@@ -78,18 +82,18 @@ impl Slab {
         effects: &mut Effects,
         drained: &mut Vec<Key>,
     ) {
-        let Place::Record(addr) = change.place else { return };
-        let old = self.show(&change);
-        let before = if let Some(Place::Record(old)) = old { old } else { addr };
+        let RecordPlace::Record(addr) = change.place else { return };
+        let old = self.publish(&change);
+        let before = if let Some(RecordPlace::Record(old)) = old { old } else { addr };
         self.cache_appended((before, addr), appended, effects);
         match old {
             // Its record in the cache is the new one by now.
-            Some(Place::Record(old)) => self.forget_record(old, group),
+            Some(RecordPlace::Record(old)) => self.forget_record(old, group),
             Some(old) => self.forget_place(old, group),
             None => {}
         }
         self.release(&change.key, group);
-        self.settle(change, drained, effects);
+        self.complete_change(change, drained, effects);
     }
 
     fn cache_appended(
@@ -111,7 +115,7 @@ impl Slab {
         packed.cache.replace(old.at, addr.at, &parts, &mut || effects.block(Class::Slice));
     }
 
-    /// A tombstone, or the record of a run, is shown.
+    /// A tombstone, or the record of a blob, is shown.
     fn apply_appended(
         &mut self,
         change: Change,
@@ -122,11 +126,11 @@ impl Slab {
     ) {
         let Some(packed) = &mut self.packed else { return };
         let change = match change.place {
-            Place::Run { first, .. } if change.kind == Changed::Put => {
+            RecordPlace::Blob { first, .. } if change.kind == Changed::Put => {
                 packed.pointers.insert(first, addr);
                 change
             }
-            _ => Change { place: Place::Record(addr), ..change },
+            _ => Change { place: RecordPlace::Record(addr), ..change },
         };
         self.apply_change(change, group, drained, effects);
     }
@@ -134,7 +138,7 @@ impl Slab {
     fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (RecordAddress, RecordAddress), group: u64) {
         let Some(packed) = &mut self.packed else { return };
         packed.segments.end_move(from, to);
-        let (from_bits, to_bits) = (Place::Record(from).to_bits(), Place::Record(to).to_bits());
+        let (from_bits, to_bits) = (RecordPlace::Record(from).to_bits(), RecordPlace::Record(to).to_bits());
         let still = match what {
             Moving::Tombstone => true,
             Moving::Large(first) => match packed.pointers.get_mut(&first).filter(|pointer| **pointer == from) {
@@ -146,7 +150,7 @@ impl Slab {
             },
             Moving::Value => {
                 let mut still = self.index.0.relocate(key.encoded(), from_bits, to_bits);
-                fault_point!("moved_while_a_write_is_under_way", !still, still = self.show_moved(key, to_bits));
+                fault_point!("moved_while_a_write_is_under_way", !still, still = self.publish_moved(key, to_bits));
                 still
             }
         };
@@ -166,9 +170,9 @@ impl Slab {
     }
 
     /// What the fault point does: shows a copy whatever became of its original.
-    fn show_moved(&mut self, key: &Key, place: u64) -> bool {
+    fn publish_moved(&mut self, key: &Key, place: u64) -> bool {
         let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
-        self.index.0.insert(key.encoded(), Entry { place, expiry });
+        self.index.0.insert(key.encoded(), IndexEntry { place, expiry });
         true
     }
 
@@ -177,23 +181,23 @@ impl Slab {
     }
 
     /// Nothing names this place any more since `group`.
-    pub(crate) fn forget_place(&mut self, place: Place, group: u64) {
+    pub(crate) fn forget_place(&mut self, place: RecordPlace, group: u64) {
         let Some(packed) = &mut self.packed else { return };
         match place {
-            Place::Record(addr) => {
+            RecordPlace::Record(addr) => {
                 packed.cache.remove(addr.at);
                 self.forget_record(addr, group);
             }
-            Place::Run { first, pages } => {
+            RecordPlace::Blob { first, pages } => {
                 if let Some(addr) = packed.pointers.remove(&first) {
                     self.forget_record(addr, group);
                 }
-                self.run_pages -= u64::from(pages);
-                self.run_tags.remove(&first);
+                self.blob_pages -= u64::from(pages);
+                self.blob_tags.remove(&first);
                 self.forget_slices(first, pages);
                 self.space.release_after(group, Extent { first, pages });
             }
-            Place::Slot { .. } => {}
+            RecordPlace::Slot { .. } => {}
         }
     }
 

@@ -113,9 +113,9 @@ pub(crate) enum RecordKind {
     Deleted {
         appended: u64,
     },
-    /// The value is a run.
+    /// The value is a blob.
     Large {
-        run: Extent,
+        blob: Extent,
         value_bytes: u32,
     },
 }
@@ -196,8 +196,8 @@ impl SegmentWriter {
                 Writer::new(&mut tail).u64(appended);
                 (2, &tail[..8])
             }
-            RecordKind::Large { run, value_bytes } => {
-                Writer::new(&mut tail).u32(run.first).u32(run.pages).u32(value_bytes);
+            RecordKind::Large { blob, value_bytes } => {
+                Writer::new(&mut tail).u32(blob.first).u32(blob.pages).u32(value_bytes);
                 (3, &tail)
             }
         };
@@ -304,8 +304,8 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
         (1, _) => (RecordKind::Value, value),
         (2, 8) => (RecordKind::Deleted { appended: fields.u64().ok()? }, &value[8..]),
         (3, 12) => {
-            let run = Extent { first: fields.u32().ok()?, pages: fields.u32().ok()? };
-            (RecordKind::Large { run, value_bytes: fields.u32().ok()? }, &value[12..])
+            let blob = Extent { first: fields.u32().ok()?, pages: fields.u32().ok()? };
+            (RecordKind::Large { blob, value_bytes: fields.u32().ok()? }, &value[12..])
         }
         _ => return None,
     };
@@ -348,7 +348,7 @@ fn mend(uuid: &[u8; 16], at: u64, generation: u64, bytes: &mut [u8]) -> bool {
 
 /// What lies at a place among the records of a batch.
 #[derive(Debug)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum BatchEntry<'a> {
     /// A record; if `damaged`, one bit had to be turned back (`mended`), or only its key is sure.
     Record { record: LogRecord<'a>, start: usize, bytes: usize, damaged: bool, mended: bool },
     /// Bytes that are no record.
@@ -364,7 +364,7 @@ pub(crate) fn records(
     generation: u64,
     records_crc: u32,
     bytes: &mut [u8],
-    mut visit: impl FnMut(Entry<'_>),
+    mut visit: impl FnMut(BatchEntry<'_>),
 ) -> bool {
     let (mut start, mut whole, mut crcs) = (0, true, 0);
     while start < bytes.len() {
@@ -377,11 +377,17 @@ pub(crate) fn records(
         let parsed = parse(&bytes[start..]).filter(|parsed| known || parsed.key_checks);
         if let Some(parsed) = parsed {
             let len = parsed.end.next_multiple_of(8);
-            visit(Entry::Record { record: parsed.record, start, bytes: len, damaged: !sound, mended: known && !sound });
+            visit(BatchEntry::Record {
+                record: parsed.record,
+                start,
+                bytes: len,
+                damaged: !sound,
+                mended: known && !sound,
+            });
             start += len;
             continue;
         }
-        visit(Entry::Lost);
+        visit(BatchEntry::Lost);
         // The next record that checks, if any.
         let next = (start + 8..bytes.len()).step_by(8);
         let mut next = next.filter(|next| record(uuid, at + *next as u64, generation, &bytes[*next..]).is_some());
@@ -405,7 +411,7 @@ mod tests {
             (RecordKind::Value, Meta { version: 6, flags: 3, expiry: 4_000 }, b"\0beta", vec![2; 5000]),
             (RecordKind::Deleted { appended: 77 }, Meta { version: 7, flags: 0, expiry: 0 }, b"\0gamma", vec![]),
             (
-                RecordKind::Large { run: Extent { first: 3, pages: 9 }, value_bytes: 30_000 },
+                RecordKind::Large { blob: Extent { first: 3, pages: 9 }, value_bytes: 30_000 },
                 Meta { version: 8, flags: 0, expiry: 0 },
                 b"\0delta",
                 vec![],
@@ -431,7 +437,7 @@ mod tests {
         let region = &mut bytes[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let at = 40 * 4096 + HEADER_BYTES as u64;
         let whole = records(&UUID, at, 9, header.records_crc, region, |entry| {
-            if let Entry::Record { record, damaged, .. } = entry {
+            if let BatchEntry::Record { record, damaged, .. } = entry {
                 found.push((record.key.to_vec(), record.meta.version, damaged));
             }
         });

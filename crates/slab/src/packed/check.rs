@@ -8,7 +8,7 @@ use stratakv_engine::Statistic;
 use super::Packed;
 use super::segments::State;
 use crate::config::CheckReport;
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::Slab;
 
 impl Slab {
@@ -17,20 +17,20 @@ impl Slab {
     pub(crate) fn check_packed(&self, packed: &Packed, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
         let mut live: HashMap<u32, u64> = HashMap::default();
         let mut places = HashSet::default();
-        let (mut runs, mut run_pages) = (HashSet::default(), 0);
+        let (mut blobs, mut blob_pages) = (HashSet::default(), 0);
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
-            let place = Place::from_bits(entry.place);
+            let place = RecordPlace::from_bits(entry.place);
             let addr = match place {
-                Place::Record(addr) => Some(addr),
-                Place::Run { first, pages } => {
-                    runs.insert(first);
-                    run_pages += u64::from(pages);
+                RecordPlace::Record(addr) => Some(addr),
+                RecordPlace::Blob { first, pages } => {
+                    blobs.insert(first);
+                    blob_pages += u64::from(pages);
                     if (first..first + pages).any(|page| self.space.is_free(page)) {
-                        mistakes.push(format!("pages of the run at {first} are marked free"));
+                        mistakes.push(format!("pages of the blob at {first} are marked free"));
                     }
                     packed.pointers.get(&first).copied()
                 }
-                Place::Slot { .. } => None,
+                RecordPlace::Slot { .. } => None,
             };
             let Some(addr) = addr.filter(|addr| places.insert(*addr)) else {
                 mistakes.push(format!("{} lies nowhere, or with another key: {place:?}", key.escape_ascii()));
@@ -39,16 +39,16 @@ impl Slab {
             *live.entry(packed.segments.of(addr)).or_default() += u64::from(addr.bytes());
             ControlFlow::Continue(())
         });
-        report.runs = runs.len() as u64;
-        if packed.pointers.len() != runs.len() || run_pages != self.run_pages {
+        report.blobs = blobs.len() as u64;
+        if packed.pointers.len() != blobs.len() || blob_pages != self.blob_pages {
             let known = packed.pointers.len();
             mistakes.push(format!(
-                "{} runs of {run_pages} pages, {known} records of runs, {} pages counted",
-                runs.len(),
-                self.run_pages
+                "{} blobs of {blob_pages} pages, {known} records of blobs, {} pages counted",
+                blobs.len(),
+                self.blob_pages
             ));
         }
-        let mut pages = u64::from(2 * packed.tables.groups.len() as u32) + run_pages;
+        let mut pages = u64::from(2 * packed.tables.groups.len() as u32) + blob_pages;
         for (number, segment) in packed.segments.iter() {
             let named = live.remove(&number).unwrap_or_default() + u64::from(segment.tombstones);
             let quiet = segment.in_flight == 0 && segment.moving == 0 && packed.is_idle();
@@ -83,7 +83,7 @@ impl Slab {
         add("log_batches", counters.batches);
         add("user_bytes", counters.user_bytes);
         add("cleaned_bytes", counters.moved_bytes);
-        add("gathered_bytes", counters.reclustered_bytes);
+        add("reclustered_bytes", counters.reclustered_bytes);
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);

@@ -13,9 +13,9 @@ use super::addr::RecordAddress;
 use super::append::{Appended, GroupBuilder, Moving};
 use super::batch::{self, LogRecord, RecordKind, Stream};
 use super::walk::next_batch;
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::{self, Slab};
-use crate::write::Pending;
+use crate::write::PendingWrites;
 
 /// Slices of a victim read at once.
 const AHEAD: u32 = 4;
@@ -130,7 +130,7 @@ enum Next {
 }
 
 /// What is to be done with a record of the victim.
-pub(crate) enum Verdict {
+pub(crate) enum VictimRecord {
     Dead,
     Live(Moving),
     /// It will be dead when a write in flight is done.
@@ -224,7 +224,7 @@ impl Slab {
                 }
                 return;
             };
-            let io = self.io.start(slab::Purpose::Packed(super::Purpose::Victim { slice }));
+            let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Victim { slice }));
             effects.read(io, offset + u64::from(slice) * SLICE_BYTES as u64, block, len as u32);
             self.counters.read_bytes += len as u64;
             let Some(packed) = &mut self.packed else { return };
@@ -449,12 +449,12 @@ impl Slab {
     ) -> Option<u64> {
         let from = RecordAddress::new(offset, record.bytes() as u32);
         let what = match self.verdict(segment, from, record) {
-            Verdict::Dead => return Some(0),
-            Verdict::Wait => {
+            VictimRecord::Dead => return Some(0),
+            VictimRecord::Wait => {
                 *fruitful = true;
                 return Some(0);
             }
-            Verdict::Drop => {
+            VictimRecord::Drop => {
                 *fruitful = true;
                 let packed = self.packed.as_mut()?;
                 let tombstone = matches!(record.kind, RecordKind::Deleted { .. });
@@ -462,7 +462,7 @@ impl Slab {
                 packed.counters.tombstones_dropped += 1;
                 return Some(0);
             }
-            Verdict::Live(what) => what,
+            VictimRecord::Live(what) => what,
         };
         let bytes = record.bytes();
         if !self.make_room(open, bytes, effects) {
@@ -488,36 +488,39 @@ impl Slab {
         open.appended.push(Appended::Moved { key, what, from, to });
     }
 
-    fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> Verdict {
-        let (Some(packed), Some(key)) = (&self.packed, Key::from_encoded(record.key)) else { return Verdict::Dead };
+    fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> VictimRecord {
+        let (Some(packed), Some(key)) = (&self.packed, Key::from_encoded(record.key)) else {
+            return VictimRecord::Dead;
+        };
         let entry = self.index.0.get(record.key);
         match record.kind {
-            RecordKind::Deleted { .. } if !packed.segments.counts(from) => Verdict::Dead,
+            RecordKind::Deleted { .. } if !packed.segments.counts(from) => VictimRecord::Dead,
             RecordKind::Deleted { appended } => {
                 let mut needed = entry.is_none() && packed.segments.oldest_but(segment) < appended;
                 fault_point!("tombstone_dropped_too_early", needed = false);
-                if needed { Verdict::Live(Moving::Tombstone) } else { Verdict::Drop }
+                if needed { VictimRecord::Live(Moving::Tombstone) } else { VictimRecord::Drop }
             }
             RecordKind::Value => {
-                let named = entry.is_some_and(|entry| entry.place == Place::Record(from).to_bits());
-                fault_point!("cleaner_drops_a_live_record", named && from.at.is_multiple_of(7), return Verdict::Drop);
+                let named = entry.is_some_and(|entry| entry.place == RecordPlace::Record(from).to_bits());
+                let is_dropped = named && from.at.is_multiple_of(7);
+                fault_point!("cleaner_drops_a_live_record", is_dropped, return VictimRecord::Drop);
                 self.unless_pending(&key, named, Moving::Value)
             }
-            RecordKind::Large { run, .. } => {
-                let named = packed.pointers.get(&run.first) == Some(&from);
-                self.unless_pending(&key, named, Moving::Large(run.first))
+            RecordKind::Large { blob, .. } => {
+                let named = packed.pointers.get(&blob.first) == Some(&from);
+                self.unless_pending(&key, named, Moving::Large(blob.first))
             }
         }
     }
 
     /// A copy appended after a tombstone of its key could outlive it.
-    pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
-        let appended = || self.pending.get(key).is_some_and(|pending: &Pending| pending.appended > 0);
-        fault_point!("moved_while_a_write_is_under_way", named, return Verdict::Live(what));
+    pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> VictimRecord {
+        let appended = || self.pending.get(key).is_some_and(|pending: &PendingWrites| pending.appended > 0);
+        fault_point!("moved_while_a_write_is_under_way", named, return VictimRecord::Live(what));
         match named {
-            false => Verdict::Dead,
-            true if appended() => Verdict::Wait,
-            true => Verdict::Live(what),
+            false => VictimRecord::Dead,
+            true if appended() => VictimRecord::Wait,
+            true => VictimRecord::Live(what),
         }
     }
 }

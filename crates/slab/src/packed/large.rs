@@ -1,5 +1,5 @@
-//! Large values: a run is written whole and flushed, then its record is appended. Nothing moves or
-//! cleans runs.
+//! Large values: a blob is written whole and flushed, then its record is appended. Nothing moves or
+//! cleans blobs.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
 use super::batch::record_bytes;
+use crate::blob_write::ReadyBlob;
 use crate::page::Meta;
-use crate::run_write::ReadyRun;
 use crate::slab::{self, Slab};
 use crate::write::Change;
 
-/// A run on its way to be durable.
+/// A blob on its way to be durable.
 #[derive(Debug)]
 struct LargeValue {
     change: Change,
@@ -22,7 +22,7 @@ struct LargeValue {
     level: Level,
 }
 
-/// Runs of which all but the head is written, and further.
+/// Blobs of which all but the head is written, and further.
 #[derive(Debug, Default)]
 pub(crate) struct LargeValues {
     heads: BTreeMap<u64, LargeValue>,
@@ -60,11 +60,11 @@ impl LargeValues {
 }
 
 impl Slab {
-    /// All but the head of a run is written: now the head.
-    pub(crate) fn write_run_head(&mut self, run: ReadyRun, effects: &mut Effects) {
-        let (meta, value_bytes, level, first) = (run.meta(), run.value_bytes(), run.level, run.first);
+    /// All but the head of a blob is written: now the head.
+    pub(crate) fn write_blob_head(&mut self, blob: ReadyBlob, effects: &mut Effects) {
+        let (meta, value_bytes, level, first) = (blob.meta(), blob.value_bytes(), blob.level, blob.first);
         let sequences = (self.next_number(), self.groups.durable_sequence());
-        let (parts, change) = run.seal(&self.config.uuid, sequences);
+        let (parts, change) = blob.seal(&self.config.uuid, sequences);
         let Some(packed) = &mut self.packed else { return };
         packed.large.next += 1;
         let number = packed.large.next;
@@ -73,12 +73,12 @@ impl Slab {
         packed.large.heads.insert(number, large);
         self.counters.page_writes += 1;
         self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
-        let io = self.io.start(slab::Purpose::Packed(super::Purpose::RunHead { number }));
+        let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::BlobHead { number }));
         effects.write(io, Self::offset(first), parts, false);
     }
 
-    /// The head of a run is written.
-    pub(crate) fn run_head_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+    /// The head of a blob is written.
+    pub(crate) fn blob_head_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
         if let Err(fault) = result {
             return self.poison(fault, "the head of a large value could not be written", effects);
         }
@@ -93,20 +93,20 @@ impl Slab {
         self.append_large(large.change, large.meta, large.value_bytes, large.level);
     }
 
-    /// Whether a flush would help a run.
-    pub(crate) fn runs_want_flush(&self) -> bool {
+    /// Whether a flush would help a blob.
+    pub(crate) fn blobs_want_flush(&self) -> bool {
         self.packed.as_ref().is_some_and(|packed| !packed.large.written.is_empty())
     }
 
     /// A flush is submitted: it covers what is written now.
-    pub(crate) fn runs_flushing(&mut self) {
+    pub(crate) fn blobs_flushing(&mut self) {
         if let Some(packed) = &mut self.packed {
             packed.large.flushing = std::mem::take(&mut packed.large.written);
         }
     }
 
     /// That flush is done.
-    pub(crate) fn runs_flushed(&mut self) {
+    pub(crate) fn blobs_flushed(&mut self) {
         let Some(packed) = &mut self.packed else { return };
         let flushed = std::mem::take(&mut packed.large.flushing);
         packed.large.record_bytes -= flushed.iter().map(LargeValue::record_bytes).sum::<u64>();

@@ -5,8 +5,8 @@
 //! alive out of the emptiest segments, a bounded amount inside each group. docs/format-packed.md
 //! draws the volume and argues crash safety and pace.
 //!
-//! The seam to the rest of the engine: a [`Place::Record`](crate::place::Place) instead of a slot,
-//! and where `Slab` asks `self.packed`: appending instead of sealing pages, forgetting places
+//! The seam to the rest of the engine: a [`RecordPlace::Record`](crate::place::Place) instead of a
+//! slot, and where `Slab` asks `self.packed`: appending instead of sealing pages, forgetting places
 //! instead of clearing older copies.
 
 pub(crate) mod addr;
@@ -46,7 +46,7 @@ use recluster::Reclusterer;
 use segments::Segments;
 use tables::Tables;
 
-/// Longest record in a batch; longer ones become runs.
+/// Longest record in a batch; longer ones become blobs.
 const INLINE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a segment that no record can have: both headers of its batch.
 const HEADROOM_BYTES: usize = 2 * batch::HEADER_BYTES;
@@ -64,7 +64,7 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
 
 /// What a request of this placement is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum PackedIoPurpose {
     /// Pages of records.
     Record {
         read: u64,
@@ -77,8 +77,8 @@ pub(crate) enum Purpose {
     Table {
         group: u32,
     },
-    /// The head of a run.
-    RunHead {
+    /// The head of a blob.
+    BlobHead {
         number: u64,
     },
     /// Of a checkpoint: a chunk, the flush of all of them, the root.
@@ -117,7 +117,7 @@ pub(crate) struct Packed {
     pub(crate) queue_bytes: u64,
     /// Sequence of the last batch.
     pub(crate) last_sequence: u64,
-    /// Where the record of each run lies, by the run's first page.
+    /// Where the record of each blob lies, by the blob's first page.
     pub(crate) pointers: HashMap<u32, RecordAddress>,
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,

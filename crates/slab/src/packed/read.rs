@@ -14,7 +14,7 @@ use stratakv_index::{CachedAt, Hit};
 use super::addr::RecordAddress;
 use super::batch::{self, RecordKind};
 use crate::page::Meta;
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::read::{SHARED_BYTES, Waiter, alive, part_range};
 use crate::slab::{self, Slab};
 use crate::space::Extent;
@@ -194,9 +194,9 @@ fn only(span: Span) -> (Reading, Vec<Span>) {
 }
 
 /// Bytes of a record, where they lie in a block that was read.
-struct Found(Arc<Block>, std::ops::Range<usize>);
+struct RecordSlice(Arc<Block>, std::ops::Range<usize>);
 
-impl Found {
+impl RecordSlice {
     fn bytes(&self) -> &[u8] {
         self.0.get(self.1.clone()).unwrap_or_default()
     }
@@ -231,7 +231,7 @@ impl Slab {
     /// A record, and its length.
     fn record_in(
         &mut self,
-        found: &Found,
+        found: &RecordSlice,
         addr: RecordAddress,
         key: &Key,
         part: RecordPart,
@@ -280,7 +280,7 @@ impl Slab {
             let number = packed.reads.begin(read, &spans);
             self.counters.page_reads += 1;
             self.counters.read_bytes += u64::from(len);
-            let io = self.io.start(slab::Purpose::Packed(super::Purpose::Record { read: number }));
+            let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Record { read: number }));
             effects.read(io, Self::offset(first), block, len);
         }
     }
@@ -300,7 +300,7 @@ impl Slab {
         let block = Arc::new(block);
         let many = waiters.len() > CACHED_OF_READ_MAX;
         for (addr, waiter) in waiters {
-            let found = Found(Arc::clone(&block), addr.within(first, pages));
+            let found = RecordSlice(Arc::clone(&block), addr.within(first, pages));
             let cached = !(many && matches!(waiter, Waiter::Scan { .. }));
             if let Some(bytes) = self.record_ready(addr, &found, (waiter, cached), error.as_ref(), effects)
                 && let Some(packed) = &mut self.packed
@@ -318,7 +318,7 @@ impl Slab {
     fn record_ready(
         &mut self,
         addr: RecordAddress,
-        found: &Found,
+        found: &RecordSlice,
         (waiter, cached): (Waiter, bool),
         error: Option<&Error>,
         effects: &mut Effects,
@@ -339,7 +339,7 @@ impl Slab {
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
         let named =
-            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(addr).to_bits());
+            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == RecordPlace::Record(addr).to_bits());
         let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
@@ -369,7 +369,12 @@ impl Slab {
     }
 
     /// The current record for a write that depends on it.
-    pub(crate) fn packed_current(&mut self, work: &Work, place: Place, newest: &Newest) -> Result<(Meta, Bytes), Stop> {
+    pub(crate) fn packed_current(
+        &mut self,
+        work: &Work,
+        place: RecordPlace,
+        newest: &Newest,
+    ) -> Result<(Meta, Bytes), Stop> {
         if newest.pending {
             let newest = self.pending.get(&work.key).and_then(|pending| pending.newest.clone());
             return newest.ok_or(Wait::Drain.into());
@@ -378,21 +383,21 @@ impl Slab {
         if let Some(loaded) = work.loaded.as_ref().filter(|_| work.loaded_whole || !whole) {
             return Ok(loaded.clone());
         }
-        if let Place::Record(addr) = place
+        if let RecordPlace::Record(addr) = place
             && let Some(record) = self.cached_record(addr, &work.key, RecordPart::Whole)
         {
             let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
             return Ok((meta, record.value.to_bytes()));
         }
-        Err(Wait::Run { whole }.into())
+        Err(Wait::Blob { whole }.into())
     }
 }
 
 /// The part of a record that was asked for; of a read of one page, a long one is lent with its
 /// block.
-fn record_part(found: &Found, (meta, value, start): (Meta, &[u8], usize), part: RecordPart) -> Record {
+fn record_part(found: &RecordSlice, (meta, value, start): (Meta, &[u8], usize), part: RecordPart) -> Record {
     let range = part_range(part, value.len());
-    let Found(block, at) = found;
+    let RecordSlice(block, at) = found;
     let shared = (range.len() >= SHARED_BYTES && block.class() == Class::Page).then(|| Value::Blocks {
         blocks: vec![Arc::clone(block)],
         start: (at.start + start + range.start) as u32,

@@ -18,9 +18,9 @@ use stratakv_engine::{Effects, Record, Value};
 use super::addr::RecordAddress;
 use super::append::{GroupBuilder, Moving};
 use super::batch::{LogRecord, RecordKind, Stream};
-use super::clean::{LOW, Verdict};
+use super::clean::{LOW, VictimRecord};
 use crate::page::Meta;
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::{Closing, Slab, is_expired};
 
 /// Bytes appended in one group.
@@ -149,14 +149,14 @@ impl Slab {
     pub(crate) fn append_reclustered(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
         let Some(reclusterer) = self.packed.as_ref().map(|packed| &packed.reclusterer) else { return };
         let Some(front) = reclusterer.queue.front() else { return };
-        let (first, shown) = (front.record().bytes(), reclusterer.group <= self.groups.applied());
+        let (first, visible) = (front.record().bytes(), reclusterer.group <= self.groups.applied());
         if !self.may_recluster() {
             if let Some(packed) = &mut self.packed {
                 packed.reclusterer.clear();
             }
             return;
         }
-        if !shown {
+        if !visible {
             return;
         }
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
@@ -204,13 +204,13 @@ impl Slab {
         let (addr, generation) = reclustered.origin;
         let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(reclustered.key.encoded());
-        let mut named = entry.is_some_and(|entry| entry.place == Place::Record(addr).to_bits());
+        let mut named = entry.is_some_and(|entry| entry.place == RecordPlace::Record(addr).to_bits());
         fault_point!("gathered_though_it_was_written_over", named = entry.is_some());
         let number = packed.segments.of(addr);
         let segment = packed.segments.get(number);
         let mut same_life = segment.generation == generation;
         fault_point!("gathered_from_another_life", same_life = true);
         let named = named && same_life && !packed.cleaner.holds(number) && segment.moving == own;
-        matches!(self.unless_pending(&reclustered.key, named, Moving::Value), Verdict::Live(_))
+        matches!(self.unless_pending(&reclustered.key, named, Moving::Value), VictimRecord::Live(_))
     }
 }

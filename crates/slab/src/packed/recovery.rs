@@ -7,20 +7,20 @@ use std::ops::{Bound, ControlFlow};
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, fault_point};
-use stratakv_index::{Builder, Entry as IndexEntry};
+use stratakv_index::{Builder, IndexEntry};
 
 use super::Packed;
 use super::addr::{self, RecordAddress};
-use super::batch::{Entry, RecordKind, Stream, records};
+use super::batch::{BatchEntry, RecordKind, Stream, records};
 use super::checkpoint::format::KeyEntry;
 use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
 use super::segments::State;
-use super::table::{GROUP_SEGMENTS, SegmentKind, Table, TableEntry};
+use super::table::{GROUP_SEGMENTS, SegmentKind, SegmentTable, TableEntry};
 use super::tables::table_page;
 use super::walk::{BatchAt, latest_generation, next_batch};
 use crate::check::Digest;
-use crate::place::Place;
-use crate::recovery::{Found, REPORTED_MAX, Unread, WHOLE_VOLUME};
+use crate::place::RecordPlace;
+use crate::recovery::{REPORTED_MAX, RecoveredShard, Unread, WHOLE_VOLUME};
 use crate::slab::DebugTree;
 use crate::space::{Extent, FIRST_PAGE, Space};
 use crate::table;
@@ -52,7 +52,7 @@ struct Candidate {
 /// A copy of a table.
 #[derive(Debug)]
 enum Copy {
-    Good(Table),
+    Good(SegmentTable),
     Blank,
     Bad,
 }
@@ -67,7 +67,7 @@ pub(crate) struct LogScanner {
     durable: u64,
     last_number: u64,
     first_copy: Option<Copy>,
-    groups: Vec<(Table, u32, bool)>,
+    groups: Vec<(SegmentTable, u32, bool)>,
     /// The table of this group is lost.
     lost: bool,
     segment: Vec<u8>,
@@ -142,7 +142,7 @@ impl LogScanner {
     }
 
     fn table_copy(&mut self, number: u32, copy: u32, page: &[u8]) {
-        let found = match Table::decode(&self.uuid, number, page) {
+        let found = match SegmentTable::decode(&self.uuid, number, page) {
             Some(table) => Copy::Good(table),
             None if page.iter().all(|byte| *byte == 0) => Copy::Blank,
             None => Copy::Bad,
@@ -159,15 +159,15 @@ impl LogScanner {
             (Copy::Good(first), Copy::Good(second)) if first.counter > second.counter => (first, 0, false),
             (_, Copy::Good(second)) => (second, 1, false),
             (Copy::Good(first), _) => (first, 0, false),
-            (Copy::Blank, Copy::Blank) => (Table::blank(), 0, true),
+            (Copy::Blank, Copy::Blank) => (SegmentTable::blank(), 0, true),
             // The very first write of a table was torn.
-            (Copy::Blank, Copy::Bad) => (Table::blank(), 0, false),
-            (Copy::Bad, Copy::Blank) => (Table::blank(), 1, false),
+            (Copy::Blank, Copy::Bad) => (SegmentTable::blank(), 0, false),
+            (Copy::Bad, Copy::Blank) => (SegmentTable::blank(), 1, false),
             (Copy::Bad, Copy::Bad) => {
                 self.lost = true;
                 let expected = "a copy that checks (segments are judged by what they hold)".into();
                 self.damage(number - 1, "segment table, in both copies,", expected, "neither does".into());
-                (Table::blank(), 0, false)
+                (SegmentTable::blank(), 0, false)
             }
         };
         self.durable = self.durable.max(chosen.0.durable);
@@ -209,7 +209,7 @@ impl LogScanner {
             let Some(region) = bytes.get_mut(batch.records()) else { return };
             let (keys, candidates) = (&mut self.keys, &mut self.candidates);
             let sound = records(&uuid, at, generation, header.records_crc, region, |entry| {
-                let Entry::Record { record, start, bytes, damaged, mended } = entry else { return };
+                let BatchEntry::Record { record, start, bytes, damaged, mended } = entry else { return };
                 if Key::from_encoded(record.key).is_none() || bytes > addr::RECORD_BYTES_MAX as usize {
                     return;
                 }
@@ -222,7 +222,7 @@ impl LogScanner {
                     expiry: record.meta.expiry,
                     // Of a damaged one, no more than its batch had.
                     version: record.meta.version.min(header.version_max),
-                    // A large one that is not sure of its run is read as what it is: damaged.
+                    // A large one that is not sure of its blob is read as what it is: damaged.
                     kind: if damaged && !mended { RecordKind::Value } else { record.kind },
                     at: at + start as u64,
                     bytes: bytes as u32,
@@ -320,7 +320,7 @@ impl LogScanner {
     }
 
     /// All pages were given: decides.
-    pub(crate) fn finish(mut self, digest: Option<u64>) -> (Found, bool) {
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> (RecoveredShard, bool) {
         let torn_places = self.cut();
         let (mut found, _) = self.place(torn_places, None);
         let differs = |packed: &Packed| digest.is_some_and(|digest| digest != packed_digest(packed, &found.index));
@@ -334,7 +334,7 @@ impl LogScanner {
 
     /// All pages that a checkpoint does not cover were given. `None`: they, or the checkpoint, make
     /// no sense; everything must be read.
-    pub(crate) fn finish_with(mut self, checkpoint: &Loaded, digest: Option<u64>) -> Option<(Found, bool)> {
+    pub(crate) fn finish_with(mut self, checkpoint: &Loaded, digest: Option<u64>) -> Option<(RecoveredShard, bool)> {
         self.durable = self.durable.max(checkpoint.root.durable);
         self.last_number = self.last_number.max(checkpoint.root.mark);
         let torn_places = self.cut();
@@ -345,8 +345,8 @@ impl LogScanner {
     }
 
     /// Puts together what was found; false if the checkpoint does not fit.
-    fn place(&mut self, torn_places: Vec<u32>, checkpoint: Option<&Loaded>) -> (Found, bool) {
-        let mut found = Found::empty(self.pages);
+    fn place(&mut self, torn_places: Vec<u32>, checkpoint: Option<&Loaded>) -> (RecoveredShard, bool) {
+        let mut found = RecoveredShard::empty(self.pages);
         found.space = Space::with_segments(self.segment_pages);
         found.space.extend(self.pages);
         found.last_number = self.last_number;
@@ -445,7 +445,7 @@ impl LogScanner {
     }
 
     /// The record of each key that holds; false if the checkpoint does not fit.
-    fn place_records(&mut self, packed: &mut Packed, found: &mut Found, checkpoint: Option<&Loaded>) -> bool {
+    fn place_records(&mut self, packed: &mut Packed, found: &mut RecoveredShard, checkpoint: Option<&Loaded>) -> bool {
         let (keys, batches) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.batches));
         self.newer_from = checkpoint.map(|checkpoint| newer_from(&batches, checkpoint.root.start)).unwrap_or_default();
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -480,7 +480,7 @@ impl LogScanner {
             let Some(top) = group.first() else { continue };
             fits &= self.place_entries(&mut entries, Some(key_of(top)), packed, found, &mut builder);
             let addr = |candidate: &Candidate| RecordAddress::new(candidate.at, candidate.bytes);
-            // One that names its run is damaged where no get looks: the run says itself whose it
+            // One that names its blob is damaged where no get looks: the blob says itself whose it
             // is.
             let first = (top.at / PAGE_BYTES as u64) as u32;
             let is_unread = self.unread.meets(first, top.bytes.div_ceil(PAGE_BYTES as u32) + 1);
@@ -503,12 +503,12 @@ impl LogScanner {
                     let entry = KeyEntry { addr: addr(top), expiry: top.expiry, large: None };
                     self.place_key(key_of(top), &entry, packed, found, &mut builder);
                 }
-                RecordKind::Large { run, .. } => {
-                    let large = Some((run, table::tag(top.version)));
+                RecordKind::Large { blob, .. } => {
+                    let large = Some((blob, table::tag(top.version)));
                     let entry = KeyEntry { addr: addr(top), expiry: top.expiry, large };
                     if !self.place_key(key_of(top), &entry, packed, found, &mut builder) {
                         let expected = "pages of its own for each large value".into();
-                        self.damage(run.first, "large value", expected, format!("{} pages in use", run.pages));
+                        self.damage(blob.first, "large value", expected, format!("{} pages in use", blob.pages));
                     }
                 }
             }
@@ -526,7 +526,7 @@ impl LogScanner {
         entries: &mut Option<Keys<'_>>,
         to: Option<&[u8]>,
         packed: &mut Packed,
-        found: &mut Found,
+        found: &mut RecoveredShard,
         builder: &mut Builder,
     ) -> bool {
         let Some(entries) = entries else { return true };
@@ -553,27 +553,27 @@ impl LogScanner {
         addr.to_bits() >> 40 != 0 && ends <= u64::from(packed.segments.get(number).end.min(newer))
     }
 
-    /// Puts a key into the index; false if the pages of its run are taken.
+    /// Puts a key into the index; false if the pages of its blob are taken.
     fn place_key(
         &self,
         key: &[u8],
         entry: &KeyEntry,
         packed: &mut Packed,
-        found: &mut Found,
+        found: &mut RecoveredShard,
         builder: &mut Builder,
     ) -> bool {
-        let mut place = Place::Record(entry.addr);
-        if let Some((run, tag)) = entry.large {
-            let end = run.first.checked_add(run.pages);
-            let fits = run.pages < crate::run::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
-            if !fits || !found.space.occupy(run, true) {
+        let mut place = RecordPlace::Record(entry.addr);
+        if let Some((blob, tag)) = entry.large {
+            let end = blob.first.checked_add(blob.pages);
+            let fits = blob.pages < crate::blob::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
+            if !fits || !found.space.occupy(blob, true) {
                 return false;
             }
-            place = Place::Run { first: run.first, pages: run.pages };
-            packed.pointers.insert(run.first, entry.addr);
-            found.run_pages += u64::from(run.pages);
-            found.run_tags.insert(run.first, tag);
-            found.report.runs += 1;
+            place = RecordPlace::Blob { first: blob.first, pages: blob.pages };
+            packed.pointers.insert(blob.first, entry.addr);
+            found.blob_pages += u64::from(blob.pages);
+            found.blob_tags.insert(blob.first, tag);
+            found.report.blobs += 1;
         }
         packed.segments.add_live(entry.addr, false);
         found.expiring += u64::from(entry.expiry != 0);
@@ -611,9 +611,9 @@ fn newer_from(batches: &[FoundBatch], start: u64) -> HashMap<u32, u32> {
     first
 }
 
-impl Found {
+impl RecoveredShard {
     /// How what a checkpoint gave differs from what a scan of everything did.
-    pub(crate) fn differs_from(&self, scanned: &Found) -> Option<String> {
+    pub(crate) fn differs_from(&self, scanned: &RecoveredShard) -> Option<String> {
         let (Some(mine), Some(other)) = (&self.packed, &scanned.packed) else { return Some("no log".into()) };
         let mut differs = None;
         if self.index.0.len() != scanned.index.0.len() {
@@ -624,12 +624,12 @@ impl Found {
             if found == Some(entry) {
                 return ControlFlow::Continue(());
             }
-            let found = found.map(|entry| (Place::from_bits(entry.place), entry.expiry));
-            let place = Place::from_bits(entry.place);
+            let found = found.map(|entry| (RecordPlace::from_bits(entry.place), entry.expiry));
+            let place = RecordPlace::from_bits(entry.place);
             differs = Some(format!("{} at {found:?} instead of {place:?}, {}", key.escape_ascii(), entry.expiry));
             ControlFlow::Break(())
         });
-        if mine.pointers != other.pointers || self.run_tags != scanned.run_tags {
+        if mine.pointers != other.pointers || self.blob_tags != scanned.blob_tags {
             differs = differs.or(Some("other large values".into()));
         }
         for ((number, mine), (_, other)) in mine.segments.iter().zip(other.segments.iter()) {
@@ -643,7 +643,7 @@ impl Found {
     }
 }
 
-/// A sum over the batches and runs of the durable state.
+/// A sum over the batches and blobs of the durable state.
 pub(crate) fn packed_digest(packed: &Packed, index: &DebugTree) -> u64 {
     let mut digest = Digest::default();
     for (number, segment) in packed.segments.iter().filter(|(_, segment)| segment.end > 0) {
@@ -652,8 +652,8 @@ pub(crate) fn packed_digest(packed: &Packed, index: &DebugTree) -> u64 {
         }
     }
     index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
-        if let Place::Run { first, .. } = Place::from_bits(entry.place) {
-            digest.run(first);
+        if let RecordPlace::Blob { first, .. } = RecordPlace::from_bits(entry.place) {
+            digest.blob(first);
         }
         ControlFlow::Continue(())
     });

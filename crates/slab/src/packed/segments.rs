@@ -20,7 +20,7 @@ const FAILURES_MAX: u8 = 4;
 /// What becomes of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No log: free, waiting to be, or used by runs.
+    /// No log: free, waiting to be, or used by blobs.
     #[default]
     Free,
     /// Its new generation is being written.

@@ -1,6 +1,6 @@
 //! Slices of large values in the cache of records, by where they lie, once they were checked: a
 //! whole one as the block that it was read into, a shorter one copied. They are forgotten when
-//! their run's place is.
+//! their blob's place is.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use stratakv_base::{Key, fault_point};
 use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::Slab;
 
 /// Where a slice lies, as the cache names it.
@@ -27,8 +27,8 @@ pub(crate) struct CachedSlice {
 }
 
 impl Slab {
-    /// A slice of the run whose first page this is. It begins its block, unless part of a slab page
-    /// `may_lend`.
+    /// A slice of the blob whose first page this is. It begins its block, unless part of a slab
+    /// page `may_lend`.
     pub(crate) fn cached_slice(
         &mut self,
         first: u32,
@@ -50,15 +50,15 @@ impl Slab {
     pub(crate) fn cache_slice(
         &mut self,
         key: &Key,
-        run: Place,
+        blob: RecordPlace,
         (slice, bytes): (usize, usize),
         block: &Arc<Block>,
         effects: &Effects,
     ) {
-        let Place::Run { first, .. } = run else { return };
+        let RecordPlace::Blob { first, .. } = blob else { return };
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
-        let is_named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == run.to_bits());
+        let is_named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == blob.to_bits());
         let Some(packed) = self.packed.as_mut().filter(|_| is_named) else { return };
         let (at, take) = (slice_at(first, slice), &mut || effects.block(Class::Slice));
         if bytes == SLICE_BYTES {
@@ -68,7 +68,7 @@ impl Slab {
         }
     }
 
-    /// Nothing names this run any more.
+    /// Nothing names this blob any more.
     pub(crate) fn forget_slices(&mut self, first: u32, pages: u32) {
         let Some(packed) = &mut self.packed else { return };
         fault_point!("cached_slices_of_a_dead_run_stay", return);

@@ -21,7 +21,7 @@ pub(crate) enum SegmentKind {
     /// Batches.
     Log,
     /// Large values.
-    Runs,
+    Blobs,
     /// The index, written down.
     Checkpoint,
 }
@@ -36,7 +36,7 @@ pub(crate) struct TableEntry {
 
 /// One copy of a group's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct SegmentTable {
     /// Counts its writes.
     pub(crate) counter: u64,
     pub(crate) durable: u64,
@@ -44,10 +44,10 @@ pub(crate) struct Table {
     pub(crate) entries: Vec<TableEntry>,
 }
 
-impl Table {
+impl SegmentTable {
     /// Of a group in which nothing was opened.
-    pub(crate) fn blank() -> Table {
-        Table { counter: 0, durable: 0, entries: vec![TableEntry::default(); GROUP_SEGMENTS as usize] }
+    pub(crate) fn blank() -> SegmentTable {
+        SegmentTable { counter: 0, durable: 0, entries: vec![TableEntry::default(); GROUP_SEGMENTS as usize] }
     }
 
     /// Writes it into a page that lies at `place`.
@@ -60,7 +60,7 @@ impl Table {
             let kind = match entry.kind {
                 SegmentKind::Blank => 0,
                 SegmentKind::Log => 1,
-                SegmentKind::Runs => 2,
+                SegmentKind::Blobs => 2,
                 SegmentKind::Checkpoint => 3,
             };
             writer.u64(entry.generation).u8(kind);
@@ -70,7 +70,7 @@ impl Table {
     }
 
     /// Reads it; `None` if it does not check.
-    pub(crate) fn decode(uuid: &[u8; 16], place: u32, page: &[u8]) -> Option<Table> {
+    pub(crate) fn decode(uuid: &[u8; 16], place: u32, page: &[u8]) -> Option<SegmentTable> {
         let mut reader = Reader::new(page);
         let (magic, crc) = (reader.u32().ok()?, reader.u32().ok()?);
         if page.len() != PAGE_BYTES || magic != MAGIC || crc != page_crc(uuid, place, page) {
@@ -87,13 +87,13 @@ impl Table {
             let kind = match reader.u8().ok()? {
                 0 => SegmentKind::Blank,
                 1 => SegmentKind::Log,
-                2 => SegmentKind::Runs,
+                2 => SegmentKind::Blobs,
                 3 => SegmentKind::Checkpoint,
                 _ => return None,
             };
             entries.push(TableEntry { kind, generation });
         }
-        Some(Table { counter, durable, entries })
+        Some(SegmentTable { counter, durable, entries })
     }
 }
 
@@ -111,23 +111,23 @@ mod tests {
     #[test]
     fn a_table_that_was_written_too_often_to_be_counted_is_none() {
         let mut page = vec![0; PAGE_BYTES];
-        Table { counter: u64::MAX, ..Table::blank() }.encode(&[7; 16], 2, &mut page);
-        assert_eq!(Table::decode(&[7; 16], 2, &page), None);
+        SegmentTable { counter: u64::MAX, ..SegmentTable::blank() }.encode(&[7; 16], 2, &mut page);
+        assert_eq!(SegmentTable::decode(&[7; 16], 2, &page), None);
     }
 
     #[test]
     fn reads_back_and_every_flipped_bit_is_refused() {
-        let mut table = Table { counter: 3, durable: 99, ..Table::blank() };
+        let mut table = SegmentTable { counter: 3, durable: 99, ..SegmentTable::blank() };
         table.entries[7] = TableEntry { kind: SegmentKind::Log, generation: 1 << 63 };
-        table.entries[399] = TableEntry { kind: SegmentKind::Runs, generation: 5 };
+        table.entries[399] = TableEntry { kind: SegmentKind::Blobs, generation: 5 };
         let mut page = vec![0; PAGE_BYTES];
         table.encode(&[7; 16], 2, &mut page);
         assert_eq!(crc32c(0, &page), 0xAA06_AEED, "raise the format when this changes");
-        assert_eq!(Table::decode(&[7; 16], 2, &page), Some(table));
-        assert_eq!(Table::decode(&[7; 16], 3, &page), None, "the other copy");
+        assert_eq!(SegmentTable::decode(&[7; 16], 2, &page), Some(table));
+        assert_eq!(SegmentTable::decode(&[7; 16], 3, &page), None, "the other copy");
         for bit in 0..PAGE_BYTES * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Table::decode(&[7; 16], 2, &page), None, "bit {bit}");
+            assert_eq!(SegmentTable::decode(&[7; 16], 2, &page), None, "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
     }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stratakv_base::fault_point;
-use stratakv_device::{Class, IoFault, Part};
+use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::segments::State;
-use super::table::{GROUP_SEGMENTS, SegmentKind, Table, TableEntry};
+use super::table::{GROUP_SEGMENTS, SegmentKind, SegmentTable, TableEntry};
 use crate::slab::{self, Slab};
 use crate::space::Extent;
 
@@ -25,7 +25,7 @@ pub(crate) fn table_page(group: u32, segment_pages: u32) -> u32 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TableWriteState {
     Idle,
     /// The first copy of this writing, then the second.
     First,
@@ -36,21 +36,28 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct TableGroup {
     /// As it should be.
-    wanted: Table,
+    wanted: SegmentTable,
     /// As the medium has it.
-    pub(crate) durable: Table,
+    pub(crate) durable: SegmentTable,
     /// As it is being written.
-    writing: Option<Table>,
+    writing: Option<SegmentTable>,
     /// Which copy is good.
     good: u32,
-    step: Step,
+    step: TableWriteState,
     dirty: bool,
 }
 
 impl TableGroup {
     /// As found: copy `good` holds, the other may not.
-    fn found(table: Table, good: u32, both: bool) -> TableGroup {
-        TableGroup { wanted: table.clone(), durable: table, writing: None, good, step: Step::Idle, dirty: !both }
+    fn found(table: SegmentTable, good: u32, both: bool) -> TableGroup {
+        TableGroup {
+            wanted: table.clone(),
+            durable: table,
+            writing: None,
+            good,
+            step: TableWriteState::Idle,
+            dirty: !both,
+        }
     }
 }
 
@@ -65,11 +72,11 @@ pub(crate) struct Tables {
 impl Tables {
     /// Whether nothing is being written, or will be.
     pub(crate) fn is_idle(&self) -> bool {
-        self.groups.iter().all(|group| group.step == Step::Idle && !group.dirty)
+        self.groups.iter().all(|group| group.step == TableWriteState::Idle && !group.dirty)
     }
 
     /// The next group, as found: copy `good` holds, the other may not.
-    pub(crate) fn add(&mut self, table: Table, good: u32, both: bool) {
+    pub(crate) fn add(&mut self, table: SegmentTable, good: u32, both: bool) {
         self.changed.insert(self.groups.len() as u32);
         self.groups.push(TableGroup::found(table, good, both));
     }
@@ -77,14 +84,14 @@ impl Tables {
     /// A table for each group that has begun.
     pub(crate) fn extend(&mut self, total_pages: u32, segment_pages: u32) {
         while table_page(self.groups.len() as u32, segment_pages) + 1 < total_pages {
-            self.add(Table::blank(), 0, true);
+            self.add(SegmentTable::blank(), 0, true);
         }
     }
 
     /// Nothing is written any more.
     pub(crate) fn abandon(&mut self) {
         for group in &mut self.groups {
-            (group.step, group.dirty) = (Step::Idle, false);
+            (group.step, group.dirty) = (TableWriteState::Idle, false);
         }
     }
 
@@ -153,13 +160,13 @@ impl Slab {
     /// The first of the copies of a table that changed.
     fn write_table(&mut self, group: u32, effects: &mut Effects) {
         let durable = self.groups.durable_sequence();
-        let begins = |table: &TableGroup| table.step == Step::Idle && table.dirty;
+        let begins = |table: &TableGroup| table.step == TableWriteState::Idle && table.dirty;
         let Some(packed) = &mut self.packed else { return };
         let Some(table) = packed.tables.groups.get_mut(group as usize).filter(|table| begins(table)) else { return };
         table.wanted.counter += 1;
         table.wanted.durable = durable;
         table.writing = Some(table.wanted.clone());
-        (table.dirty, table.step) = (false, Step::First);
+        (table.dirty, table.step) = (false, TableWriteState::First);
         let copy = 1 - table.good;
         self.write_table_copy(group, copy, effects);
     }
@@ -168,7 +175,7 @@ impl Slab {
         let Some(mut block) = self.take_block(Class::Page, effects) else {
             // Nothing was written: again when there is a block.
             if let Some(table) = self.table_group(group) {
-                (table.dirty, table.step) = (true, Step::Idle);
+                (table.dirty, table.step) = (true, TableWriteState::Idle);
             }
             self.note_table(group);
             return effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
@@ -181,8 +188,8 @@ impl Slab {
         }
         self.counters.write_bytes += block.len() as u64;
         self.counters.page_writes += 1;
-        let io = self.io.start(slab::Purpose::Packed(super::Purpose::Table { group }));
-        effects.write(io, Self::offset(place), vec![Part::whole(Arc::new(block))], true);
+        let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Table { group }));
+        effects.write(io, Self::offset(place), vec![BlockPart::whole(Arc::new(block))], true);
     }
 
     fn table_group(&mut self, group: u32) -> Option<&mut TableGroup> {
@@ -193,16 +200,16 @@ impl Slab {
     pub(crate) fn table_written(&mut self, group: u32, result: Result<(), IoFault>, effects: &mut Effects) {
         let Some(table) = self.table_group(group) else { return };
         if let Err(fault) = result {
-            (table.step, table.dirty) = (Step::Idle, false);
+            (table.step, table.dirty) = (TableWriteState::Idle, false);
             return self.poison(fault, "a segment table could not be written", effects);
         }
-        if table.step != Step::First {
-            (table.step, table.writing) = (Step::Idle, None);
+        if table.step != TableWriteState::First {
+            (table.step, table.writing) = (TableWriteState::Idle, None);
             // It may have changed meanwhile.
             return self.note_table(group);
         }
         table.good = 1 - table.good;
-        table.step = Step::Second;
+        table.step = TableWriteState::Second;
         let copy = 1 - table.good;
         let Some(now) = table.writing.clone() else { return };
         let before = std::mem::replace(&mut table.durable, now.clone());
@@ -218,7 +225,7 @@ impl Slab {
                 packed.segments.ready.push_back(number);
             }
         }
-        self.allow_run_writes();
+        self.allow_blob_writes();
         self.write_table_copy(group, copy, effects);
     }
 
@@ -229,23 +236,23 @@ impl Slab {
         }
     }
 
-    /// Runs will lie here: the table must not call these segments logs.
-    pub(crate) fn claim_for_runs(&mut self, extent: Extent) {
+    /// Blobs will lie here: the table must not call these segments logs.
+    pub(crate) fn claim_for_blobs(&mut self, extent: Extent) {
         let Some(packed) = &mut self.packed else { return };
         for number in extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages {
-            if packed.tables.wanted(number).kind != SegmentKind::Runs {
+            if packed.tables.wanted(number).kind != SegmentKind::Blobs {
                 self.counter += 1;
-                packed.tables.set(number, TableEntry { kind: SegmentKind::Runs, generation: self.counter });
+                packed.tables.set(number, TableEntry { kind: SegmentKind::Blobs, generation: self.counter });
             }
         }
     }
 
-    /// Whether the table allows runs to be written here.
-    pub(crate) fn runs_may_lie_at(&self, extent: Extent) -> bool {
+    /// Whether the table allows blobs to be written here.
+    pub(crate) fn blobs_may_lie_at(&self, extent: Extent) -> bool {
         let Some(packed) = &self.packed else { return true };
         fault_point!("run_written_where_the_table_has_a_log", return true);
         let mut numbers =
             extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages;
-        numbers.all(|number| packed.tables.durable(number).kind == SegmentKind::Runs)
+        numbers.all(|number| packed.tables.durable(number).kind == SegmentKind::Blobs)
     }
 }

@@ -1,16 +1,16 @@
 //! What `check` has to read besides what recovery reads of a log: the bytes of large values.
 //!
 //! [`Slab::verify_large_values`] is called by `stratakv::check`, for a shard that was opened for
-//! reading only. It reads each run as a get does, and refuses what a get would refuse.
+//! reading only. It reads each blob as a get does, and refuses what a get would refuse.
 
 use std::ops::{Bound, ControlFlow};
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key};
 
+use crate::blob::{self, BlobHeader};
 use crate::config::LOST_MAX;
-use crate::place::Place;
-use crate::run::{self, RunHeader};
+use crate::place::RecordPlace;
 use crate::slab::Slab;
 use crate::table;
 
@@ -37,13 +37,13 @@ enum Fault {
 }
 
 /// A large value as the index knows it.
-struct Run<'a> {
+struct Blob<'a> {
     key: &'a Key,
     first: u32,
     pages: u32,
 }
 
-impl Run<'_> {
+impl Blob<'_> {
     /// Bytes of slice `slice` on the medium.
     fn slice_bytes(&self, slice: usize) -> usize {
         (self.pages as usize * PAGE_BYTES).saturating_sub(slice * SLICE_BYTES).min(SLICE_BYTES)
@@ -64,9 +64,9 @@ impl Slab {
             return found;
         }
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
-            let place = Place::from_bits(entry.place);
-            if let (Place::Run { first, pages }, Some(key)) = (place, Key::from_encoded(key)) {
-                match self.verify_run(&Run { key: &key, first, pages }, read) {
+            let place = RecordPlace::from_bits(entry.place);
+            if let (RecordPlace::Blob { first, pages }, Some(key)) = (place, Key::from_encoded(key)) {
+                match self.verify_blob(&Blob { key: &key, first, pages }, read) {
                     Ok(()) => {}
                     Err(Fault::Unreadable(why)) => found.unreadable.push(format!("{why} (the value of {key})")),
                     Err(Fault::Damaged { slice, expected, found: instead }) => {
@@ -84,21 +84,21 @@ impl Slab {
         found
     }
 
-    fn verify_run(&self, run: &Run<'_>, read: ReadVolume<'_>) -> Result<(), Fault> {
-        let (uuid, key) = (&self.config.uuid, run.key);
-        let mut slices = vec![run.read(0, read)?];
-        let header = self.run_header(run, slices.first().map_or(&[], Vec::as_slice))?;
+    fn verify_blob(&self, blob: &Blob<'_>, read: ReadVolume<'_>) -> Result<(), Fault> {
+        let (uuid, key) = (&self.config.uuid, blob.key);
+        let mut slices = vec![blob.read(0, read)?];
+        let header = self.blob_header(blob, slices.first().map_or(&[], Vec::as_slice))?;
         let shape = header.shape;
         for slice in 1..shape.head_slices() {
-            slices.push(run.read(slice, read)?);
+            slices.push(blob.read(slice, read)?);
         }
         let mut head = slices.concat();
         head.truncate(shape.head_bytes());
         let damaged = |slice, expected, found| Err(Fault::Damaged { slice, expected, found });
-        if !run::head_checks(uuid, run.first, &header, &head) {
+        if !blob::head_checks(uuid, blob.first, &header, &head) {
             return damaged(0, format!("checksums and key of the value of {key}"), "bytes that do not check");
         }
-        if run::head_key(&shape, &head) != key.encoded() {
+        if blob::head_key(&shape, &head) != key.encoded() {
             return damaged(0, format!("the value of {key}"), "another key's value");
         }
         for slice in 0..shape.slices {
@@ -108,12 +108,12 @@ impl Slab {
             }
             let bytes = match slices.get_mut(slice) {
                 Some(bytes) => std::mem::take(bytes),
-                None => run.read(slice, read)?,
+                None => blob.read(slice, read)?,
             };
             let at = (shape.head_bytes() + part.start).saturating_sub(slice * SLICE_BYTES);
             let value = bytes.get(at..at + part.len()).unwrap_or_default();
-            let crc = run::slice_crc(uuid, run.first, header.meta.version, slice, value);
-            if crc != run::head_slice_crc(&head, slice) {
+            let crc = blob::slice_crc(uuid, blob.first, header.meta.version, slice, value);
+            if crc != blob::head_slice_crc(&head, slice) {
                 return damaged(slice, format!("slice {slice} of {key}"), "a checksum that does not match");
             }
         }
@@ -121,14 +121,14 @@ impl Slab {
     }
 
     /// The header of the value that the index means.
-    fn run_header(&self, run: &Run<'_>, bytes: &[u8]) -> Result<RunHeader, Fault> {
-        let (key, slice) = (run.key, 0);
-        let header = run::decode_header(&self.config.uuid, run.first, bytes);
-        let Some(header) = header.filter(|header| header.shape.pages() == run.pages) else {
+    fn blob_header(&self, blob: &Blob<'_>, bytes: &[u8]) -> Result<BlobHeader, Fault> {
+        let (key, slice) = (blob.key, 0);
+        let header = blob::decode_header(&self.config.uuid, blob.first, bytes);
+        let Some(header) = header.filter(|header| header.shape.pages() == blob.pages) else {
             let expected = format!("the head of the value of {key}");
             return Err(Fault::Damaged { slice, expected, found: "bytes that do not check" });
         };
-        if self.run_tags.get(&run.first) != Some(&table::tag(header.meta.version)) {
+        if self.blob_tags.get(&blob.first) != Some(&table::tag(header.meta.version)) {
             let expected = format!("the value of {key} written last");
             return Err(Fault::Damaged { slice, expected, found: "an older one: a write was lost or went astray" });
         }

@@ -7,9 +7,9 @@ use stratakv_engine::{ChangeKind, Effects, Error, Reply};
 use super::append::Append;
 use super::batch::{RecordKind, record_bytes};
 use super::{HEADROOM_BYTES, inline_bytes};
+use crate::blob::Shape;
 use crate::page::Meta;
-use crate::place::Place;
-use crate::run::Shape;
+use crate::place::RecordPlace;
 use crate::slab::Slab;
 use crate::space::Extent;
 use crate::write::{Ack, Change, Changed, Newest, Stop, Wait, Work};
@@ -37,7 +37,7 @@ impl Slab {
         all.saturating_sub(kept) * packed.segments.payload_bytes()
     }
 
-    /// Whether a record of `bytes` may become alive, besides a run in so many segments.
+    /// Whether a record of `bytes` may become alive, besides a blob in so many segments.
     fn packed_has_room(&self, bytes: u64, claim: Claim, taken_segments: u64) -> bool {
         let Some(packed) = &self.packed else { return false };
         let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
@@ -45,32 +45,32 @@ impl Slab {
         alive + reserved + bytes + bytes / 16 <= self.live_limit_bytes(claim, taken_segments)
     }
 
-    /// Bytes of records and pages of runs that carrying changes out takes, and its mark.
+    /// Bytes of records and pages of blobs that carrying changes out takes, and its mark.
     pub(crate) fn packed_needs(&self, changes: &[stratakv_engine::Change], mark_bytes: usize) -> (u64, Vec<u32>) {
         let Some(packed) = &self.packed else { return (0, Vec::new()) };
         let inline = inline_bytes(packed.segments.pages);
         let mut bytes = record_bytes(&Meta::default(), 17, mark_bytes);
-        let mut runs = vec![0; changes.len()];
-        for (change, run) in changes.iter().zip(&mut runs) {
+        let mut blobs = vec![0; changes.len()];
+        for (change, blob) in changes.iter().zip(&mut blobs) {
             let key_bytes = change.key.encoded().len();
             let mut meta = Meta { version: 1, ..Meta::default() };
             let mut value_bytes = 8;
             if let ChangeKind::Put { value, flags, expiry } = &change.kind {
                 (meta.flags, meta.expiry, value_bytes) = (*flags, expiry.0, value.len());
                 if record_bytes(&meta, key_bytes, value_bytes) > inline {
-                    *run = Shape::new(key_bytes, value_bytes).pages();
+                    *blob = Shape::new(key_bytes, value_bytes).pages();
                     value_bytes = 12;
                 }
             }
             bytes += record_bytes(&meta, key_bytes, value_bytes);
         }
-        (bytes as u64 + bytes as u64 / 16, runs)
+        (bytes as u64 + bytes as u64 / 16, blobs)
     }
 
     /// Whether so much can be set aside for a share of a batch.
-    pub(crate) fn packed_can_reserve(&self, bytes: u64, run_pages: u32) -> bool {
+    pub(crate) fn packed_can_reserve(&self, bytes: u64, blob_pages: u32) -> bool {
         let Some(packed) = &self.packed else { return false };
-        let taken = if run_pages > 0 { u64::from(run_pages.div_ceil(packed.segments.pages)) + 1 } else { 0 };
+        let taken = if blob_pages > 0 { u64::from(blob_pages.div_ceil(packed.segments.pages)) + 1 } else { 0 };
         self.packed_has_room(bytes, Claim::New, taken)
     }
 
@@ -105,8 +105,8 @@ impl Slab {
         let (pages, key_bytes) = (packed.segments.pages, work.key.encoded().len());
         let bytes = record_bytes(&meta, key_bytes, value.len());
         let claim = if work.has_reserve() { Claim::Reserved } else { Claim::New };
-        if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
-            // Its record is appended when the run is durable: in which order is not known before.
+        if matches!(newest.place, Some(RecordPlace::Blob { .. })) && newest.pending {
+            // Its record is appended when the blob is durable: in which order is not known before.
             return Err(Wait::Drain.into());
         }
         if newest.place.is_none() && !work.has_reserve() {
@@ -143,16 +143,16 @@ impl Slab {
         let pages = Shape::new(key_bytes, value.len()).pages();
         // Set aside already, if it has an extent.
         if work.extent.is_none() {
-            let taken = self.space.run_takes_segments(pages);
+            let taken = self.space.blob_takes_segments(pages);
             if !taken.is_some_and(|taken| self.packed_has_room(bytes as u64, Claim::New, u64::from(taken))) {
                 return Err(self.no_room(pages + 4 * segment_pages, effects));
             }
         }
-        self.start_run(work, meta, value.clone(), reply, effects)
+        self.start_blob(work, meta, value.clone(), reply, effects)
     }
 
     pub(crate) fn packed_delete(&mut self, work: &Work, newest: &Newest, effects: &mut Effects) -> Result<(), Stop> {
-        if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
+        if matches!(newest.place, Some(RecordPlace::Blob { .. })) && newest.pending {
             return Err(Wait::Drain.into());
         }
         let meta = Meta::default();
@@ -174,14 +174,14 @@ impl Slab {
         let deleted = matches!(kind, RecordKind::Deleted { .. });
         let change = Change {
             key: work.key.clone(),
-            place: Place::NOWHERE,
+            place: RecordPlace::NOWHERE,
             expiry: meta.expiry,
             kind: if deleted { Changed::Delete } else { Changed::Put },
             ack: Some(Ack { origin: work.origin, reply }),
         };
         let pending = self.pending.entry(work.key.clone()).or_default();
         pending.outstanding += 1;
-        pending.place = (!deleted).then_some(Place::NOWHERE);
+        pending.place = (!deleted).then_some(RecordPlace::NOWHERE);
         pending.expiry = meta.expiry;
         pending.newest = (!deleted).then(|| (meta, value.clone()));
         if let Some(packed) = &mut self.packed {
@@ -190,10 +190,10 @@ impl Slab {
         self.queue_append(Append { kind, meta, value, change, level: work.level });
     }
 
-    /// A run and its head are durable: its record is appended.
+    /// A blob and its head are durable: its record is appended.
     pub(crate) fn append_large(&mut self, change: Change, meta: Meta, value_bytes: u32, level: Level) {
-        let Place::Run { first, pages } = change.place else { return };
-        let kind = RecordKind::Large { run: Extent { first, pages }, value_bytes };
+        let RecordPlace::Blob { first, pages } = change.place else { return };
+        let kind = RecordKind::Large { blob: Extent { first, pages }, value_bytes };
         self.queue_append(Append { kind, meta, value: Bytes::new(), change, level });
     }
 

@@ -9,7 +9,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use super::UUID;
 use crate::packed::batch::{HEADER_BYTES, RecordKind, parsed};
 use crate::packed::checkpoint::format::{CHUNK_HEADER_BYTES, KeysReader, root_pages};
-use crate::packed::table::Table;
+use crate::packed::table::SegmentTable;
 use crate::packed::tables::table_page;
 
 /// Pages of a segment of the smallest volumes.
@@ -46,7 +46,7 @@ pub(super) fn keys(image: &[u8], number: usize) -> BTreeSet<Vec<u8>> {
 fn generation(image: &[u8], number: usize) -> u64 {
     let copy = |copy: usize| {
         let place = table_page(0, SEGMENT_PAGES as u32) as usize + copy;
-        Table::decode(&UUID, place as u32, image.get(place * PAGE_BYTES..(place + 1) * PAGE_BYTES)?)
+        SegmentTable::decode(&UUID, place as u32, image.get(place * PAGE_BYTES..(place + 1) * PAGE_BYTES)?)
     };
     let table = [copy(0), copy(1)].into_iter().flatten().max_by_key(|table| table.counter);
     let entry = table.as_ref().and_then(|table| table.entries.get(number / SEGMENT_PAGES));

@@ -13,7 +13,7 @@ use stratakv_engine::{
 
 use super::UUID;
 use crate::batch::record;
-use crate::batch::{BatchId, Step};
+use crate::batch::{BatchId, BatchStep};
 use crate::write::{Kind, Origin, Work};
 use crate::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
@@ -137,7 +137,7 @@ impl Machine {
     pub(super) fn leave_record(&mut self, id: BatchId, value: Bytes) -> bool {
         let key = record::key(id);
         let kind = Kind::Put { value, flags: 0, expiry: Expiry::NEVER };
-        let origin = Origin::Batch(id, Step::Log);
+        let origin = Origin::Batch(id, BatchStep::Log);
         self.effects.begin(self.now);
         self.slab.submit(Work::new(origin, key.clone(), Expect::Any, kind, Level::PowerLoss), &mut self.effects);
         self.rest();

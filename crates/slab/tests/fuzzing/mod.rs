@@ -18,11 +18,11 @@ use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::random::Random;
 
+use crate::blob::{self, Shape};
 use crate::class::SizeClass;
-use crate::page::{self, FORMAT, Meta, PageHeader, Slot, Verdict};
-use crate::place::Place;
+use crate::page::{self, FORMAT, Meta, PageCheck, PageHeader, Slot};
+use crate::place::RecordPlace;
 use crate::recovery::Scanner;
-use crate::run::{self, Shape};
 use crate::superblock::Superblock;
 
 pub use checkpoint::checkpoint;
@@ -156,14 +156,14 @@ fn forged_page(choices: &mut Choices<'_>) {
     }
     let known = SizeClass::from_number(class).is_some() && mode & 3 != 3;
     match page::verify(&mut page, &UUID, place) {
-        Verdict::Unknown => assert!(!known),
-        Verdict::Mixed(front, back) => assert!(known && front.sequence != back.sequence),
-        Verdict::Image { header, edges, .. } => {
+        PageCheck::Unknown => assert!(!known),
+        PageCheck::Mixed(front, back) => assert!(known && front.sequence != back.sequence),
+        PageCheck::Image { header, edges, .. } => {
             assert!(known && edges == (mode & 3 == 0));
             let before = slots(&page);
             page::seal(&mut page, &UUID, place ^ 1, &PageHeader { durable: 0, ..header });
-            assert_eq!(page::verify(&mut page.clone(), &UUID, place), Verdict::Unknown, "sealed for another place");
-            assert!(matches!(page::verify(&mut page, &UUID, place ^ 1), Verdict::Image { bad: 0, edges: true, .. }));
+            assert_eq!(page::verify(&mut page.clone(), &UUID, place), PageCheck::Unknown, "sealed for another place");
+            assert!(matches!(page::verify(&mut page, &UUID, place ^ 1), PageCheck::Image { bad: 0, edges: true, .. }));
             assert_eq!(slots(&page), before);
         }
     }
@@ -221,22 +221,22 @@ fn built_page(choices: &mut Choices<'_>) {
         assert_eq!(slots(&page), model);
     }
     page::seal(&mut page, &UUID, place, &header);
-    assert_eq!(page::verify(&mut page.clone(), &OTHER_UUID, place), Verdict::Unknown);
-    let whole = Verdict::Image { header, bad: 0, edges: true };
+    assert_eq!(page::verify(&mut page.clone(), &OTHER_UUID, place), PageCheck::Unknown);
+    let whole = PageCheck::Image { header, bad: 0, edges: true };
     assert_eq!(page::verify(&mut page.clone(), &UUID, place), whole);
     let damages = choices.byte() % 4;
     for _ in 0..damages {
         page[choices.below(PAGE_BYTES)] ^= choices.byte();
     }
     match page::verify(&mut page, &UUID, place) {
-        Verdict::Image { header: found, bad, .. } => {
+        PageCheck::Image { header: found, bad, .. } => {
             assert_eq!(found, header);
             assert!(bad <= damages);
             for (found, slot) in slots(&page).iter().zip(&model) {
                 assert!(found == slot || found.starts_with("Damaged"), "{found} was {slot}");
             }
         }
-        verdict => assert!(verdict == Verdict::Unknown && damages > 1, "{verdict:?}"),
+        verdict => assert!(verdict == PageCheck::Unknown && damages > 1, "{verdict:?}"),
     }
 }
 
@@ -248,26 +248,26 @@ fn built_page(choices: &mut Choices<'_>) {
 pub fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
     match choices.byte() % 2 {
-        0 => forged_run(&mut choices),
-        _ => built_run(&mut choices),
+        0 => forged_blob(&mut choices),
+        _ => built_blob(&mut choices),
     }
 }
 
-fn mend_run_header(head: &mut [u8], place: u32) {
+fn mend_blob_header(head: &mut [u8], place: u32) {
     let crc = crc32c(crc32c(seed(&UUID, u64::from(place), 1), &head[..8]), &head[12..64]);
     Writer::new(&mut head[8..12]).u32(crc);
 }
 
 /// Gives the checksums and the key of a run, as far as they are there, a checksum that matches.
-fn mend_run_table(head: &mut [u8], place: u32, head_bytes: usize) {
+fn mend_blob_table(head: &mut [u8], place: u32, head_bytes: usize) {
     let sequence = Reader::new(&head[16..]).u64().unwrap_or_default();
     let table = head.get(64..head_bytes).unwrap_or_default();
     let crc = crc32c(seed(&UUID, u64::from(place), sequence), table);
     Writer::new(&mut head[12..16]).u32(crc);
-    mend_run_header(head, place);
+    mend_blob_header(head, place);
 }
 
-fn forged_run(choices: &mut Choices<'_>) {
+fn forged_blob(choices: &mut Choices<'_>) {
     let (place, mode) = (choices.u32(), choices.byte());
     let mut page = vec![0; PAGE_BYTES];
     lay(choices.bytes(PAGE_BYTES), &mut page);
@@ -278,11 +278,11 @@ fn forged_run(choices: &mut Choices<'_>) {
             let pages = Shape::new(key as usize, value as usize).pages();
             Writer::new(&mut page[40..52]).u32(value).u32(key).u32(pages);
         }
-        mend_run_header(&mut page, place);
+        mend_blob_header(&mut page, place);
     }
-    let Some(header) = run::decode_header(&UUID, place, &page) else { return };
+    let Some(header) = blob::decode_header(&UUID, place, &page) else { return };
     let shape = header.shape;
-    assert!(shape.pages() < run::PAGES_MAX && shape.total_bytes() <= shape.pages() as usize * PAGE_BYTES);
+    assert!(shape.pages() < blob::PAGES_MAX && shape.total_bytes() <= shape.pages() as usize * PAGE_BYTES);
     let mut at = 0;
     for slice in 0..shape.slices {
         let part = shape.value_part(slice);
@@ -294,14 +294,14 @@ fn forged_run(choices: &mut Choices<'_>) {
     assert_eq!(pages, shape.pages() as usize);
     let mut head = page.clone();
     head.resize(shape.head_bytes(), mode);
-    mend_run_table(&mut head, place, shape.head_bytes());
-    let header = run::decode_header(&UUID, place, &head).expect("a mended header");
-    assert!(run::head_checks(&UUID, place, &header, &head));
-    assert!(!run::head_checks(&UUID, place ^ 1, &header, &head));
-    assert_eq!(run::head_key(&shape, &head).len(), shape.key_len);
-    run::head_slice_crc(&head, choices.below(1 << 16));
-    run::kill(&UUID, place, &mut head);
-    assert!(run::decode_header(&UUID, place, &head).is_some_and(|header| header.dead));
+    mend_blob_table(&mut head, place, shape.head_bytes());
+    let header = blob::decode_header(&UUID, place, &head).expect("a mended header");
+    assert!(blob::head_checks(&UUID, place, &header, &head));
+    assert!(!blob::head_checks(&UUID, place ^ 1, &header, &head));
+    assert_eq!(blob::head_key(&shape, &head).len(), shape.key_len);
+    blob::head_slice_crc(&head, choices.below(1 << 16));
+    blob::write_tombstone(&UUID, place, &mut head);
+    assert!(blob::decode_header(&UUID, place, &head).is_some_and(|header| header.dead));
 }
 
 /// Any instant that is kept: whole seconds and others.
@@ -310,7 +310,7 @@ fn expiry(choices: &mut Choices<'_>) -> u64 {
     seconds * 1000 + seconds % 4 * 333
 }
 
-fn built_run(choices: &mut Choices<'_>) {
+fn built_blob(choices: &mut Choices<'_>) {
     let (mode, first) = (choices.byte(), 2 + u32::from(choices.byte()));
     let key = Key::bound(Default::default(), &vec![b'k'; 1 + choices.below(if mode & 1 == 0 { 300 } else { 65_534 })]);
     let value_len = choices.below(if mode & 2 == 0 { 20_000 } else { 65_535 }) << (mode >> 2 & 1);
@@ -319,9 +319,9 @@ fn built_run(choices: &mut Choices<'_>) {
     let (sequence, durable) = (choices.u64(), choices.u64());
     let meta = Meta { version: choices.u64(), flags: choices.u32(), expiry: expiry(choices) };
     let shape = Shape::new(key.encoded().len(), value.len());
-    let crc = |slice| run::slice_crc(&UUID, first, meta.version, slice, &value[shape.value_part(slice)]);
+    let crc = |slice| blob::slice_crc(&UUID, first, meta.version, slice, &value[shape.value_part(slice)]);
     let crcs: Vec<u32> = (0..shape.slices).map(crc).collect();
-    let mut bytes = run::encode_head(&UUID, first, &shape, &meta, (sequence, 0), &crcs, key.encoded());
+    let mut bytes = blob::encode_head(&UUID, first, &shape, &meta, (sequence, 0), &crcs, key.encoded());
     bytes.extend_from_slice(&value);
     assert!(bytes.len() <= shape.slices * SLICE_BYTES);
     let used = bytes.len();
@@ -338,11 +338,11 @@ fn built_run(choices: &mut Choices<'_>) {
         scanner.page(number, page);
     }
     let found = scanner.finish(None);
-    let place = found.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place));
+    let place = found.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
     let whole = found.report.corrupt.is_empty() && found.report.torn == 0 && place.is_some();
     assert!(whole || damaged, "{:?}", found.report);
     if whole {
-        assert_eq!(place, Some(Place::Run { first, pages: shape.pages() }));
+        assert_eq!(place, Some(RecordPlace::Blob { first, pages: shape.pages() }));
         assert!(bytes_agree(&bytes, &value, &shape, &key), "damage passes for data");
     }
 }
@@ -350,7 +350,7 @@ fn built_run(choices: &mut Choices<'_>) {
 /// Whether the run still says what was written: a byte damaged twice may be whole again.
 fn bytes_agree(bytes: &[u8], value: &[u8], shape: &Shape, key: &Key) -> bool {
     let head = shape.head_bytes();
-    bytes[head..head + value.len()] == *value && run::head_key(shape, &bytes[..head]) == key.encoded()
+    bytes[head..head + value.len()] == *value && blob::head_key(shape, &bytes[..head]) == key.encoded()
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use stratakv_device::memory::Image;
 use stratakv_engine::Error;
 
 use super::machine::{Machine, Value, config};
-use super::{Choices, UUID, lay, log_pages, mend_page_header, mend_run_table, mend_slot, mend_superblock};
+use super::{Choices, UUID, lay, log_pages, mend_blob_table, mend_page_header, mend_slot, mend_superblock};
+use crate::blob;
 use crate::class::SizeClass;
 use crate::page::{self, Slot};
-use crate::run;
 use crate::{Placement, SlabOpener};
 
 const SECTOR_BYTES: usize = 512;
@@ -216,9 +216,9 @@ impl<'a> Damage<'a> {
                 (_, Some(b"SLRN")) => {
                     let length = |at: usize| u16::from_le_bytes([rest[at], rest[at + 1]]).into();
                     let high = usize::from(rest[42] % 32) << 16;
-                    let shape = run::Shape::new(length(44), length(40) + high);
+                    let shape = blob::Shape::new(length(44), length(40) + high);
                     let head = shape.head_bytes().min(rest.len());
-                    mend_run_table(&mut rest[..head], *number as u32, head);
+                    mend_blob_table(&mut rest[..head], *number as u32, head);
                 }
                 _ => mend_page(&mut rest[..PAGE_BYTES], *number as u32),
             }
@@ -237,9 +237,9 @@ impl<'a> Damage<'a> {
         let mut keys = BTreeSet::new();
         for number in self.forged.iter().copied() {
             let rest = &self.image[number * PAGE_BYTES..];
-            if let Some(header) = run::decode_header(&UUID, number as u32, rest) {
+            if let Some(header) = blob::decode_header(&UUID, number as u32, rest) {
                 let head = rest.get(..header.shape.head_bytes());
-                keys.extend(head.map(|head| run::head_key(&header.shape, head).to_vec()));
+                keys.extend(head.map(|head| blob::head_key(&header.shape, head).to_vec()));
             }
             if self.sample.placement == Placement::Packed {
                 keys.append(&mut log_pages::keys(&self.image, number));

@@ -371,7 +371,7 @@ impl Machine {
     }
 
     /// Turns until nothing is in flight.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for _ in 0..10_000 {
             self.tick(64);
             if self.disk.in_flight() == 0 {

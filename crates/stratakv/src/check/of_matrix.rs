@@ -9,11 +9,11 @@ use std::sync::Arc;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key};
 use stratakv_device::sync::execute;
-use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, IoFault, Part as BlockPart};
+use stratakv_device::{Block, BlockPart, Class, DiskOutcome, DiskRequest, IoFault};
 use stratakv_matrix::cursor::{Pages, Stop};
 use stratakv_matrix::table::values;
 use stratakv_matrix::{DamagedValue, Matrix, TableContents, ValueBlob, ValueCheck};
-use stratakv_pmem::Part;
+use stratakv_pmem::RegionPart;
 
 use super::{CheckReport, repaired};
 use crate::catalogue::internal_keys;
@@ -43,7 +43,7 @@ impl Trouble {
 
 /// A shard, and pages of its tables.
 struct Reader<'a> {
-    matrix: &'a Matrix<Part>,
+    matrix: &'a Matrix<RegionPart>,
     shard: &'a OpenedShard,
     /// By file and ordinal.
     pages: RefCell<HashMap<(u64, u32), Result<BlockPart, Trouble>>>,
@@ -51,7 +51,7 @@ struct Reader<'a> {
     lost: Cell<u64>,
 }
 
-pub(super) fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut CheckReport) {
+pub(super) fn check_matrix(matrix: &Matrix<RegionPart>, shard: &OpenedShard, sum: &mut CheckReport) {
     let (damage, mistakes) = matrix.check();
     let (pages, pages_free) = matrix.volume_pages();
     let recovery = matrix.recovery();
@@ -203,7 +203,7 @@ impl Reader<'_> {
             self.shard.pool.take(class).ok_or_else(|| unreadable("there is no memory to read the volume with"))?;
         let into = block.get_mut(..pages as usize * PAGE_BYTES).unwrap_or_default();
         if let Some(loaded) = self.matrix.pmem_levels_page(page, into) {
-            let trouble = |error| Trouble::Damaged(format!("a page of the layer in the region: {error}"));
+            let trouble = |error| Trouble::Damaged(format!("a page of the PMEM levels in the region: {error}"));
             return loaded.map(|()| block).map_err(trouble);
         }
         match execute(&self.shard.volume, DiskRequest::Read { offset, block, len: pages * PAGE_BYTES as u32 }) {

@@ -13,7 +13,7 @@ const STRIPES: usize = 64;
 pub(crate) struct ListLocks([Mutex<()>; STRIPES]);
 
 /// Locks held, of one list or several.
-pub(crate) struct Held<'a>(#[expect(dead_code, reason = "held until it is dropped")] Vec<MutexGuard<'a, ()>>);
+pub(crate) struct ListGuards<'a>(#[expect(dead_code, reason = "held until it is dropped")] Vec<MutexGuard<'a, ()>>);
 
 impl Default for ListLocks {
     fn default() -> ListLocks {
@@ -23,11 +23,11 @@ impl Default for ListLocks {
 
 impl ListLocks {
     /// Locks some lists, in one order for everybody.
-    pub(crate) fn lock(&self, lists: impl IntoIterator<Item = CollectionId>) -> Held<'_> {
+    pub(crate) fn lock(&self, lists: impl IntoIterator<Item = CollectionId>) -> ListGuards<'_> {
         let mut stripes: Vec<usize> = lists.into_iter().map(|list| list.0 as usize % STRIPES).collect();
         stripes.sort_unstable();
         stripes.dedup();
         let locks = stripes.into_iter().filter_map(|stripe| self.0.get(stripe));
-        Held(locks.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner)).collect())
+        ListGuards(locks.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner)).collect())
     }
 }

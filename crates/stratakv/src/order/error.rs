@@ -97,34 +97,34 @@ fn shown(order: &Option<String>) -> String {
 
 /// Why a key or value of a user is not taken; kept by batches until they are written.
 #[derive(Clone, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RejectedRecord {
     Engine(EngineError),
     Order(OrderError),
 }
 
-impl From<KeyError> for Refusal {
-    fn from(error: KeyError) -> Refusal {
-        Refusal::Engine(error.into())
+impl From<KeyError> for RejectedRecord {
+    fn from(error: KeyError) -> RejectedRecord {
+        RejectedRecord::Engine(error.into())
     }
 }
 
-impl From<EngineError> for Refusal {
-    fn from(error: EngineError) -> Refusal {
-        Refusal::Engine(error)
+impl From<EngineError> for RejectedRecord {
+    fn from(error: EngineError) -> RejectedRecord {
+        RejectedRecord::Engine(error)
     }
 }
 
-impl From<OrderError> for Refusal {
-    fn from(error: OrderError) -> Refusal {
-        Refusal::Order(error)
+impl From<OrderError> for RejectedRecord {
+    fn from(error: OrderError) -> RejectedRecord {
+        RejectedRecord::Order(error)
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Error {
+impl From<RejectedRecord> for Error {
+    fn from(refusal: RejectedRecord) -> Error {
         match refusal {
-            Refusal::Engine(error) => error.into(),
-            Refusal::Order(error) => error.into(),
+            RejectedRecord::Engine(error) => error.into(),
+            RejectedRecord::Order(error) => error.into(),
         }
     }
 }

@@ -63,7 +63,7 @@ fn items_that_were_moved_check_on_the_volume() {
         let number = random.below(600) as usize;
         driver.rewrite(number, 9000);
     }
-    driver.settle();
+    driver.run_until_idle();
     assert!(driver.statistic("spilled_items") > 100, "{}", driver.statistic("spilled_items"));
     assert!(driver.hits(0..600, 9000) > 300);
     assert_eq!(driver.statistic("corrupt_records"), 0);

@@ -39,7 +39,7 @@ fn filled(keys: usize, len: usize) -> Driver {
     for number in 0..keys {
         assert!(matches!(driver.put(number, len), Reply::Done { .. }));
     }
-    driver.settle();
+    driver.run_until_idle();
     assert_eq!(driver.statistic("evictions"), 0, "all of it has room");
     driver.reads.clear();
     driver

@@ -19,7 +19,7 @@ fn fill(driver: &mut Driver, len: usize) -> usize {
     for number in 0..keys {
         assert!(matches!(driver.put(number, len), Reply::Done { .. }), "{number}");
     }
-    driver.settle();
+    driver.run_until_idle();
     keys
 }
 
@@ -115,7 +115,7 @@ fn answers_that_are_still_being_sent_cost_no_item() {
             }
         }
         drop(lent);
-        driver.settle();
+        driver.run_until_idle();
         assert_eq!((driver.hits(0..keys, len), driver.statistic("evictions")), (keys, 0), "{memory} MiB");
         driver.sound();
     }
@@ -163,7 +163,7 @@ fn a_segment_that_could_not_be_written_costs_itself_alone() {
         assert!((1..400).contains(&failed), "{failed} items of at most three segments");
         driver.now.mono.0 += 1 << 30;
         (8000..20_000).for_each(|number| drop(driver.put(number, LEN)));
-        driver.settle();
+        driver.run_until_idle();
         let before = driver.hits(0..20_000, LEN);
         assert_eq!(before as u64 + driver.statistic("evictions"), 20_000, "whatever is missing was counted");
         assert_eq!(driver.statistic("evictions"), failed + paused);
@@ -212,7 +212,7 @@ fn an_end_in_the_pause_after_a_failed_write_keeps_what_is_in_memory() {
 fn an_end_on_a_full_disk_keeps_what_is_on_it() {
     let mut driver = Driver::new(small(8 * MIB));
     (0..8000).for_each(|number| drop(driver.put(number, LEN)));
-    driver.settle();
+    driver.run_until_idle();
     let spilled = driver.statistic("spilled_items") as usize;
     driver.fails = is_of_a_segment;
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
@@ -245,7 +245,7 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
     for (kind, is_of_kind) in kinds {
         let mut driver = Driver::new(small(8 * MIB));
         (0..8000).for_each(|number| drop(driver.put(number, LEN)));
-        driver.settle();
+        driver.run_until_idle();
         driver.fails = is_of_kind;
         if kind == "journal" {
             // It waits for its record.
@@ -253,7 +253,7 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
             (0..30).for_each(|_| driver.tick());
             assert_eq!(driver.effects.replies.len(), 0, "nobody is answered before it is written");
             driver.fails = |_| false;
-            driver.settle();
+            driver.run_until_idle();
             assert!(matches!(driver.effects.replies.pop(), Some((_, Reply::Done { .. }))));
             assert_eq!(driver.hits(0..1, 10), 1);
             driver.put(0, LEN);
@@ -278,8 +278,8 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
 /// What one failed write costs where nothing can be journaled: a segment, and not all that comes
 /// after it.
 #[test]
-fn a_failed_write_costs_what_is_parked_one_segment() {
-    let parking = TierConfig { capacity_bytes: None, parks: true, ..small(8 * MIB) };
+fn a_failed_write_costs_what_is_saved_one_segment() {
+    let saving = TierConfig { capacity_bytes: None, saves_at_shutdown: true, ..small(8 * MIB) };
     let kinds: [(&str, Chooses, usize); 3] = [
         (
             "segment",
@@ -290,7 +290,7 @@ fn a_failed_write_costs_what_is_parked_one_segment() {
         ("room for the table", |request| matches!(request, DiskRequest::Allocate { .. }), 0),
     ];
     for (kind, is_of_kind, cost) in kinds {
-        let mut driver = Driver::new(parking.clone());
+        let mut driver = Driver::new(saving.clone());
         (0..1200).for_each(|number| drop(driver.put(number, LEN)));
         assert_eq!(driver.hits(0..1200, LEN), 1200);
         driver.fails = is_of_kind;

@@ -70,10 +70,10 @@ fn an_overwritten_item_lives_as_long_as_it_was_told() {
     driver.put_value_of(8, 9, 3000, Expiry::NEVER);
     assert_eq!(driver.overwritten(&mut before), 0, "it belongs to segments that never expire");
     driver.now.wall.0 += 10_000;
-    driver.settle();
+    driver.run_until_idle();
     assert_eq!((driver.get(7), driver.get(8), driver.get(9)), (Some(value(8, 3000)), Some(value(9, 3000)), None));
     driver.now.wall.0 += 90_000;
-    driver.settle();
+    driver.run_until_idle();
     assert_eq!((driver.get(7), driver.get(8)), (None, Some(value(9, 3000))));
     assert_eq!(driver.statistic("items"), 1);
 }
@@ -84,7 +84,7 @@ fn an_overwritten_item_lives_as_long_as_it_was_told() {
 fn an_item_with_a_copy_on_the_volume_is_not_overwritten() {
     let mut driver = Driver::new(config());
     (0..6000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.settle();
+    driver.run_until_idle();
     for _ in 0..4 {
         assert_eq!(driver.hits(100..130, 3000), 30);
     }
@@ -92,7 +92,7 @@ fn an_item_with_a_copy_on_the_volume_is_not_overwritten() {
     let mut before = 0;
     (100..130).for_each(|number| driver.put_value_of(number, number + 1, 3016, Expiry::NEVER));
     assert_eq!(driver.overwritten(&mut before), 0);
-    driver.settle();
+    driver.run_until_idle();
     driver.restart(Ending::Kill);
     for number in 100..130 {
         let found = driver.get(number);

@@ -9,7 +9,7 @@ impl Driver {
     }
 
     fn held_bytes(&self) -> u64 {
-        let apart = self.statistic("index_bytes") + self.statistic("ghosts_bytes");
+        let apart = self.statistic("index_bytes") + self.statistic("ghost_queue_bytes");
         self.effects.pool().held_bytes() as u64 + apart
     }
 
@@ -165,15 +165,15 @@ fn long_values_outlive_a_cap_that_grows_and_one_that_falls() {
     for (from, to) in [(16, 64), (8, 32), (16, 24), (64, 16), (32, 24)] {
         for ending in [None, Some(Ending::Orderly), Some(Ending::Kill)] {
             for capacity_bytes in [Some(256 << 20), None] {
-                let parks = capacity_bytes.is_none();
-                if parks && (ending != Some(Ending::Orderly) || to < from) {
+                let saves_at_shutdown = capacity_bytes.is_none();
+                if saves_at_shutdown && (ending != Some(Ending::Orderly) || to < from) {
                     continue;
                 }
-                let config = TierConfig { memory_bytes: from << 20, parks, ..large(capacity_bytes) };
+                let config = TierConfig { memory_bytes: from << 20, saves_at_shutdown, ..large(capacity_bytes) };
                 let mut driver = Driver::new(config);
                 let items: Vec<(usize, usize)> = lengths.into_iter().cycle().enumerate().take(36).collect();
                 let keep = |(number, len): &(usize, usize)| {
-                    (*len as u64) < (to.min(from) << 20) / 13 && (!parks || *number < 12)
+                    (*len as u64) < (to.min(from) << 20) / 13 && (!saves_at_shutdown || *number < 12)
                 };
                 let items: Vec<(usize, usize)> = items.into_iter().filter(keep).collect();
                 for (number, len) in &items {
@@ -190,12 +190,12 @@ fn long_values_outlive_a_cap_that_grows_and_one_that_falls() {
                 if ending.is_none() || ending == Some(Ending::Kill) {
                     // Everything leaves memory.
                     (1000..1000 + (to as usize) * 300).for_each(|number| drop(driver.put(number, 4000)));
-                    driver.settle();
+                    driver.run_until_idle();
                 }
                 if let Some(ending) = ending {
                     driver.restart(ending);
                 }
-                let what = format!("{from} MiB, then {to}, {ending:?}, parks: {parks}");
+                let what = format!("{from} MiB, then {to}, {ending:?}, saves: {saves_at_shutdown}");
                 for (number, len) in &items {
                     assert!(driver.get(*number) == Some(value(*number, *len)), "{len} bytes, {what}");
                 }

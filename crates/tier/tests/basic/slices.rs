@@ -15,7 +15,7 @@ fn with_long_values() -> Driver {
     for number in 0..20 {
         assert!(matches!(driver.put(number, LEN), Reply::Done { .. }));
     }
-    driver.settle();
+    driver.run_until_idle();
     driver.reads.clear();
     driver
 }
@@ -178,9 +178,9 @@ fn slices_of_another_cap_are_read_as_they_were_cut() {
     });
     (0..4).for_each(|number| assert!(matches!(driver.put(number, long), Reply::Done { .. })));
     (4..20_000).for_each(|number| drop(driver.put(number, 4000)));
-    driver.settle();
+    driver.run_until_idle();
     driver.effects.memory_bytes = Some(8 << 20);
-    driver.settle();
+    driver.run_until_idle();
     driver.reads.clear();
     let (record, hold) = front(&mut driver, 0);
     assert_eq!(driver.reads, [32 << 10, 64 << 10], "its front, as it is cut now and as it was then");
@@ -199,7 +199,7 @@ fn what_is_too_short_for_slices_is_read_once() {
     let len = 50_000;
     let mut driver = Driver::new(config());
     (0..400).for_each(|number| drop(driver.put(number, len)));
-    driver.settle();
+    driver.run_until_idle();
     driver.reads.clear();
     for number in 0..50 {
         let Reply::Record(Some(record)) = driver.ask(sliced(number, 0, 0, 16 << 10)) else { panic!("{number}") };

@@ -30,7 +30,7 @@ fn of_writes_that_find_no_room_a_tick_tries_the_first() {
     for number in 0..4000 {
         assert!(matches!(driver.put(number, 3000), Reply::Done { .. }));
     }
-    driver.settle();
+    driver.run_until_idle();
     // Their items are on the disk, and what is read of it comes later.
     driver.stays_under_way = |_| true;
     for number in 0..WRITES {
@@ -51,13 +51,13 @@ fn of_writes_that_find_no_room_a_tick_tries_the_first() {
     (0..100).for_each(|_| driver.tick());
     let waiting = WRITES + held - driver.effects.replies.len();
     assert!(waiting > WRITES / 2, "{waiting} wait for room");
-    let before = driver.statistic("parked_attempts");
+    let before = driver.statistic("suspended_attempts");
     (0..100).for_each(|_| driver.tick());
-    let attempts = driver.statistic("parked_attempts") - before;
+    let attempts = driver.statistic("suspended_attempts") - before;
     assert!(attempts <= 2 * 100, "{attempts} attempts in 100 turns, and nothing could go on");
     driver.stays_under_way = |_| false;
     driver.let_through(|_| true);
-    driver.settle();
+    driver.run_until_idle();
     assert_eq!(driver.effects.replies.len(), WRITES + held, "not everybody is answered");
     assert!(driver.effects.replies.iter().all(|(_, reply)| !matches!(reply, Reply::Failed(_))));
     driver.sound();

@@ -34,7 +34,7 @@ pub(super) fn config() -> TierConfig {
         segment_bytes: 8 << 10,
         collected_percent: 66,
         boot: Some([1; 16]),
-        parks: false,
+        saves_at_shutdown: false,
         read_only: false,
     }
 }

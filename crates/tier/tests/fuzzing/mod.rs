@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// A judge that sees nothing would hold for everything.
-    #[cfg(feature = "canaries")]
+    #[cfg(feature = "fault_points")]
     #[test]
     fn deliberate_defects_are_seen() {
         samples();

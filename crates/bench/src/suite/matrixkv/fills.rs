@@ -32,7 +32,7 @@ pub struct FillsReport {
     /// Bytes of fast memory that a store may use for its log and first level.
     pub region_bytes: u64,
     /// Bytes of it besides that a store may use for further levels; 0 for none.
-    #[serde(default, rename = "layer_bytes")]
+    #[serde(default, alias = "layer_bytes")]
     pub pmem_levels_bytes: u64,
     /// Cap on the memory of a store; of others their cache and write buffers.
     pub memory_bytes: u64,
@@ -57,9 +57,9 @@ pub struct FillReport {
     pub round: usize,
     /// Threads that put.
     pub threads: usize,
-    /// Of the layer, bytes that tables took once it was settled.
-    #[serde(default)]
-    pub layer_table_bytes: u64,
+    /// Of the PMEM levels, bytes that tables took once the store was settled.
+    #[serde(default, alias = "layer_table_bytes")]
+    pub pmem_levels_table_bytes: u64,
     /// Puts.
     pub puts: u64,
     /// From the first put to the last answer.
@@ -268,7 +268,7 @@ pub(super) mod tests {
             store: store.into(),
             fast_memory: "volatile (memory: lost with the power)".into(),
             value_bytes,
-            layer_table_bytes: 0,
+            pmem_levels_table_bytes: 0,
             round,
             threads: 2,
             puts: 3 * puts_per_s as u64,

@@ -98,7 +98,7 @@ impl Fill {
             written_bytes,
             settling_seconds: settling.as_secs_f64(),
             is_settled,
-            layer_table_bytes: 0,
+            pmem_levels_table_bytes: 0,
             write_amplification: written_bytes as f64 / user_bytes.max(1) as f64,
         })
     }
@@ -127,13 +127,13 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::target::{Outcome, Request, Target};
+    use crate::target::{OperationOutcome, Request, Target};
 
     /// A store that only remembers how often it was asked for what.
     #[derive(Default)]
     struct Counting(Mutex<(u64, u64)>);
 
-    struct CountingTarget<'a>(&'a Counting, Vec<(u64, Outcome)>);
+    struct CountingTarget<'a>(&'a Counting, Vec<(u64, OperationOutcome)>);
 
     impl Target for CountingTarget<'_> {
         fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
@@ -142,11 +142,11 @@ mod tests {
                 Request::Write(..) => counts.0 += 1,
                 _ => counts.1 += 1,
             }
-            self.1.push((tag, Outcome::default()));
+            self.1.push((tag, OperationOutcome::default()));
             Ok(())
         }
 
-        fn poll(&mut self, _: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+        fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
             done.append(&mut self.1);
             Ok(())
         }

@@ -31,9 +31,9 @@ pub struct MatrixkvOptions {
     pub value_sizes: Vec<usize>,
     /// Bytes of values that are written for each length.
     pub bytes: u64,
-    /// Length of the region, the layer aside.
+    /// Length of the region without the PMEM levels.
     pub region_bytes: u64,
-    /// Of the layer in it; 0 for none.
+    /// Of the PMEM levels in it; 0 for none.
     pub pmem_levels_bytes: u64,
     /// Cap on memory.
     pub memory_bytes: u64,
@@ -124,7 +124,7 @@ fn fill(
         level: Level::ProcessCrash,
     };
     let mut report = fill.measure(&way, Some(&|| written_bytes(store)))?;
-    report.layer_table_bytes = told(store, "layer_table_bytes");
+    report.pmem_levels_table_bytes = told(store, "pmem_levels_table_bytes");
     stand.close()?;
     Ok(report)
 }

@@ -45,8 +45,8 @@ pub(in crate::bench) struct Matrixkv {
     region: Option<u64>,
     /// So much more persistent memory for the first levels of tables, which then are not written to
     /// the disk [default: none]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    layer: Option<u64>,
+    #[arg(long, alias = "layer", value_name = "BYTES", value_parser = parse_bytes)]
+    pmem_levels: Option<u64>,
     /// Cap on the memory of the store [default: a sixteenth of what is written, at least 64M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
@@ -108,7 +108,7 @@ impl Matrixkv {
         MatrixkvOptions {
             value_sizes: self.value_sizes.clone(),
             region_bytes: self.region.unwrap_or(fitted.region_bytes),
-            pmem_levels_bytes: self.layer.unwrap_or(0),
+            pmem_levels_bytes: self.pmem_levels.unwrap_or(0),
             memory_bytes: self.memory.unwrap_or(fitted.memory_bytes),
             clients: self.clients as usize,
             rounds: self.rounds as usize,

@@ -3,7 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod listed;
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 mod planted;
 mod worlds;
 
@@ -31,11 +31,11 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
                                                          seed has its own
        sim --world NAME --seed SEED [--without A..B,C..D]   one seed of a world again, without some of its events; it is cut down if it fails
        sim --listed FILE    the seeds of a list, a line each: WORLD FROM SEEDS # why
-       sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
-       sim --canaries NAME,NAME,… --known FILE    the same from the seeds of a list, a line each: NAME SEED; few seeds each, whatever time they take
-       sim --canaries NAME,NAME,… --write FILE    draws that list
+       sim [--engine slab] --fault-points NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
+       sim --fault-points NAME,NAME,… --known FILE    the same from the seeds of a list, a line each: NAME SEED; few seeds each, whatever time they take
+       sim --fault-points NAME,NAME,… --write FILE    draws that list
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
-       --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed, `matrix:NAME` in engine matrix
+       --placement in_place|packed                        of engine slab; a fault point `packed:NAME` is of placement packed, `matrix:NAME` in engine matrix
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -55,7 +55,7 @@ struct Arguments {
     search: Search,
     seed: Option<u64>,
     trace: bool,
-    canaries: Vec<String>,
+    fault_points: Vec<String>,
     /// Not one shard, but a whole store or server.
     world: Option<RunSeed>,
     engine: Option<Which>,
@@ -90,7 +90,7 @@ fn arguments() -> Result<Arguments, String> {
         search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 },
         seed: None,
         trace: false,
-        canaries: Vec::new(),
+        fault_points: Vec::new(),
         world: None,
         engine: None,
         flips: None,
@@ -133,7 +133,7 @@ fn arguments() -> Result<Arguments, String> {
             "--trace" => arguments.trace = true,
             "--flips" => arguments.flips = Some(number()?.max(1) as usize),
             "--cpu-seconds" => arguments.cpu_seconds = number()? as f64,
-            "--canaries" => arguments.canaries = value.split(',').map(str::to_owned).collect(),
+            "--fault-points" => arguments.fault_points = value.split(',').map(str::to_owned).collect(),
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }
     }
@@ -187,7 +187,7 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
         );
         return Ok(());
     }
-    if !arguments.canaries.is_empty() {
+    if !arguments.fault_points.is_empty() {
         return listen_to(&arguments);
     }
     let started = Instant::now();
@@ -209,12 +209,12 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
     }
 }
 
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(feature = "fault_points"))]
 fn listen_to(_: &Arguments) -> Result<(), String> {
-    Err("built without canaries: use `cargo xtask sim --canaries`".into())
+    Err("built without fault points: use `cargo xtask sim --fault-points`".into())
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "fault_points")]
 use planted::listen_to;
 
 fn print(sums: &Statistics) {

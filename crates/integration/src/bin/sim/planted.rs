@@ -44,9 +44,9 @@ struct Caught {
 /// Searches for each fault point, in several threads, and keeps the seeds that show them if that is
 /// asked for.
 pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
-    let names = &arguments.canaries;
+    let names = &arguments.fault_points;
     let known = arguments.known.as_deref().map(|file| read(file, names)).transpose()?;
-    println!("{:<48}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
+    println!("{:<48}{:>8}{:>9}  how it showed", "fault point", "seeds", "CPU s");
     let (next, caught) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         let work = || {
@@ -71,9 +71,9 @@ pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
     }
     match (caught.len() == names.len(), decayed) {
         (true, 0) => Ok(()),
-        (true, _) => Err("a scenario kept of an earlier defect fails no more with its canary".into()),
-        (false, _) => Err("a canary was not caught; if the code has moved what seeds meet, \
-            draw the list again: cargo xtask sim --canaries --cpu-seconds 120 --write crates/integration/seeds/canaries.txt"
+        (true, _) => Err("a scenario kept of an earlier defect fails no more with its fault point".into()),
+        (false, _) => Err("a fault point was not caught; if the code has moved what seeds meet, \
+            draw the list again: cargo xtask sim --fault-points --cpu-seconds 120 --write crates/integration/seeds/fault_points.txt"
             .into()),
     }
 }
@@ -118,7 +118,7 @@ fn decayed(names: &[String]) -> usize {
         println!("{name}: the scenario kept of it fails no more: draw another (--trace)");
     }
     let failing = kept.iter().filter(|(_, fails)| *fails).count();
-    println!("{failing} scenarios of earlier defects fail with their canary");
+    println!("{failing} scenarios of earlier defects fail with their fault point");
     kept.len() - failing
 }
 
@@ -136,7 +136,7 @@ fn read(file: &Path, names: &[String]) -> Result<BTreeMap<String, u64>, String> 
         return Ok(known);
     }
     Err(format!(
-        "{} has no seed of {}; find one with cargo xtask sim --canaries {} --cpu-seconds 60, and add a line with it",
+        "{} has no seed of {}; find one with cargo xtask sim --fault-points {} --cpu-seconds 60, and add a line with it",
         file.display(),
         missing.join(", "),
         missing.join(",")
@@ -144,8 +144,9 @@ fn read(file: &Path, names: &[String]) -> Result<BTreeMap<String, u64>, String> 
 }
 
 fn write(file: &Path, caught: &BTreeMap<String, u64>) -> Result<(), String> {
-    let mut text =
-        String::from("# A seed that shows each planted defect: cargo xtask sim --canaries --write draws this list.\n");
+    let mut text = String::from(
+        "# A seed that shows each planted defect: cargo xtask sim --fault-points --write draws this list.\n",
+    );
     for (name, seed) in caught {
         writeln!(text, "{name} {seed}").map_err(|error| error.to_string())?;
     }

@@ -12,7 +12,7 @@ use stratakv_integration::world::{RunSeed, Statistics, left_out};
 use crate::Arguments;
 
 /// What a search found.
-pub struct Found {
+pub struct SearchResult {
     pub sums: Statistics,
     /// The lowest seed that failed, and why.
     pub failure: Option<(u64, String)>,
@@ -27,7 +27,7 @@ pub fn search(
     limits: &Search,
     without: &[Range<u64>],
     told: &(dyn Fn(u64, &Statistics) + Sync),
-) -> Found {
+) -> SearchResult {
     let (started, next, stop) = (Instant::now(), AtomicU64::new(limits.from), AtomicBool::new(false));
     let found = Mutex::new((Statistics::default(), None::<(u64, String)>));
     let lock = || found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +55,7 @@ pub fn search(
     };
     std::thread::scope(|scope| (0..limits.threads).for_each(|_| _ = scope.spawn(work)));
     let (sums, failure) = std::mem::take(&mut *lock());
-    Found { sums, failure, next: next.into_inner() }
+    SearchResult { sums, failure, next: next.into_inner() }
 }
 
 /// Runs what the arguments ask for and tells how it went.
@@ -68,7 +68,7 @@ pub fn run(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
         (limits.from, limits.seeds) = (seed, 1);
     }
     let (started, minutes_told) = (Instant::now(), AtomicU64::new(0));
-    let Found { sums, failure, next } = search(world, &limits, &arguments.without, &|seed, sums| {
+    let SearchResult { sums, failure, next } = search(world, &limits, &arguments.without, &|seed, sums| {
         let minutes = started.elapsed().as_secs() / 60;
         if minutes_told.fetch_max(minutes, Ordering::Relaxed) < minutes {
             let (asked, failed) = (sums.asked, sums.served.failed);

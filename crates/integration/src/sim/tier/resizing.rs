@@ -48,7 +48,7 @@ impl World<'_> {
         }
         let mut found = Vec::new();
         stratakv_engine::Shard::statistics(self.machine.shard(), &mut found);
-        let apart = found.iter().filter(|found| matches!(found.name, "index_bytes" | "ghosts_bytes"));
+        let apart = found.iter().filter(|found| matches!(found.name, "index_bytes" | "ghost_queue_bytes"));
         dram.max(self.machine.pool().held_bytes() as u64 + apart.map(|found| found.value).sum::<u64>())
     }
 }

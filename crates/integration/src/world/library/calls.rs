@@ -8,7 +8,7 @@ use stratakv::{
 };
 
 use super::machine::Life;
-use super::model::{COLLECTIONS, Call, Change, Contents, Held, LISTS, Model, Told};
+use super::model::{COLLECTIONS, Call, Change, Contents, LISTS, Model, ModelRecord, Told};
 
 fn collection(store: &Store, name: &str) -> Result<Collection, Error> {
     if name.is_empty() { Ok((**store).clone()) } else { store.collection(name) }
@@ -119,9 +119,9 @@ pub(super) fn observe(life: &Life) -> Result<Model, Error> {
 }
 
 /// By a scan where there is an order; else, key by key.
-fn records(of: &Collection) -> Result<std::collections::BTreeMap<Vec<u8>, Held>, Error> {
+fn records(of: &Collection) -> Result<std::collections::BTreeMap<Vec<u8>, ModelRecord>, Error> {
     let scanned: Result<Vec<_>, Error> = of.scan(ScanOptions::all()).collect();
-    let held = |record: &stratakv::Record| Held { value: record.to_bytes().to_vec(), expires: record.expiry.0 };
+    let held = |record: &stratakv::Record| ModelRecord { value: record.to_bytes().to_vec(), expires: record.expiry.0 };
     match scanned {
         Ok(all) => Ok(all.iter().map(|(key, record)| (key.to_vec(), held(record))).collect()),
         Err(error) if error.kind() == ErrorKind::Unsupported => {

@@ -18,7 +18,7 @@ const LOADED_MAX: u64 = 60;
 /// All that a store holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Model {
-    pub(super) collections: BTreeMap<&'static str, Contents<BTreeMap<Vec<u8>, Held>>>,
+    pub(super) collections: BTreeMap<&'static str, Contents<BTreeMap<Vec<u8>, ModelRecord>>>,
     pub(super) lists: BTreeMap<&'static str, Contents<VecDeque<Vec<u8>>>>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Contents<T> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct ModelRecord {
     pub(super) value: Vec<u8>,
     pub(super) expires: u64,
 }
@@ -307,7 +307,7 @@ impl Model {
         gone
     }
 
-    fn records(&mut self, of: &'static str) -> &mut BTreeMap<Vec<u8>, Held> {
+    fn records(&mut self, of: &'static str) -> &mut BTreeMap<Vec<u8>, ModelRecord> {
         &mut self.collections.entry(of).or_default().holds
     }
 
@@ -316,7 +316,7 @@ impl Model {
     }
 
     fn put(&mut self, of: &'static str, key: &[u8], value: &[u8]) {
-        self.records(of).insert(key.to_vec(), Held { value: value.to_vec(), expires: 0 });
+        self.records(of).insert(key.to_vec(), ModelRecord { value: value.to_vec(), expires: 0 });
     }
 
     fn push(&mut self, list: &'static str, end: End, value: &[u8]) {
@@ -338,7 +338,7 @@ impl Model {
         match call {
             Call::Put { of, key, value, lifetime_ms } => {
                 let expires = if *lifetime_ms == 0 { 0 } else { wall_ms + lifetime_ms };
-                self.records(of).insert(key.clone(), Held { value: value.clone(), expires });
+                self.records(of).insert(key.clone(), ModelRecord { value: value.clone(), expires });
                 Told::Done
             }
             Call::Delete { of, key } => Told::Was(self.records(of).remove(key).is_some()),
@@ -407,7 +407,7 @@ impl Model {
     fn increment(&mut self, of: &'static str, key: &[u8], by: u64) -> Told {
         let records = self.records(of);
         let Some(held) = records.get_mut(key) else {
-            records.insert(key.to_vec(), Held { value: by.to_string().into_bytes(), expires: 0 });
+            records.insert(key.to_vec(), ModelRecord { value: by.to_string().into_bytes(), expires: 0 });
             return Told::Number(by);
         };
         let Some(number) = decimal::unsigned(&held.value) else { return Told::NotANumber };
@@ -483,7 +483,7 @@ impl Model {
     }
 }
 
-fn show(held: Option<&Held>) -> String {
+fn show(held: Option<&ModelRecord>) -> String {
     held.map_or("nothing".into(), |held| {
         let shown = &held.value[..held.value.len().min(20)];
         format!("{} ({} bytes, expires {})", String::from_utf8_lossy(shown), held.value.len(), held.expires)

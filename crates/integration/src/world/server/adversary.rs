@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use stratakv_base::random::Random;
-use stratakv_sim::net::{Found, Net, Peer};
+use stratakv_sim::net::{ClientRead, Net, Peer};
 
 use super::circumstances::Circumstances;
 use crate::world::Statistics;
@@ -80,9 +80,9 @@ impl Adversary {
         if self.reads {
             let mut heard = Vec::new();
             match net.read(peer, [1, 100, 1 << 20][random.below(3) as usize], &mut heard, random) {
-                Found::Bytes(_) => statistics.note(&heard),
-                Found::Nothing => {}
-                Found::End | Found::Reset => self.leave(net, 1),
+                ClientRead::Bytes(_) => statistics.note(&heard),
+                ClientRead::Nothing => {}
+                ClientRead::End | ClientRead::Reset => self.leave(net, 1),
             }
         }
     }

@@ -14,10 +14,10 @@ use stratakv::Engine;
 use stratakv_base::Mono;
 use stratakv_base::random::Random;
 use stratakv_protocol::memcache::reply;
-use stratakv_sim::net::{Found, Net, Peer};
+use stratakv_sim::net::{ClientRead, Net, Peer};
 
 use super::circumstances::Circumstances;
-use super::command::{self, Command, Held, Hits, State};
+use super::command::{self, Command, Hits, KnownItem, State};
 use crate::world::Statistics;
 
 /// Commands asked and not answered.
@@ -283,25 +283,25 @@ impl Client {
         statistics: &mut Statistics,
     ) -> Result<(), String> {
         match net.read(peer, max, &mut self.received, random) {
-            Found::Bytes(count) => {
+            ClientRead::Bytes(count) => {
                 self.heard += count;
                 self.answers(statistics)
             }
-            Found::Nothing => Ok(()),
+            ClientRead::Nothing => Ok(()),
             // The words of the refusal may be lost: it is closed with bytes unread.
-            Found::End | Found::Reset if self.may_be_refused && self.is_refused() && !net.was_heard(peer) => {
+            ClientRead::End | ClientRead::Reset if self.may_be_refused && self.is_refused() && !net.was_heard(peer) => {
                 // Nothing was done.
                 self.disconnected();
                 Ok(())
             }
-            Found::End if self.mood == Mood::Finished && self.is_quiet() && self.received.is_empty() => {
+            ClientRead::End if self.mood == Mood::Finished && self.is_quiet() && self.received.is_empty() => {
                 net.close(peer);
                 self.lost();
                 Ok(())
             }
             // It talked on and did not take what it was answered for as long as a server that has
             // hung up waits.
-            Found::Reset if self.chatters.is_some_and(|since| since.0 + LINGER_NS <= net.now.0) => {
+            ClientRead::Reset if self.chatters.is_some_and(|since| since.0 + LINGER_NS <= net.now.0) => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
@@ -309,7 +309,7 @@ impl Client {
             // A long value whose shard broke while it was sent; one of a cache that could not be
             // read to its end, or of which too little was taken for two seconds while its segment
             // was to make room: its client was told how long it is, so there is no other way.
-            Found::End | Found::Reset if !self.pending.is_empty() && self.may_be_cut_off() => {
+            ClientRead::End | ClientRead::Reset if !self.pending.is_empty() && self.may_be_cut_off() => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
@@ -384,7 +384,7 @@ impl Client {
         if let Some(peer) = self.peer
             && matches!(self.mood, Mood::Good | Mood::Deaf | Mood::Finished)
         {
-            while let Found::Bytes(count) = net.read(peer, 1 << 20, &mut self.received, random) {
+            while let ClientRead::Bytes(count) = net.read(peer, 1 << 20, &mut self.received, random) {
                 self.heard += count;
             }
             self.answers(statistics)?;
@@ -413,7 +413,7 @@ impl Client {
     }
 
     fn may_be_cut_off(&self) -> bool {
-        let is_sliced = |held: &Held| held.value.len() as u64 > self.sliced_bytes;
+        let is_sliced = |held: &KnownItem| held.value.len() as u64 > self.sliced_bytes;
         let has_sliced = |key: &usize| self.keys[*key].iter().flatten().any(is_sliced);
         let broke = || (0..self.keys.len()).any(|key| self.broken[key] && has_sliced(&key));
         broke() || self.forgets && (self.excused || (0..self.keys.len()).any(|key| has_sliced(&key)))
@@ -423,7 +423,7 @@ impl Client {
     /// was, whatever came after it.
     fn unheard(&self, key: usize, command: &Command, states: &[State]) -> Vec<State> {
         let after: Vec<State> = states.iter().map(|state| command.carry_out(state).0).collect();
-        let is_long = |held: &Held| held.value.len() as u64 > self.long_bytes;
+        let is_long = |held: &KnownItem| held.value.len() as u64 > self.long_bytes;
         let may_have_failed = self.may_fail(key) || self.forgets && after.iter().flatten().any(is_long);
         let mut all = possible(self.forgets, after);
         if may_have_failed {
@@ -655,7 +655,7 @@ mod tests {
     use crate::world::On;
 
     fn held(value: &[u8]) -> State {
-        Some(command::Held { flags: 0, value: value.to_vec(), unique: None })
+        Some(command::KnownItem { flags: 0, value: value.to_vec(), unique: None })
     }
 
     /// What key 0 may hold after a client left with these commands unanswered.

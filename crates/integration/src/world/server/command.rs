@@ -6,10 +6,10 @@ use stratakv_base::random::Random;
 use stratakv_protocol::memcache::reply;
 
 /// What a key may hold.
-pub(super) type State = Option<Held>;
+pub(super) type State = Option<KnownItem>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct KnownItem {
     pub(super) flags: u32,
     pub(super) value: Vec<u8>,
     /// As told by `gets`; `None` if nobody has asked since it was written.
@@ -276,10 +276,12 @@ impl Command {
 }
 
 fn store(verb: Verb, flags: u32, value: &[u8], state: &State) -> (State, &'static [u8]) {
-    let new = Some(Held { flags, value: value.to_vec(), unique: None });
-    let joined = |held: &Held, value: Vec<u8>| Some(Held { flags: held.flags, value, unique: None });
+    let new = Some(KnownItem { flags, value: value.to_vec(), unique: None });
+    let joined = |held: &KnownItem, value: Vec<u8>| Some(KnownItem { flags: held.flags, value, unique: None });
     match (verb, state) {
-        (Verb::SetAs(unique), _) => (Some(Held { flags, value: value.to_vec(), unique: Some(unique) }), reply::STORED),
+        (Verb::SetAs(unique), _) => {
+            (Some(KnownItem { flags, value: value.to_vec(), unique: Some(unique) }), reply::STORED)
+        }
         (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => (new, reply::STORED),
         (Verb::Append, Some(held)) => (joined(held, [&held.value, value].concat()), reply::STORED),
         (Verb::Prepend, Some(held)) => (joined(held, [value, &held.value].concat()), reply::STORED),
@@ -296,7 +298,7 @@ fn count(by: u64, down: bool, state: &State) -> (State, Vec<u8>) {
     let Some(number) = decimal::unsigned(&held.value) else { return (state.clone(), reply::NOT_A_NUMBER.to_vec()) };
     let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
     let value = decimal::padded(number, held.value.len());
-    (Some(Held { flags: held.flags, value, unique: None }), format!("{number}\r\n").into_bytes())
+    (Some(KnownItem { flags: held.flags, value, unique: None }), format!("{number}\r\n").into_bytes())
 }
 
 fn value(random: &mut Random, counter: u64, value_bytes_max: u64) -> Vec<u8> {

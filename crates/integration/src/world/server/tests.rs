@@ -1,5 +1,5 @@
 use stratakv_sim::disk::Chances;
-use stratakv_sim::net::Found;
+use stratakv_sim::net::ClientRead;
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn clients_that_do_not_read_left_a_small_store_without_blocks() {
         for _ in 0..rounds {
             host.world.with_net(|net, random| {
                 written += net.write(peer, &asked[written..]);
-                while reads && matches!(net.read(peer, 1 << 20, &mut heard, random), Found::Bytes(_)) {}
+                while reads && matches!(net.read(peer, 1 << 20, &mut heard, random), ClientRead::Bytes(_)) {}
             });
             tick(host);
         }

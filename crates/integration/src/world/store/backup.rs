@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stratakv::{Engine, EngineRecord, Key, Operation, RecordPart, Reply};
 use stratakv_engine::Error;
-use stratakv_sim::linearizability::Entry;
+use stratakv_sim::linearizability::HistoryEntry;
 
 use super::Run;
 use super::client::owned;
@@ -75,7 +75,7 @@ impl Run {
         for key in self.requests.keys().to_vec() {
             let reply = Some(Reply::Record(records.remove(&key)));
             let operation = Operation::Get { key, part: RecordPart::Whole };
-            self.history.entries.push(Entry { client: 2, invoked, returned: Some(returned), operation, reply });
+            self.history.entries.push(HistoryEntry { client: 2, invoked, returned: Some(returned), operation, reply });
         }
     }
 }

@@ -16,7 +16,7 @@ fn versions(count: u32, drawn: impl Fn(u32) -> usize) -> Vec<Version> {
     (0..count).map(make).collect()
 }
 
-fn kinds(facts: &TableFacts, parts: &[Part]) -> (usize, usize) {
+fn kinds(facts: &TableFacts, parts: &[BlockPart]) -> (usize, usize) {
     let of = |kind: Kind| parts.iter().filter(|part| part.bytes()[4] == kind as u8).count();
     assert_eq!(of(Kind::Data) + of(Kind::Packed), facts.data_pages as usize);
     (of(Kind::Data), of(Kind::Packed))

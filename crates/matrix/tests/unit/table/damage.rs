@@ -5,7 +5,7 @@ use stratakv_base::random::Random;
 use super::*;
 use crate::table::{fuzzing, verify};
 
-fn small() -> Vec<Part> {
+fn small() -> Vec<BlockPart> {
     let versions: Vec<Version> = (0..70u32).map(|number| put(&number.to_be_bytes(), 3, &[number as u8; 90])).collect();
     let (facts, parts) = build(&versions, 10);
     assert_eq!((facts.data_pages, facts.pages), (2, 4));

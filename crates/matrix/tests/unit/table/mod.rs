@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stratakv_base::Expiry;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::random::Random;
-use stratakv_device::{Block, Class, Part, Pool};
+use stratakv_device::{Block, BlockPart, Class, Pool};
 
 use super::{Builder, Page, TableFacts};
 use crate::config::Compression;
@@ -74,12 +74,12 @@ impl Packed {
         }
     }
 
-    pub fn parts(mut self) -> Vec<Part> {
+    pub fn parts(mut self) -> Vec<BlockPart> {
         self.full.extend(self.open.map(Arc::new));
         let part = |page: usize| {
             let at = page * PAGE_BYTES;
             let block = Arc::clone(&self.full[at / SLICE_BYTES]);
-            Part { block, start: (at % SLICE_BYTES) as u32, len: PAGE_BYTES as u32 }
+            BlockPart { block, start: (at % SLICE_BYTES) as u32, len: PAGE_BYTES as u32 }
         };
         (0..self.pages).map(part).collect()
     }
@@ -87,13 +87,13 @@ impl Packed {
 
 /// A table's pages, of which some are not in memory.
 pub struct Store {
-    pub parts: Vec<Part>,
+    pub parts: Vec<BlockPart>,
     there: RefCell<Vec<bool>>,
     asked: Cell<Option<usize>>,
 }
 
 impl Store {
-    pub fn new(parts: Vec<Part>) -> Store {
+    pub fn new(parts: Vec<BlockPart>) -> Store {
         let there = RefCell::new(vec![true; parts.len()]);
         Store { parts, there, asked: Cell::new(None) }
     }
@@ -121,7 +121,7 @@ impl Store {
 }
 
 impl Pages for Store {
-    fn page(&self, file: u64, ordinal: u32) -> Result<Part, Stop> {
+    fn page(&self, file: u64, ordinal: u32) -> Result<BlockPart, Stop> {
         assert_eq!(file, FILE);
         let page = ordinal as usize;
         // Only damaged tables name pages that do not exist; some other page stands there then.
@@ -135,14 +135,14 @@ impl Pages for Store {
 }
 
 /// A table of `versions`, none of it compressed.
-pub fn build(versions: &[Version], bits_per_key: u32) -> (TableFacts, Vec<Part>) {
+pub fn build(versions: &[Version], bits_per_key: u32) -> (TableFacts, Vec<BlockPart>) {
     let (facts, parts) = build_with(versions, bits_per_key, Compression::None);
     assert_eq!(facts.plain_pages, facts.pages);
     (facts, parts)
 }
 
 /// A table of `versions`.
-pub fn build_with(versions: &[Version], bits_per_key: u32, compression: Compression) -> (TableFacts, Vec<Part>) {
+pub fn build_with(versions: &[Version], bits_per_key: u32, compression: Compression) -> (TableFacts, Vec<BlockPart>) {
     let (mut builder, mut packed) = (Builder::new(UUID, FILE, bits_per_key, compression), Packed::new());
     for Version { key, meta, value } in versions {
         builder.add(key, meta, value, &mut |page| packed.push(page)).expect("they are in order");

@@ -12,7 +12,7 @@ fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
 }
 
 /// Values, their places and the file's pages.
-fn file(random: &mut Random, lens: &[u64]) -> (Vec<(Vec<u8>, Pointer)>, Vec<Part>) {
+fn file(random: &mut Random, lens: &[u64]) -> (Vec<(Vec<u8>, Pointer)>, Vec<BlockPart>) {
     let (mut writer, mut packed) = (ValuesWriter::default(), Packed::new());
     let mut values = Vec::new();
     for (version, len) in lens.iter().enumerate() {
@@ -27,7 +27,7 @@ fn file(random: &mut Random, lens: &[u64]) -> (Vec<(Vec<u8>, Pointer)>, Vec<Part
     (values, parts)
 }
 
-fn read<'a>(pointer: &Pointer, parts: &'a [Part]) -> &'a [Part] {
+fn read<'a>(pointer: &Pointer, parts: &'a [BlockPart]) -> &'a [BlockPart] {
     let pages = pages_of(pointer);
     &parts[pages.start as usize..pages.end as usize]
 }
@@ -48,7 +48,7 @@ fn every_value_comes_back_from_its_pages() {
         let mut end = 0;
         for (version, (wanted, pointer)) in values.iter().enumerate() {
             let pieces = value(pointer, version as u64, read(pointer, &parts)).unwrap();
-            assert!(pieces.iter().flat_map(Part::bytes).eq(wanted), "seed {seed}, value {version}");
+            assert!(pieces.iter().flat_map(BlockPart::bytes).eq(wanted), "seed {seed}, value {version}");
             let gap = pointer.offset - end;
             assert!(gap <= wanted.len() as u64 / 8, "a gap of {gap} before {} bytes", wanted.len());
             end = pointer.offset + wanted.len() as u64;
@@ -78,7 +78,7 @@ fn every_bit_of_a_value_counts() {
         block.copy_from_slice(parts[page].bytes());
         block[bit / 8] ^= 1 << (bit % 8);
         let mut turned = parts.clone();
-        turned[page] = Part::whole(Arc::new(block));
+        turned[page] = BlockPart::whole(Arc::new(block));
         let at = (page * PAGE_BYTES + bit / 8) as u64;
         let inside = (pointer.offset..pointer.offset + 5_000).contains(&at);
         assert_eq!(value(pointer, 1, read(pointer, &turned)).is_err(), inside, "byte {at}");

@@ -7,7 +7,7 @@ use stratakv_base::random::Random;
 
 use super::super::Connection;
 use crate::bench::Bench;
-use crate::lending::Lending;
+use crate::block_budget::BlockBudget;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::schedule::UNITS_EACH;
 
@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 
 fn bench(budget: &Arc<MemoryBudget>, sent: &[u8]) -> Bench {
     let mut bench = Bench::new(sent);
-    bench.connection = Connection::new(1 << 20, Lending::new(0), MemoryPermit::new(budget));
+    bench.connection = Connection::new(1 << 20, BlockBudget::new(0), MemoryPermit::new(budget));
     bench
 }
 

@@ -144,7 +144,7 @@ impl Draw {
                 Some((invoked, operation, reply)) => {
                     let reply = reply.filter(|_| !lost);
                     let returned = reply.is_some().then_some(tick);
-                    history.entries.push(Entry { client: client as u32, invoked, returned, operation, reply });
+                    history.entries.push(HistoryEntry { client: client as u32, invoked, returned, operation, reply });
                     None
                 }
             };
@@ -153,7 +153,7 @@ impl Draw {
                 for (client, under_way) in running.iter_mut().enumerate() {
                     let Some((invoked, operation, _)) = under_way.take() else { continue };
                     let (client, returned, reply) = (client as u32, None, None);
-                    history.entries.push(Entry { client, invoked, returned, operation, reply });
+                    history.entries.push(HistoryEntry { client, invoked, returned, operation, reply });
                 }
             }
             if cut {

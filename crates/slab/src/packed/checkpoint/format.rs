@@ -224,8 +224,8 @@ impl KeysBody {
         let mut room = [0; 8];
         expiry::write(&mut Writer::new(&mut room), entry.expiry);
         self.bytes.extend_from_slice(room.get(..expiry::bytes(entry.expiry)).unwrap_or_default());
-        if let Some((run, tag)) = entry.large {
-            for field in [run.first, run.pages, tag] {
+        if let Some((blob, tag)) = entry.large {
+            for field in [blob.first, blob.pages, tag] {
                 self.bytes.extend_from_slice(&field.to_le_bytes());
             }
         }
@@ -275,8 +275,8 @@ impl<'a> KeysReader<'a> {
         let large = match bits & LARGE {
             0 => None,
             _ => {
-                let run = Extent { first: reader.u32().ok()?, pages: reader.u32().ok()? };
-                Some((run, reader.u32().ok()?))
+                let blob = Extent { first: reader.u32().ok()?, pages: reader.u32().ok()? };
+                Some((blob, reader.u32().ok()?))
             }
         };
         let sound = ascends && Key::from_encoded(&self.key).is_some() && bits_of_addr >> 47 == 0;
@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn keys() -> Vec<(Vec<u8>, KeyEntry)> {
-        let run = Extent { first: 300, pages: 20 };
+        let blob = Extent { first: 300, pages: 20 };
         let plain = KeyEntry { addr: RecordAddress::new(4096, 40), expiry: 0, large: None };
         vec![
             (b"\0alpha".to_vec(), plain),
@@ -336,7 +336,7 @@ mod tests {
             (vec![0; 300].iter().map(|_| b'b').fold(vec![0], |mut key, byte| (key.push(byte), key).1), plain),
             (
                 b"\0c".to_vec(),
-                KeyEntry { large: Some((run, 0xFFFF_0000)), expiry: u64::from(u32::MAX) * 1000, ..plain },
+                KeyEntry { large: Some((blob, 0xFFFF_0000)), expiry: u64::from(u32::MAX) * 1000, ..plain },
             ),
         ]
     }

@@ -9,7 +9,7 @@ use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, Keys
 use crate::packed::recovery::LogScanner;
 use crate::packed::table::{GROUP_SEGMENTS, SegmentKind};
 use crate::packed::tables::table_page;
-use crate::recovery::Found;
+use crate::recovery::RecoveredShard;
 
 const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
 
@@ -143,7 +143,7 @@ pub(crate) struct LogOpening {
     bytes: Vec<u8>,
     loading: Loading,
     /// What the checkpoint gave, if everything is read to compare.
-    by_checkpoint: Option<(Found, bool)>,
+    by_checkpoint: Option<(RecoveredShard, bool)>,
     corrupt: Vec<Corruption>,
     refused: u64,
     /// Why the checkpoint tried last, or all of them, cannot be used.
@@ -377,7 +377,7 @@ impl LogOpening {
     }
 
     /// Everything is read: what was found, and whether something is to be repaired.
-    pub(crate) fn finish(mut self, digest: Option<u64>) -> (Found, bool) {
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> (RecoveredShard, bool) {
         let (mut found, repaired) = match (self.by_checkpoint.take(), self.verify) {
             (Some(found), false) => found,
             (Some((found, _)), true) => {
@@ -405,7 +405,7 @@ impl LogOpening {
         // A segment they cover may be continued now. Roots only: a cut in the middle of this must
         // not leave a root without its chunks, which would look like damage (simulator, `packed`,
         // seed 3589). A large value may lie where a root was: segments that a checkpoint has given
-        // back serve runs before a table says so.
+        // back serve blobs before a table says so.
         let space = &found.space;
         let roots =
             self.rooted.iter().filter(|number| !used.contains(number)).map(|number| number * self.segment_pages);

@@ -10,7 +10,7 @@ pub(crate) mod write;
 use stratakv_base::fault_point;
 
 use super::segments::{Segments, State};
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::slab::Slab;
 use crate::space::Extent;
 use format::Covered;
@@ -48,13 +48,13 @@ impl Checkpoints {
 impl Segments {
     /// Segments in which every batch is shown and to which none will be added in their present
     /// life.
-    fn settled(&self) -> Vec<u32> {
-        let settled = self.iter().filter(|(_, segment)| {
+    fn covered_segments(&self) -> Vec<u32> {
+        let covered_segments = self.iter().filter(|(_, segment)| {
             let mut sealed = matches!(segment.state, State::Sealed | State::Free);
             fault_point!("checkpoint_covers_open_segments", segment.state == State::Open, sealed = true);
             sealed && segment.in_flight == 0 && segment.end > 0
         });
-        settled.map(|(number, _)| number).collect()
+        covered_segments.map(|(number, _)| number).collect()
     }
 
     /// What a checkpoint says of a segment.
@@ -127,15 +127,15 @@ impl Slab {
     }
 
     /// What a checkpoint says of a key, from its index entry.
-    fn checkpoint_entry(&self, entry: stratakv_index::Entry) -> Option<format::KeyEntry> {
+    fn checkpoint_entry(&self, entry: stratakv_index::IndexEntry) -> Option<format::KeyEntry> {
         let packed = self.packed.as_ref()?;
-        match Place::from_bits(entry.place) {
-            Place::Record(addr) => Some(format::KeyEntry { addr, expiry: entry.expiry, large: None }),
-            Place::Run { first, pages } => {
-                let (addr, tag) = (*packed.pointers.get(&first)?, *self.run_tags.get(&first)?);
+        match RecordPlace::from_bits(entry.place) {
+            RecordPlace::Record(addr) => Some(format::KeyEntry { addr, expiry: entry.expiry, large: None }),
+            RecordPlace::Blob { first, pages } => {
+                let (addr, tag) = (*packed.pointers.get(&first)?, *self.blob_tags.get(&first)?);
                 Some(format::KeyEntry { addr, expiry: entry.expiry, large: Some((Extent { first, pages }, tag)) })
             }
-            Place::Slot { .. } => None,
+            RecordPlace::Slot { .. } => None,
         }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, fault_point};
-use stratakv_device::{Class, IoFault, Part};
+use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::format::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkKind, Covered, KeysBody, Root, chunk_pages, root_pages};
-use crate::packed::Purpose;
+use crate::packed::PackedIoPurpose;
 use crate::packed::clean::LOW;
 use crate::packed::segments::State;
 use crate::packed::table::{SegmentKind, TableEntry};
@@ -26,7 +26,7 @@ const LOG_SHARE: u64 = 3;
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum CheckpointPhase {
     /// Covered segments, then keys are written down.
     Segments,
     Keys,
@@ -43,7 +43,7 @@ enum Phase {
 /// A checkpoint being written.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    phase: Phase,
+    phase: CheckpointPhase,
     root: Root,
     /// Segments to be listed.
     covered: VecDeque<u32>,
@@ -128,9 +128,9 @@ impl Slab {
         fault_point!("checkpoint_starts_before_it_is_shown", start = packed.last_sequence);
         packed.checkpoints.log_bytes = 0;
         packed.checkpoints.writing = Some(Writing {
-            phase: Phase::Segments,
+            phase: CheckpointPhase::Segments,
             root: Root { id, start, ..Root::default() },
-            covered: packed.segments.settled().into(),
+            covered: packed.segments.covered_segments().into(),
             after: None,
             asked: None,
             is_full: false,
@@ -164,23 +164,23 @@ impl Slab {
         if writing.is_over {
             return self.abandon_checkpoint();
         }
-        fault_point!("checkpoint_acknowledged_too_early", matches!(writing.phase, Phase::Written), {
+        fault_point!("checkpoint_acknowledged_too_early", matches!(writing.phase, CheckpointPhase::Written), {
             return self.write_root(effects);
         });
         match writing.phase {
-            Phase::Segments | Phase::Keys => self.write_chunk(effects),
-            Phase::Written if writing.in_flight > 0 => {}
-            Phase::Written if self.config.geometry.volatile_cache => {
-                if self.submit_flush(slab::Purpose::Packed(Purpose::CheckpointFlush), effects)
+            CheckpointPhase::Segments | CheckpointPhase::Keys => self.write_chunk(effects),
+            CheckpointPhase::Written if writing.in_flight > 0 => {}
+            CheckpointPhase::Written if self.config.geometry.volatile_cache => {
+                if self.submit_flush(slab::IoPurpose::Packed(PackedIoPurpose::CheckpointFlush), effects)
                     && let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut())
                 {
-                    writing.phase = Phase::Flushing;
+                    writing.phase = CheckpointPhase::Flushing;
                 }
             }
-            Phase::Written => writing.phase = Phase::Durable,
-            Phase::Durable if durable >= writing.root.durable => self.write_root(effects),
-            Phase::Durable => self.groups.want(self.groups.sealed()),
-            Phase::Flushing | Phase::Root => {}
+            CheckpointPhase::Written => writing.phase = CheckpointPhase::Durable,
+            CheckpointPhase::Durable if durable >= writing.root.durable => self.write_root(effects),
+            CheckpointPhase::Durable => self.groups.want(self.groups.sealed()),
+            CheckpointPhase::Flushing | CheckpointPhase::Root => {}
         }
     }
 
@@ -265,7 +265,7 @@ impl Slab {
             let (first, generation) = (number * packed.segments.pages + end, packed.segments.get(number).generation);
             let header = ChunkHeader { id: writing.root.id, mark, number: writing.root.chunks, kind: filled.kind };
             let (bytes, crc) = header.encode(&uuid, first, generation, &filled.body);
-            if !self.write_checkpoint_pages(first, &bytes, Purpose::CheckpointChunk, false, effects) {
+            if !self.write_checkpoint_pages(first, &bytes, PackedIoPurpose::CheckpointChunk, false, effects) {
                 return;
             }
             let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) else {
@@ -290,7 +290,8 @@ impl Slab {
             writing.after = filled.after;
         }
         if filled.is_last {
-            writing.phase = if filled.kind == ChunkKind::Segments { Phase::Keys } else { Phase::Written };
+            writing.phase =
+                if filled.kind == ChunkKind::Segments { CheckpointPhase::Keys } else { CheckpointPhase::Written };
             // Whatever was seen is in a batch up to here.
             writing.root.durable = packed.last_sequence;
             effects.more();
@@ -302,7 +303,7 @@ impl Slab {
     fn fill_chunk(&self, most: usize) -> Option<Filled> {
         let packed = self.packed.as_ref()?;
         let writing = packed.checkpoints.writing.as_ref()?;
-        if writing.phase == Phase::Segments {
+        if writing.phase == CheckpointPhase::Segments {
             return Some(self.fill_segments(&writing.covered, writing.root.start, most));
         }
         let (mut keys, mut after, mut sound, mut is_last) = (KeysBody::default(), None, true, true);
@@ -332,9 +333,9 @@ impl Slab {
             let (segment, entry) = (packed.segments.get(*number), packed.tables.durable(*number));
             let on_medium = TableEntry { kind: SegmentKind::Log, generation: segment.generation };
             // Opened anew meanwhile, or about to be: it will be read.
-            let settled = segment.generation <= start && entry == on_medium;
+            let covered_segments = segment.generation <= start && entry == on_medium;
             let item: Covered = packed.segments.covered(*number);
-            if settled && item.bytes() < longest {
+            if covered_segments && item.bytes() < longest {
                 if body.len() + item.bytes() > most {
                     break;
                 }
@@ -354,7 +355,7 @@ impl Slab {
         &mut self,
         first: u32,
         bytes: &[u8],
-        purpose: Purpose,
+        purpose: PackedIoPurpose,
         through: bool,
         effects: &mut Effects,
     ) -> bool {
@@ -365,11 +366,11 @@ impl Slab {
                 return false;
             };
             block.copy_from_slice(page);
-            parts.push(Part::whole(Arc::new(block)));
+            parts.push(BlockPart::whole(Arc::new(block)));
         }
         self.counters.page_writes += 1;
         self.counters.write_bytes += bytes.len() as u64;
-        let io = self.io.start(slab::Purpose::Packed(purpose));
+        let io = self.io.start(slab::IoPurpose::Packed(purpose));
         effects.write(io, Self::offset(first), parts, through);
         if let Some(packed) = &mut self.packed {
             packed.checkpoints.bytes += bytes.len() as u64;
@@ -391,8 +392,8 @@ impl Slab {
         let Some(&(number, _)) = writing.root.segments.first() else { return self.abandon_checkpoint() };
         let (first, generation) = (number * packed.segments.pages, packed.segments.get(number).generation);
         let bytes = writing.root.encode(&uuid, first, generation, packed.segments.pages);
-        let before = std::mem::replace(&mut writing.phase, Phase::Root);
-        if !self.write_checkpoint_pages(first, &bytes, Purpose::CheckpointRoot, true, effects)
+        let before = std::mem::replace(&mut writing.phase, CheckpointPhase::Root);
+        if !self.write_checkpoint_pages(first, &bytes, PackedIoPurpose::CheckpointRoot, true, effects)
             && let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut())
         {
             writing.phase = before;
@@ -427,7 +428,7 @@ impl Slab {
             return self.poison(fault, "a flush failed", effects);
         }
         if let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) {
-            writing.phase = Phase::Durable;
+            writing.phase = CheckpointPhase::Durable;
         }
     }
 
@@ -436,7 +437,7 @@ impl Slab {
         let Some(packed) = &mut self.packed else { return };
         let Some(writing) = &mut packed.checkpoints.writing else { return };
         writing.is_over = true;
-        if writing.in_flight == 0 && writing.phase != Phase::Flushing {
+        if writing.in_flight == 0 && writing.phase != CheckpointPhase::Flushing {
             let numbers = writing.numbers();
             packed.checkpoints.writing = None;
             self.release_checkpoint(&numbers);

@@ -1,4 +1,4 @@
-//! Caches in memory only (engine `tier`, no second tier) that park what they hold at an orderly
+//! Caches in memory only (engine `tier`, no second tier) that save what they hold at an orderly
 //! end, as servers on tmpfs.
 
 use std::os::unix::fs::MetadataExt;
@@ -72,11 +72,11 @@ fn a_server_in_memory_only_is_warm_after_an_orderly_end_and_cold_after_a_kill() 
     for io in ["auto", "blocking"] {
         let place = on_tmpfs();
         let data = place.path().join("data");
-        let served = serve(&data, io, &["--park"]);
+        let served = serve(&data, io, &["--save-at-shutdown"]);
         fill(&served);
         assert!(taken(&data) < MIB, "it writes nothing while it serves");
         assert!(served.stop().success());
-        assert!(taken(&data) > 16 * MIB, "{} bytes are parked", taken(&data));
+        assert!(taken(&data) > 16 * MIB, "{} bytes are saved", taken(&data));
         assert_eq!(check(&data, None).expect("checked").records, KEYS as u64 + 1);
         assert!(check(&data, None).expect("checked").is_sound(), "and it is as it was");
 
@@ -102,7 +102,7 @@ fn a_server_in_memory_only_is_warm_after_an_orderly_end_and_cold_after_a_kill() 
         fill(&served);
         assert!(served.stop().success());
         let served = serve(&data, io, &["--park=off"]);
-        assert_eq!(hits(&served), KEYS, "what was parked is there once more");
+        assert_eq!(hits(&served), KEYS, "what was saved is there once more");
         assert!(served.stop().success());
         let served = serve(&data, io, &[]);
         assert_eq!(hits(&served), 0);
@@ -115,7 +115,7 @@ fn a_server_in_memory_only_is_warm_after_an_orderly_end_and_cold_after_a_kill() 
 fn sigusr1_is_an_orderly_end_too() {
     let place = on_tmpfs();
     let data = place.path().join("data");
-    let mut served = serve(&data, "auto", &["--park"]);
+    let mut served = serve(&data, "auto", &["--save-at-shutdown"]);
     fill(&served);
     served.signal(rustix::process::Signal::USR1);
     assert!(served.wait(Duration::from_secs(60)).success());
@@ -123,16 +123,16 @@ fn sigusr1_is_an_orderly_end_too() {
 }
 
 #[test]
-fn a_store_that_parks_has_no_second_tier() {
+fn a_store_that_saves_has_no_second_tier() {
     let place = place::directory();
     let options = Options::new().shards(2).memory_bytes(16 * MIB);
     let cache = options.clone().engine(Engine::Tier);
     let refused =
         |options: Options, name: &str| options.open(place.path().join(name)).expect_err("refused").to_string();
-    let said = refused(cache.clone().park(true).capacity_bytes(64 * MIB), "a");
+    let said = refused(cache.clone().save_at_shutdown(true).capacity_bytes(64 * MIB), "a");
     assert!(said.contains("second tier, of 64") && said.contains("--capacity 0"), "{said}");
     for other in [options.clone(), options.clone().engine(Engine::Slab), options.clone().engine(Engine::Hash)] {
-        let said = refused(other.park(true), "b");
+        let said = refused(other.save_at_shutdown(true), "b");
         assert!(said.contains("engine `tier`"), "{said}");
     }
     assert!(!place.path().join("a").exists() && !place.path().join("b").exists());
@@ -140,13 +140,13 @@ fn a_store_that_parks_has_no_second_tier() {
     // One that has a second tier, until it is told to have none.
     let with_ssd = place.path().join("c");
     drop(cache.clone().capacity_bytes(64 * MIB).open(&with_ssd).expect("a cache"));
-    let said = refused(options.clone().park(true), "c");
+    let said = refused(options.clone().save_at_shutdown(true), "c");
     assert!(said.contains("second tier"), "{said}");
     for (options, found) in [
-        (options.clone().park(true).capacity_bytes(0), 0),
+        (options.clone().save_at_shutdown(true).capacity_bytes(0), 0),
         (options.clone(), 500),
         (options.clone().memory_bytes(8 * MIB), 500),
-        (options.clone().park(false), 500),
+        (options.clone().save_at_shutdown(false), 500),
         (options.clone(), 0),
     ] {
         let store = options.open(&with_ssd).expect("opened");
@@ -165,7 +165,8 @@ fn a_full_place_ends_in_order_and_says_so() {
     let place = place::directory();
     let data = place.path();
     let short = |blocks: u32| {
-        let options = ["--engine", "tier", "--shards", "1", "--memory", "64M", "--item-bytes-max", "16M", "--park"];
+        let options =
+            ["--engine", "tier", "--shards", "1", "--memory", "64M", "--item-bytes-max", "16M", "--save-at-shutdown"];
         // A store of its own for each: within a file that is long already room is set aside
         // whatever the limit.
         let data = data.join(blocks.to_string());
@@ -175,13 +176,13 @@ fn a_full_place_ends_in_order_and_says_so() {
     fill(&served);
     assert!(served.stop().success());
     let served = short(16 << 10);
-    assert!(served.said().contains("not everything could be parked"), "{}", served.said());
+    assert!(served.said().contains("not everything could be saved"), "{}", served.said());
     let found = hits(&served);
     assert!((1000..KEYS).contains(&found), "{found}");
     let served = short(300);
     fill(&served);
     assert!(served.stop().success());
     let served = short(300);
-    assert!(served.said().contains("nothing can be parked"), "{}", served.said());
+    assert!(served.said().contains("nothing can be saved"), "{}", served.said());
     assert_eq!(hits(&served), 0);
 }

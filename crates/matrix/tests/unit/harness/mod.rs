@@ -1,10 +1,10 @@
 //! Trials: a shard on a disk that does each request when it is told to, and a region whose stores
 //! fail on command. For what the simulator meets too rarely.
 
-#[cfg(feature = "canaries")]
-mod canaries;
 mod compression;
 mod failures;
+#[cfg(feature = "fault_points")]
+mod fault_points;
 mod giving_up;
 mod growth;
 mod installs;
@@ -101,7 +101,7 @@ impl Pmem for Faulty {
 const TICKS_MAX: u32 = 5_000;
 
 /// See the module.
-pub(crate) struct Trial {
+pub(crate) struct Harness {
     pub(crate) config: MatrixConfig,
     pub(crate) region: Faulty,
     pub(crate) shard: Matrix<Faulty>,
@@ -183,15 +183,15 @@ pub(crate) fn found(reply: &Reply) -> Option<Vec<u8>> {
     }
 }
 
-impl Trial {
+impl Harness {
     /// A new store.
-    pub(crate) fn new(config: MatrixConfig, region_bytes: usize, unit_bytes: u32) -> Trial {
+    pub(crate) fn new(config: MatrixConfig, region_bytes: usize, unit_bytes: u32) -> Harness {
         let region = Faulty::new(region_bytes);
         let opener = MatrixOpener::create(config.clone(), region.clone(), unit_bytes);
         let (mut volume, pool) = (Vec::new(), Pool::new(config.memory_bytes as usize));
         let mut effects = Effects::new(pool);
         let shard = open(opener, &mut effects, &mut volume, u32::MAX).unwrap();
-        Trial {
+        Harness {
             config,
             region,
             shard,
@@ -292,12 +292,12 @@ impl Trial {
     }
 
     /// Turns until nothing is in flight and no tick is asked for. The number of ticks.
-    pub(crate) fn settle(&mut self) -> u32 {
-        self.settle_until(|_| false)
+    pub(crate) fn run_until_idle(&mut self) -> u32 {
+        self.run_until(|_| false)
     }
 
-    /// As [`Trial::settle`], or until `done` says so.
-    pub(crate) fn settle_until(&mut self, done: impl Fn(&Trial) -> bool) -> u32 {
+    /// As [`Harness::run_until_idle`], or until `done` says so.
+    pub(crate) fn run_until(&mut self, done: impl Fn(&Harness) -> bool) -> u32 {
         for tick in 0..TICKS_MAX {
             self.tick();
             if done(self) {
@@ -312,7 +312,7 @@ impl Trial {
     }
 
     /// Requests one by one, and ticks between them, until `done` says so.
-    pub(crate) fn go_on_until(&mut self, done: impl Fn(&Trial) -> bool) {
+    pub(crate) fn go_on_until(&mut self, done: impl Fn(&Harness) -> bool) {
         for _ in 0..TICKS_MAX {
             if done(self) {
                 return;
@@ -328,7 +328,7 @@ impl Trial {
     /// Hands over an operation, and ticks until it is answered.
     pub(crate) fn ask(&mut self, operation: Operation) -> Reply {
         let token = self.submit(operation);
-        self.settle_until(|trial| trial.replies.contains_key(&token));
+        self.run_until(|harness| harness.replies.contains_key(&token));
         self.replies.remove(&token).expect("the operation is never answered")
     }
 
@@ -336,7 +336,7 @@ impl Trial {
     pub(crate) fn close(&mut self) {
         self.effects.begin(self.now);
         self.shard.close(&mut self.effects);
-        self.settle_until(|trial| trial.shard.is_closed());
+        self.run_until(|harness| harness.shard.is_closed());
         assert!(self.shard.is_closed(), "it never closes");
     }
 
@@ -353,7 +353,7 @@ impl Trial {
         }
     }
 
-    /// Sees that keys have what [`Trial::fill`] gave them.
+    /// Sees that keys have what [`Harness::fill`] gave them.
     pub(crate) fn assert_filled(&mut self, keys: std::ops::Range<u64>, bytes: usize) {
         for number in keys {
             let reply = self.ask(get(&name(number)));

@@ -23,10 +23,10 @@ const RETRY_NS: u64 = 100_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Showing {
+pub(crate) struct Publication {
     /// Batches that are logged, each with the flag that shows it.
     logged: BTreeMap<BatchId, Arc<AtomicBool>>,
-    /// Batches that are shown and that this shard has had no room to carry out yet.
+    /// Batches that are visible and that this shard has had no room to apply yet.
     applying: HashSet<BatchId>,
     /// The keys of both.
     keys: HashMap<Key, BatchId>,
@@ -38,16 +38,16 @@ pub(crate) struct Showing {
 }
 
 /// What becomes of an operation in view of the batches.
-pub(crate) enum Shown {
+pub(crate) enum ReadAdmission {
     /// It sees what it has to see.
     Begin(Operation),
-    /// It goes on once a batch is carried out.
-    Held,
+    /// It goes on once a batch is applied.
+    Waiting,
     /// It is to be tried again then.
     Later(Operation, Mono),
 }
 
-impl Showing {
+impl Publication {
     pub(super) fn is_idle(&self) -> bool {
         self.gets.is_empty() && self.pages.is_empty() && self.released.is_empty()
     }
@@ -57,7 +57,7 @@ impl Showing {
         self.keys.extend(changes.iter().map(|change| (change.key.clone(), id)));
     }
 
-    /// It is being carried out.
+    /// It is being applied.
     pub(super) fn apply(&mut self, id: BatchId) {
         self.logged.remove(&id);
         self.applying.insert(id);
@@ -67,8 +67,8 @@ impl Showing {
         self.applying.contains(&id)
     }
 
-    /// It is carried out, refused, or stuck: nobody waits for it.
-    pub(super) fn settle(&mut self, id: BatchId, changes: &[Change]) {
+    /// It is applied, refused, or stuck: nobody waits for it.
+    pub(super) fn complete(&mut self, id: BatchId, changes: &[Change]) {
         self.logged.remove(&id);
         self.applying.remove(&id);
         for change in changes {
@@ -82,14 +82,14 @@ impl Showing {
         }
     }
 
-    /// Those that are shown, of one shard as their coordinator or of all.
+    /// Those that are visible, of one shard as their coordinator or of all.
     pub(super) fn visible(&self, coordinator: Option<u32>) -> Vec<BatchId> {
         let is_of = |id: &BatchId| coordinator.is_none_or(|shard| id.coordinator == shard);
         let visible = self.logged.iter().filter(|(id, visible)| is_of(id) && is_set(visible));
         visible.map(|(id, _)| *id).collect()
     }
 
-    /// The batch that has this key, and whether that is shown and not being carried out.
+    /// The batch that has this key, and whether that is visible and not being applied.
     fn of(&self, key: &Key) -> Option<(BatchId, bool)> {
         let id = self.keys.get(key).copied()?;
         Some((id, self.logged.get(&id).is_some_and(|visible| is_set(visible))))
@@ -98,67 +98,74 @@ impl Showing {
     /// Reads of those who have left.
     pub(crate) fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
         let mut left = Vec::new();
-        let mut leave = |held: &mut Vec<(Token, Operation)>| {
-            left.extend(held.extract_if(.., |(token, _)| has_left(*token)).map(|(token, _)| token));
+        let mut leave = |waiting: &mut Vec<(Token, Operation)>| {
+            left.extend(waiting.extract_if(.., |(token, _)| has_left(*token)).map(|(token, _)| token));
         };
         self.gets.values_mut().for_each(&mut leave);
         leave(&mut self.pages);
-        self.gets.retain(|_, held| !held.is_empty());
+        self.gets.retain(|_, waiting| !waiting.is_empty());
         left
     }
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Carries out batches that are shown and that an operation has to see.
-    pub(crate) fn show_batches(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Shown {
+    /// Applies batches that are visible and that an operation has to see.
+    pub(crate) fn publish_batches(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        effects: &mut Effects,
+    ) -> ReadAdmission {
         if !self.batches.opening.may_serve() {
-            return Shown::Later(operation, Mono(self.now.mono.0 + RETRY_NS));
+            return ReadAdmission::Later(operation, Mono(self.now.mono.0 + RETRY_NS));
         }
-        if self.batches.showing.keys.is_empty() {
-            return Shown::Begin(operation);
+        if self.batches.publication.keys.is_empty() {
+            return ReadAdmission::Begin(operation);
         }
         match &operation {
             Operation::Get { key, .. } => {
-                let Some((id, is_due)) = self.batches.showing.of(key) else { return Shown::Begin(operation) };
+                let Some((id, is_due)) = self.batches.publication.of(key) else {
+                    return ReadAdmission::Begin(operation);
+                };
                 if is_due {
                     self.apply(id, effects);
                 }
-                if !self.batches.showing.is_applied(id) {
-                    return Shown::Begin(operation);
+                if !self.batches.publication.is_applied(id) {
+                    return ReadAdmission::Begin(operation);
                 }
-                self.batches.showing.gets.entry(id).or_default().push((token, operation));
-                Shown::Held
+                self.batches.publication.gets.entry(id).or_default().push((token, operation));
+                ReadAdmission::Waiting
             }
-            // They come behind its share.
-            Operation::Write { .. } | Operation::Update { .. } => Shown::Begin(operation),
-            _ => self.show_all(token, operation, effects),
+            // They come behind its prepare record.
+            Operation::Write { .. } | Operation::Update { .. } => ReadAdmission::Begin(operation),
+            _ => self.publish_all(token, operation, effects),
         }
     }
 
-    fn show_all(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Shown {
-        for id in self.batches.showing.visible(None) {
+    fn publish_all(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> ReadAdmission {
+        for id in self.batches.publication.visible(None) {
             self.apply(id, effects);
         }
-        if self.batches.showing.applying.is_empty() {
-            return Shown::Begin(operation);
+        if self.batches.publication.applying.is_empty() {
+            return ReadAdmission::Begin(operation);
         }
         match operation {
             Operation::Page(_) => {
-                self.batches.showing.pages.push((token, operation));
-                Shown::Held
+                self.batches.publication.pages.push((token, operation));
+                ReadAdmission::Waiting
             }
-            operation => Shown::Later(operation, Mono(self.now.mono.0 + RETRY_NS)),
+            operation => ReadAdmission::Later(operation, Mono(self.now.mono.0 + RETRY_NS)),
         }
     }
 
     /// What waited for a batch goes on.
     pub(super) fn serve_released(&mut self, effects: &mut Effects) {
-        for (token, operation) in std::mem::take(&mut self.batches.showing.released) {
-            match self.show_batches(token, operation, effects) {
-                Shown::Begin(operation) => self.admit_operation(token, operation, effects),
-                Shown::Held => {}
+        for (token, operation) in std::mem::take(&mut self.batches.publication.released) {
+            match self.publish_batches(token, operation, effects) {
+                ReadAdmission::Begin(operation) => self.admit_operation(token, operation, effects),
+                ReadAdmission::Waiting => {}
                 // Reads alone wait here.
-                Shown::Later(..) => effects.reply(token, Reply::Failed(Error::Busy)),
+                ReadAdmission::Later(..) => effects.reply(token, Reply::Failed(Error::Busy)),
             }
         }
     }
@@ -167,30 +174,30 @@ impl<P: Pmem> Matrix<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Trial, UNIT_BYTES, config, found, get, page, put, value, write};
+    use crate::harness::{Harness, UNIT_BYTES, config, found, get, page, put, value, write};
 
-    /// Everything asked of the shard waited for every batch that was shown and not carried out.
+    /// Everything asked of the shard waited for every batch that was visible and not applied.
     #[test]
     fn who_has_nothing_to_do_with_a_batch_does_not_wait_for_it() {
-        let mut trial = Trial::new(config(), 8 << 20, UNIT_BYTES);
-        assert!(matches!(trial.ask(write(vec![put("a", value(1, 20)), put("b", value(2, 20))])), Reply::Done { .. }));
+        let mut harness = Harness::new(config(), 8 << 20, UNIT_BYTES);
+        assert!(matches!(harness.ask(write(vec![put("a", value(1, 20)), put("b", value(2, 20))])), Reply::Done { .. }));
         let (id, changes) = (BatchId { number: 1, coordinator: 0 }, vec![put("b", value(3, 20))]);
-        let showing = &mut trial.shard.batches.showing;
-        showing.log(id, &Arc::new(true.into()), &changes);
+        let publication = &mut harness.shard.batches.publication;
+        publication.log(id, &Arc::new(true.into()), &changes);
         // There is no room for it.
-        showing.apply(id);
+        publication.apply(id);
         let others = [get("a"), write(vec![put("c", value(4, 20))]), get("c"), write(vec![put("a", value(5, 20))])];
         for operation in others {
-            let token = trial.submit(operation);
-            trial.settle();
-            assert!(trial.replies.remove(&token).is_some(), "it waits for a batch that has none of its keys");
+            let token = harness.submit(operation);
+            harness.run_until_idle();
+            assert!(harness.replies.remove(&token).is_some(), "it waits for a batch that has none of its keys");
         }
-        let waiting = [trial.submit(get("b")), trial.submit(page(10, None))];
-        trial.settle();
-        assert!(trial.replies.is_empty(), "who has to see the batch does not wait for it");
-        trial.shard.batches.showing.settle(id, &changes);
-        trial.settle();
-        let [get, page] = waiting.map(|token| trial.replies.remove(&token).expect("it goes on"));
+        let waiting = [harness.submit(get("b")), harness.submit(page(10, None))];
+        harness.run_until_idle();
+        assert!(harness.replies.is_empty(), "who has to see the batch does not wait for it");
+        harness.shard.batches.publication.complete(id, &changes);
+        harness.run_until_idle();
+        let [get, page] = waiting.map(|token| harness.replies.remove(&token).expect("it goes on"));
         assert_eq!(found(&get), Some(value(2, 20).to_vec()));
         assert!(matches!(page, Reply::Page { items, .. } if items.len() == 3));
     }

@@ -1,9 +1,9 @@
-//! Runs as bytes: items too large for a slot, in contiguous pages. Pure functions.
+//! Blobs as bytes: items too large for a slot, in contiguous pages. Pure functions.
 //!
-//! A run is `header (64 B), slice checksums (4 B each), key, value`, back to back from the start of
-//! its first page. Slice *k* is bytes `k * 64 KiB ..` of the run; its checksum covers its part of
-//! the value, so a value can be checked and sent slice by slice. Header and checksums are written
-//! last, with the group that acknowledges the run.
+//! A blob is `header (64 B), slice checksums (4 B each), key, value`, back to back from the start
+//! of its first page. Slice *k* is bytes `k * 64 KiB ..` of the blob; its checksum covers its part
+//! of the value, so a value can be checked and sent slice by slice. Header and checksums are
+//! written last, with the group that acknowledges the blob.
 
 use stratakv_base::checksum::{crc32c, seed, turned_bit};
 use stratakv_base::codec::{Reader, Writer};
@@ -17,10 +17,10 @@ const MAGIC: u32 = u32::from_le_bytes(*b"SLRN");
 pub(crate) const HEADER_BYTES: usize = 64;
 const LIVE: u8 = 1;
 const DEAD: u8 = 2;
-/// Most pages of a run.
+/// Most pages of a blob.
 pub(crate) const PAGES_MAX: u32 = 1 << 15;
 
-/// Where the parts of a run lie.
+/// Where the parts of a blob lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_len: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a run for a key and a value of these lengths.
+    /// The shape of a blob for a key and a value of these lengths.
     pub(crate) fn new(key_len: usize, value_len: usize) -> Shape {
         let mut slices = 1;
         while HEADER_BYTES + 4 * slices + key_len + value_len > slices * SLICE_BYTES {
@@ -43,12 +43,12 @@ impl Shape {
         HEADER_BYTES + 4 * self.slices + self.key_len
     }
 
-    /// Bytes of the run.
+    /// Bytes of the blob.
     pub(crate) fn total_bytes(&self) -> usize {
         self.head_bytes() + self.value_len
     }
 
-    /// Pages of the run.
+    /// Pages of the blob.
     pub(crate) fn pages(&self) -> u32 {
         self.total_bytes().div_ceil(PAGE_BYTES) as u32
     }
@@ -66,7 +66,7 @@ impl Shape {
         start - head..end - head
     }
 
-    /// Bytes of the run in slice `slice`.
+    /// Bytes of the blob in slice `slice`.
     pub(crate) fn bytes_in(&self, slice: usize) -> usize {
         self.total_bytes().saturating_sub(slice * SLICE_BYTES).min(SLICE_BYTES)
     }
@@ -77,9 +77,9 @@ impl Shape {
     }
 }
 
-/// What a run's header says.
+/// What a blob's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunHeader {
+pub(crate) struct BlobHeader {
     pub(crate) shape: Shape,
     pub(crate) meta: Meta,
     pub(crate) sequence: u64,
@@ -125,8 +125,8 @@ fn header_crc(uuid: &[u8; 16], place: u32, head: &[u8]) -> u32 {
     crc32c(crc32c(seed(uuid, u64::from(place), 1), &head[..8]), &head[12..HEADER_BYTES])
 }
 
-/// Reads the header at the start of a run's first page; `None` if there is none that checks.
-pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<RunHeader> {
+/// Reads the header at the start of a blob's first page; `None` if there is none that checks.
+pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<BlobHeader> {
     let bytes = bytes.get(..HEADER_BYTES)?;
     let mut reader = Reader::new(bytes);
     let (magic, format, state) = (reader.u32().ok()?, reader.u8().ok()?, reader.u8().ok()?);
@@ -143,7 +143,7 @@ pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option
         return None;
     }
     let shape = Shape::new(key_len, value_len);
-    (shape.pages() == pages && pages < PAGES_MAX).then_some(RunHeader {
+    (shape.pages() == pages && pages < PAGES_MAX).then_some(BlobHeader {
         shape,
         meta: Meta { version, flags, expiry },
         sequence,
@@ -155,7 +155,7 @@ pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option
 
 /// Reads a header of which one bit has turned. Whatever it heads is damaged, but it still says
 /// whose it is.
-pub(crate) fn mend_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<RunHeader> {
+pub(crate) fn mend_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<BlobHeader> {
     let magic = Reader::new(bytes).u32().ok()?;
     if (magic ^ MAGIC).count_ones() > 1 {
         return None;
@@ -171,7 +171,7 @@ pub(crate) fn mend_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<R
 
 /// Turns one bit of the checksums and the key back, if that makes them check: the key is known
 /// again.
-pub(crate) fn mend_table(uuid: &[u8; 16], place: u32, header: &RunHeader, head: &mut [u8]) -> bool {
+pub(crate) fn mend_table(uuid: &[u8; 16], place: u32, header: &BlobHeader, head: &mut [u8]) -> bool {
     let Some(table) = head.get_mut(HEADER_BYTES..header.shape.head_bytes()) else { return false };
     let crc = crc32c(seed(uuid, u64::from(place), header.sequence), table);
     let Some((byte, mask)) = turned_bit(crc ^ header.table_crc, table.len()) else { return false };
@@ -185,7 +185,7 @@ pub(crate) fn looks_like_head(bytes: &[u8]) -> bool {
 }
 
 /// Whether the head (`shape.head_bytes()` of it) checks.
-pub(crate) fn head_checks(uuid: &[u8; 16], place: u32, header: &RunHeader, head: &[u8]) -> bool {
+pub(crate) fn head_checks(uuid: &[u8; 16], place: u32, header: &BlobHeader, head: &[u8]) -> bool {
     head.len() == header.shape.head_bytes()
         && head
             .get(HEADER_BYTES..)
@@ -202,9 +202,9 @@ pub(crate) fn head_key<'a>(shape: &Shape, head: &'a [u8]) -> &'a [u8] {
     head.get(HEADER_BYTES + 4 * shape.slices..shape.head_bytes()).unwrap_or_default()
 }
 
-/// Turns the first page of a run into that of a cleared one. Changes bytes of the first sector
-/// only, so a torn write leaves the run either live or cleared.
-pub(crate) fn kill(uuid: &[u8; 16], place: u32, page: &mut [u8]) {
+/// Turns the first page of a blob into that of a cleared one. Changes bytes of the first sector
+/// only, so a torn write leaves the blob either live or cleared.
+pub(crate) fn write_tombstone(uuid: &[u8; 16], place: u32, page: &mut [u8]) {
     page[5] = DEAD;
     let crc = header_crc(uuid, place, page);
     Writer::new(&mut page[8..12]).u32(crc);
@@ -252,7 +252,7 @@ mod tests {
             assert!(!good, "bit {bit}");
         }
         let mut dead = head.clone();
-        kill(&uuid, 70, &mut dead);
+        write_tombstone(&uuid, 70, &mut dead);
         let header = decode_header(&uuid, 70, &dead).unwrap();
         assert!(header.dead && head_checks(&uuid, 70, &header, &dead));
     }

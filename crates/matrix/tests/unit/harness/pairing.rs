@@ -6,11 +6,11 @@ use stratakv_engine::Error;
 use super::*;
 use crate::{Loss, RecoveryReport};
 
-fn small() -> Trial {
-    Trial::new(config(), 512 << 10, UNIT_BYTES)
+fn small() -> Harness {
+    Harness::new(config(), 512 << 10, UNIT_BYTES)
 }
 
-impl Trial {
+impl Harness {
     pub(super) fn region_image(&self) -> Vec<u8> {
         let mut image = vec![0; self.region.len_bytes() as usize];
         self.region.load(0, &mut image).unwrap();
@@ -92,97 +92,97 @@ impl Trial {
 /// It was served, and what was acknowledged since the copy was gone.
 #[test]
 pub(super) fn a_region_from_before_an_opening_is_refused() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    trial.close();
-    let older = trial.region_image();
-    trial.assert_opens();
-    trial.fill(20..40, 100);
-    let newer = trial.region_image();
-    trial.put_region(&older);
-    let said = trial.assert_refused();
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    harness.close();
+    let older = harness.region_image();
+    harness.assert_opens();
+    harness.fill(20..40, 100);
+    let newer = harness.region_image();
+    harness.put_region(&older);
+    let said = harness.assert_refused();
     assert!(said.contains("the region is older than its volume"), "{said}");
     assert!(said.contains("Lost: "), "{said}");
-    trial.put_region(&newer);
-    trial.assert_opens();
-    trial.assert_filled(0..40, 100);
+    harness.put_region(&newer);
+    harness.assert_opens();
+    harness.assert_filled(0..40, 100);
 }
 
 #[test]
 pub(super) fn a_region_from_before_an_orderly_end_is_refused() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    let older = trial.region_image();
-    trial.fill(20..21, 100);
-    trial.close();
-    let newer = trial.region_image();
-    trial.put_region(&older);
-    let said = trial.assert_refused();
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    let older = harness.region_image();
+    harness.fill(20..21, 100);
+    harness.close();
+    let newer = harness.region_image();
+    harness.put_region(&older);
+    let said = harness.assert_refused();
     assert!(said.contains("it has changes up to version 20, and the volume knows of 21"), "{said}");
-    trial.put_region(&newer);
-    trial.assert_opens();
-    trial.assert_filled(0..21, 100);
+    harness.put_region(&newer);
+    harness.assert_opens();
+    harness.assert_filled(0..21, 100);
 }
 
 #[test]
 pub(super) fn a_region_from_before_an_installation_is_refused() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    let older = trial.region_image();
-    let end = trial.fill_until_installed(20, 400);
-    let newer = trial.region_image();
-    trial.put_region(&older);
-    trial.assert_refused();
-    trial.put_region(&newer);
-    trial.assert_opens();
-    trial.assert_filled(0..20, 100);
-    trial.assert_filled(20..end, 400);
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    let older = harness.region_image();
+    let end = harness.fill_until_installed(20, 400);
+    let newer = harness.region_image();
+    harness.put_region(&older);
+    harness.assert_refused();
+    harness.put_region(&newer);
+    harness.assert_opens();
+    harness.assert_filled(0..20, 100);
+    harness.assert_filled(20..end, 400);
 }
 
 /// The file that a record of the region points to was not there.
 #[test]
 pub(super) fn a_volume_from_before_a_long_value_is_refused() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    let older = trial.volume.clone();
-    let reply = trial.ask(write(vec![put("long", value(1, 60_000))]));
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    let older = harness.volume.clone();
+    let reply = harness.ask(write(vec![put("long", value(1, 60_000))]));
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
-    let newer = std::mem::replace(&mut trial.volume, older);
-    let said = trial.assert_refused();
+    let newer = std::mem::replace(&mut harness.volume, older);
+    let said = harness.assert_refused();
     assert!(said.contains("the volume is older than its region"), "{said}");
-    trial.volume = newer;
-    trial.assert_opens();
-    assert_eq!(found(&trial.ask(get("long"))).as_deref(), Some(&value(1, 60_000)[..]));
+    harness.volume = newer;
+    harness.assert_opens();
+    assert_eq!(found(&harness.ask(get("long"))).as_deref(), Some(&value(1, 60_000)[..]));
 }
 
 #[test]
 pub(super) fn a_volume_from_before_an_opening_is_refused() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    let older = trial.volume.clone();
-    trial.assert_opens();
-    let newer = std::mem::replace(&mut trial.volume, older);
-    let said = trial.assert_refused();
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    let older = harness.volume.clone();
+    harness.assert_opens();
+    let newer = std::mem::replace(&mut harness.volume, older);
+    let said = harness.assert_refused();
     assert!(said.contains("the volume is older than its region"), "{said}");
-    trial.volume = newer;
-    trial.assert_opens();
+    harness.volume = newer;
+    harness.assert_opens();
 }
 
 /// Both are as old, and neither is older than the other one has seen it.
 #[test]
 pub(super) fn copies_that_went_blob_are_not_mixed() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    trial.close();
-    let (region, volume) = (trial.region_image(), trial.volume.clone());
-    trial.try_open(false, false, u32::MAX).unwrap();
-    trial.fill(20..30, 100);
-    let of_the_first = trial.region_image();
-    trial.put_region(&region);
-    trial.volume = volume;
-    trial.try_open(false, false, u32::MAX).unwrap();
-    trial.put_region(&of_the_first);
-    let said = trial.assert_refused();
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    harness.close();
+    let (region, volume) = (harness.region_image(), harness.volume.clone());
+    harness.try_open(false, false, u32::MAX).unwrap();
+    harness.fill(20..30, 100);
+    let of_the_first = harness.region_image();
+    harness.put_region(&region);
+    harness.volume = volume;
+    harness.try_open(false, false, u32::MAX).unwrap();
+    harness.put_region(&of_the_first);
+    let said = harness.assert_refused();
     assert!(said.contains("do not belong together"), "{said}");
 }
 
@@ -190,82 +190,82 @@ pub(super) fn copies_that_went_blob_are_not_mixed() {
 /// The next one serves all, and what was older before is older.
 #[test]
 pub(super) fn every_cut_of_an_opening_leaves_a_pair() {
-    let mut trial = small();
-    trial.fill(0..300, 400);
-    trial.close();
-    let older = (trial.region_image(), trial.volume.clone());
-    trial.assert_opens();
-    let start = (trial.region_image(), trial.volume.clone());
+    let mut harness = small();
+    harness.fill(0..300, 400);
+    harness.close();
+    let older = (harness.region_image(), harness.volume.clone());
+    harness.assert_opens();
+    let start = (harness.region_image(), harness.volume.clone());
     let mut outcomes = [0; 3];
     for cut in 0..40 {
         for (what, outcome) in outcomes.iter_mut().enumerate() {
-            trial.put_region(&start.0);
-            trial.volume.clone_from(&start.1);
+            harness.put_region(&start.0);
+            harness.volume.clone_from(&start.1);
             let requests = if what == 2 { cut } else { u32::MAX };
             match what {
-                0 => trial.fail_stores_after(cut.into()),
-                1 => trial.fail_fences_after(cut.into()),
+                0 => harness.fail_stores_after(cut.into()),
+                1 => harness.fail_fences_after(cut.into()),
                 _ => {}
             }
-            let is_cut = !matches!(trial.try_open(false, false, requests), Ok(true));
+            let is_cut = !matches!(harness.try_open(false, false, requests), Ok(true));
             *outcome += u32::from(is_cut);
-            trial.allow_all();
-            trial.assert_opens();
-            assert_eq!(trial.statistic("records"), 300);
-            let now = (trial.region_image(), trial.volume.clone());
-            trial.put_region(&older.0);
-            trial.assert_refused();
-            trial.put_region(&now.0);
-            trial.volume.clone_from(&older.1);
-            trial.assert_refused();
+            harness.allow_all();
+            harness.assert_opens();
+            assert_eq!(harness.statistic("records"), 300);
+            let now = (harness.region_image(), harness.volume.clone());
+            harness.put_region(&older.0);
+            harness.assert_refused();
+            harness.put_region(&now.0);
+            harness.volume.clone_from(&older.1);
+            harness.assert_refused();
         }
     }
     assert!(outcomes[0] == 2 && outcomes[1] >= 2 && outcomes[2] == 2, "{outcomes:?}");
-    trial.volume.clone_from(&start.1);
-    trial.put_region(&start.0);
-    trial.assert_opens();
-    trial.assert_filled(0..300, 400);
+    harness.volume.clone_from(&start.1);
+    harness.put_region(&start.0);
+    harness.assert_opens();
+    harness.assert_filled(0..300, 400);
 }
 
 /// A tmpfs after a reboot.
 #[test]
 pub(super) fn a_region_that_is_gone_is_given_up_if_that_is_accepted() {
-    let mut trial = small();
-    trial.fill(0..1500, 400);
-    trial.settle();
-    trial.close();
-    let (lost, blank) = (trial.region_image(), vec![0; 512 << 10]);
-    let known = trial.shard.superblock.known;
+    let mut harness = small();
+    harness.fill(0..1500, 400);
+    harness.run_until_idle();
+    harness.close();
+    let (lost, blank) = (harness.region_image(), vec![0; 512 << 10]);
+    let known = harness.shard.superblock.known;
     assert!(known.version == 1500 && known.oldest > 100 && known.oldest <= 1500, "{known:?}");
-    trial.put_region(&blank);
-    let said = trial.assert_refused();
+    harness.put_region(&blank);
+    let said = harness.assert_refused();
     assert!(said.contains("blank") && said.contains("was closed in order"), "{said}");
-    let volume = trial.volume.clone();
+    let volume = harness.volume.clone();
     // Told, and nothing done.
-    let image = trial.region_image();
-    let (region, memory) = (trial.region.clone(), Memory::new(512 << 10, 9));
-    trial.region.memory = memory;
-    assert!(trial.try_open(true, true, u32::MAX).unwrap());
-    assert!(trial.shard.recovery().loss.is_some() && trial.volume == volume);
-    trial.region = region;
-    assert_eq!(trial.region_image(), image);
+    let image = harness.region_image();
+    let (region, memory) = (harness.region.clone(), Memory::new(512 << 10, 9));
+    harness.region.memory = memory;
+    assert!(harness.try_open(true, true, u32::MAX).unwrap());
+    assert!(harness.shard.recovery().loss.is_some() && harness.volume == volume);
+    harness.region = region;
+    assert_eq!(harness.region_image(), image);
 
-    let loss = trial.repair().expect("it was lost");
+    let loss = harness.repair().expect("it was lost");
     assert_eq!((loss.known, loss.clean, loss.kept_version), (known, true, None));
     assert!(loss.to_string().contains(&format!("Every change up to version {} is there", known.oldest - 1)), "{loss}");
     // Keys were put in the order of their versions.
-    trial.assert_filled(0..known.oldest - 1, 400);
-    let left = trial.statistic("records");
+    harness.assert_filled(0..known.oldest - 1, 400);
+    let left = harness.statistic("records");
     assert!(left >= known.version - known.records && left < 1500, "{left} records, {known:?}");
-    trial.fill(0..300, 500);
-    assert!(trial.shard.container.version() > 1 << 32, "no version is given twice");
-    trial.close();
-    assert!(trial.assert_opens().loss.is_none());
-    trial.assert_filled(0..300, 500);
-    trial.assert_filled(300..known.oldest - 1, 400);
-    assert_eq!(trial.repair(), None, "there is nothing to repair");
-    trial.put_region(&lost);
-    let said = trial.assert_refused();
+    harness.fill(0..300, 500);
+    assert!(harness.shard.container.version() > 1 << 32, "no version is given twice");
+    harness.close();
+    assert!(harness.assert_opens().loss.is_none());
+    harness.assert_filled(0..300, 500);
+    harness.assert_filled(300..known.oldest - 1, 400);
+    assert_eq!(harness.repair(), None, "there is nothing to repair");
+    harness.put_region(&lost);
+    let said = harness.assert_refused();
     assert!(said.contains("the region is older"), "{said}");
 }
 
@@ -273,42 +273,42 @@ pub(super) fn a_region_that_is_gone_is_given_up_if_that_is_accepted() {
 /// on the volume, or is refused as before and can be repaired again.
 #[test]
 pub(super) fn every_cut_of_giving_up_a_region_leaves_what_is_on_the_volume() {
-    let mut trial = small();
-    trial.fill(0..1500, 400);
-    trial.settle();
-    let older = trial.region_image();
-    trial.assert_opens();
-    let (volume, known) = (trial.volume.clone(), trial.shard.superblock.known);
+    let mut harness = small();
+    harness.fill(0..1500, 400);
+    harness.run_until_idle();
+    let older = harness.region_image();
+    harness.assert_opens();
+    let (volume, known) = (harness.volume.clone(), harness.shard.superblock.known);
     let mut outcomes = [(0, 0); 3];
     for start in [vec![0; 512 << 10], older] {
         for cut in 0..40 {
             for (what, outcome) in outcomes.iter_mut().enumerate() {
-                trial.put_region(&start);
-                trial.volume.clone_from(&volume);
+                harness.put_region(&start);
+                harness.volume.clone_from(&volume);
                 let requests = if what == 2 { cut } else { u32::MAX };
                 match what {
-                    0 => trial.fail_stores_after(cut.into()),
-                    1 => trial.fail_fences_after(cut.into()),
+                    0 => harness.fail_stores_after(cut.into()),
+                    1 => harness.fail_fences_after(cut.into()),
                     _ => {}
                 }
-                let is_cut = !matches!(trial.try_open(true, false, requests), Ok(true));
+                let is_cut = !matches!(harness.try_open(true, false, requests), Ok(true));
                 outcome.0 += u32::from(is_cut);
-                trial.allow_all();
-                if trial.try_open(false, false, u32::MAX).is_err() {
+                harness.allow_all();
+                if harness.try_open(false, false, u32::MAX).is_err() {
                     outcome.1 += 1;
-                    let said = trial.assert_refused();
+                    let said = harness.assert_refused();
                     assert!(said.contains("If it is lost: on the volume are"), "{said}");
-                    assert_eq!(trial.repair().map(|loss| loss.known), Some(known));
+                    assert_eq!(harness.repair().map(|loss| loss.known), Some(known));
                 }
-                trial.assert_sound();
-                assert!(trial.statistic("records") >= known.oldest - 1);
-                trial.fill(5000..5001, 100);
-                trial.assert_opens();
-                trial.assert_filled(5000..5001, 100);
+                harness.assert_sound();
+                assert!(harness.statistic("records") >= known.oldest - 1);
+                harness.fill(5000..5001, 100);
+                harness.assert_opens();
+                harness.assert_filled(5000..5001, 100);
             }
         }
     }
-    trial.assert_filled(0..known.oldest - 1, 400);
+    harness.assert_filled(0..known.oldest - 1, 400);
     assert!(outcomes.iter().all(|(cuts, _)| *cuts > 2), "{outcomes:?}");
     assert!(outcomes[0].1 > 3 && outcomes[1].1 > 3, "{outcomes:?}");
 }
@@ -316,92 +316,92 @@ pub(super) fn every_cut_of_giving_up_a_region_leaves_what_is_on_the_volume() {
 /// The end of a region is gone, nothing of it came down since: the rest of it is kept.
 #[test]
 pub(super) fn of_a_region_without_its_end_the_rest_is_kept() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    let older = trial.region_image();
-    trial.fill(20..25, 100);
-    trial.close();
-    trial.put_region(&older);
-    let said = trial.assert_refused();
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    let older = harness.region_image();
+    harness.fill(20..25, 100);
+    harness.close();
+    harness.put_region(&older);
+    let said = harness.assert_refused();
     assert!(said.contains("lacks its end"), "{said}");
-    let loss = trial.repair().expect("it lost something");
+    let loss = harness.repair().expect("it lost something");
     assert_eq!((loss.kept_version, loss.known.version), (Some(20), 25));
     assert!(loss.to_string().contains("Lost: versions 21 to 25; nothing was written after"), "{loss}");
-    trial.assert_filled(0..20, 100);
-    trial.fill(30..40, 100);
-    trial.close();
-    trial.assert_opens();
-    trial.assert_filled(30..40, 100);
+    harness.assert_filled(0..20, 100);
+    harness.fill(30..40, 100);
+    harness.close();
+    harness.assert_opens();
+    harness.assert_filled(30..40, 100);
 }
 
 /// A copy from before, and only puts since: all that it has is kept.
 #[test]
 pub(super) fn of_an_older_region_all_is_kept_if_nothing_came_down_since() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    trial.close();
-    let older = trial.region_image();
-    trial.assert_opens();
-    trial.fill(20..25, 100);
-    trial.close();
-    trial.put_region(&older);
-    trial.assert_refused();
-    let loss = trial.repair().expect("it lost something");
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    harness.close();
+    let older = harness.region_image();
+    harness.assert_opens();
+    harness.fill(20..25, 100);
+    harness.close();
+    harness.put_region(&older);
+    harness.assert_refused();
+    let loss = harness.repair().expect("it lost something");
     assert_eq!((loss.kept_version, loss.known.version), (Some(20), 25));
-    trial.assert_filled(0..20, 100);
-    trial.fill(30..40, 100);
+    harness.assert_filled(0..20, 100);
+    harness.fill(30..40, 100);
     // Something came down since: what it has is older than what is below.
-    let end = trial.fill_until_installed(40, 400);
-    trial.settle();
-    trial.close();
-    trial.put_region(&older);
-    trial.assert_refused();
-    assert_eq!(trial.repair().expect("it is given up").kept_version, None);
-    let oldest = trial.statistic("records");
+    let end = harness.fill_until_installed(40, 400);
+    harness.run_until_idle();
+    harness.close();
+    harness.put_region(&older);
+    harness.assert_refused();
+    assert_eq!(harness.repair().expect("it is given up").kept_version, None);
+    let oldest = harness.statistic("records");
     assert!(oldest < end, "{oldest} of {end}");
-    trial.assert_opens();
+    harness.assert_opens();
 }
 
 /// Of another store nothing is written over.
 #[test]
 pub(super) fn another_stores_region_is_not_given_up() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    let mut other = Trial::new(MatrixConfig { uuid: *b"yet another one!", ..config() }, 512 << 10, UNIT_BYTES);
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    let mut other = Harness::new(MatrixConfig { uuid: *b"yet another one!", ..config() }, 512 << 10, UNIT_BYTES);
     other.fill(0..3, 10);
     for image in [other.region_image(), vec![7; 512 << 10]] {
-        trial.put_region(&image);
-        trial.assert_refused();
-        let error = trial.try_open(true, false, u32::MAX).expect_err("refused");
+        harness.put_region(&image);
+        harness.assert_refused();
+        let error = harness.try_open(true, false, u32::MAX).expect_err("refused");
         assert!(error.to_string().contains("not written over"), "{error}");
-        assert!(trial.region_image() == image);
+        assert!(harness.region_image() == image);
     }
 }
 
 /// A store of the format before has no epochs: it is opened, and has them from then on.
 #[test]
 pub(super) fn a_volume_and_a_region_without_epochs_are_paired_when_they_are_opened() {
-    let mut trial = small();
-    trial.fill(0..20, 100);
-    trial.close();
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    harness.close();
     // As the format before was.
     for slot in [0, 1] {
-        let page = &mut trial.volume[slot * 4096..][..4096];
+        let page = &mut harness.volume[slot * 4096..][..4096];
         page[16] = 1;
         page[76..].fill(0);
         let checksum = stratakv_base::checksum::crc32c(0, &page[..76]);
         page[76..80].copy_from_slice(&checksum.to_le_bytes());
     }
-    let mut image = trial.region_image();
+    let mut image = harness.region_image();
     let region = stratakv_sim::pmem::Region::open(image.clone(), stratakv_sim::pmem::Domain::Adr);
-    crate::container::forging::forget_epochs(&region, trial.config.uuid, 0);
+    crate::container::forging::forget_epochs(&region, harness.config.uuid, 0);
     region.load(0, &mut image).unwrap();
-    trial.put_region(&image);
-    trial.assert_opens();
-    trial.assert_filled(0..20, 100);
-    assert!(trial.shard.superblock.known.epoch.number > 0);
-    trial.put_region(&image);
-    trial.assert_refused();
+    harness.put_region(&image);
+    harness.assert_opens();
+    harness.assert_filled(0..20, 100);
+    assert!(harness.shard.superblock.known.epoch.number > 0);
+    harness.put_region(&image);
+    harness.assert_refused();
 }
 
 /// An opening was cut when one superblock had the new epoch; the next could not read that one, and
@@ -410,16 +410,16 @@ pub(super) fn a_volume_and_a_region_without_epochs_are_paired_when_they_are_open
 /// 7023443).
 #[test]
 pub(super) fn an_epoch_begins_when_both_superblocks_have_the_one_before() {
-    let mut trial = small();
-    trial.fill(0..300, 300);
-    trial.settle();
-    trial.close();
-    assert!(!trial.try_open(false, false, 1).unwrap(), "cut behind the first superblock");
+    let mut harness = small();
+    harness.fill(0..300, 300);
+    harness.run_until_idle();
+    harness.close();
+    assert!(!harness.try_open(false, false, 1).unwrap(), "cut behind the first superblock");
     let slot = PAGE_BYTES..2 * PAGE_BYTES;
-    let newer = trial.volume[slot.clone()].to_vec();
-    trial.volume[slot.clone()].fill(0xee);
-    assert!(!trial.try_open(false, false, 0).unwrap(), "cut before anything is written");
-    trial.volume[slot].copy_from_slice(&newer);
-    trial.assert_opens();
-    trial.assert_filled(0..300, 300);
+    let newer = harness.volume[slot.clone()].to_vec();
+    harness.volume[slot.clone()].fill(0xee);
+    assert!(!harness.try_open(false, false, 0).unwrap(), "cut before anything is written");
+    harness.volume[slot].copy_from_slice(&newer);
+    harness.assert_opens();
+    harness.assert_filled(0..300, 300);
 }

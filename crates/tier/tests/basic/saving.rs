@@ -1,4 +1,4 @@
-//! A cache without a second tier whose orderly ends park what it holds.
+//! A cache without a second tier whose orderly ends save what it holds.
 
 use super::*;
 
@@ -7,13 +7,13 @@ const ITEMS: usize = 4000;
 /// Longer than a segment, each of them; the others are short.
 const LONG: [(usize, usize); 3] = [(90_001, 40_000), (90_002, 200_000), (90_003, 1_500_000)];
 
-fn parks() -> TierConfig {
-    TierConfig { capacity_bytes: None, parks: true, ..config() }
+fn saves_at_shutdown() -> TierConfig {
+    TierConfig { capacity_bytes: None, saves_at_shutdown: true, ..config() }
 }
 
 /// All of it fits.
 fn filled() -> Driver {
-    let mut driver = Driver::new(parks());
+    let mut driver = Driver::new(saves_at_shutdown());
     for number in 0..ITEMS {
         driver.put(number, LEN);
     }
@@ -44,7 +44,7 @@ fn delete(driver: &mut Driver, number: usize) -> Reply {
 /// Until nothing of it lies on the volume any more.
 fn returned(driver: &mut Driver) {
     for _ in 0..10_000 {
-        if driver.statistic("parked_bytes") == 0 {
+        if driver.statistic("saved_bytes") == 0 {
             return driver.sound();
         }
         driver.tick();
@@ -52,24 +52,24 @@ fn returned(driver: &mut Driver) {
     panic!("it does not come back");
 }
 
-/// What a start gave back to the file system was carried out after the next end had parked there:
+/// What a start gave back to the file system was carried out after the next end had saved there:
 /// half of the cache was zeros.
 #[test]
-fn an_end_parks_when_all_room_was_given_back() {
+fn an_end_saves_when_all_room_was_given_back() {
     let mut driver = filled();
     driver.restart(Ending::Orderly);
     driver.stays_under_way = |request| matches!(request, DiskRequest::Discard { .. });
     returned(&mut driver);
     assert!(!driver.under_way.is_empty());
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
-    driver.settle();
+    driver.run_until_idle();
     driver.stays_under_way = |_| false;
     for (io, request) in std::mem::take(&mut driver.under_way) {
         let outcome = driver.request(request);
         let shard = driver.shard.as_mut().expect("it is open");
         shard.complete(io, outcome, &mut driver.effects);
     }
-    driver.settle();
+    driver.run_until_idle();
     assert!(driver.shard.as_ref().is_some_and(Shard::is_closed));
     assert_eq!(driver.restart(Ending::Kill).start, Start::Clean);
     returned(&mut driver);
@@ -85,14 +85,14 @@ fn what_was_in_memory_is_there_again_and_leaves_the_volume() {
         for ending in [Ending::Orderly, Ending::Orderly] {
             let report = driver.restart(ending);
             assert_eq!((report.start, report.items), (Start::Clean, (ITEMS + LONG.len()) as u64));
-            assert!(driver.statistic("parked_bytes") > 0);
-            // Some are read where they are parked, others are back.
+            assert!(driver.statistic("saved_bytes") > 0);
+            // Some are read where they are saved, others are back.
             all_is_there(&mut driver);
             assert!(driver.statistic("hits_ssd") > 0);
             returned(&mut driver);
             assert_eq!(driver.statistic("reinserted"), report.items);
             all_is_there(&mut driver);
-            driver.settle();
+            driver.run_until_idle();
             let left: Vec<u64> = driver.disk.pages().into_iter().filter(|page| *page > 1).collect();
             assert_eq!(left, [0; 0], "its room is given back");
         }
@@ -105,7 +105,7 @@ fn what_was_in_memory_is_there_again_and_leaves_the_volume() {
 }
 
 #[test]
-fn an_end_while_it_comes_back_parks_all_of_it_again() {
+fn an_end_while_it_comes_back_saves_all_of_it_again() {
     let mut driver = filled();
     driver.restart(Ending::Orderly);
     driver.tick();
@@ -116,7 +116,7 @@ fn an_end_while_it_comes_back_parks_all_of_it_again() {
 }
 
 #[test]
-fn memory_and_what_is_parked_are_one_memory() {
+fn memory_and_what_is_saved_are_one_memory() {
     let mut driver = filled();
     let before = driver.effects.pool().held_bytes() as u64;
     let shard = driver.shard.as_mut().expect("it is open");
@@ -128,18 +128,18 @@ fn memory_and_what_is_parked_are_one_memory() {
     }
     driver.shard = None;
     driver.open(false);
-    let parked = driver.disk.pages().len() as u64 * 4096;
-    while driver.statistic("parked_bytes") > 0 {
+    let saved = driver.disk.pages().len() as u64 * 4096;
+    while driver.statistic("saved_bytes") > 0 {
         driver.tick();
         let shard = driver.shard.as_ref().expect("it is open");
         let both = shard.dram_bytes() + driver.disk.pages().len() as u64 * 4096;
         // The longest segment is in both for a moment.
-        assert!(both <= parked + (5 << 19), "{both} bytes, {parked} parked");
+        assert!(both <= saved + (5 << 19), "{both} bytes, {saved} saved");
     }
 }
 
 #[test]
-fn after_a_kill_nothing_that_was_parked_counts() {
+fn after_a_kill_nothing_that_was_saved_counts() {
     for ticks in [0, 3, 10_000] {
         let mut driver = filled();
         driver.restart(Ending::Orderly);
@@ -161,7 +161,7 @@ fn after_a_kill_nothing_that_was_parked_counts() {
 fn what_is_written_before_it_came_back_is_newer() {
     let mut driver = filled();
     driver.restart(Ending::Orderly);
-    let parked_bytes = driver.statistic("parked_bytes");
+    let saved_bytes = driver.statistic("saved_bytes");
     driver.put(3, 30);
     assert!(matches!(delete(&mut driver, 4), Reply::Done { existed: true, .. }));
     let append = Update::Append(b"more"[..].into());
@@ -169,7 +169,7 @@ fn what_is_written_before_it_came_back_is_newer() {
         driver.ask(Operation::Update { key: key(5), update: append, level: Level::Memory }),
         Reply::Done { .. }
     ));
-    assert!(driver.statistic("parked_bytes") > parked_bytes / 2);
+    assert!(driver.statistic("saved_bytes") > saved_bytes / 2);
     for _ in 0..2 {
         returned(&mut driver);
         assert_eq!((driver.hits(3..4, 30), driver.get(4)), (1, None));
@@ -181,7 +181,7 @@ fn what_is_written_before_it_came_back_is_newer() {
 
 #[test]
 fn what_has_expired_or_was_flushed_does_not_come_back() {
-    let mut driver = Driver::new(parks());
+    let mut driver = Driver::new(saves_at_shutdown());
     let soon = Expiry(driver.now.wall.0 + 5000);
     for number in 0..1000 {
         driver.put_until(number, LEN, if number % 2 == 0 { soon } else { Expiry::NEVER });
@@ -209,7 +209,7 @@ fn what_has_expired_or_was_flushed_does_not_come_back() {
 
 #[test]
 fn a_full_place_has_a_part_or_nothing_and_the_end_succeeds() {
-    let mut driver = Driver::new(parks());
+    let mut driver = Driver::new(saves_at_shutdown());
     driver.disk = Disk::new(2 << 20);
     driver.open(true);
     (0..ITEMS).for_each(|number| drop(driver.put(number, LEN)));
@@ -219,7 +219,7 @@ fn a_full_place_has_a_part_or_nothing_and_the_end_succeeds() {
     assert_eq!(hits as u64, report.items);
     returned(&mut driver);
 
-    let mut driver = Driver::new(parks());
+    let mut driver = Driver::new(saves_at_shutdown());
     driver.disk = Disk::new(16 << 10);
     driver.open(true);
     (0..ITEMS).for_each(|number| drop(driver.put(number, LEN)));
@@ -236,7 +236,7 @@ fn what_cannot_be_made_sure_does_not_count() {
     driver.fails = |_| false;
     driver.open(false);
     assert_eq!(driver.hits(0..ITEMS, LEN), 0);
-    // Nor what was parked before an opening that failed to say that it took it.
+    // Nor what was saved before an opening that failed to say that it took it.
     driver.put(1, LEN);
     driver.end(Ending::Orderly);
     let mut opener = TierOpener::recover(driver.config.clone());
@@ -280,7 +280,7 @@ fn damage_costs_what_it_hit() {
 #[test]
 fn with_less_memory_what_was_used_comes_back() {
     const LEN: usize = 4000;
-    let mut driver = Driver::new(TierConfig { memory_bytes: 32 << 20, ..parks() });
+    let mut driver = Driver::new(TierConfig { memory_bytes: 32 << 20, ..saves_at_shutdown() });
     for number in 0..6000 {
         driver.put(number, LEN);
     }
@@ -303,7 +303,7 @@ fn with_less_memory_what_was_used_comes_back() {
         let hits = driver.hits(0..6000, LEN);
         assert!((least..6000).contains(&hits), "{hits} with {memory_bytes}");
         assert_eq!(driver.get(6000), None, "it has no place any more");
-        driver.settle();
+        driver.run_until_idle();
         assert!(driver.disk.pages().iter().all(|page| *page < 2), "also what was not read is given back");
     }
     // Far too little for it.
@@ -321,7 +321,7 @@ fn it_is_read_and_verified_without_being_taken() {
     driver.config.read_only = true;
     driver.open(false);
     all_is_there(&mut driver);
-    driver.settle();
+    driver.run_until_idle();
     all_is_there(&mut driver);
     let found = super::verify::verified(&mut driver);
     assert_eq!((found.items, found.damage), ((ITEMS + LONG.len()) as u64, Vec::new()));
@@ -346,18 +346,18 @@ fn another_store_is_refused_and_a_second_tier_begins_empty() {
         }
         opener.finish()
     };
-    let foreign = TierConfig { uuid: [4; 16], ..parks() };
+    let foreign = TierConfig { uuid: [4; 16], ..saves_at_shutdown() };
     assert!(matches!(opened(&mut driver, foreign), Err(Error::WrongVolume(_))));
     let with_ssd = opened(&mut driver, config()).expect("it opens");
     assert_eq!((with_ssd.recovery().start, with_ssd.recovery().items), (Start::Emptied, 0));
     drop(with_ssd);
     driver.open(false);
-    assert_eq!(driver.hits(0..ITEMS, LEN), 0, "what was parked has been called used");
+    assert_eq!(driver.hits(0..ITEMS, LEN), 0, "what was saved has been called used");
 
-    // Who does not park any more still finds what is parked, once.
+    // Who does not save any more still finds what is saved, once.
     driver.end(Ending::Kill);
     driver.disk = clean;
-    driver.config.parks = false;
+    driver.config.saves_at_shutdown = false;
     driver.open(false);
     all_is_there(&mut driver);
     driver.restart(Ending::Orderly);

@@ -28,12 +28,12 @@ impl DrivenServer {
         drivers: Vec<Driver>,
         listeners: Vec<Socket>,
     ) -> Result<DrivenServer, Error> {
-        let (worker_slots, bells) = worker_slots(drivers.len())?;
+        let (worker_slots, wakeups) = worker_slots(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
         let shared = share(store, &options, None, Vec::new(), Vec::new(), worker_slots);
         let listening = |socket| Listening { socket, tls: false, inherited: false };
         let mut listeners = Some(listeners.into_iter().map(listening).collect());
-        let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, wakeup))| {
+        let workers = drivers.into_iter().zip(wakeups).enumerate().map(|(index, (driver, wakeup))| {
             let listeners = listeners.take().unwrap_or_default();
             let mut worker = Worker::new(Arc::clone(&shared), index, driver, wakeup, listeners);
             worker.begin();
@@ -48,8 +48,8 @@ impl DrivenServer {
     /// Its ring failed.
     pub fn tick(&mut self, worker: usize) -> io::Result<()> {
         let slot = &mut self.workers[worker];
-        if let Some(turned) = slot
-            && !turned.tick(&mut Vec::new())?
+        if let Some(driven) = slot
+            && !driven.tick(&mut Vec::new())?
         {
             *slot = None;
         }

@@ -79,9 +79,9 @@ const DEFECTS: [(&str, fn()); 58] = [
 
 #[test]
 fn deliberate_defects_are_caught() {
-    let missed = DEFECTS.iter().filter(|(name, trial)| {
+    let missed = DEFECTS.iter().filter(|(name, harness)| {
         fault_point::release(Some(name));
-        let passes = catch_unwind(trial).is_ok();
+        let passes = catch_unwind(harness).is_ok();
         fault_point::release(None);
         passes
     });

@@ -11,22 +11,22 @@ use stratakv_engine::Value;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Lending {
-    lent_bytes: AtomicU64,
+pub(crate) struct BlockBudget {
+    permitted_bytes: AtomicU64,
     max_bytes: AtomicU64,
 }
 
 /// Blocks that an answer holds; dropped when it is sent.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    lending: Arc<Lending>,
+pub(crate) struct BlockPermit {
+    block_budget: Arc<BlockBudget>,
     bytes: u64,
 }
 
-impl Lending {
+impl BlockBudget {
     /// At most so many bytes at once.
-    pub(crate) fn new(max_bytes: u64) -> Arc<Lending> {
-        Arc::new(Lending { lent_bytes: 0.into(), max_bytes: max_bytes.into() })
+    pub(crate) fn new(max_bytes: u64) -> Arc<BlockBudget> {
+        Arc::new(BlockBudget { permitted_bytes: 0.into(), max_bytes: max_bytes.into() })
     }
 
     /// At most so many from now on. What is out already comes back when it is sent.
@@ -35,21 +35,21 @@ impl Lending {
     }
 
     /// Counts the blocks of `value`, or copies them if too many are out.
-    pub(crate) fn lend(self: &Arc<Self>, value: &mut Value) -> Option<Lease> {
+    pub(crate) fn permit(self: &Arc<Self>, value: &mut Value) -> Option<BlockPermit> {
         let Value::Blocks { blocks, .. } = &*value else { return None };
         let bytes = blocks.iter().map(|block| block.len() as u64).sum();
-        let lease = Lease { lending: Arc::clone(self), bytes };
-        if self.lent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_bytes.load(Ordering::Relaxed) {
+        let block_permit = BlockPermit { block_budget: Arc::clone(self), bytes };
+        if self.permitted_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_bytes.load(Ordering::Relaxed) {
             *value = Value::Inline(value.to_bytes());
             return None;
         }
-        Some(lease)
+        Some(block_permit)
     }
 }
 
-impl Drop for Lease {
+impl Drop for BlockPermit {
     fn drop(&mut self) {
-        self.lending.lent_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.block_budget.permitted_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -63,15 +63,15 @@ mod tests {
     fn beyond_the_limit_values_are_copied_and_what_is_given_back_counts() {
         let pool = Pool::new(2 << 20);
         let value = || Value::Blocks { blocks: vec![Arc::new(pool.take(Class::Page).unwrap())], start: 0, len: 4096 };
-        let lending = Lending::new(2 * 4096);
+        let block_budget = BlockBudget::new(2 * 4096);
         let (mut first, mut second, mut third) = (value(), value(), value());
-        let leases = (lending.lend(&mut first), lending.lend(&mut second));
-        assert!(leases.0.is_some() && leases.1.is_some());
-        assert!(lending.lend(&mut third).is_none());
+        let block_permits = (block_budget.permit(&mut first), block_budget.permit(&mut second));
+        assert!(block_permits.0.is_some() && block_permits.1.is_some());
+        assert!(block_budget.permit(&mut third).is_none());
         assert!(matches!(third, Value::Inline(_)) && third.len() == 4096);
-        drop(leases.0);
-        assert!(lending.lend(&mut value()).is_some());
-        lending.set_max_bytes(4096);
-        assert!(lending.lend(&mut value()).is_none());
+        drop(block_permits.0);
+        assert!(block_budget.permit(&mut value()).is_some());
+        block_budget.set_max_bytes(4096);
+        assert!(block_budget.permit(&mut value()).is_none());
     }
 }

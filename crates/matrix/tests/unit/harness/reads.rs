@@ -14,13 +14,13 @@ fn scan(first: u64, items_max: u32, reverse: bool) -> Operation {
 }
 
 /// A page of a scan, and the requests that it took.
-fn reads_of(trial: &mut Trial, operation: Operation) -> u64 {
-    let before = trial.statistic("reads");
-    match trial.ask(operation) {
+fn reads_of(harness: &mut Harness, operation: Operation) -> u64 {
+    let before = harness.statistic("reads");
+    match harness.ask(operation) {
         Reply::Page { items, .. } => assert!(!items.is_empty()),
         other => panic!("not a page: {other:?}"),
     }
-    trial.statistic("reads") - before
+    harness.statistic("reads") - before
 }
 
 /// Pages of indexes and of data were read in runs, which are not kept: each page of a scan read
@@ -28,21 +28,21 @@ fn reads_of(trial: &mut Trial, operation: Operation) -> u64 {
 #[test]
 fn a_short_scan_reads_nothing_again() {
     let config = MatrixConfig { table_bytes: 1 << 20, level_bytes: 1 << 20, ..config() };
-    let mut trial = Trial::new(config, 512 << 10, UNIT_BYTES);
-    trial.fill(0..12_000, 100);
-    trial.settle();
-    let (levels, tables) = (trial.statistic("levels"), trial.statistic("tables"));
-    trial.close();
-    trial.reopen();
+    let mut harness = Harness::new(config, 512 << 10, UNIT_BYTES);
+    harness.fill(0..12_000, 100);
+    harness.run_until_idle();
+    let (levels, tables) = (harness.statistic("levels"), harness.statistic("tables"));
+    harness.close();
+    harness.reopen();
     for reverse in [false, true] {
         let scans = (2000..10_000).step_by(500);
-        let reads: u64 = scans.clone().map(|first| reads_of(&mut trial, scan(first, 200, reverse))).sum();
+        let reads: u64 = scans.clone().map(|first| reads_of(&mut harness, scan(first, 200, reverse))).sum();
         // Of a page of a scan each level is a read, and of a table its index once. Some find more
         // in a level than its due, or end in the next table.
         let most = scans.count() as u64 * levels + tables;
         assert!(reads <= most, "{reads} reads, {levels} levels, {tables} tables, reverse: {reverse}");
-        reads_of(&mut trial, scan(5000, 20, reverse));
-        assert_eq!(reads_of(&mut trial, scan(5000, 20, reverse)), 0, "what was read for a short scan is kept");
+        reads_of(&mut harness, scan(5000, 20, reverse));
+        assert_eq!(reads_of(&mut harness, scan(5000, 20, reverse)), 0, "what was read for a short scan is kept");
     }
 }
 
@@ -50,13 +50,13 @@ fn a_short_scan_reads_nothing_again() {
 /// page that says where its value is.
 #[test]
 fn what_compactions_wrote_is_not_read_again() {
-    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
-    trial.fill(0..16_000, 100);
-    trial.settle();
-    let columns = trial.statistic("columns_down");
+    let mut harness = Harness::new(config(), 512 << 10, UNIT_BYTES);
+    harness.fill(0..16_000, 100);
+    harness.run_until_idle();
+    let columns = harness.statistic("columns_down");
     assert!(columns > 2, "{columns} columns");
-    trial.assert_filled(0..16_000, 100);
-    assert_eq!(trial.statistic("reads"), 0, "all of it fits into the memory");
+    harness.assert_filled(0..16_000, 100);
+    assert_eq!(harness.statistic("reads"), 0, "all of it fits into the memory");
 }
 
 /// Indexes and filters stay in the cache once they were read. Then a get reads a page of each level
@@ -64,20 +64,20 @@ fn what_compactions_wrote_is_not_read_again() {
 #[test]
 fn a_get_reads_one_page_of_the_level_that_has_the_key() {
     let config = MatrixConfig { table_bytes: 256 << 10, ..config() };
-    let mut trial = Trial::new(config, 512 << 10, UNIT_BYTES);
-    trial.fill(0..16_000, 200);
-    trial.settle();
-    let levels = trial.statistic("levels");
+    let mut harness = Harness::new(config, 512 << 10, UNIT_BYTES);
+    harness.fill(0..16_000, 200);
+    harness.run_until_idle();
+    let levels = harness.statistic("levels");
     assert!(levels > 1, "{levels} levels");
-    trial.close();
-    trial.reopen();
+    harness.close();
+    harness.reopen();
     // Each table, of each level, is looked into.
-    (0..16_000).step_by(100).for_each(|number| assert!(found(&trial.ask(get(&name(number)))).is_some()));
+    (0..16_000).step_by(100).for_each(|number| assert!(found(&harness.ask(get(&name(number)))).is_some()));
     let (mut reads, mut most, mut gets) = (0, 0, 0);
     for number in (50..16_000).step_by(100) {
-        let before = trial.statistic("reads");
-        assert!(found(&trial.ask(get(&name(number)))).is_some());
-        let took = trial.statistic("reads") - before;
+        let before = harness.statistic("reads");
+        assert!(found(&harness.ask(get(&name(number)))).is_some());
+        let took = harness.statistic("reads") - before;
         (reads, most, gets) = (reads + took, most.max(took), gets + 1);
     }
     assert!(
@@ -85,9 +85,9 @@ fn a_get_reads_one_page_of_the_level_that_has_the_key() {
         "{reads} reads for {gets} gets, at most {most} of {levels} levels"
     );
     assert!(reads > gets / 2, "{reads} reads for {gets} gets: what was read for others says little");
-    let before = trial.statistic("reads");
-    (0..1000).for_each(|number| assert!(found(&trial.ask(get(&format!("{}x", name(number * 16))))).is_none()));
-    let strangers = trial.statistic("reads") - before;
+    let before = harness.statistic("reads");
+    (0..1000).for_each(|number| assert!(found(&harness.ask(get(&format!("{}x", name(number * 16))))).is_none()));
+    let strangers = harness.statistic("reads") - before;
     assert!(strangers <= 1000 * levels / 20, "{strangers} reads for 1000 keys that are not there");
 }
 
@@ -95,44 +95,44 @@ fn a_get_reads_one_page_of_the_level_that_has_the_key() {
 /// written there later is not what they were.
 #[test]
 pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
-    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    let mut harness = Harness::new(config(), 512 << 10, UNIT_BYTES);
     let mut dropped = 0;
     for number in 0..3000 {
-        trial.submit(write(vec![put(&name(number), value(number, 100 + (number as usize % 2) * 600))]));
-        trial.tick();
-        while trial.complete_where(None, |_| true) {}
-        let of_job = |trial: &Trial| -> Vec<Extent> {
+        harness.submit(write(vec![put(&name(number), value(number, 100 + (number as usize % 2) * 600))]));
+        harness.tick();
+        while harness.complete_where(None, |_| true) {}
+        let of_job = |harness: &Harness| -> Vec<Extent> {
             let is_table = |output: &&Output| matches!(output.role(), Role::Table { .. });
-            let outputs = trial.shard.job.iter().flat_map(|job| job.all_outputs().filter(is_table));
+            let outputs = harness.shard.job.iter().flat_map(|job| job.all_outputs().filter(is_table));
             outputs.flat_map(Output::taken).copied().collect()
         };
-        let taken = of_job(&trial);
+        let taken = of_job(&harness);
         if number % 3 != 0 && !taken.is_empty() {
-            trial.shard.drop_job();
-            let cache = trial.shard.cache.get_mut();
+            harness.shard.drop_job();
+            let cache = harness.shard.cache.get_mut();
             assert!(taken.iter().all(|extent| (extent.page..extent.end()).all(|page| cache.peek(page).is_none())));
             dropped += 1;
         }
     }
     assert!(dropped > 3, "{dropped} jobs were dropped");
-    trial.settle();
+    harness.run_until_idle();
     for number in 0..3000 {
-        let reply = trial.ask(get(&name(number)));
+        let reply = harness.ask(get(&name(number)));
         let expected = value(number, 100 + (number as usize % 2) * 600);
         assert_eq!(found(&reply).as_deref(), Some(&expected[..]), "key {number}: {reply:?}");
     }
-    trial.assert_sound();
+    harness.assert_sound();
 }
 
 /// Who takes a value slice by slice gets all of it at once, as all of it is read: it was read again
 /// for the rest.
 #[test]
 fn a_long_value_is_read_once() {
-    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
-    trial.ask(write(vec![put("long", value(1, 100_000))]));
-    trial.settle();
+    let mut harness = Harness::new(config(), 512 << 10, UNIT_BYTES);
+    harness.ask(write(vec![put("long", value(1, 100_000))]));
+    harness.run_until_idle();
     let part = RecordPart::Sliced { hold: 0, start: 0, len: 16 << 10 };
-    let Reply::Record(Some(record)) = trial.ask(Operation::Get { key: key("long"), part }) else {
+    let Reply::Record(Some(record)) = harness.ask(Operation::Get { key: key("long"), part }) else {
         panic!("it is there")
     };
     assert!(record.value.to_bytes() == value(1, 100_000));
@@ -141,27 +141,27 @@ fn a_long_value_is_read_once() {
 /// 64 gets of each of 100 clients that were gone took 18 s of an orderly end.
 #[test]
 fn nothing_more_is_read_for_those_who_have_left() {
-    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    let mut harness = Harness::new(config(), 512 << 10, UNIT_BYTES);
     for number in 0..40 {
-        trial.ask(write(vec![put(&name(number), value(number, 100_000))]));
+        harness.ask(write(vec![put(&name(number), value(number, 100_000))]));
     }
-    trial.settle();
-    trial.close();
-    trial.reopen();
-    let before = trial.statistic("reads");
-    let tokens: Vec<u32> = (0..40).map(|number| trial.submit(get(&name(number)))).collect();
-    trial.tick();
-    let begun = trial.statistic("reads") - before;
-    trial.effects.begin(trial.now);
-    trial.shard.cancel(&|token| token.slot != tokens[0], &mut trial.effects);
-    trial.take_effects();
-    trial.settle();
-    let answers: Vec<Reply> = tokens.iter().filter_map(|token| trial.replies.remove(token)).collect();
+    harness.run_until_idle();
+    harness.close();
+    harness.reopen();
+    let before = harness.statistic("reads");
+    let tokens: Vec<u32> = (0..40).map(|number| harness.submit(get(&name(number)))).collect();
+    harness.tick();
+    let begun = harness.statistic("reads") - before;
+    harness.effects.begin(harness.now);
+    harness.shard.cancel(&|token| token.slot != tokens[0], &mut harness.effects);
+    harness.take_effects();
+    harness.run_until_idle();
+    let answers: Vec<Reply> = tokens.iter().filter_map(|token| harness.replies.remove(token)).collect();
     assert_eq!(answers.len(), 40, "everybody is answered");
     assert_eq!(found(&answers[0]), Some(value(0, 100_000).to_vec()));
     let given_up =
         answers.iter().filter(|reply| matches!(reply, Reply::Failed(stratakv_engine::Error::Cancelled))).count();
     assert!(given_up >= 20, "{given_up} of 39 were given up");
-    let reads = trial.statistic("reads") - before - begun;
+    let reads = harness.statistic("reads") - before - begun;
     assert!(reads <= 12, "{reads} reads more, for one get that is still waited for");
 }

@@ -1,11 +1,11 @@
-//! Reading runs: slice by slice, each checked before it is used, a few reads ahead.
+//! Reading blobs: slice by slice, each checked before it is used, a few reads ahead.
 //!
 //! The value is answered as the blocks it was read into. When the pool has no more, what was read
 //! is copied out and the blocks are used again, so a value larger than the pool can still be read.
 //!
 //! With `packed`, slices that were checked are cached beside the records, by where they lie: a
-//! whole one as the block that it was read into, a shorter one copied. A run's slices are forgotten
-//! when its place is.
+//! whole one as the block that it was read into, a shorter one copied. A blob's slices are
+//! forgotten when its place is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use stratakv_base::{Corruption, Expiry, Key, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
+use crate::blob::{self, BlobHeader};
 use crate::packed::slices::CachedSlice;
-use crate::place::Place;
+use crate::place::RecordPlace;
 use crate::read::{alive, part_range};
-use crate::run::{self, RunHeader};
-use crate::slab::{Purpose, Slab};
+use crate::slab::{IoPurpose, Slab};
 use crate::space::Extent;
 use crate::table;
 
@@ -30,11 +30,11 @@ const AHEAD: usize = 8;
 /// Values up to this length are copied, so that they do not pin a 64 KiB block of their own.
 const COPIED_BYTES: usize = 16 << 10;
 
-/// What a run is read for.
+/// What a blob is read for.
 #[derive(Debug)]
-pub(crate) enum RunPurpose {
+pub(crate) enum BlobPurpose {
     Get(Token),
-    /// The first write of the run's key needs the record.
+    /// The first write of the blob's key needs the record.
     Load,
     Scan {
         scan: u64,
@@ -42,19 +42,19 @@ pub(crate) enum RunPurpose {
     },
 }
 
-impl RunPurpose {
+impl BlobPurpose {
     /// A write goes on in a tick of its own, so what it needs is read; and what it needs is about
     /// to be superseded.
     fn uses_cache(&self) -> bool {
-        !matches!(self, RunPurpose::Load)
+        !matches!(self, BlobPurpose::Load)
     }
 }
 
-/// Runs being read.
+/// Blobs being read.
 #[derive(Debug, Default)]
-pub(crate) struct RunReads {
+pub(crate) struct BlobReads {
     /// Boxed: each is taken out and put back whenever a slice of it has come.
-    active: HashMap<u64, Box<RunRead>>,
+    active: HashMap<u64, Box<BlobRead>>,
     next: u64,
     in_flight: usize,
     /// Those that could not read their next slice, in order: a tick looks at these alone, up to the
@@ -64,20 +64,20 @@ pub(crate) struct RunReads {
     holding: BTreeSet<u64>,
     /// How often a read was gone on with.
     steps: u64,
-    /// First pages of runs being read, which must not be reused yet.
+    /// First pages of blobs being read, which must not be reused yet.
     pinned: HashMap<u32, u32>,
 }
 
 #[derive(Debug)]
-struct RunRead {
-    purpose: RunPurpose,
+struct BlobRead {
+    purpose: BlobPurpose,
     key: Key,
     first: u32,
     pages: u32,
     /// Of the version that it must have.
     tag: Option<u32>,
     part: RecordPart,
-    header: Option<RunHeader>,
+    header: Option<BlobHeader>,
     head: Vec<u8>,
     arrived: BTreeMap<usize, Piece>,
     /// The next slice to read, and to look at.
@@ -113,7 +113,7 @@ impl Piece {
     }
 }
 
-impl RunReads {
+impl BlobReads {
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
@@ -126,7 +126,7 @@ impl RunReads {
     }
 }
 
-impl RunRead {
+impl BlobRead {
     fn slices(&self) -> usize {
         (self.pages as usize * PAGE_BYTES).div_ceil(SLICE_BYTES)
     }
@@ -142,7 +142,7 @@ impl RunRead {
 
     /// The bytes of the value that are wanted. Of one that is to be taken slice by slice all of it,
     /// if all of it is read: the rest is not to be read again.
-    fn range(&self, header: &RunHeader) -> std::ops::Range<usize> {
+    fn range(&self, header: &BlobHeader) -> std::ops::Range<usize> {
         let (head, len) = (header.shape.head_bytes(), header.shape.value_len);
         let range = part_range(self.part, len);
         let begins = matches!(self.part, RecordPart::Sliced { start: 0, .. });
@@ -150,8 +150,8 @@ impl RunRead {
         if is_all { 0..len } else { range }
     }
 
-    /// The bytes of the run that are wanted, once the head is known.
-    fn wanted(&self, header: &RunHeader) -> std::ops::Range<usize> {
+    /// The bytes of the blob that are wanted, once the head is known.
+    fn wanted(&self, header: &BlobHeader) -> std::ops::Range<usize> {
         let head = header.shape.head_bytes();
         let range = self.range(header);
         head + range.start..head + range.end
@@ -201,7 +201,7 @@ impl RunRead {
         true
     }
 
-    fn record(&mut self, header: &RunHeader) -> Record {
+    fn record(&mut self, header: &BlobHeader) -> Record {
         let range = self.range(header);
         let lends = range.len() > COPIED_BYTES || self.lends_slab_page && range.len() >= PAGE_BYTES;
         let value = if !lends || self.copied.is_some() {
@@ -223,21 +223,21 @@ impl RunRead {
 }
 
 impl Slab {
-    /// Begins to read (a part of) a run.
-    pub(crate) fn read_run(
+    /// Begins to read (a part of) a blob.
+    pub(crate) fn read_blob(
         &mut self,
-        purpose: RunPurpose,
+        purpose: BlobPurpose,
         key: Key,
         (first, pages): (u32, u32),
         part: RecordPart,
         effects: &mut Effects,
     ) {
-        let read = RunRead {
+        let read = BlobRead {
             purpose,
             key,
             first,
             pages,
-            tag: self.run_tags.get(&first).copied(),
+            tag: self.blob_tags.get(&first).copied(),
             part,
             header: None,
             head: Vec::new(),
@@ -253,49 +253,49 @@ impl Slab {
             error: None,
             is_queued: false,
         };
-        *self.run_reads.pinned.entry(first).or_default() += 1;
-        self.run_reads.next += 1;
-        let number = self.run_reads.next;
-        self.run_reads.active.insert(number, Box::new(read));
-        self.pump_run_read(number, effects);
+        *self.blob_reads.pinned.entry(first).or_default() += 1;
+        self.blob_reads.next += 1;
+        let number = self.blob_reads.next;
+        self.blob_reads.active.insert(number, Box::new(read));
+        self.pump_blob_read(number, effects);
     }
 
-    /// The first write of `key` needs its record, which lies in a run.
-    pub(crate) fn load_run(&mut self, key: Key, whole: bool, effects: &mut Effects) {
-        let place = self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place));
-        if let Some(Place::Record(addr)) = place {
+    /// The first write of `key` needs its record, which lies in a blob.
+    pub(crate) fn load_blob(&mut self, key: Key, whole: bool, effects: &mut Effects) {
+        let place = self.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
+        if let Some(RecordPlace::Record(addr)) = place {
             return self.request_record(addr, crate::read::Waiter::Write(key));
         }
-        let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push_back(key) };
+        let Some(RecordPlace::Blob { first, pages }) = place else { return self.block_waiters.push_back(key) };
         let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
-        self.read_run(RunPurpose::Load, key, (first, pages), part, effects);
+        self.read_blob(BlobPurpose::Load, key, (first, pages), part, effects);
     }
 
     /// Goes on with reads that waited for their turn at the device or for blocks, until one still
     /// has to.
-    pub(crate) fn pump_run_reads(&mut self, effects: &mut Effects) {
-        while let Some(number) = self.run_reads.waiting.pop_front() {
-            self.run_reads.holding.remove(&number);
-            let Some(read) = self.run_reads.active.get_mut(&number) else { continue };
+    pub(crate) fn pump_blob_reads(&mut self, effects: &mut Effects) {
+        while let Some(number) = self.blob_reads.waiting.pop_front() {
+            self.blob_reads.holding.remove(&number);
+            let Some(read) = self.blob_reads.active.get_mut(&number) else { continue };
             read.is_queued = false;
-            self.pump_run_read(number, effects);
-            if !self.run_reads.active.get(&number).is_some_and(|read| read.is_queued) {
+            self.pump_blob_read(number, effects);
+            if !self.blob_reads.active.get(&number).is_some_and(|read| read.is_queued) {
                 continue;
             }
             // It is at the end of the queue again.
-            let is_due = self.run_reads.in_flight < self.config.depth.max(1) as usize;
+            let is_due = self.blob_reads.in_flight < self.config.depth.max(1) as usize;
             if !is_due || !self.copy_one_out() {
-                self.run_reads.waiting.rotate_right(1);
+                self.blob_reads.waiting.rotate_right(1);
                 return;
             }
-            self.run_reads.waiting.rotate_right(1);
+            self.blob_reads.waiting.rotate_right(1);
         }
     }
 
     /// A read that waits gives the blocks back that it holds. Whether there was one.
     fn copy_one_out(&mut self) -> bool {
-        while let Some(number) = self.run_reads.holding.pop_first() {
-            if self.run_reads.active.get_mut(&number).is_some_and(|read| read.copy_out()) {
+        while let Some(number) = self.blob_reads.holding.pop_first() {
+            if self.blob_reads.active.get_mut(&number).is_some_and(|read| read.copy_out()) {
                 return true;
             }
         }
@@ -304,9 +304,9 @@ impl Slab {
 
     /// Reads no further slice for those who have left; they are answered once what is in flight is
     /// back.
-    pub(crate) fn give_up_run_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
-        let is_gone = |read: &RunRead| matches!(read.purpose, RunPurpose::Get(token) if has_left(token));
-        let active = self.run_reads.active.iter_mut().filter(|(_, read)| is_gone(read));
+    pub(crate) fn give_up_blob_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        let is_gone = |read: &BlobRead| matches!(read.purpose, BlobPurpose::Get(token) if has_left(token));
+        let active = self.blob_reads.active.iter_mut().filter(|(_, read)| is_gone(read));
         let mut gone: Vec<u64> = active
             .map(|(number, read)| {
                 read.error.get_or_insert_with(|| Box::new(Error::Cancelled));
@@ -314,29 +314,29 @@ impl Slab {
             })
             .collect();
         gone.sort_unstable();
-        gone.into_iter().for_each(|number| self.pump_run_read(number, effects));
+        gone.into_iter().for_each(|number| self.pump_blob_read(number, effects));
     }
 
-    fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
-        let Some(mut read) = self.run_reads.active.remove(&number) else { return };
-        self.run_reads.steps += 1;
+    fn pump_blob_read(&mut self, number: u64, effects: &mut Effects) {
+        let Some(mut read) = self.blob_reads.active.remove(&number) else { return };
+        self.blob_reads.steps += 1;
         let waits = self.begin_slices(number, &mut read, effects);
         if waits && !read.is_queued {
             read.is_queued = true;
-            self.run_reads.waiting.push_back(number);
+            self.blob_reads.waiting.push_back(number);
         }
         if waits && !read.blocks.is_empty() {
-            self.run_reads.holding.insert(number);
+            self.blob_reads.holding.insert(number);
         }
         if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
-            return self.finish_run_read(read, effects);
+            return self.finish_blob_read(read, effects);
         }
-        self.run_reads.active.insert(number, read);
+        self.blob_reads.active.insert(number, read);
     }
 
     /// Takes what is cached, and reads ahead what is not. Whether it waits for its turn at the
     /// device, or for a block.
-    fn begin_slices(&mut self, number: u64, read: &mut RunRead, effects: &mut Effects) -> bool {
+    fn begin_slices(&mut self, number: u64, read: &mut BlobRead, effects: &mut Effects) -> bool {
         while read.error.is_none() && !read.is_done() {
             let Some(slice) = read.next_slice() else { break };
             if let Some(piece) = self.piece_from_cache(read, slice, effects) {
@@ -344,7 +344,7 @@ impl Slab {
                 self.look_at_arrived(read, effects);
                 continue;
             }
-            if self.run_reads.in_flight >= self.config.depth.max(1) as usize {
+            if self.blob_reads.in_flight >= self.config.depth.max(1) as usize {
                 read.next = slice;
                 return true;
             }
@@ -358,17 +358,17 @@ impl Slab {
             self.counters.cache_misses += u64::from(!read.is_read);
             read.is_read = true;
             read.in_flight += 1;
-            self.run_reads.in_flight += 1;
+            self.blob_reads.in_flight += 1;
             self.counters.page_reads += 1;
             let len = read.slice_bytes(slice);
             self.counters.read_bytes += len as u64;
-            let io = self.io.start(Purpose::RunSlice { read: number, slice });
+            let io = self.io.start(IoPurpose::BlobSlice { read: number, slice });
             effects.read(io, Self::offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
         }
         false
     }
 
-    fn piece_from_cache(&mut self, read: &mut RunRead, slice: usize, effects: &Effects) -> Option<Piece> {
+    fn piece_from_cache(&mut self, read: &mut BlobRead, slice: usize, effects: &Effects) -> Option<Piece> {
         if !read.purpose.uses_cache() {
             return None;
         }
@@ -380,7 +380,7 @@ impl Slab {
     }
 
     /// A slice has been read.
-    pub(crate) fn run_slice_read(
+    pub(crate) fn blob_slice_read(
         &mut self,
         number: u64,
         slice: usize,
@@ -388,8 +388,8 @@ impl Slab {
         result: Result<(), IoFault>,
         effects: &mut Effects,
     ) {
-        self.run_reads.in_flight -= 1;
-        let Some(mut read) = self.run_reads.active.remove(&number) else { return };
+        self.blob_reads.in_flight -= 1;
+        let Some(mut read) = self.blob_reads.active.remove(&number) else { return };
         read.in_flight -= 1;
         match result {
             Err(fault) => read.error = Some(Box::new(Error::Io { what: "reading a large value", fault })),
@@ -398,12 +398,12 @@ impl Slab {
                 self.look_at_arrived(&mut read, effects);
             }
         }
-        self.run_reads.active.insert(number, read);
-        self.pump_run_read(number, effects);
+        self.blob_reads.active.insert(number, read);
+        self.pump_blob_read(number, effects);
     }
 
     /// Looks at the slices that have come, in order; what checks is cached.
-    fn look_at_arrived(&mut self, read: &mut RunRead, effects: &Effects) {
+    fn look_at_arrived(&mut self, read: &mut BlobRead, effects: &Effects) {
         while read.error.is_none()
             && let Some(piece) = read.arrived.remove(&read.looked_at)
         {
@@ -414,7 +414,7 @@ impl Slab {
                         && read.purpose.uses_cache()
                         && let Some(header) = read.header
                     {
-                        let place = Place::Run { first: read.first, pages: read.pages };
+                        let place = RecordPlace::Blob { first: read.first, pages: read.pages };
                         let slice = (read.looked_at, header.shape.bytes_in(read.looked_at));
                         self.cache_slice(&read.key, place, slice, &piece.block, effects);
                     }
@@ -430,11 +430,11 @@ impl Slab {
         }
     }
 
-    fn finish_run_read(&mut self, mut read: Box<RunRead>, effects: &mut Effects) {
-        if let Some(readers) = self.run_reads.pinned.get_mut(&read.first) {
+    fn finish_blob_read(&mut self, mut read: Box<BlobRead>, effects: &mut Effects) {
+        if let Some(readers) = self.blob_reads.pinned.get_mut(&read.first) {
             *readers -= 1;
             if *readers == 0 {
-                self.run_reads.pinned.remove(&read.first);
+                self.blob_reads.pinned.remove(&read.first);
                 if self.space.has_pinned() {
                     self.release_deferred(effects);
                 }
@@ -449,12 +449,12 @@ impl Slab {
                 self.counters.cache_hits += u64::from(!read.is_read);
                 let record = read.record(&header);
                 match read.purpose {
-                    RunPurpose::Get(token) => {
+                    BlobPurpose::Get(token) => {
                         let reply = alive(record, effects);
                         effects.reply(token, reply);
                     }
-                    RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, None),
-                    RunPurpose::Load => {
+                    BlobPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, None),
+                    BlobPurpose::Load => {
                         let value: Bytes = record.value.to_bytes();
                         let is_whole = value.len() as u64 == record.value_bytes;
                         if let Some(work) =
@@ -468,21 +468,21 @@ impl Slab {
                 }
             }
             Err(error) => match read.purpose {
-                RunPurpose::Get(token) => effects.reply(token, Reply::Failed(error)),
-                RunPurpose::Scan { scan, .. } => self.fail_scan(scan, &error, effects),
-                RunPurpose::Load => self.fail_first(&read.key, error, effects),
+                BlobPurpose::Get(token) => effects.reply(token, Reply::Failed(error)),
+                BlobPurpose::Scan { scan, .. } => self.fail_scan(scan, &error, effects),
+                BlobPurpose::Load => self.fail_first(&read.key, error, effects),
             },
         }
     }
 }
 
 /// Checks the next slice in order and keeps what is wanted of it. Whether all of it is checked.
-fn look_at(read: &mut RunRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (String, &'static str)> {
+fn look_at(read: &mut BlobRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (String, &'static str)> {
     let bytes = piece.bytes();
     let slice = read.looked_at;
     let from = slice * SLICE_BYTES;
     if slice == 0 {
-        let header = run::decode_header(uuid, read.first, bytes);
+        let header = blob::decode_header(uuid, read.first, bytes);
         let header = header.filter(|header| header.shape.pages() == read.pages);
         let header = header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?;
         let mut is_newest = read.tag == Some(table::tag(header.meta.version));
@@ -503,10 +503,10 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (
         if read.head.len() < shape.head_bytes() {
             return Ok(false);
         }
-        if !run::head_checks(uuid, read.first, &header, &read.head) {
+        if !blob::head_checks(uuid, read.first, &header, &read.head) {
             return Err(("checksums and key of a large value".into(), "bytes that do not check"));
         }
-        if run::head_key(&shape, &read.head) != read.key.encoded() {
+        if blob::head_key(&shape, &read.head) != read.key.encoded() {
             return Err((format!("{:?}", read.key), "another key's value"));
         }
     }
@@ -519,7 +519,7 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (
     let value = bytes.get(at..at + part.len()).unwrap_or_default();
     let checks = || {
         fault_point!("skip_the_checksum_of_slices", return true);
-        run::slice_crc(uuid, read.first, header.meta.version, slice, value) == run::head_slice_crc(&read.head, slice)
+        blob::slice_crc(uuid, read.first, header.meta.version, slice, value) == blob::head_slice_crc(&read.head, slice)
     };
     if !piece.is_cached && !checks() {
         return Err((format!("slice {slice} of {:?}", read.key), "a checksum that does not match"));

@@ -1,0 +1,304 @@
+//! Writing blobs: the slices of a value in any order and a bounded number at a time, then the head
+//! with a group.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::Level;
+use stratakv_base::limits::SLICE_BYTES;
+use stratakv_device::{Block, BlockPart, Class, IoFault};
+use stratakv_engine::{Effects, Error, Reply};
+
+use crate::blob::{self, Shape};
+use crate::page::Meta;
+use crate::place::RecordPlace;
+use crate::slab::{IoPurpose, Slab};
+use crate::space::Extent;
+use crate::write::{Ack, Change, Changed, Stop, Work};
+
+/// Blobs being written.
+#[derive(Debug, Default)]
+pub(crate) struct BlobWrites {
+    /// Boxed: each is taken out and put back whenever it goes on.
+    active: BTreeMap<u64, Box<BlobWrite>>,
+    next: u64,
+    in_flight: usize,
+    /// Those that have not begun, wait for their turn at the device, or for a block, in order.
+    waiting: VecDeque<u64>,
+    /// Those that wait until the segment tables let blobs lie where they are.
+    unallowed: Vec<u64>,
+    /// How often a write was gone on with.
+    steps: u64,
+}
+
+#[derive(Debug)]
+struct BlobWrite {
+    first: u32,
+    shape: Shape,
+    meta: Meta,
+    value: Bytes,
+    crcs: Vec<u32>,
+    /// The next slice to write.
+    next: usize,
+    in_flight: usize,
+    fault: Option<IoFault>,
+    change: Change,
+    level: Level,
+    /// It is in the queue of those that wait.
+    is_queued: bool,
+}
+
+/// A blob of which all but the head is written.
+#[derive(Debug)]
+pub(crate) struct ReadyBlob {
+    pub(crate) first: u32,
+    pub(crate) change: Change,
+    pub(crate) level: Level,
+    shape: Shape,
+    meta: Meta,
+    crcs: Vec<u32>,
+    blocks: Vec<Block>,
+}
+
+impl BlobWrites {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// How often a write was gone on with.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+}
+
+impl ReadyBlob {
+    pub(crate) fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    pub(crate) fn value_bytes(&self) -> u32 {
+        self.shape.value_len as u32
+    }
+
+    /// Whether slices were written ahead of the head.
+    pub(crate) fn has_body(&self) -> bool {
+        self.shape.slices > self.shape.head_slices()
+    }
+
+    /// The head's slices, complete, and the change they make durable.
+    pub(crate) fn seal(mut self, uuid: &[u8; 16], sequences: (u64, u64)) -> (Vec<BlockPart>, Change) {
+        let key = self.change.key.encoded();
+        let head = blob::encode_head(uuid, self.first, &self.shape, &self.meta, sequences, &self.crcs, key);
+        for (block, bytes) in self.blocks.iter_mut().zip(head.chunks(SLICE_BYTES)) {
+            block[..bytes.len()].copy_from_slice(bytes);
+        }
+        let shape = self.shape;
+        let parts = self.blocks.into_iter().enumerate().map(|(slice, block)| {
+            let len = shape.slice_bytes(slice) as u32;
+            BlockPart { block: Arc::new(block), start: 0, len }
+        });
+        (parts.collect(), self.change)
+    }
+}
+
+impl BlobWrite {
+    /// Lays the value's part of a slice into `block` and notes its checksum.
+    fn fill(&mut self, uuid: &[u8; 16], slice: usize, block: &mut Block) {
+        let part = self.shape.value_part(slice);
+        let at = (self.shape.head_bytes() + part.start).saturating_sub(slice * SLICE_BYTES);
+        let bytes = self.value.get(part).unwrap_or_default();
+        if !bytes.is_empty() {
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        let used = if bytes.is_empty() { 0 } else { at + bytes.len() };
+        block[used..].fill(0);
+        self.crcs[slice] = blob::slice_crc(uuid, self.first, self.meta.version, slice, bytes);
+    }
+}
+
+impl Slab {
+    /// Begins to write a record as a blob.
+    pub(crate) fn start_blob(
+        &mut self,
+        work: &mut Work,
+        mut meta: Meta,
+        value: Bytes,
+        reply: &dyn Fn(u64) -> Reply,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        let shape = Shape::new(work.key.encoded().len(), value.len());
+        let first = match work.extent.take() {
+            Some(extent) => Some(extent.first),
+            None => {
+                let kept = self.reserve_pages() + self.batches.reserved_pages();
+                let kept = self.promised_pages + if work.has_reserve() { 0 } else { kept };
+                self.space.take_blob(shape.pages(), kept)
+            }
+        };
+        let Some(first) = first else {
+            return Err(self.no_room(shape.pages(), effects));
+        };
+        self.found_room();
+        meta.version = work.version.unwrap_or_else(|| self.next_number());
+        self.blob_tags.insert(first, crate::table::tag(meta.version));
+        let place = RecordPlace::Blob { first, pages: shape.pages() };
+        let pending = self.pending.entry(work.key.clone()).or_default();
+        pending.outstanding += 1;
+        pending.place = Some(place);
+        pending.expiry = meta.expiry;
+        let ack = Some(Ack { origin: work.origin, reply: reply(meta.version) });
+        let change = Change { key: work.key.clone(), place, expiry: meta.expiry, kind: Changed::Put, ack };
+        let blob = BlobWrite {
+            first,
+            meta,
+            crcs: vec![0; shape.slices],
+            next: shape.head_slices(),
+            in_flight: 0,
+            fault: None,
+            change,
+            level: work.level,
+            shape,
+            value,
+            is_queued: true,
+        };
+        self.claim_for_blobs(Extent { first, pages: blob.shape.pages() });
+        self.blob_writes.next += 1;
+        self.blob_writes.active.insert(self.blob_writes.next, Box::new(blob));
+        self.blob_writes.waiting.push_back(self.blob_writes.next);
+        Ok(())
+    }
+
+    /// Writes slices of waiting blobs, as far as depth and blocks allow; those complete but for the
+    /// head join the next group.
+    pub(crate) fn pump_blob_writes(&mut self, effects: &mut Effects) {
+        while let Some(number) = self.blob_writes.waiting.pop_front() {
+            let Some(blob) = self.blob_writes.active.get_mut(&number) else { continue };
+            blob.is_queued = false;
+            if self.step_blob_write(number, effects) {
+                // It is at the end of the queue again.
+                self.blob_writes.waiting.rotate_right(1);
+                return;
+            }
+        }
+    }
+
+    /// The tables of segments say something new: blobs may lie there now.
+    pub(crate) fn allow_blob_writes(&mut self) {
+        for number in std::mem::take(&mut self.blob_writes.unallowed) {
+            if let Some(blob) = self.blob_writes.active.get_mut(&number).filter(|blob| !blob.is_queued) {
+                blob.is_queued = true;
+                self.blob_writes.waiting.push_back(number);
+            }
+        }
+    }
+
+    /// Goes on with a blob. Whether it waits for its turn at the device, or for a block.
+    fn step_blob_write(&mut self, number: u64, effects: &mut Effects) -> bool {
+        let Some(mut blob) = self.blob_writes.active.remove(&number) else { return false };
+        self.blob_writes.steps += 1;
+        let allowed = self.blobs_may_lie_at(Extent { first: blob.first, pages: blob.shape.pages() });
+        let mut waits = false;
+        while allowed && blob.fault.is_none() && blob.next < blob.shape.slices {
+            let is_due = self.blob_writes.in_flight < self.config.depth.max(1) as usize;
+            let block = if is_due { self.take_block(Class::Slice, effects) } else { None };
+            let Some(block) = block else {
+                waits = true;
+                break;
+            };
+            self.write_slice(number, &mut blob, block, effects);
+        }
+        match (blob.fault, blob.in_flight) {
+            (Some(fault), 0) => {
+                self.blob_failed(*blob, fault, effects);
+                return false;
+            }
+            (None, 0) if allowed && blob.next == blob.shape.slices => match self.head_of_blob(&mut blob, effects) {
+                Some(blocks) => {
+                    self.blob_body_done(*blob, blocks, effects);
+                    return false;
+                }
+                None => waits = true,
+            },
+            _ => {}
+        }
+        if !allowed && !waits {
+            self.blob_writes.unallowed.push(number);
+        }
+        let is_new = waits && !blob.is_queued;
+        blob.is_queued |= waits;
+        self.blob_writes.active.insert(number, blob);
+        if is_new {
+            self.blob_writes.waiting.push_back(number);
+        }
+        waits
+    }
+
+    fn write_slice(&mut self, number: u64, blob: &mut BlobWrite, mut block: Block, effects: &mut Effects) {
+        let slice = blob.next;
+        blob.fill(&self.config.uuid, slice, &mut block);
+        blob.next += 1;
+        blob.in_flight += 1;
+        self.blob_writes.in_flight += 1;
+        let len = blob.shape.slice_bytes(slice) as u32;
+        self.counters.page_writes += 1;
+        self.counters.write_bytes += u64::from(len);
+        let io = self.io.start(IoPurpose::BlobBody { blob: number });
+        let offset = Self::offset(blob.first) + (slice * SLICE_BYTES) as u64;
+        effects.write(io, offset, vec![BlockPart { block: Arc::new(block), start: 0, len }], false);
+    }
+
+    /// The slices with the head of a blob. `None`: there are no blocks for them.
+    fn head_of_blob(&mut self, blob: &mut BlobWrite, effects: &mut Effects) -> Option<Vec<Block>> {
+        let mut blocks = Vec::new();
+        for slice in 0..blob.shape.head_slices() {
+            let mut block = self.take_block(Class::Slice, effects)?;
+            blob.fill(&self.config.uuid, slice, &mut block);
+            blocks.push(block);
+        }
+        Some(blocks)
+    }
+
+    fn blob_body_done(&mut self, blob: BlobWrite, blocks: Vec<Block>, effects: &mut Effects) {
+        let BlobWrite { first, change, level, shape, meta, crcs, .. } = blob;
+        let ready = ReadyBlob { first, change, level, shape, meta, crcs, blocks };
+        match self.packed {
+            Some(_) => self.write_blob_head(ready, effects),
+            None => self.groups.add_blob(ready),
+        }
+    }
+
+    /// The head was not written, so nothing has changed: the pages are free again.
+    fn blob_failed(&mut self, blob: BlobWrite, fault: IoFault, effects: &mut Effects) {
+        self.blob_tags.remove(&blob.first);
+        self.space.release(Extent { first: blob.first, pages: blob.shape.pages() });
+        let error = match fault {
+            IoFault::Full => Error::Full("no space left on the device"),
+            fault => Error::Io { what: "writing a large value", fault },
+        };
+        if let Some(ack) = blob.change.ack {
+            self.answer(ack.origin, Reply::Failed(error), effects);
+        }
+        self.backup_saw_end(&blob.change.key);
+        if let Some(pending) = self.pending.get_mut(&blob.change.key) {
+            pending.outstanding -= 1;
+        }
+        self.wake(&blob.change.key, effects);
+    }
+
+    /// A slice of a blob is written.
+    pub(crate) fn blob_body_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+        self.blob_writes.in_flight -= 1;
+        if let Some(blob) = self.blob_writes.active.get_mut(&number) {
+            blob.in_flight -= 1;
+            blob.fault = blob.fault.or(result.err());
+        }
+        self.step_blob_write(number, effects);
+        self.pump_blob_writes(effects);
+    }
+
+    /// Gives up all blobs being written, after a failure.
+    pub(crate) fn abandon_blob_writes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.blob_writes.active).into_values().map(|blob| blob.change).collect()
+    }
+}
