@@ -59,7 +59,7 @@ impl Options {
     /// What the store is opened with.
     fn finished(self) -> stratakv::Options {
         let options = self.options.region_paths(self.regions);
-        options.further_directories(self.directories).devices(self.devices)
+        options.data_directories(self.directories).devices(self.devices)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {

@@ -34,9 +34,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
     let options = Options::new().io(arguments.io.into()).progress(progress::bar("checking"));
-    let options = options.further_directories(arguments.data.further()).devices(arguments.data.devices());
+    let options = options.data_directories(arguments.data.more_directories()).devices(arguments.data.devices());
     let mut report = stratakv::check_with(path, &options.region_paths(arguments.data.regions()))?;
-    // Recovery and the check of the books may both have met a place.
+    // Recovery and the check of the accounting may both have met a place.
     report.damage.sort();
     report.damage.dedup();
     let format = stratakv::format_of(path).ok().flatten();
@@ -81,8 +81,8 @@ fn summary(report: &CheckReport, path: &str, is_cache: bool) -> String {
     };
     match (report.damage.len(), report.lost_records, report.lost_unknown) {
         (0, 0, 0) if !report.mistakes.is_empty() => {
-            let books = plural(report.mistakes.len() as u64, "book does", "books do");
-            format!("{books} not add up: a defect of this program, please report it")
+            let mistakes = plural(report.mistakes.len() as u64, "account does", "accounts do");
+            format!("{mistakes} not add up: a defect of this program, please report it")
         }
         (_, 0, 0) => format!("{places} in {path}, but no record that is known is lost; {advice}"),
         (_, lost, 0) => format!("{} lost in {path} ({places}); {advice}", plural(lost, "record is", "records are")),

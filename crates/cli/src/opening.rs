@@ -45,7 +45,7 @@ impl DataArguments {
 
     /// All of them, the first one first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Path> {
-        [self.first()].into_iter().chain(self.further().iter().map(PathBuf::as_path))
+        [self.first()].into_iter().chain(self.more_directories().iter().map(PathBuf::as_path))
     }
 
     /// Raw devices.
@@ -59,7 +59,7 @@ impl DataArguments {
     }
 
     /// The others.
-    pub(crate) fn further(&self) -> &[PathBuf] {
+    pub(crate) fn more_directories(&self) -> &[PathBuf] {
         self.data.get(1..).unwrap_or_default()
     }
 }
@@ -468,7 +468,7 @@ impl OpenArguments {
             .create(false)
             .memory_bytes(self.memory)
             .io(self.io.into())
-            .further_directories(self.data.further())
+            .data_directories(self.data.more_directories())
             .devices(self.data.devices())
             .progress(progress::watch("opening"))
             .region_paths(self.data.regions())

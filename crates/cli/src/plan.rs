@@ -77,7 +77,7 @@ const COLLECTION_BYTES: u64 = 1;
 /// Beside the rest of the key: length, version, place, and what half-full nodes waste.
 const INDEX_OVERHEAD_BYTES: f64 = 11.0;
 /// Books of a page of slots or a run, in memory.
-const PAGE_BOOKS_BYTES: f64 = 16.0;
+const PAGE_ACCOUNTING_BYTES: f64 = 16.0;
 /// Smallest useful cache and I/O buffers of a shard.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// Records a core verifies and indexes in a second while a store is opened.
@@ -135,7 +135,7 @@ const MEMTABLE_ENTRY_BYTES: f64 = 24.0;
 const MEMTABLES: f64 = 3.0 / 32.0;
 const ROW_BYTES_MAX: u64 = 64 << 20;
 /// What is known of a table, in memory.
-const TABLE_BOOKS_BYTES: f64 = 400.0;
+const TABLE_ACCOUNTING_BYTES: f64 = 400.0;
 /// Longest table, and its share of a part of the region.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
 
@@ -187,8 +187,9 @@ fn forecast_of_matrix(arguments: &Arguments) -> Forecast {
     let table_bytes = (part_bytes / 64).clamp(64 << 10, TABLE_BYTES_MAX) as f64;
     let memtable_bytes = (region_bytes as f64 * MEMTABLES).min((3 * ROW_BYTES_MAX * arguments.shards) as f64);
     let in_memtables = memtable_bytes / (LOG_RECORD_BYTES + key_bytes + value_bytes) as f64;
-    let books = in_memtables * (MEMTABLE_ENTRY_BYTES + key_bytes as f64) + tables / table_bytes * TABLE_BOOKS_BYTES;
-    let index_bytes = books as u64;
+    let accounting_bytes =
+        in_memtables * (MEMTABLE_ENTRY_BYTES + key_bytes as f64) + tables / table_bytes * TABLE_ACCOUNTING_BYTES;
+    let index_bytes = accounting_bytes as u64;
     let memory_bytes_min = index_bytes + SHARD_BYTES_MIN * arguments.shards;
     Forecast {
         data_bytes,
@@ -240,12 +241,12 @@ fn forecast(arguments: &Arguments) -> Forecast {
         PlacementArgument::InPlace => in_place_bytes(key_bytes, arguments.value_bytes),
         PlacementArgument::Packed => packed_bytes(key_bytes, arguments.value_bytes),
     };
-    let pages_in_books = match arguments.placement {
+    let accounted_pages = match arguments.placement {
         PlacementArgument::InPlace => (record_disk_bytes / PAGE_BYTES as f64).min(1.0),
         PlacementArgument::Packed => 0.0,
     };
     let in_index = (arguments.key_bytes as f64 - shared).max(1.0) + INDEX_OVERHEAD_BYTES;
-    let index_bytes = (keys as f64 * (in_index + PAGE_BOOKS_BYTES * pages_in_books)) as u64;
+    let index_bytes = (keys as f64 * (in_index + PAGE_ACCOUNTING_BYTES * accounted_pages)) as u64;
     let disk_bytes = (keys as f64 * record_disk_bytes) as u64;
     let memory_bytes_min = index_bytes + SHARD_BYTES_MIN * arguments.shards;
     // Entries of a checkpoint are read, but of the records only the newest.

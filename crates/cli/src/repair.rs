@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let Arguments { data, durability, .. } = arguments;
     memory::warn_of_too_much(arguments.memory);
     let options = Options::new().memory_bytes(arguments.memory).io(arguments.io.into());
-    let options = options.further_directories(data.further()).devices(data.devices());
+    let options = options.data_directories(data.more_directories()).devices(data.devices());
     let mut options = durability.add_to(options.region_paths(data.regions()));
     if let Some(bytes) = arguments.region {
         options = options.region_bytes(bytes);

@@ -56,7 +56,7 @@ struct Moved {
 
 /// An extent that a walk met, and how many of its blocks are to be moved if it is cleared; `None`:
 /// it stays.
-struct Lying {
+struct PlacedExtent {
     extent: Extent,
     to_move: Option<u32>,
 }
@@ -80,9 +80,9 @@ impl Moved {
 
 /// Of neighbours that have so many blocks together the records of those with the fewest to move.
 /// `None`: everywhere is one that stays.
-fn best_part(extents: &[Lying], blocks: u32) -> Option<Vec<Extent>> {
+fn best_part(extents: &[PlacedExtent], blocks: u32) -> Option<Vec<Extent>> {
     let (mut best, mut fewest) = (None, u32::MAX);
-    for run in extents.split(|lying| lying.to_move.is_none()) {
+    for run in extents.split(|placed| placed.to_move.is_none()) {
         let (mut end, mut has, mut to_move) = (0, 0, 0);
         for (begin, first) in run.iter().enumerate() {
             while let Some(next) = run.get(end).filter(|_| has < blocks) {
@@ -95,7 +95,7 @@ fn best_part(extents: &[Lying], blocks: u32) -> Option<Vec<Extent>> {
             (has, to_move) = (has - first.extent.blocks, to_move - first.to_move.unwrap_or(0));
         }
     }
-    Some(best?.iter().filter(|lying| lying.to_move > Some(0)).map(|lying| lying.extent).collect())
+    Some(best?.iter().filter(|placed| placed.to_move > Some(0)).map(|placed| placed.extent).collect())
 }
 
 impl<P: Pmem> Hash<P> {
@@ -157,7 +157,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// What lies in a span, up to where its medium is damaged.
-    fn extents_of(&self, first: u32, span: Extent, longest: u32) -> Vec<Lying> {
+    fn extents_of(&self, first: u32, span: Extent, longest: u32) -> Vec<PlacedExtent> {
         let (mut at, end, mut found) = (span.place, span.place + u64::from(span.blocks), Vec::new());
         let mut free = self.alloc.free_in(first).into_iter().peekable();
         while at < end {
@@ -169,7 +169,7 @@ impl<P: Pmem> Hash<P> {
                 // It fits nowhere else, is being written, or somebody has it.
                 _ => None,
             };
-            found.push(Lying { extent: Extent { place: at, blocks: first.blocks }, to_move });
+            found.push(PlacedExtent { extent: Extent { place: at, blocks: first.blocks }, to_move });
             at += u64::from(first.blocks);
         }
         found

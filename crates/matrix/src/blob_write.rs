@@ -15,7 +15,7 @@ use crate::levels::Change;
 use crate::matrix::Matrix;
 use crate::operations::Work;
 use crate::output::{Output, Role};
-use crate::space::Rest;
+use crate::space::CompactionBackoff;
 use crate::table::values::ValuesWriter;
 use crate::volume::ValueFile;
 
@@ -48,7 +48,7 @@ impl BlobWrite {
     }
 
     /// Whether all of it was promised: shares of committed batches that an opening found.
-    fn is_promised<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
+    fn is_committed<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
         self.waiting.iter().all(|(id, _)| matrix.suspended.get(id).is_some_and(|suspended| suspended.work.is_decided()))
     }
 
@@ -92,7 +92,7 @@ impl<P: Pmem> Matrix<P> {
     /// reserve may have grown since: it takes what files leave, as compactions do.
     pub(crate) fn pump_spilled(&mut self, effects: &mut Effects) {
         let Some(mut blob_write) = self.blob_write.take() else { return };
-        let is_asked = !blob_write.is_promised(self);
+        let is_asked = !blob_write.is_committed(self);
         let written = blob_write.outputs.iter_mut().try_for_each(|output| self.pump_output(output, is_asked, effects));
         self.blob_write = Some(blob_write);
         if written.is_err() {
@@ -134,7 +134,7 @@ impl<P: Pmem> Matrix<P> {
         self.wanted_pages = 0;
         for (id, values) in blob_write.waiting {
             let Some(suspended) = self.suspended.get_mut(&id) else {
-                self.orphans.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
+                self.unreferenced_blobs.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
                 continue;
             };
             suspended.blob_writes_waiting = false;
@@ -156,7 +156,8 @@ impl<P: Pmem> Matrix<P> {
     /// Long values find no room: their writes wait while something can be cleared away.
     fn refuse_or_reclaim(&mut self, blob_write: &BlobWrite, effects: &mut Effects) {
         let fails = self.failures.verdict().is_some();
-        let waits = !fails && (self.reclaim() || self.rest == Rest::No || self.end_snapshot_that_keeps());
+        let waits =
+            !fails && (self.reclaim() || self.backoff == CompactionBackoff::No || self.end_snapshot_that_keeps());
         for (id, placed) in &blob_write.waiting {
             match self.suspended.get_mut(id) {
                 // Alone it takes room that others may not.
@@ -164,8 +165,8 @@ impl<P: Pmem> Matrix<P> {
                     self.wanted_pages = self.wanted_pages.max(1);
                     self.ready.push_back(*id);
                 }
-                Some(suspended) if waits && (self.rest == Rest::No || !suspended.insists) => {
-                    suspended.insists |= self.rest != Rest::No;
+                Some(suspended) if waits && (self.backoff == CompactionBackoff::No || !suspended.insists) => {
+                    suspended.insists |= self.backoff != CompactionBackoff::No;
                     let bytes = placed.iter().map(|placed| placed.value_bytes).sum::<u64>();
                     self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(4096) + placed.len() as u64);
                     self.after_install.push(*id);
@@ -207,9 +208,9 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A write is over without a record: what was written ahead of it is nobody's.
-    pub(crate) fn orphan(&mut self, work: &mut Work) {
+    pub(crate) fn note_unreferenced(&mut self, work: &mut Work) {
         for placed in work.placed().into_iter().flat_map(std::mem::take) {
-            self.orphans.insert(placed.file, placed.value_bytes);
+            self.unreferenced_blobs.insert(placed.file, placed.value_bytes);
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Install {
     /// Its manifest has all deletes of ranges up to this version.
     ranges_kept: u64,
     /// Files whose orphans it gives up. They are nobody's until it holds.
-    orphans: Vec<u64>,
+    unreferenced_blobs: Vec<u64>,
 }
 
 /// What an installation that failed has of the volume: free once its writes have ended.
@@ -113,11 +113,11 @@ impl<P: Pmem> Matrix<P> {
             Made::Hidden(change) => (std::mem::take(change), Vec::new()),
             Made::Repair => Default::default(),
         };
-        let orphans: Vec<u64> = self.orphans.keys().copied().collect();
-        for (file, bytes) in &self.orphans {
+        let unreferenced_blobs: Vec<u64> = self.unreferenced_blobs.keys().copied().collect();
+        for (file, bytes) in &self.unreferenced_blobs {
             *change.dropped.entry(*file).or_default() += bytes;
         }
-        fault_point!("trial_orphans_lost_with_a_failed_install", self.orphans.clear());
+        fault_point!("trial_orphans_lost_with_a_failed_install", self.unreferenced_blobs.clear());
         for output in &mut outputs {
             let (file, extents) = (output.file(), output.extents(&mut self.extents));
             let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
@@ -173,7 +173,7 @@ impl<P: Pmem> Matrix<P> {
         });
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
         let ranges_kept = self.container.durable_version();
-        Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, orphans })
+        Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, unreferenced_blobs })
     }
 
     /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so
@@ -351,7 +351,7 @@ impl<P: Pmem> Matrix<P> {
         self.levels = install.levels;
         self.deferred.extend(install.free);
         self.counters.installs += 1;
-        install.orphans.iter().for_each(|file| _ = self.orphans.remove(file));
+        install.unreferenced_blobs.iter().for_each(|file| _ = self.unreferenced_blobs.remove(file));
         if matches!(install.made, Made::Compaction(_)) {
             self.failures = Default::default();
         }

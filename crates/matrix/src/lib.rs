@@ -8,7 +8,6 @@
 //! - [`volume`]: superblocks, the manifest, free extents.
 //! - `pmem_levels`: levels of which the tables lie in the region.
 
-mod attempts;
 mod backup;
 mod batch;
 mod blob_write;
@@ -37,6 +36,7 @@ mod matrix;
 mod memory;
 pub mod merge;
 mod opener;
+mod operation_steps;
 mod operations;
 mod output;
 mod pace;

@@ -322,7 +322,7 @@ impl<P: Pmem> Matrix<P> {
         let Some(tick) = self.load.take() else { return };
         let Some(suspended) = self.suspended.remove(&tick.id) else { return };
         self.key_locks.done(tick.id, &suspended.work);
-        self.promises.push((suspended.token, reply, tick.load.version));
+        self.pending_acks.push((suspended.token, reply, tick.load.version));
         self.ready.extend(self.after_install.drain(..));
     }
 

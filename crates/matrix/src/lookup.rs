@@ -145,7 +145,7 @@ impl<P: Pmem> Matrix<P> {
             return self.value_blob(version, pointer, memory);
         }
         if long.as_ref().is_none_or(|long| long.pointer != pointer) {
-            // Its own lease is given back first.
+            // Its own permit is given back first.
             *long = None;
             let permit = self.permit_for_reading(pointer.value_bytes.into(), memory.is_job()).ok_or(Stop::Missing)?;
             *long =

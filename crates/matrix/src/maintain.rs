@@ -15,7 +15,7 @@ use crate::job::{Job, Source};
 use crate::matrix::{Closing, IoPurpose, Matrix};
 use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
 use crate::reading::Waiter;
-use crate::space::Rest;
+use crate::space::CompactionBackoff;
 use crate::volume::LevelTable;
 
 /// A compaction stops merging while so much of what it made waits for the device.
@@ -89,7 +89,7 @@ impl<P: Pmem> Matrix<P> {
             self.install = Some(install);
             effects.more();
         }
-        if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.promises.is_empty() {
+        if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.pending_acks.is_empty() {
             // They are told in the next tick.
             effects.more();
         }
@@ -171,11 +171,12 @@ impl<P: Pmem> Matrix<P> {
         if waits {
             return;
         }
-        let is_urgent = self.rest == Rest::No && (free_percent <= FREE_PERCENT_MIN || !self.space_waiters.is_empty());
+        let is_urgent = self.backoff == CompactionBackoff::No
+            && (free_percent <= FREE_PERCENT_MIN || !self.space_waiters.is_empty());
         if let Some(job) = self.load_job(is_urgent) {
             return self.begin_job(job);
         }
-        if self.rest != Rest::No || self.drops_hidden_tables() {
+        if self.backoff != CompactionBackoff::No || self.drops_hidden_tables() {
             return;
         }
         let is_clearing = self.is_clearing() || self.waits_for_nothing();
@@ -200,8 +201,8 @@ impl<P: Pmem> Matrix<P> {
         }
         if self.job.is_none() && (lacks_room || is_clearing) && !self.awaits_row() {
             self.job = self.small_job();
-            if self.job.is_none() && self.rest == Rest::No && !self.reclaim() {
-                self.rest_for_want_of_room();
+            if self.job.is_none() && self.backoff == CompactionBackoff::No && !self.reclaim() {
+                self.back_off_for_space();
             }
         }
         if let Some(job) = self.job.take() {
@@ -479,7 +480,7 @@ impl<P: Pmem> Matrix<P> {
     fn volume_is_full(&mut self) {
         let is_load = self.job.as_ref().is_some_and(Job::is_load);
         if !is_load && !self.reclaim() {
-            self.rest_for_want_of_room();
+            self.back_off_for_space();
         }
         self.drop_job();
     }
@@ -492,9 +493,9 @@ impl<P: Pmem> Matrix<P> {
         for suspended in self.suspended.values_mut() {
             suspended.work.all_placed().for_each(|placed| _ = unclaimed.remove(&placed.file));
         }
-        unclaimed.retain(|file, _| !self.orphans.contains_key(file));
+        unclaimed.retain(|file, _| !self.unreferenced_blobs.contains_key(file));
         self.repairs |= !unclaimed.is_empty();
-        self.orphans.extend(unclaimed);
+        self.unreferenced_blobs.extend(unclaimed);
         self.repairs
     }
 
@@ -526,14 +527,14 @@ impl<P: Pmem> Matrix<P> {
             return self.put_off(&error);
         }
         tracing::error!(%error, shard = self.config.shard, "a compaction cannot go on: its room is not freed until the store is repaired");
-        self.rest = Rest::Damaged;
+        self.backoff = CompactionBackoff::Damaged;
         self.ready.extend(self.after_install.drain(..));
         self.drop_job();
     }
 
     /// Whether the container is full and nothing will make room in it.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.rest != Rest::No
+        self.backoff != CompactionBackoff::No
             && self.job.is_none()
             && self.install.is_none()
             && self.blob_write.is_none()

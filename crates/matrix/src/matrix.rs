@@ -40,7 +40,7 @@ use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
 use crate::scan::PageWork;
 use crate::snapshots::Snapshots;
-use crate::space::Rest;
+use crate::space::CompactionBackoff;
 use crate::statistics::Counters;
 use crate::table;
 use crate::volume::{Extent, Places, Superblock};
@@ -113,7 +113,7 @@ pub struct Matrix<P> {
     pub(crate) next_operation: u64,
     /// Replies for when the log is durable, each with the version up to which: of writes, and of
     /// whoever may have seen one.
-    pub(crate) promises: Vec<(Token, Reply, u64)>,
+    pub(crate) pending_acks: Vec<(Token, Reply, u64)>,
     /// Who asked for a sync in this tick.
     pub(crate) syncs: Vec<Token>,
     pub(crate) snapshots: Snapshots,
@@ -150,7 +150,7 @@ pub struct Matrix<P> {
     pub(crate) blob_writes_waiting: VecDeque<(u64, Vec<Bytes>)>,
     pub(crate) blob_write: Option<BlobWrite>,
     /// Bytes of values that were written ahead of a record that never came, by file.
-    pub(crate) orphans: HashMap<u64, u64>,
+    pub(crate) unreferenced_blobs: HashMap<u64, u64>,
     /// Operations that are attempted again once a manifest is installed, or the volume has grown.
     pub(crate) after_install: Vec<u64>,
     /// Installations that failed with writes in flight.
@@ -162,8 +162,8 @@ pub struct Matrix<P> {
     pub(crate) now: Now,
     pub(crate) volume_failed: Option<IoFault>,
     pub(crate) region_failed: Option<Error>,
-    pub(crate) rest: Rest,
-    pub(crate) rested_at: Mono,
+    pub(crate) backoff: CompactionBackoff,
+    pub(crate) backed_off_at: Mono,
     /// The container cannot make a row of what waits, since its directory is full.
     pub(crate) flush_waits: bool,
     /// Pages that a long value waits for.
@@ -360,7 +360,7 @@ impl<P: Pmem> Matrix<P> {
         let suspended = Suspended::new(token, work, permit);
         let is_free = self.key_locks.is_free(&suspended.work);
         if !suspended.work.is_write() || (is_free && self.space_waiters.is_empty()) {
-            return self.attempt(id, suspended, false, effects);
+            return self.run_step(id, suspended, false, effects);
         }
         self.key_locks.queue(id, &suspended.work);
         self.suspended.insert(id, suspended);
@@ -451,7 +451,7 @@ impl<P: Pmem> Matrix<P> {
                 continue;
             }
             self.give_back(extent);
-            self.rest = Rest::No;
+            self.backoff = CompactionBackoff::No;
             self.ready.extend(self.after_install.drain(..));
         }
     }
@@ -476,13 +476,13 @@ impl<P: Pmem> Matrix<P> {
                 fault_point!("trial_all_rests_on_the_log", return true);
                 version > durable
             };
-            for (_, reply, _) in self.promises.iter_mut().filter(|(_, _, version)| is_lost(*version)) {
+            for (_, reply, _) in self.pending_acks.iter_mut().filter(|(_, _, version)| is_lost(*version)) {
                 let why = "the persistent memory failed while the write was made durable";
                 *reply = Reply::Failed(Error::Unknown(why));
             }
         }
         self.write_region_back(effects);
-        for (token, reply, _) in std::mem::take(&mut self.promises) {
+        for (token, reply, _) in std::mem::take(&mut self.pending_acks) {
             self.answer(token, reply, effects);
         }
     }
@@ -511,7 +511,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn is_drained(&self) -> bool {
-        let owes_nothing = self.promises.is_empty() && self.syncs.is_empty();
+        let owes_nothing = self.pending_acks.is_empty() && self.syncs.is_empty();
         let is_idle = self.suspended.is_empty() && owes_nothing && self.batches.is_idle();
         is_idle && self.io.is_empty() && self.superblock_waits.is_none()
     }
@@ -633,7 +633,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
-        self.shard_lost(shard, effects);
+        self.shard_failed(shard, effects);
     }
 
     fn tick_end(&mut self, effects: &mut Effects) {

@@ -31,7 +31,7 @@ use crate::pmem_levels::{self, Plan};
 use crate::ranges::{RangeDelete, RangeDeletes};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
-use crate::space::{Rest, pages_min};
+use crate::space::{CompactionBackoff, pages_min};
 use crate::statistics::Counters;
 use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock, SuperblockError};
 
@@ -627,7 +627,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             memory_waiters: VecDeque::new(),
             walks: Default::default(),
             next_operation: 0,
-            promises: Vec::new(),
+            pending_acks: Vec::new(),
             syncs: Vec::new(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
             batches: Batches::new(self.config.shards),
@@ -649,7 +649,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             dropped: Vec::new(),
             blob_writes_waiting: VecDeque::new(),
             blob_write: None,
-            orphans: HashMap::new(),
+            unreferenced_blobs: HashMap::new(),
             aborted_install: Vec::new(),
             after_install: Vec::new(),
             job_not_before: Mono(0),
@@ -657,8 +657,8 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             now: Now::default(),
             volume_failed: None,
             region_failed: None,
-            rest: Rest::No,
-            rested_at: Mono(0),
+            backoff: CompactionBackoff::No,
+            backed_off_at: Mono(0),
             flush_waits: false,
             wanted_pages: 0,
             looked_at_installs: 0,
@@ -670,7 +670,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             pins_released_at: None,
             config: self.config,
         };
-        matrix.orphans = matrix.unclaimed().map_err(|stop| match stop {
+        matrix.unreferenced_blobs = matrix.unclaimed().map_err(|stop| match stop {
             Stop::Damaged(corruption) => region_damaged(Error::Corrupt(corruption)),
             Stop::Missing => Error::Unknown("the container has no pages to miss"),
         })?;

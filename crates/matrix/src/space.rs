@@ -37,7 +37,7 @@ const REST_NS: u64 = 1_000_000_000;
 
 /// Why compaction rests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum CompactionBackoff {
     /// It does not.
     #[default]
     No,
@@ -120,7 +120,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether what is dead is being cleared away, since there is hardly room.
     pub(crate) fn is_clearing(&self) -> bool {
-        self.is_tight() && self.rest == Rest::No
+        self.is_tight() && self.backoff == CompactionBackoff::No
     }
 
     /// Whether a put has to wait until something was cleared away; an error if it would wait for
@@ -137,10 +137,12 @@ impl<P: Pmem> Matrix<P> {
         if self.end_snapshot_that_keeps() {
             return Ok(true);
         }
-        match (self.rest, self.failures.verdict()) {
-            (Rest::No, Some(error)) => Err(error.clone()),
-            (Rest::No, None) => Ok(true),
-            (Rest::Full | Rest::Damaged, _) => Err(Error::Full("the volume has no room for more than it holds")),
+        match (self.backoff, self.failures.verdict()) {
+            (CompactionBackoff::No, Some(error)) => Err(error.clone()),
+            (CompactionBackoff::No, None) => Ok(true),
+            (CompactionBackoff::Full | CompactionBackoff::Damaged, _) => {
+                Err(Error::Full("the volume has no room for more than it holds"))
+            }
         }
     }
 
@@ -156,7 +158,7 @@ impl<P: Pmem> Matrix<P> {
     /// Ends the oldest snapshot if there is no room and something is kept for snapshots. Whether it
     /// did: then there may be room soon.
     pub(crate) fn end_snapshot_that_keeps(&mut self) -> bool {
-        self.rest == Rest::Full && self.snapshots.kept_bytes() > 0 && self.end_oldest_snapshot()
+        self.backoff == CompactionBackoff::Full && self.snapshots.kept_bytes() > 0 && self.end_oldest_snapshot()
     }
 
     fn end_oldest_snapshot(&mut self) -> bool {
@@ -175,21 +177,21 @@ impl<P: Pmem> Matrix<P> {
 
     /// Something was deleted, or became free: what rests for want of room is tried again.
     pub(crate) fn wake_compaction(&mut self) {
-        if self.rest == Rest::Full {
-            self.rest = Rest::No;
+        if self.backoff == CompactionBackoff::Full {
+            self.backoff = CompactionBackoff::No;
         }
     }
 
     /// The device under the volume may have room again, of which nobody tells.
     pub(crate) fn wake_after_a_while(&mut self) {
-        if !self.is_tight() && self.now.mono.0 >= self.rested_at.0 + REST_NS {
+        if !self.is_tight() && self.now.mono.0 >= self.backed_off_at.0 + REST_NS {
             self.wake_compaction();
         }
     }
 
     /// Nothing more can be cleared away: whoever waits for room is told.
-    pub(crate) fn rest_for_want_of_room(&mut self) {
-        (self.rest, self.rested_at) = (Rest::Full, self.now.mono);
+    pub(crate) fn back_off_for_space(&mut self) {
+        (self.backoff, self.backed_off_at) = (CompactionBackoff::Full, self.now.mono);
         self.ready.extend(self.after_install.drain(..));
     }
 

@@ -289,7 +289,7 @@ impl<P: Pmem> Matrix<P> {
             let Some(id) = self.walks.suspended.pop_front() else { break };
             if let Some(suspended) = self.suspended.remove(&id) {
                 let queued = suspended.work.is_write();
-                self.attempt(id, suspended, queued, effects);
+                self.run_step(id, suspended, queued, effects);
             }
         }
         self.walks.pool = FRESH;

@@ -62,3 +62,4 @@ pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
 pub use server::{Error, Inherited, Server, ServerOptions};
 pub use tls::TlsOptions;
+pub use unix::check_socket_path;

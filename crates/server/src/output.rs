@@ -74,7 +74,7 @@ impl Output {
         }
     }
 
-    /// Keeps the lease of what was appended last.
+    /// Keeps the block permit of what was appended last.
     pub(crate) fn hold(&mut self, block_permit: Option<BlockPermit>) {
         self.block_permits.extend(block_permit);
     }

@@ -38,8 +38,11 @@ impl Drop for SocketFile {
 /// Listens on a socket at `path` that those may connect to whom `mode` lets write. A socket file
 /// that nobody listens on is replaced.
 pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), Error> {
-    let refused = |hint, error| Error::Listen { address: format!("unix:{}", path.display()), hint, error };
-    make_room(path).map_err(|(hint, error)| refused(hint, error))?;
+    let refused = |(hint, error)| Error::Listen { address: format!("unix:{}", path.display()), hint, error };
+    if is_left_behind(path).map_err(refused)? {
+        tracing::info!(path = %path.display(), "a socket file that nobody listens on is replaced");
+        fs::remove_file(path).map_err(|error| refused(("remove it", error)))?;
+    }
     let made = || -> io::Result<(Socket, SocketFile)> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -50,16 +53,29 @@ pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), 
         listen(&socket, BACKLOG)?;
         Ok((Arc::new(socket), file))
     };
-    made().map_err(|error| {
-        refused("its directory must exist and be writable, and the path have at most 107 bytes", error)
-    })
+    made().map_err(|error| refused((PLACE, error)))
 }
 
-/// Removes a socket file that nobody listens on; refuses anything else that is there.
-fn make_room(path: &Path) -> Result<(), (&'static str, io::Error)> {
+/// What a path of a socket must be.
+const PLACE: &str = "its directory must exist and be writable, and the path have at most 107 bytes";
+
+/// Whether a UNIX socket can be made at this path, as far as looking tells. Nothing is changed.
+///
+/// # Errors
+/// It cannot: why, and what to do.
+pub fn check_socket_path(path: &Path) -> Result<(), Error> {
+    let refused = |(hint, error)| Error::Listen { address: format!("unix:{}", path.display()), hint, error };
+    SocketAddrUnix::new(path).map_err(|error| refused((PLACE, error.into())))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::metadata(folder).map_err(|error| refused((PLACE, error)))?;
+    is_left_behind(path).map(drop).map_err(refused)
+}
+
+/// Whether a socket file is there that nobody listens on. Anything else that is there is refused.
+fn is_left_behind(path: &Path) -> Result<bool, (&'static str, io::Error)> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(("choose another path", error)),
     };
     if !found.file_type().is_socket() {
@@ -72,10 +88,7 @@ fn make_room(path: &Path) -> Result<(), (&'static str, io::Error)> {
         Ok(_) => {
             Err(("another process listens there: stop it, or choose another path", io::ErrorKind::AddrInUse.into()))
         }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "a socket file that nobody listens on is replaced");
-            fs::remove_file(path).map_err(|error| ("remove it", error))
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) => Err((
             "a socket is there, and cannot be asked whether somebody listens: remove it, or choose another path",
             error,

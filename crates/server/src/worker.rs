@@ -220,7 +220,7 @@ impl Worker {
                 }
             }
             Event::Reply { tag, reply } => self.replied((tag >> 32) as u32, tag as u32, reply),
-            Event::Net { tag: TAG_WAKEUP, outcome } => self.rung(outcome),
+            Event::Net { tag: TAG_WAKEUP, outcome } => self.woken(outcome),
             Event::Net { tag, outcome: NetOutcome::Accept(accepted) } => self.accepted(tag, accepted),
             Event::Net { tag, outcome: NetOutcome::Recv(buffer, result) } => self.received(tag as u32, buffer, result),
             Event::Net { tag, outcome: NetOutcome::Send(result) } => self.sent(tag as u32, result),
@@ -581,7 +581,7 @@ impl Worker {
     }
 
     /// Another thread left something: connections, or the order to stop.
-    fn rung(&mut self, outcome: NetOutcome) {
+    fn woken(&mut self, outcome: NetOutcome) {
         let arrived = lock(&self.shared.worker_slots[self.index].handover).as_mut().map(std::mem::take);
         arrived.into_iter().flatten().for_each(|arrival| self.adopt(arrival));
         if self.shared.stopping.load(Ordering::Acquire) && self.drain_until.is_none() {

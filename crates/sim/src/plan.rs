@@ -76,7 +76,7 @@ pub enum PlanStep {
         /// As for a tick.
         seed: u32,
     },
-    /// Turns until nothing is in flight; then the books are checked.
+    /// Turns until nothing is in flight; then the space accounting is checked.
     Settle {
         /// As for a tick.
         seed: u32,

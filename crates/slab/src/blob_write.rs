@@ -132,7 +132,7 @@ impl Slab {
             Some(extent) => Some(extent.first),
             None => {
                 let kept = self.reserve_pages() + self.batches.reserved_pages();
-                let kept = self.promised_pages + if work.has_reserve() { 0 } else { kept };
+                let kept = self.unplaced_pages + if work.has_reserve() { 0 } else { kept };
                 self.space.take_blob(shape.pages(), kept)
             }
         };

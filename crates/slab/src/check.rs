@@ -77,14 +77,14 @@ impl Slab {
             obsolete_queue: found.obsolete_queue,
             space_waiters: Vec::new(),
             block_waiters: VecDeque::new(),
-            promised_pages: 0,
+            unplaced_pages: 0,
             blob_pages: found.blob_pages,
             blob_tags: found.blob_tags,
             expiring: found.expiring,
             lost_slots: found.lost_slots,
             sweep_from: None,
             sweep_at: Default::default(),
-            promises: VecDeque::new(),
+            pending_acks: VecDeque::new(),
             is_flushing: false,
             poisoned: None,
             closing: Closing::Open,
@@ -166,12 +166,12 @@ impl Slab {
                 report.free_pages, report.deferred_pages, report.total_pages
             ));
         }
-        let promised = self.table.iter().filter(|(logical, page)| {
+        let unplaced = self.table.iter().filter(|(logical, page)| {
             page.place == NOWHERE && self.images.get(logical).is_some_and(|image| image.dirty.is_some())
         });
-        let promised = promised.count() as u64;
-        if self.poisoned.is_none() && promised != u64::from(self.promised_pages) {
-            mistakes.push(format!("{} pages are promised, {promised} wait for one", self.promised_pages));
+        let unplaced = unplaced.count() as u64;
+        if self.poisoned.is_none() && unplaced != u64::from(self.unplaced_pages) {
+            mistakes.push(format!("{} pages are counted as waiting for a place, {unplaced} do", self.unplaced_pages));
         }
         report.mistakes = mistakes;
         report

@@ -261,10 +261,10 @@ impl Slab {
             if let Some(image) = self.images.get_mut(&logical) {
                 image.writing = Some(Arc::clone(&block));
             }
-            let mut was_promised = self.table.get(logical).is_some_and(|page| page.place == NOWHERE);
-            fault_point!("promised_pages_stay", was_promised = false);
-            if was_promised {
-                self.promised_pages -= 1;
+            let mut was_unplaced = self.table.get(logical).is_some_and(|page| page.place == NOWHERE);
+            fault_point!("promised_pages_stay", was_unplaced = false);
+            if was_unplaced {
+                self.unplaced_pages -= 1;
             }
             *level = (*level).max(dirty.level);
             batch.page(place, BlockPart::whole(block));
@@ -331,7 +331,7 @@ impl Slab {
         if self.groups.flushing.is_some() || self.poisoned.is_some() {
             return;
         }
-        if let Some(target) = self.promises.back().map(|pending_ack| pending_ack.group) {
+        if let Some(target) = self.pending_acks.back().map(|pending_ack| pending_ack.group) {
             self.groups.want(target);
         }
         let short = self.packed.is_some() && self.space.deferred_pages() > 0 && self.spare_segments() <= LOW;
@@ -576,6 +576,6 @@ impl Slab {
         self.block_waiters.clear();
         self.obsolete_queue.clear();
         self.fail_ranges(&Error::Poisoned(fault), effects);
-        self.keep_promises(effects);
+        self.send_pending_acks(effects);
     }
 }

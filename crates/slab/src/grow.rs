@@ -78,12 +78,12 @@ impl Slab {
     /// Whether `pages` more can be used for new items.
     pub(crate) fn has_room(&self, pages: u32) -> bool {
         self.space.free_pages() + self.space.deferred_pages()
-            >= pages + self.promised_pages + self.batches.reserved_pages() + self.reserve_pages()
+            >= pages + self.unplaced_pages + self.batches.reserved_pages() + self.reserve_pages()
     }
 
     /// Whether `pages` more can be used for what space was set aside for.
     pub(crate) fn has_reserved_room(&self, pages: u32) -> bool {
-        self.space.free_pages() + self.space.deferred_pages() >= pages + self.promised_pages
+        self.space.free_pages() + self.space.deferred_pages() >= pages + self.unplaced_pages
     }
 
     /// Whether a write or a batch waits for space.

@@ -158,7 +158,7 @@ pub struct Slab {
     pub(crate) space_waiters: Vec<Key>,
     pub(crate) block_waiters: VecDeque<Key>,
     /// New logical pages whose first image has no physical page yet.
-    pub(crate) promised_pages: u32,
+    pub(crate) unplaced_pages: u32,
     pub(crate) blob_pages: u64,
     /// [`table::tag`](crate::table::tag) of the version of each blob, by its first page: an older
     /// value of the same key at the same place is noticed.
@@ -170,7 +170,7 @@ pub struct Slab {
     pub(crate) sweep_from: Option<Key>,
     pub(crate) sweep_at: Mono,
     /// In the order of their groups: of those that are shown the number only grows.
-    pub(crate) promises: VecDeque<PendingAck>,
+    pub(crate) pending_acks: VecDeque<PendingAck>,
     /// A flush is in flight, of a group, growth or a checkpoint.
     pub(crate) is_flushing: bool,
     pub(crate) poisoned: Option<IoFault>,
@@ -350,7 +350,7 @@ impl Slab {
             && self.blob_writes.is_idle()
             && self.scans.is_idle()
             && self.ranges.is_idle()
-            && self.promises.is_empty()
+            && self.pending_acks.is_empty()
             && self.batches.is_idle()
             && self.io.is_empty()
     }
@@ -413,19 +413,20 @@ impl Slab {
         if level < Level::PowerLoss || group <= self.groups.durable() {
             return self.answer(origin, reply, effects);
         }
-        self.promises.push_back(PendingAck { origin, reply, group });
+        self.pending_acks.push_back(PendingAck { origin, reply, group });
     }
 
     /// Keeps the promises whose group is durable.
-    pub(crate) fn keep_promises(&mut self, effects: &mut Effects) {
+    pub(crate) fn send_pending_acks(&mut self, effects: &mut Effects) {
         let (durable, poisoned) = (self.groups.durable(), self.poisoned);
-        let asked_for = self.promises.back().map(|newest| newest.group);
-        while let Some(pending_ack) = self.promises.pop_front_if(|next| poisoned.is_some() || next.group <= durable) {
+        let asked_for = self.pending_acks.back().map(|newest| newest.group);
+        while let Some(pending_ack) = self.pending_acks.pop_front_if(|next| poisoned.is_some() || next.group <= durable)
+        {
             let reply = poisoned.map_or(pending_ack.reply, |fault| Reply::Failed(Error::Poisoned(fault)));
             self.answer(pending_ack.origin, reply, effects);
         }
         // The last delete of a range brings the answer to the range, for which no flush was asked.
-        let mut is_asked_for = self.promises.back().map(|newest| newest.group) <= asked_for;
+        let mut is_asked_for = self.pending_acks.back().map(|newest| newest.group) <= asked_for;
         fault_point!("library_flush_for_a_range_is_not_asked_for", is_asked_for = true);
         if !is_asked_for {
             effects.more();
@@ -521,7 +522,7 @@ impl Shard for Slab {
     }
 
     fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
-        self.shard_lost(shard, effects);
+        self.shard_failed(shard, effects);
     }
 
     fn tick_end(&mut self, effects: &mut Effects) {
@@ -557,7 +558,7 @@ impl Shard for Slab {
                 effects.more();
             }
         }
-        self.keep_promises(effects);
+        self.send_pending_acks(effects);
         if self.batches.has_work() {
             effects.more();
         }

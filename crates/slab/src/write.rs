@@ -235,7 +235,7 @@ impl Slab {
 
     /// Tries a write; false if it waits.
     fn try_work(&mut self, mut work: Work, effects: &mut Effects) -> bool {
-        match self.attempt(&mut work, effects) {
+        match self.run_step(&mut work, effects) {
             Ok(()) => true,
             Err(Stop::Answer(reply)) => {
                 self.answer(work.origin, reply, effects);
@@ -330,7 +330,7 @@ impl Slab {
         Newest { place, exists: place.is_some() && !is_expired(expiry, effects), pending }
     }
 
-    fn attempt(&mut self, work: &mut Work, effects: &mut Effects) -> Result<(), Stop> {
+    fn run_step(&mut self, work: &mut Work, effects: &mut Effects) -> Result<(), Stop> {
         if let Some(fault) = self.poisoned {
             return Err(Error::Poisoned(fault).into());
         }
@@ -676,7 +676,7 @@ impl Slab {
             let logical = match self.recast_page(class) {
                 Some(logical) => Some(logical),
                 None if self.has_room(1) || (has_reserve && self.has_reserved_room(1)) => {
-                    self.promised_pages += 1;
+                    self.unplaced_pages += 1;
                     Some(self.table.add(class))
                 }
                 None => None,

@@ -304,7 +304,7 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<LoadRecord>, Truncated> {
 }
 
 /// Makes a new store in `directory` from a backup: every record, in its collection, with flags and
-/// expiry; versions are made anew. `options` says how (shards, level, further directories). Where
+/// expiry; versions are made anew. `options` says how (shards, level, data directories). Where
 /// it does not name an engine or a placement, that of the store that was backed up is taken; a
 /// region that it gives no length has that of the one that was backed up, or more if the records
 /// want it. There must be no store yet. If it is interrupted, what is there refuses to open, and

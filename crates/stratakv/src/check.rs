@@ -1,4 +1,4 @@
-//! `check`: every record, the index against the disk, the books of free space. Changes nothing.
+//! `check`: every record, the index against the disk, the accounts of free space. Changes nothing.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use stratakv_base::limits::SLICE_BYTES;
 use stratakv_device::sync::execute;
 use stratakv_device::{Class, DiskOutcome, DiskRequest, IoFault};
 
-use self::of_matrix::check_matrix;
-use self::of_slab::check_slab;
-use self::of_tier::check_tier;
+use self::matrix_store::check_matrix;
+use self::slab_store::check_slab;
+use self::tier_store::check_tier;
 use crate::devices::{self, Device};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -20,9 +20,9 @@ use crate::open::{OpenedShard, check_engine, open_shards};
 use crate::options::{OpenProgress, Options};
 use crate::{parts, region};
 
-mod of_matrix;
-mod of_slab;
-mod of_tier;
+mod matrix_store;
+mod slab_store;
+mod tier_store;
 
 /// What [`check`] found, added over the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct CheckReport {
     pub damage: Vec<String>,
     /// Places that the device did not give: an I/O error each. What lies there may be whole.
     pub unreadable: Vec<String>,
-    /// Books that do not add up: a defect of this program. Please report it.
+    /// Accounts of free space that do not add up: a defect of this program. Please report it.
     pub mistakes: Vec<String>,
 }
 
@@ -74,19 +74,19 @@ pub fn check(
     check_spread(path, &[], &[], &[], progress)
 }
 
-/// As [`check`], of a store whose further directories, or devices, or region, are not where they
+/// As [`check`], of a store whose other data directories, or devices, or region, are not where they
 /// were at its creation.
 ///
 /// # Errors
 /// As [`check`]; also if several are named: a store has one or the other.
 pub fn check_spread(
     path: impl AsRef<Path>,
-    further: &[PathBuf],
+    more_directories: &[PathBuf],
     devices: &[PathBuf],
     regions: &[PathBuf],
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    let mut options = Options::new().further_directories(further).devices(devices);
+    let mut options = Options::new().data_directories(more_directories).devices(devices);
     options.region_paths = regions.to_vec();
     options.progress = progress;
     check_with(path, &options)
@@ -100,14 +100,14 @@ pub fn check_spread(
 pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckReport, Error> {
     let options = options.clone().create(false).create_new(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options.check()?;
-    let (path, further) = parts::home(path.as_ref(), &options.further)?;
+    let (path, more_directories) = parts::home(path.as_ref(), &options.more_directories)?;
     let mut directory = Directory::lock(&path, false, true)?;
     crate::backup::refuse_unfinished(&directory.path, false)?;
     let manifest = match directory.read_manifest()? {
         Some(manifest) if manifest.complete => manifest,
         _ => return Err(Error::NotFound { path }),
     };
-    directory.parts = parts::find(&directory, &manifest, &further)?;
+    directory.parts = parts::find(&directory, &manifest, &more_directories)?;
     directory.devices = devices::find(&directory.path, &manifest, &options.devices, true)?;
     check_engine(&manifest, &directory, &options)?;
     if manifest.engine() == Engine::Hash {
@@ -122,7 +122,7 @@ pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckRepo
             AnyShard::Tier(tier) => check_tier(tier, number, shard, &mut sum),
         }
     }
-    // Recovery and the books meet the same damage.
+    // Recovery and the accounting meet the same damage.
     let mut seen = HashSet::new();
     sum.damage.retain(|damage| seen.insert(damage.clone()));
     Ok(sum)

@@ -46,9 +46,9 @@ pub(crate) struct Before {
 
 impl Before {
     /// Of a store in these directories, its own one first.
-    pub(crate) fn of(home: &Path, further: &[PathBuf]) -> Before {
+    pub(crate) fn of(home: &Path, more_directories: &[PathBuf]) -> Before {
         let pmem = home.join("pmem");
-        let all = [pmem.as_path()].into_iter().chain(further.iter().map(PathBuf::as_path)).chain([home]);
+        let all = [pmem.as_path()].into_iter().chain(more_directories.iter().map(PathBuf::as_path)).chain([home]);
         let absent = all.flat_map(|path| path.ancestors().take_while(|above| !is_there(above)).map(Path::to_path_buf));
         Before { directories: absent.collect(), lock: home.join("LOCK").exists() }
     }
@@ -153,7 +153,7 @@ mod tests {
         let (first, file) = (root.path().join("first"), root.path().join("file"));
         fs::create_dir(&first).unwrap();
         fs::write(&file, b"").unwrap();
-        let options = Options::new().create_new(true).shards(2).further_directories([file.join("second")]);
+        let options = Options::new().create_new(true).shards(2).data_directories([file.join("second")]);
         options.open(&first).unwrap_err();
         assert_eq!(fs::read_dir(&first).unwrap().count(), 0);
     }

@@ -1,5 +1,6 @@
 //! Errors of the library: what failed, why, what to do next.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use crate::order::OrderError;
 
 /// Why a call failed. A key that does not exist is not an error. Unless [`Error::kind`] is
 /// [`ErrorKind::Unknown`], nothing was changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An operation failed.
@@ -178,6 +179,13 @@ pub enum Error {
     Option(String),
 }
 
+/// The kind and the message: a program prints this of an error that its `main` returns.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
+}
+
 /// What sort of failure: for exit codes, retries and bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -258,5 +266,18 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
 impl From<KeyError> for Error {
     fn from(error: KeyError) -> Self {
         Error::Operation(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_main_prints_of_an_error_is_a_sentence() {
+        let error = Error::NotFound { path: "data".into() };
+        let expected = "NotFound: there is no store in data: name another directory, or \
+                        create one by opening it with `create`";
+        assert_eq!(format!("{error:?}"), expected);
     }
 }

@@ -50,7 +50,7 @@ mod format;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
-mod in_region;
+mod hash_store;
 mod kind;
 mod list;
 mod load;

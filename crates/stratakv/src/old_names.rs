@@ -18,7 +18,7 @@ const RENAMED: [(&str, &str); 13] = [
     ("stalled_ticks", "stalled_turns"),
     ("ghost_queue_bytes", "ghosts_bytes"),
     ("saved_bytes", "parked_bytes"),
-    ("suspended_attempts", "parked_attempts"),
+    ("suspended_steps", "parked_attempts"),
 ];
 
 /// Adds each renamed statistic once more, under its old name.

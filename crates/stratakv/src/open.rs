@@ -63,7 +63,7 @@ pub(crate) struct OpenedShard {
 }
 
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
-    let (path, further) = parts::home(path, &options.further)?;
+    let (path, more_directories) = parts::home(path, &options.more_directories)?;
     let creates = options.create || options.create_new;
     if creates && !path.join("store.toml").exists() && matches!(options.engine, None | Some(Engine::Slab)) {
         // Before anything is made.
@@ -83,11 +83,11 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
             )));
         }
     }
-    let before = creates.then(|| Before::of(&path, &further));
+    let before = creates.then(|| Before::of(&path, &more_directories));
     let mut directory = Directory::lock(&path, creates, options.read_only)
         .inspect_err(|_| before.iter().for_each(Before::remove_directories))?;
     let mut begun = None;
-    match open_in(&mut directory, further, options, &mut begun) {
+    match open_in(&mut directory, more_directories, options, &mut begun) {
         Ok((Running { runtime, recovery, region, mapping }, manifest, level)) => {
             let engine = manifest.engine();
             let placement = (engine == Engine::Slab).then(|| manifest.placement());
@@ -107,7 +107,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
 /// nothing was.
 fn open_in(
     directory: &mut Directory,
-    further: Vec<PathBuf>,
+    more_directories: Vec<PathBuf>,
     options: &Options,
     begun: &mut Option<Manifest>,
 ) -> Result<(Running, Manifest, Level), Error> {
@@ -123,7 +123,7 @@ fn open_in(
         _ if !creates || options.read_only => return Err(Error::NotFound { path: directory.path.clone() }),
         unfinished => {
             let resumes = unfinished.is_some();
-            let manifest = claim(directory, options, &further, unfinished)?;
+            let manifest = claim(directory, options, &more_directories, unfinished)?;
             is_new = !resumes;
             (manifest, true)
         }
@@ -131,11 +131,11 @@ fn open_in(
     check_engine(&manifest, directory, options)?;
     if created {
         check_home(&manifest, directory, options)?;
-        directory.parts.extend(further);
+        directory.parts.extend(more_directories);
         *begun = is_new.then(|| manifest.clone());
         creation::begin(directory, &manifest)?;
     } else {
-        directory.parts = parts::find(directory, &manifest, &further)?;
+        directory.parts = parts::find(directory, &manifest, &more_directories)?;
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
     let options = &durability::with_remembered(options, directory, &manifest);
@@ -179,11 +179,11 @@ fn name_of(compression: Compression) -> Option<String> {
 fn claim(
     directory: &mut Directory,
     options: &Options,
-    further: &[PathBuf],
+    more_directories: &[PathBuf],
     unfinished: Option<Manifest>,
 ) -> Result<Manifest, Error> {
-    let mut manifest = new_manifest(options, further)?;
-    parts::may_create(directory, unfinished.as_ref(), further)?;
+    let mut manifest = new_manifest(options, more_directories)?;
+    parts::may_create(directory, unfinished.as_ref(), more_directories)?;
     if let Some(unfinished) = &unfinished {
         // The same store again: what the interrupted creation has marked is still its own, however
         // often it is interrupted.
@@ -311,7 +311,7 @@ fn new_shards(options: &Options) -> u32 {
     options.shards.unwrap_or(cores.min(64)) as u32
 }
 
-fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Error> {
+fn new_manifest(options: &Options, more_directories: &[PathBuf]) -> Result<Manifest, Error> {
     let mut uuid = [0; 16];
     getrandom::fill(&mut uuid)
         .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
@@ -324,15 +324,16 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
             format_count(u64::from(shards), "shard")
         )));
     }
-    if further.len() >= shards as usize {
+    if more_directories.len() >= shards as usize {
         return Err(Error::Option(format!(
             "{} directories for {}: some would hold nothing; name fewer, or ask for more shards",
-            further.len() + 1,
+            more_directories.len() + 1,
             format_count(u64::from(shards), "shard")
         )));
     }
     let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
-    let directories = absolute(further).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
+    let directories =
+        absolute(more_directories).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
     let devices = absolute(&options.devices).map_err(|error| Error::Option(format!("a device's name: {error}")))?;
     let mut regions =
         absolute(&options.region_paths).map_err(|error| Error::Option(format!("the region's path: {error}")))?;

@@ -48,7 +48,7 @@ pub struct Options {
     pub(crate) depth: u32,
     pub(crate) reactors: Option<usize>,
     pub(crate) progress: Option<Watch>,
-    pub(crate) further: Vec<PathBuf>,
+    pub(crate) more_directories: Vec<PathBuf>,
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) orders: Vec<Order>,
@@ -87,7 +87,7 @@ impl Default for Options {
             depth: 128,
             reactors: None,
             progress: None,
-            further: Vec::new(),
+            more_directories: Vec::new(),
             devices: Vec::new(),
             watcher: None,
             orders: Vec::new(),
@@ -305,13 +305,21 @@ impl Options {
         self
     }
 
-    /// Further directories, on other disks: the shards are spread over them and the one that is
+    /// More data directories, on other disks: the shards are spread over them and the one that is
     /// opened, in turn. Fixed at creation; later the store finds them where they were, or, if some
     /// are named here, where these are, in any order.
     #[must_use]
-    pub fn further_directories(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
-        self.further = paths.into_iter().map(Into::into).collect();
+    pub fn data_directories(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
+        self.more_directories = paths.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// The old name of [`Options::data_directories`].
+    #[doc(hidden)]
+    #[deprecated(note = "use `data_directories`")]
+    #[must_use]
+    pub fn further_directories(self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
+        self.data_directories(paths)
     }
 
     /// Raw block devices for the volumes: shard *n* lies on device *n* modulo their number, and the
@@ -431,7 +439,7 @@ impl Options {
         if let Some(engine) = self.engine {
             self.check_level(engine)?;
         }
-        if !self.devices.is_empty() && !self.further.is_empty() {
+        if !self.devices.is_empty() && !self.more_directories.is_empty() {
             return refuse(
                 "a store's volumes lie in directories or on devices, not on both: name one directory, or no device"
                     .into(),

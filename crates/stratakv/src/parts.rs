@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::{Directory, FORMAT, FORMAT_OF_SEVERAL, Manifest, holds_volumes, io_error, make, write_durably};
 use crate::error::Error;
 
-/// What a further directory is.
+/// What a data directory beside the first is.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DataDirectory {
     format: u32,
@@ -25,8 +25,8 @@ struct DataDirectory {
 
 /// Which of the directories is the store's own, and which are the others. The first one unless
 /// another has the manifest.
-pub(crate) fn home(first: &Path, further: &[PathBuf]) -> Result<(PathBuf, Vec<PathBuf>), Error> {
-    let mut all: Vec<PathBuf> = [first.to_path_buf()].into_iter().chain(further.iter().cloned()).collect();
+pub(crate) fn home(first: &Path, more_directories: &[PathBuf]) -> Result<(PathBuf, Vec<PathBuf>), Error> {
+    let mut all: Vec<PathBuf> = [first.to_path_buf()].into_iter().chain(more_directories.iter().cloned()).collect();
     for (at, path) in all.iter().enumerate() {
         let same = |other: &PathBuf| other == path || is_same(other, path);
         if all[..at].iter().any(same) {
@@ -43,8 +43,12 @@ pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
 }
 
 /// Whether the store may be made in these directories: nothing of another store lies there.
-pub(crate) fn may_create(own: &Directory, unfinished: Option<&Manifest>, further: &[PathBuf]) -> Result<(), Error> {
-    for path in further {
+pub(crate) fn may_create(
+    own: &Directory,
+    unfinished: Option<&Manifest>,
+    more_directories: &[PathBuf],
+) -> Result<(), Error> {
+    for path in more_directories {
         let of_another = |what: &str| {
             Err(Error::Option(format!("{} holds {what}: name an empty directory, or remove it", path.display())))
         };
@@ -72,7 +76,7 @@ pub(crate) fn may_create(own: &Directory, unfinished: Option<&Manifest>, further
     }
 }
 
-/// Makes the further directories and says in each whose it is.
+/// Makes the data directories beside the first and says in each whose it is.
 pub(crate) fn create(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     for (part, path) in (0u32..).zip(&directory.parts).skip(1) {
         make(path)?;

@@ -27,7 +27,7 @@ use crate::check::CheckReport;
 use crate::directory::{Directory, Manifest, io_error, make, sync_directory};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::in_region::{InRegion, catalogue_records};
+use crate::hash_store::{HashStore, catalogue_records};
 use crate::options::{OpenProgress, Options, Placement};
 use crate::store::RecoverySummary;
 
@@ -115,8 +115,8 @@ fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     if !options.devices.is_empty() {
         return refuse("raw devices hold volumes of the engine `slab` (a devdax device is named as the region's path)");
     }
-    if !options.further.is_empty() {
-        return refuse("further directories are for volumes of the engine `slab`");
+    if !options.more_directories.is_empty() {
+        return refuse("several data directories are for volumes of the engine `slab`");
     }
     if options.placement == Some(Placement::Packed) {
         return refuse("a placement is of the engine `slab`");
@@ -279,7 +279,7 @@ pub(crate) fn open(
     manifest: &Manifest,
     options: &Options,
     created: bool,
-) -> Result<(Arc<InRegion>, RecoverySummary), Error> {
+) -> Result<(Arc<HashStore>, RecoverySummary), Error> {
     let clean = created || !directory.path.join("pmem").join(OPEN_MARK).exists();
     let (hash, grown_bytes, copy) = recover(directory, manifest, options, created)?;
     let path = hash.pmem().path().to_path_buf();
@@ -305,7 +305,7 @@ pub(crate) fn open(
         RecoverySummary { corrupt, lost_unknown, grown_bytes, superblocks_repaired, ..RecoverySummary::default() };
     let recovery = RecoverySummary { created, clean, records, ..found };
     let mark = if options.read_only { None } else { Some(mark_open(&directory.path.join("pmem"))?) };
-    Ok((Arc::new(InRegion::new(hash, options, mark)), recovery))
+    Ok((Arc::new(HashStore::new(hash, options, mark)), recovery))
 }
 
 /// What the store is, if its region was found elsewhere than it says: to be remembered. Not by one

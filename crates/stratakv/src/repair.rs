@@ -138,7 +138,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     let mut options = options.clone().create(false).create_new(false).read_only(!accept_lost_region);
     options.repairing = Some(Repairing { accepts: accept_lost_region });
     options.check()?;
-    let (path, further) = parts::home(path.as_ref(), &options.further)?;
+    let (path, more_directories) = parts::home(path.as_ref(), &options.more_directories)?;
     let mut directory = Directory::lock(&path, false, options.read_only)?;
     crate::backup::refuse_unfinished(&directory.path, false)?;
     let manifest = match directory.read_manifest()? {
@@ -154,7 +154,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
         )));
     }
     check_engine(&manifest, &directory, &options)?;
-    directory.parts = parts::find(&directory, &manifest, &further)?;
+    directory.parts = parts::find(&directory, &manifest, &more_directories)?;
     directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     let home = options.region_paths.first().cloned().or_else(|| region::remembered(&directory, &manifest).pop());
     let home = home.unwrap_or_default();

@@ -35,7 +35,7 @@ pub struct Session {
     next_ticket: u64,
     events: Vec<Event>,
     done: Vec<(u64, Reply)>,
-    gather: Duration,
+    batch_wait: Duration,
     /// A ring belongs to the thread that first submitted on it: a session cannot move to another.
     thread_bound: PhantomData<*const ()>,
 }
@@ -94,15 +94,22 @@ impl Session {
             next_ticket: 0,
             events: Vec::new(),
             done: Vec::new(),
-            gather: Duration::from_micros(200),
+            batch_wait: Duration::from_micros(200),
             thread_bound: PhantomData,
         }
     }
 
     /// The longest wait for company: [`Session::poll`] returns with fewer answers than asked for
     /// once this has passed and there is at least one. Default: 200 µs.
+    pub fn set_batch_wait(&mut self, wait: Duration) {
+        self.batch_wait = wait;
+    }
+
+    /// The old name of [`Session::set_batch_wait`].
+    #[doc(hidden)]
+    #[deprecated(note = "use `set_batch_wait`")]
     pub fn set_gather(&mut self, wait: Duration) {
-        self.gather = wait;
+        self.set_batch_wait(wait);
     }
 
     /// Operations submitted and not yet returned by [`Session::poll`].
@@ -148,7 +155,7 @@ impl Session {
     }
 
     /// Runs ticks until at least `min` answers are there (fewer if fewer are in flight, or after
-    /// the gather time if there is one), and returns them with their tickets.
+    /// the batch wait if there is one), and returns them with their tickets.
     ///
     /// # Errors
     /// The ring failed; the outcome of everything in flight is unknown.
@@ -158,7 +165,7 @@ impl Session {
             let missing = min.saturating_sub(self.done.len()) as u32;
             let wait = match missing {
                 0 => Wait::None,
-                _ => Wait::For { completions: missing, timeout: Some(self.gather) },
+                _ => Wait::For { completions: missing, timeout: Some(self.batch_wait) },
             };
             let before = self.done.len();
             self.driver.tick(wait, &mut self.events).map_err(ring_error)?;

@@ -1,4 +1,4 @@
-//! Whether the books balance.
+//! Whether the space accounting balances.
 
 use crate::index::Tag;
 use crate::tier::Tier;
@@ -12,7 +12,8 @@ impl Tier {
             bytes += self.segments.get(slot).map_or(0, |segment| segment.footprint_bytes());
         }
         if bytes != self.segments.bytes() {
-            mistakes.push(format!("segments have {bytes} bytes of blocks, {} are on the books", self.segments.bytes()));
+            mistakes
+                .push(format!("segments have {bytes} bytes of blocks, {} are accounted for", self.segments.bytes()));
         }
         for (tag, loc) in self.index.entries() {
             let is_sound = match self.segments.item(loc) {

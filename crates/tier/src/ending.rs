@@ -106,7 +106,7 @@ impl Tier {
             Closing::Draining => {
                 let is_drained = self.suspended.is_empty()
                     && self.held.is_empty()
-                    && self.promises.is_empty()
+                    && self.pending_acks.is_empty()
                     && self.listings.is_idle()
                     && self.fetches.is_idle();
                 // Room that is being given back is where this end saves: carried out late, that

@@ -140,7 +140,7 @@ impl Tier {
         );
         let gone = self.index.retain(|tag, _| !returning.contains(&tag));
         self.counters.drops.add(DropReason::VolumeLost, gone);
-        for (token, tag, reply) in std::mem::take(&mut self.promises).into_values().flatten() {
+        for (token, tag, reply) in std::mem::take(&mut self.pending_acks).into_values().flatten() {
             let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
             effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
         }

@@ -270,7 +270,7 @@ impl Tier {
                 self.outgoing.into_iter().for_each(|slot| self.seal(slot));
                 return false;
             };
-            if self.gather(slot, Cause::Evict, effects) {
+            if self.rewrite_segment(slot, Cause::Evict, effects) {
                 return true;
             }
         }
@@ -298,7 +298,7 @@ impl Tier {
                 let queue = if small { &mut self.small } else { &mut self.main };
                 let Some(slot) = queue.pop_front() else { continue };
                 if self.segments.get(slot).is_none_or(Segment::is_worn) {
-                    return self.gather(slot, Cause::Collect, effects);
+                    return self.rewrite_segment(slot, Cause::Collect, effects);
                 }
                 queue.push_back(slot);
             }
@@ -345,7 +345,7 @@ impl Tier {
 
     /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes. False: some
     /// of it can neither stay nor go now, and it is queued again.
-    fn gather(&mut self, slot: u32, cause: Cause, effects: &Effects) -> bool {
+    fn rewrite_segment(&mut self, slot: u32, cause: Cause, effects: &Effects) -> bool {
         let Some(mut source) = self.segments.take(slot) else { return true };
         self.empty_segments -= usize::from(source.used_bytes() == 0);
         let items: Vec<(usize, Header)> = source.walk().collect();
@@ -354,7 +354,7 @@ impl Tier {
         for (offset, header) in items {
             // Its length under another cap does not tell: one that has slices lies alone for ever.
             let is_whole = is_alone && (is_sliced(&header) || source.used_bytes() > self.segment_len() / 4);
-            match self.gather_item(&source, Loc::dram(slot, offset), header, is_whole, cause, kept_bytes, effects) {
+            match self.rewrite_item(&source, Loc::dram(slot, offset), header, is_whole, cause, kept_bytes, effects) {
                 Fate::Left => {}
                 Fate::Kept => kept_bytes += header.total(),
                 Fate::Round => {
@@ -381,7 +381,7 @@ impl Tier {
 
     /// One of its items.
     #[expect(clippy::too_many_arguments, reason = "an item out of its segment is many things")]
-    fn gather_item(
+    fn rewrite_item(
         &mut self,
         source: &Segment,
         place: Loc,

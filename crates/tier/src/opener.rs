@@ -529,7 +529,7 @@ impl TierOpener {
             ready: VecDeque::new(),
             busy: HashMap::new(),
             held: VecDeque::new(),
-            promises: Default::default(),
+            pending_acks: Default::default(),
             cramped: VecDeque::new(),
             hold_hand: 0,
             version: self.superblock.version.max(first),

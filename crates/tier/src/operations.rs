@@ -100,7 +100,7 @@ enum NewestItem {
 
 /// What an attempt came to.
 #[derive(Debug)]
-enum AttemptEnd {
+enum StepEnd {
     Done(Reply),
     /// These items on the volume may be its.
     Missing(Vec<Loc>),
@@ -248,9 +248,9 @@ impl Tier {
             return;
         }
         match self.step(&work, tag, &[], effects) {
-            AttemptEnd::Done(reply) => self.answer(token, reply, Some(tag), effects),
-            AttemptEnd::NoRoom => self.held.push_back((token, work)),
-            AttemptEnd::Missing(places) => {
+            StepEnd::Done(reply) => self.answer(token, reply, Some(tag), effects),
+            StepEnd::NoRoom => self.held.push_back((token, work)),
+            StepEnd::Missing(places) => {
                 self.next_operation += 1;
                 let id = self.next_operation;
                 if work.is_write() {
@@ -300,27 +300,27 @@ impl Tier {
 
     fn run_suspended(&mut self, id: u64, effects: &mut Effects) {
         let Some(mut suspended) = self.suspended.remove(&id) else { return };
-        self.counters.attempts += 1;
+        self.counters.steps += 1;
         if suspended.is_cancelled {
             self.unpin(&suspended.pins);
             return effects.reply(suspended.token, Reply::Failed(Error::Cancelled));
         }
         match self.step(&suspended.work, suspended.tag, &suspended.lookup_results, effects) {
-            AttemptEnd::Done(reply) => {
+            StepEnd::Done(reply) => {
                 self.unpin(&suspended.pins);
                 if suspended.work.is_write() {
                     self.pass_on(suspended.tag);
                 }
                 self.answer(suspended.token, reply, Some(suspended.tag), effects);
             }
-            AttemptEnd::NoRoom => {
+            StepEnd::NoRoom => {
                 // Room may come from the very segment that it pins: it reads again.
                 self.unpin(&suspended.pins);
                 (suspended.pins, suspended.lookup_results) = (Vec::new(), Vec::new());
                 self.suspended.insert(id, suspended);
                 self.cramped.push_back(id);
             }
-            AttemptEnd::Missing(places) => self.suspend(id, suspended, &places),
+            StepEnd::Missing(places) => self.suspend(id, suspended, &places),
         }
     }
 
@@ -333,11 +333,11 @@ impl Tier {
         }
     }
 
-    fn step(&mut self, work: &Work, tag: Tag, lookup_results: &[LookupResult], effects: &mut Effects) -> AttemptEnd {
+    fn step(&mut self, work: &Work, tag: Tag, lookup_results: &[LookupResult], effects: &mut Effects) -> StepEnd {
         if work.is_write()
             && let Some(error) = self.refusal_of(Some(tag))
         {
-            return AttemptEnd::Done(Reply::Failed(error));
+            return StepEnd::Done(Reply::Failed(error));
         }
         match work {
             Work::Get { key, part } => self.get(key, tag, *part, lookup_results, effects),
@@ -347,7 +347,7 @@ impl Tier {
                 self.put(item, *expect, tag, lookup_results, effects)
             }
             Work::Write(Change { key, expect, .. }) => self.delete(key, *expect, tag, lookup_results),
-            Work::Flush { .. } => AttemptEnd::NoRoom,
+            Work::Flush { .. } => StepEnd::NoRoom,
         }
     }
 
@@ -397,10 +397,10 @@ impl Tier {
         part: RecordPart,
         lookup_results: &[LookupResult],
         effects: &Effects,
-    ) -> AttemptEnd {
+    ) -> StepEnd {
         let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return AttemptEnd::Missing(missing),
+            Err(missing) => return StepEnd::Missing(missing),
         };
         let record = self.record(&found, part);
         let mut hold = None;
@@ -422,7 +422,7 @@ impl Tier {
                 }
             }
         }
-        AttemptEnd::Done(match (record, hold) {
+        StepEnd::Done(match (record, hold) {
             (Some(record), Some(hold)) => Reply::Part(record, hold),
             (record, _) => Reply::Record(record),
         })
@@ -492,38 +492,38 @@ impl Tier {
         tag: Tag,
         lookup_results: &[LookupResult],
         effects: &Effects,
-    ) -> AttemptEnd {
+    ) -> StepEnd {
         // The cap may have come down since it was taken.
         if let Some(error) = self.too_large(item.key, item.value.len() as u64) {
-            return AttemptEnd::Done(Reply::Failed(error));
+            return StepEnd::Done(Reply::Failed(error));
         }
         let mut existed = false;
         if expect != Expect::Any {
             let found = match self.resolve_visible(item.key, tag, lookup_results) {
                 Ok(found) => found,
-                Err(missing) => return AttemptEnd::Missing(missing),
+                Err(missing) => return StepEnd::Missing(missing),
             };
             let version = found.version();
             existed = version.is_some();
             if let Some(unmet) = expect.unmet(existed, version) {
-                return AttemptEnd::Done(Reply::Unmet(unmet));
+                return StepEnd::Done(Reply::Unmet(unmet));
             }
         }
         // Only now: a put that its condition refuses evicts nothing.
         let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
-            return AttemptEnd::NoRoom;
+            return StepEnd::NoRoom;
         }
         match self.store(item, tag, effects) {
-            Some(version) => AttemptEnd::Done(Reply::Done { version, existed }),
+            Some(version) => StepEnd::Done(Reply::Done { version, existed }),
             None => self.no_block(effects),
         }
     }
 
     /// Nobody gives a block back but a segment that leaves.
-    fn no_block(&mut self, effects: &Effects) -> AttemptEnd {
+    fn no_block(&mut self, effects: &Effects) -> StepEnd {
         self.evict(effects);
-        AttemptEnd::NoRoom
+        StepEnd::NoRoom
     }
 
     /// The header of a new item, as the next version.
@@ -611,21 +611,21 @@ impl Tier {
         }
     }
 
-    fn delete(&mut self, key: &Key, expect: Expect, tag: Tag, lookup_results: &[LookupResult]) -> AttemptEnd {
+    fn delete(&mut self, key: &Key, expect: Expect, tag: Tag, lookup_results: &[LookupResult]) -> StepEnd {
         let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return AttemptEnd::Missing(missing),
+            Err(missing) => return StepEnd::Missing(missing),
         };
         let version = found.version();
         if let Some(unmet) = expect.unmet(version.is_some(), version) {
-            return AttemptEnd::Done(Reply::Unmet(unmet));
+            return StepEnd::Done(Reply::Unmet(unmet));
         }
         if version.is_none() {
-            return AttemptEnd::Done(Reply::deleted(0, false));
+            return StepEnd::Done(Reply::deleted(0, false));
         }
         self.version += 1;
         self.supersede(key, tag, self.version);
-        AttemptEnd::Done(Reply::Done { version: self.version, existed: true })
+        StepEnd::Done(Reply::Done { version: self.version, existed: true })
     }
 
     fn update(
@@ -635,30 +635,30 @@ impl Tier {
         update: &Update,
         lookup_results: &[LookupResult],
         effects: &Effects,
-    ) -> AttemptEnd {
+    ) -> StepEnd {
         let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return AttemptEnd::Missing(missing),
+            Err(missing) => return StepEnd::Missing(missing),
         };
         let Some(old) = self.record(&found, RecordPart::Whole) else {
-            return AttemptEnd::Done(update::absent(update));
+            return StepEnd::Done(update::absent(update));
         };
         let outcome = match update::apply(update, &old.value.to_bytes(), old.expiry.0) {
             Ok(outcome) => outcome,
-            Err(UpdateError::NotANumber) => return AttemptEnd::Done(Reply::Unmet(Unmet::NotANumber)),
-            Err(UpdateError::TooLarge(error)) => return AttemptEnd::Done(Reply::Failed(error)),
+            Err(UpdateError::NotANumber) => return StepEnd::Done(Reply::Unmet(Unmet::NotANumber)),
+            Err(UpdateError::TooLarge(error)) => return StepEnd::Done(Reply::Failed(error)),
         };
         if let Some(error) = self.too_large(key, outcome.value.len() as u64) {
-            return AttemptEnd::Done(Reply::Failed(error));
+            return StepEnd::Done(Reply::Failed(error));
         }
         let expiry = Expiry(outcome.expiry);
         let item = Item { key, value: &outcome.value, flags: old.flags, expiry };
         let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
-            return AttemptEnd::NoRoom;
+            return StepEnd::NoRoom;
         }
         let Some(version) = self.store(item, tag, effects) else { return self.no_block(effects) };
-        AttemptEnd::Done(match (update, outcome.number) {
+        StepEnd::Done(match (update, outcome.number) {
             (Update::Touch(_), _) => Reply::Record(Some(Record { version, expiry, ..old })),
             (_, Some(number)) => Reply::Number { number, version },
             _ => Reply::Done { version, existed: true },

@@ -69,7 +69,7 @@ pub(crate) struct Counters {
     /// Items that the orderly end found no room for.
     pub(crate) dropped_at_end: u64,
     /// At suspended operations.
-    pub(crate) attempts: u64,
+    pub(crate) steps: u64,
 }
 
 /// One shard of a store with the engine `tier`. See the crate.
@@ -119,7 +119,7 @@ pub struct Tier {
     pub(crate) held: VecDeque<(Token, Work)>,
     /// Replies that wait for a group of the journal, by that, and of which tag they tell; of none:
     /// of every one.
-    pub(crate) promises: BTreeMap<u64, Vec<(Token, Option<Tag>, Reply)>>,
+    pub(crate) pending_acks: BTreeMap<u64, Vec<(Token, Option<Tag>, Reply)>>,
     pub(crate) superblock: Superblock,
     /// Superblocks that could not be written, when the volume was lost.
     pub(crate) void_tries: u32,
@@ -161,15 +161,15 @@ impl Tier {
     pub(crate) fn answer(&mut self, token: Token, reply: Reply, tag: Option<Tag>, effects: &mut Effects) {
         let group = self.volume.as_ref().and_then(|volume| volume.journal.waits_for(tag));
         match group {
-            Some(group) => self.promises.entry(group).or_default().push((token, tag, reply)),
+            Some(group) => self.pending_acks.entry(group).or_default().push((token, tag, reply)),
             None => effects.reply(token, reply),
         }
     }
 
-    fn release_promises(&mut self, effects: &mut Effects) {
+    fn send_pending_acks(&mut self, effects: &mut Effects) {
         let Some(volume) = &self.volume else { return };
         let is_written = |group: u64| volume.journal.is_written(group);
-        while let Some(group) = self.promises.first_entry().filter(|group| is_written(*group.key())) {
+        while let Some(group) = self.pending_acks.first_entry().filter(|group| is_written(*group.key())) {
             group.remove().into_iter().for_each(|(token, _, reply)| effects.reply(token, reply));
         }
     }
@@ -291,7 +291,7 @@ impl Shard for Tier {
         self.issue_journal(effects);
         self.pump_void(effects);
         self.pump_reads(effects);
-        self.release_promises(effects);
+        self.send_pending_acks(effects);
         self.pump_close(effects);
         effects.events.append(&mut self.evicted);
         let waits = !self.held.is_empty() || !self.ready.is_empty() || !self.cramped.is_empty();
@@ -368,7 +368,7 @@ impl Shard for Tier {
         add("invalidations", counters.invalidations);
         add("evictions_at_end", counters.dropped_at_end);
         add("stalled_ticks", counters.stalled_ticks);
-        add("suspended_attempts", counters.attempts);
+        add("suspended_steps", counters.steps);
         add("recovered_items", self.report.items);
         add("recovered_segments", self.report.segments);
         add("untrusted_segments", self.report.untrusted_segments);

@@ -18,6 +18,9 @@ const PRODUCT: &[&str] = &[
     "crates/stratakv/",
 ];
 
+/// Engines that have operations in steps.
+const STORES: &[&str] = &["crates/slab/src/", "crates/matrix/src/", "crates/tier/src/"];
+
 /// Nouns that were types in many places: as a type's name each is to say what it is for.
 const QUALIFIED: [&str; 14] = [
     "Found", "Part", "Entry", "Step", "Phase", "Refusal", "Pending", "Held", "Purpose", "Outcome", "Table", "Place",
@@ -78,6 +81,14 @@ const BANNED: &[(&str, &[&str], &str)] = &[
     ("verdict", &["crates/tier/"], "lookup result"),
     ("verdicts", &["crates/tier/"], "lookup results"),
     ("trial", &["crates/matrix/"], "harness"),
+    ("orphan", &["crates/matrix/src/"], "unreferenced blob"),
+    ("orphans", &["crates/matrix/src/"], "unreferenced blobs"),
+    ("promises", STORES, "pending acks"),
+    ("promised", STORES, "pending"),
+    ("attempt", STORES, "step"),
+    ("attempts", STORES, "steps"),
+    ("books", &["crates/stratakv/", "crates/cli/"], "accounting"),
+    ("further", &["crates/stratakv/src/", "crates/cli/src/"], "data directories"),
     ("layer", &["crates/matrix/src/"], "PMEM levels"),
     ("apart", &["crates/matrix/src/"], "blob"),
     ("lease", &["crates/matrix/src/"], "permit"),
@@ -103,7 +114,7 @@ const BANNED: &[(&str, &[&str], &str)] = &[
 ];
 
 /// What contains such a word and is meant.
-const ALLOWED: &[&str] = &["FLOOR_BYTES"];
+const ALLOWED: &[&str] = &["FLOOR_BYTES", "further_directories"];
 
 /// Identifiers with a word that is not used any more.
 pub fn check(tree: &Tree) -> Vec<Finding> {

@@ -6,7 +6,7 @@ use crate::graph::{GraphFacts, GraphOptions, GraphSource, InMemory, Rmat, run_gr
 use crate::phase::PhaseReport;
 use crate::suite::microbenchmark::{self, Extent};
 use crate::suite::report::SuiteReport;
-use crate::suite::subject::{Means, Stand, Subject};
+use crate::suite::subject::{Stand, StoreResources, Subject};
 use crate::target::BenchError;
 
 /// At scale 1: records of the microbenchmark.
@@ -73,9 +73,9 @@ impl KvdkOptions {
         (edges * 320 + vertices * 640).next_multiple_of(1 << 20) + (128 << 20)
     }
 
-    fn means(&self, region_bytes: u64) -> Means {
+    fn means(&self, region_bytes: u64) -> StoreResources {
         let region_bytes = self.region_bytes.unwrap_or(region_bytes);
-        Means { region_bytes, memory_bytes: self.memory_bytes, shards: self.threads }
+        StoreResources { region_bytes, memory_bytes: self.memory_bytes, shards: self.threads }
     }
 }
 

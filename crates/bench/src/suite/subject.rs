@@ -37,7 +37,7 @@ impl fmt::Display for Subject {
 
 /// What a store is given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Means {
+pub(super) struct StoreResources {
     /// Length of the region of `hash`, which holds everything.
     pub(super) region_bytes: u64,
     /// Cap on memory of either.
@@ -46,7 +46,7 @@ pub(super) struct Means {
     pub(super) shards: usize,
 }
 
-impl Means {
+impl StoreResources {
     /// Length of the region of `matrix`.
     fn matrix_bytes(&self) -> u64 {
         (self.region_bytes / 10).max(MATRIX_BYTES_MIN).next_multiple_of(1 << 20)
@@ -63,7 +63,7 @@ pub(super) struct Stand {
 impl Stand {
     /// In a directory below `directory`, named after the subject, that must not be there yet.
     /// `None`: memory is no store.
-    pub(super) fn open(subject: Subject, directory: &Path, means: Means) -> Result<Option<Stand>, BenchError> {
+    pub(super) fn open(subject: Subject, directory: &Path, means: StoreResources) -> Result<Option<Stand>, BenchError> {
         let options = Options::new().create_new(true).memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
         let options = match subject {
             Subject::Hash => options.engine(Engine::Hash).region_bytes(means.region_bytes),

@@ -63,13 +63,13 @@ impl Signals {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return None,
         }
-        if is_rung(&self.ends) {
+        if has_signal(&self.ends) {
             self.arm_later();
             say!("finishing; another signal, a second from now or later, ends at once");
             systemd::stopping();
             server.shutdown();
         }
-        if is_rung(&self.reloads) {
+        if has_signal(&self.reloads) {
             reload(server);
         }
         if watchdog.is_some() && server.is_alive() {
@@ -100,6 +100,6 @@ impl Signals {
 }
 
 /// Whether a signal came; several at once are one.
-fn is_rung(mut pipe: &UnixStream) -> bool {
+fn has_signal(mut pipe: &UnixStream) -> bool {
     matches!(pipe.read(&mut [0; 64]), Ok(1..))
 }

@@ -236,6 +236,28 @@ fn a_put_without_a_value_says_how_to_give_one() {
     assert_eq!(ok(&data, &["get", "--", "-k"]), b"-7");
 }
 
+/// The store was made first: a socket that another process had, or that could not be made, left
+/// a new store behind.
+#[test]
+fn a_socket_that_cannot_be_made_leaves_no_store_behind() {
+    let (directory, data) = directory();
+    let socket = directory.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let serve = |path: &Path| {
+        let address = format!("unix:{}", path.display());
+        run(&data, &["serve", "--durability", "process_crash", "--memcache", &address])
+    };
+    let taken = serve(&socket);
+    assert_eq!(code(&taken), 5, "{}", stderr(&taken));
+    assert!(stderr(&taken).contains("another process listens there"), "{}", stderr(&taken));
+    let long = serve(&directory.path().join("x".repeat(200)));
+    assert!(code(&long) == 1 && stderr(&long).contains("at most 107 bytes"), "{}", stderr(&long));
+    let nowhere = serve(&directory.path().join("no/socket"));
+    assert!(code(&nowhere) == 1 && stderr(&nowhere).contains("must exist"), "{}", stderr(&nowhere));
+    assert!(!data.exists(), "a store was made");
+    drop(listener);
+}
+
 /// A file was made in `/dev`, and `doctor` spoke of a temporary file.
 #[test]
 fn a_device_that_is_not_there_is_named_with_what_to_do() {

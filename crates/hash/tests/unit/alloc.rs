@@ -134,7 +134,7 @@ impl Space {
         self.region.pmem.left.store(fault, Ordering::Relaxed);
     }
 
-    /// Every record must be met by walking, and the books agree.
+    /// Every record must be met by walking, and the accounts agree.
     fn check(&self) -> Result<(), String> {
         let fault = self.region.pmem.left.swap(0, Ordering::Relaxed);
         let checked = self.walk().and_then(|walked| self.compare(&walked));

@@ -127,7 +127,7 @@ impl Arena {
         self.node_bytes
     }
 
-    /// Bytes of nodes and of the books about them.
+    /// Bytes of nodes and of the accounting about them.
     pub fn footprint_bytes(&self) -> usize {
         let chunk_bytes = allocation_bytes(CHUNK_SLOTS * size_of::<Node>()) + allocation_bytes(CHUNK_SLOTS * 2);
         let chunks = self.chunks.iter().flatten().count() * chunk_bytes;

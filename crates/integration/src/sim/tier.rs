@@ -366,7 +366,7 @@ impl World<'_> {
 
     fn check(&self) -> Result<(), String> {
         let audit = self.machine.audit();
-        if audit.mistakes.is_empty() { Ok(()) } else { Err(format!("the books: {:?}", audit.mistakes)) }
+        if audit.mistakes.is_empty() { Ok(()) } else { Err(format!("the accounting: {:?}", audit.mistakes)) }
     }
 
     fn live(&mut self) -> Result<(), String> {

@@ -209,7 +209,7 @@ fn what_is_no_place_for_a_store_is_said() {
     refused(twice, &link, ErrorKind::Usage, "named twice");
     let many = options(&[]).shards(1).devices([small.path(), missing]).open(&data).expect_err("too many");
     assert!(many.to_string().contains("2 devices for 1 shard:"), "{many}");
-    let both = options(&[&small]).further_directories([place.path().join("b")]).open(&data).expect_err("both");
+    let both = options(&[&small]).data_directories([place.path().join("b")]).open(&data).expect_err("both");
     assert_eq!(both.kind(), ErrorKind::Usage, "{both}");
     // Nothing of all that has kept the device from being used, nor the directory.
     drop(options(&[&small]).shards(1).open(&data).expect("created"));

@@ -8,7 +8,7 @@ use stratakv_integration::place;
 
 fn options(further: &[&Path]) -> Options {
     let options = Options::new().shards(4).memory_bytes(128 << 20).level(Level::ProcessCrash);
-    options.further_directories(further.iter().map(PathBuf::from))
+    options.data_directories(further.iter().map(PathBuf::from))
 }
 
 fn fill(store: &Store) {
@@ -90,7 +90,7 @@ fn nothing_of_another_store_is_written_over() {
     fs::write(loose.join("shard-003.vol"), b"precious").expect("written");
     let error = options(&[&loose]).open(&new).expect_err("volumes lie there");
     assert!(error.to_string().contains("volumes"), "{error}");
-    let error = Options::new().shards(2).further_directories([&new, &loose]).open(place.path().join("x"));
+    let error = Options::new().shards(2).data_directories([&new, &loose]).open(place.path().join("x"));
     assert_eq!(error.expect_err("too many directories").kind(), ErrorKind::Usage);
     assert_eq!(count(&options(&[]).open(&a).expect("opened")), 50);
 }

@@ -419,7 +419,7 @@ fn options_of_the_other_engine_are_refused() {
     let data = place.path().join("data");
     let usage = |options: Options, words: &[&str]| refused(&options, &data, ErrorKind::Usage, words);
     usage(options().devices(["/dev/null"]), &["hash", "leave that out"]);
-    usage(options().further_directories([place.path().join("more")]), &["hash", "leave that out"]);
+    usage(options().data_directories([place.path().join("more")]), &["hash", "leave that out"]);
     usage(options().placement(Placement::Packed), &["placement", "slab"]);
     usage(options().capacity_bytes(1 << 30), &["capacity", "region"]);
     usage(options().shards(4), &["4 shards", "has one"]);

@@ -223,27 +223,27 @@ enum Lie {
     Version,
 }
 
-struct LyingShard {
+struct FaultInjectingShard {
     shard: Slab,
     lie: Lie,
     count: u64,
 }
 
-struct LyingOpener(SlabOpener, Lie);
+struct FaultInjectingOpener(SlabOpener, Lie);
 
 impl Engine for Liar {
-    type Opener = LyingOpener;
-    type Shard = LyingShard;
-    fn opener(&self, opening: &Opening) -> LyingOpener {
-        LyingOpener(SlabEngine.opener(opening), self.0)
+    type Opener = FaultInjectingOpener;
+    type Shard = FaultInjectingShard;
+    fn opener(&self, opening: &Opening) -> FaultInjectingOpener {
+        FaultInjectingOpener(SlabEngine.opener(opening), self.0)
     }
-    fn audit(&self, shard: &LyingShard) -> Audit {
+    fn audit(&self, shard: &FaultInjectingShard) -> Audit {
         SlabEngine.audit(&shard.shard)
     }
 }
 
-impl Opener for LyingOpener {
-    type Shard = LyingShard;
+impl Opener for FaultInjectingOpener {
+    type Shard = FaultInjectingShard;
     fn start(&mut self, effects: &mut Effects) {
         self.0.start(effects);
     }
@@ -256,12 +256,12 @@ impl Opener for LyingOpener {
     fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
-    fn finish(self) -> Result<LyingShard, Error> {
-        self.0.finish().map(|shard| LyingShard { shard, lie: self.1, count: 0 })
+    fn finish(self) -> Result<FaultInjectingShard, Error> {
+        self.0.finish().map(|shard| FaultInjectingShard { shard, lie: self.1, count: 0 })
     }
 }
 
-impl LyingShard {
+impl FaultInjectingShard {
     fn falsify(&mut self, effects: &mut Effects) {
         let lie = self.lie;
         let count = &mut self.count;
@@ -288,7 +288,7 @@ impl LyingShard {
     }
 }
 
-impl Shard for LyingShard {
+impl Shard for FaultInjectingShard {
     fn capabilities(&self) -> Capabilities {
         self.shard.capabilities()
     }

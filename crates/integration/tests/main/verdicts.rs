@@ -282,7 +282,7 @@ fn everybody_counts_the_same_records() {
 fn a_part_of_a_store_is_told_as_such() {
     let place = place::directory();
     let (first, second) = (place.path().join("a"), place.path().join("b"));
-    let options = Options::new().shards(2).level(Level::ProcessCrash).further_directories([&second]);
+    let options = Options::new().shards(2).level(Level::ProcessCrash).data_directories([&second]);
     options.open(&first).expect("created").close().expect("closed");
     for command in ["check", "stats", "dump"] {
         let output = program::run(&[command, "--data", second.to_str().expect("a name that is text")]);

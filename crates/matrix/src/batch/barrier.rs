@@ -154,7 +154,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A shard is broken: its message will never come.
-    pub(super) fn barriers_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn barriers_failed(&mut self, peer: u32, effects: &mut Effects) {
         if peer == 0 {
             (self.batches.barriers.wanted, self.batches.barriers.paused) = (None, false);
         }

@@ -97,7 +97,7 @@ impl<P: Pmem> Matrix<P> {
     pub(super) fn submit_batch(&mut self, token: Token, changes: Vec<Change>) {
         if self.batches.coordinator.refuses {
             let why = "a shard could not be read when the store was opened: no batch of several shards can be";
-            return self.promises.push((token, Reply::Failed(Error::Unknown(why)), 0));
+            return self.pending_acks.push((token, Reply::Failed(Error::Unknown(why)), 0));
         }
         self.batches.coordinator.waiting.push_back((token, changes));
         self.admit();
@@ -250,7 +250,7 @@ impl<P: Pmem> Matrix<P> {
         let Some(batch) = self.batches.coordinator.active.remove(&id) else { return };
         if let Some(token) = batch.token {
             // Of checks alone.
-            self.promises.push((token, Reply::Done { version: 0, existed: false }, self.container.version()));
+            self.pending_acks.push((token, Reply::Done { version: 0, existed: false }, self.container.version()));
         }
         // Of a batch that is stuck somewhere, the commit-done records are needed at the next
         // opening.
@@ -278,7 +278,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A shard of the store is broken: what waits for it is over.
-    pub(super) fn coordinator_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn coordinator_failed(&mut self, peer: u32, effects: &mut Effects) {
         let active = self.batches.coordinator.active.iter();
         let waiting = active.filter(|(_, batch)| batch.missing.contains(&peer));
         let waiting: Vec<_> = waiting.map(|(id, batch)| (*id, batch.phase == CoordinatorPhase::Committed)).collect();

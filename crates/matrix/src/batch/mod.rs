@@ -281,11 +281,11 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Another shard of the store is broken.
-    pub(crate) fn shard_lost(&mut self, peer: ShardId, effects: &mut Effects) {
-        self.coordinator_lost(peer.0, effects);
-        self.participant_lost(peer.0, effects);
-        self.opening_lost(peer.0);
-        self.barriers_lost(peer.0, effects);
+    pub(crate) fn shard_failed(&mut self, peer: ShardId, effects: &mut Effects) {
+        self.coordinator_failed(peer.0, effects);
+        self.participant_failed(peer.0, effects);
+        self.opening_failed(peer.0);
+        self.barriers_failed(peer.0, effects);
     }
 
     /// What waits to begin never will: the shard closes.

@@ -156,7 +156,7 @@ impl<P: Pmem> Matrix<P> {
         let page = PageWork::of_engine_keys(request, self.read_view());
         self.next_operation += 1;
         let suspended = Suspended::new(INTERNAL, Work::Page(page), Permit::new(&self.waiting_bytes, 0));
-        self.attempt(self.next_operation, suspended, false, effects);
+        self.run_step(self.next_operation, suspended, false, effects);
     }
 
     fn found_record(&mut self, key: &Key, value: &[u8]) {
@@ -242,7 +242,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A shard is broken, perhaps before it reported what it found.
-    pub(super) fn opening_lost(&mut self, peer: u32) {
+    pub(super) fn opening_failed(&mut self, peer: u32) {
         if self.batches.opening.is_over() {
             return;
         }

@@ -101,7 +101,7 @@ impl<P: Pmem> Matrix<P> {
         let (op, suspended) = self.suspend_prepare_record(prepare_record);
         let is_free = self.key_locks.is_free(&suspended.work) && self.space_waiters.is_empty();
         if is_free {
-            return self.attempt(op, suspended, false, effects);
+            return self.run_step(op, suspended, false, effects);
         }
         self.key_locks.queue(op, &suspended.work);
         self.suspended.insert(op, suspended);
@@ -259,9 +259,9 @@ impl<P: Pmem> Matrix<P> {
             prepare_record.phase = to;
             if to == ParticipantPhase::Erasing {
                 self.batches.publication.complete(id, &prepare_record.changes);
-                self.orphan(&mut suspended.work);
+                self.note_unreferenced(&mut suspended.work);
             }
-            self.attempt(op, suspended, true, effects);
+            self.run_step(op, suspended, true, effects);
         } else {
             self.suspended.insert(op, suspended);
         }
@@ -352,7 +352,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// The coordinator broke. What is visible is committed, whether or not it said so. What is not
     /// logged never will be; of what is, nobody knows.
-    pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn participant_failed(&mut self, peer: u32, effects: &mut Effects) {
         for id in self.batches.publication.visible(Some(peer)) {
             self.apply(id, effects);
         }

@@ -26,7 +26,7 @@ pub(super) struct Filling {
 
 /// Entries that were taken out of a block again.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct BlockRemainder {
     bytes: Vec<u8>,
     at: usize,
     /// The key before the next entry, and that entry's.
@@ -155,8 +155,8 @@ impl Filling {
     }
 
     /// Begins anew, and gives back the entries from number `from` on.
-    pub fn take_rest(&mut self, from: usize) -> Rest {
-        let mut rest = Rest::default();
+    pub fn take_rest(&mut self, from: usize) -> BlockRemainder {
+        let mut rest = BlockRemainder::default();
         if from < self.entries() {
             let begin = self.restarts.get(from / RESTART_ENTRIES).copied().unwrap_or(0);
             rest.bytes.extend_from_slice(&self.bytes[HEADER_BYTES + usize::from(begin)..HEADER_BYTES + self.used]);
@@ -178,7 +178,7 @@ impl Filling {
         let Some(last) = from.checked_sub(1) else { return Vec::new() };
         let begin = self.restarts.get(last / RESTART_ENTRIES).copied().unwrap_or(0);
         let bytes = self.bytes[HEADER_BYTES + usize::from(begin)..HEADER_BYTES + self.used].to_vec();
-        let mut entries = Rest { bytes, ..Rest::default() };
+        let mut entries = BlockRemainder { bytes, ..BlockRemainder::default() };
         (0..=last % RESTART_ENTRIES).for_each(|_| _ = entries.next());
         entries.key
     }
@@ -195,7 +195,7 @@ pub(super) struct Taken<'a> {
     pub value: &'a [u8],
 }
 
-impl Rest {
+impl BlockRemainder {
     /// The next entry.
     pub fn next(&mut self) -> Option<Taken<'_>> {
         let entry = BlockEntry::parse(&self.bytes, self.at).filter(|_| self.at < self.bytes.len())?;

@@ -124,13 +124,13 @@ pub(super) struct Damage {
     /// Something was written behind checksums that match.
     pub(super) is_forged: bool,
     /// Something of before came back: a medium that acknowledged a write and did not do it.
-    pub(super) is_lying: bool,
+    pub(super) is_inconsistent: bool,
 }
 
 impl Damage {
     pub(super) fn new(sample: &'static Sample) -> Damage {
         let (region, volume) = (Region::new(sample.region.clone()), sample.volume.clone());
-        Damage { sample, region, volume, is_forged: false, is_lying: false }
+        Damage { sample, region, volume, is_forged: false, is_inconsistent: false }
     }
 
     pub(super) fn region(&self) -> Vec<u8> {
@@ -145,12 +145,12 @@ impl Damage {
         let kind = choices.byte();
         match kind % 8 {
             0 | 1 => {
-                let (sample, mut is_lying) = (self.sample, self.is_lying);
-                self.region.with(|bytes| is_lying |= damaged(bytes, &sample.older.0, choices));
-                self.is_lying = is_lying;
+                let (sample, mut is_inconsistent) = (self.sample, self.is_inconsistent);
+                self.region.with(|bytes| is_inconsistent |= damaged(bytes, &sample.older.0, choices));
+                self.is_inconsistent = is_inconsistent;
             }
             2 | 3 => {
-                self.is_lying |= damaged(&mut self.volume, &self.sample.older.1, choices);
+                self.is_inconsistent |= damaged(&mut self.volume, &self.sample.older.1, choices);
                 if kind >= 0xF0 {
                     let pages = 1 + choices.below(2 * self.sample.volume.len() / PAGE_BYTES);
                     self.volume.resize(pages * PAGE_BYTES, 0);

@@ -97,7 +97,7 @@ impl Judge<'_> {
     /// Whether only the newest is right: nothing but what was closed in order, damaged so that
     /// checksums tell.
     fn is_strict(&self) -> bool {
-        !self.is_any || self.sample.clean && !self.damage.is_lying
+        !self.is_any || self.sample.clean && !self.damage.is_inconsistent
     }
 
     fn answer(&self, key: &Key, answer: &Result<Value, Error>) {
@@ -116,7 +116,7 @@ impl Judge<'_> {
         let history = self.sample.history.get(key).map(Vec::as_slice).unwrap_or_default();
         let is_last = self.is_any && key.user() == LAST;
         match self.written.get(key) {
-            Some(written) if !self.damage.is_lying => written.contains(value),
+            Some(written) if !self.damage.is_inconsistent => written.contains(value),
             Some(written) => written.contains(value) || history.contains(value),
             None if self.is_strict() && !is_last => history.last().unwrap_or(&None) == value,
             None => value.is_none() || history.contains(value),

@@ -58,7 +58,7 @@ impl Slab {
         self.admit(effects);
     }
 
-    pub(super) fn barriers_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn barriers_failed(&mut self, peer: u32, effects: &mut Effects) {
         for barriers in self.batches.barriers.iter_mut() {
             barriers.missing.retain(|shard| *shard != peer);
         }

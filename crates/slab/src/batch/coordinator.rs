@@ -321,7 +321,7 @@ impl Slab {
     }
 
     /// A shard of the store is broken: what waits for it is over.
-    pub(super) fn coordinator_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn coordinator_failed(&mut self, peer: u32, effects: &mut Effects) {
         let active = self.batches.coordinator.active.iter();
         let waiting = active.filter(|(_, batch)| batch.missing.contains(&peer));
         let waiting: Vec<_> = waiting.map(|(id, batch)| (*id, batch.committed)).collect();

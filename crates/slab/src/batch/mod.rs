@@ -342,11 +342,11 @@ impl Slab {
     }
 
     /// Another shard of the store is broken.
-    pub(crate) fn shard_lost(&mut self, peer: ShardId, effects: &mut Effects) {
-        self.coordinator_lost(peer.0, effects);
-        self.participant_lost(peer.0, effects);
-        self.opening_lost(peer.0, effects);
-        self.barriers_lost(peer.0, effects);
+    pub(crate) fn shard_failed(&mut self, peer: ShardId, effects: &mut Effects) {
+        self.coordinator_failed(peer.0, effects);
+        self.participant_failed(peer.0, effects);
+        self.opening_failed(peer.0, effects);
+        self.barriers_failed(peer.0, effects);
     }
 
     /// The answer to a read of a key, if a batch decides it.

@@ -235,7 +235,7 @@ impl Slab {
     }
 
     /// A shard is broken before it reported what it found.
-    pub(super) fn opening_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn opening_failed(&mut self, peer: u32, effects: &mut Effects) {
         if self.config.shard != 0 {
             // Before all is read, nobody may be served: what is told then comes back with the word
             // that the shard is broken.

@@ -289,7 +289,7 @@ impl Slab {
         }
         let kept = match self.packed {
             Some(_) => 0,
-            None => self.reserve_pages() + self.promised_pages + self.batches.reserved_pages + pages,
+            None => self.reserve_pages() + self.unplaced_pages + self.batches.reserved_pages + pages,
         };
         let mut extents: Vec<Option<Extent>> = vec![None; blobs.len()];
         for (pages, extent) in blobs.into_iter().zip(&mut extents).filter(|(pages, _)| *pages > 0) {
@@ -552,7 +552,7 @@ impl Slab {
     /// A shard is broken. Of the batches that it decides, those that are visible are committed,
     /// whether or not it said so; those that are not logged here never were; the others are in
     /// doubt.
-    pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
+    pub(super) fn participant_failed(&mut self, peer: u32, effects: &mut Effects) {
         let decided_there =
             self.batches.prepare_records.iter().filter(|(id, prepare_record)| prepare_record.decider(**id) == peer);
         for id in decided_there.map(|(id, _)| *id).collect::<Vec<_>>() {

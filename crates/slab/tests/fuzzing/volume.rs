@@ -232,7 +232,7 @@ impl<'a> Damage<'a> {
         self.forged.iter().any(|number| self.image[number * PAGE_BYTES..].starts_with(b"SPCK"))
     }
 
-    /// Keys named in forged pages and runs: they may answer anything.
+    /// Keys named in forged pages and blobs: they may answer anything.
     fn forged_keys(&self) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
         for number in self.forged.iter().copied() {

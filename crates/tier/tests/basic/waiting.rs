@@ -51,9 +51,9 @@ fn of_writes_that_find_no_room_a_tick_tries_the_first() {
     (0..100).for_each(|_| driver.tick());
     let waiting = WRITES + held - driver.effects.replies.len();
     assert!(waiting > WRITES / 2, "{waiting} wait for room");
-    let before = driver.statistic("suspended_attempts");
+    let before = driver.statistic("suspended_steps");
     (0..100).for_each(|_| driver.tick());
-    let attempts = driver.statistic("suspended_attempts") - before;
+    let attempts = driver.statistic("suspended_steps") - before;
     assert!(attempts <= 2 * 100, "{attempts} attempts in 100 turns, and nothing could go on");
     driver.stays_under_way = |_| false;
     driver.let_through(|_| true);

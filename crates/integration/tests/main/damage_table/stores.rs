@@ -90,7 +90,7 @@ impl Made {
             _ => vec![place.join("a")],
         };
         let made = Made { kind, directories, records: (0..KEYS).map(|number| (key(number), value(number))).collect() };
-        let store = kind.options().further_directories(&made.directories[1..]).open(&made.directories[0]);
+        let store = kind.options().data_directories(&made.directories[1..]).open(&made.directories[0]);
         let store = store.expect("created");
         made.fill(&store);
         if kill {
@@ -142,7 +142,7 @@ impl Made {
     /// The store, for reading. As the program opens it.
     pub(crate) fn open(&self) -> Result<Store, stratakv::Error> {
         let options = Options::new().create(false).read_only(true).memory_bytes(64 << 20);
-        options.further_directories(&self.directories[1..]).open(self.data())
+        options.data_directories(&self.directories[1..]).open(self.data())
     }
 
     /// Keys that a get refuses or does not find; `None`: the store does not open. No value is ever

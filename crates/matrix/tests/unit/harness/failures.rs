@@ -24,7 +24,7 @@ pub(super) fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() 
             Some(Reply::Failed(Error::Unknown(_))) => {}
             other => panic!("after {stores} stores: {other:?}"),
         }
-        assert!(harness.shard.orphans.is_empty(), "a record may point to it");
+        assert!(harness.shard.unreferenced_blobs.is_empty(), "a record may point to it");
         let refused = harness.ask(write(vec![put("a", value(1, 1))]));
         assert!(matches!(refused, Reply::Failed(_)), "{refused:?}");
         harness.assert_filled(0..3, 10);

@@ -188,9 +188,14 @@ pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     harness.ask(write(vec![put("long", value(1, 10))]));
     harness.run_until_idle();
-    assert!(harness.shard.reclaim() && harness.shard.orphans.len() == 1, "{:?}", harness.shard.orphans);
-    let orphan = harness.shard.orphans.keys().copied().next().unwrap();
-    let is_there = |harness: &Harness| harness.shard.levels.value_files().any(|values| values.file == orphan);
+    assert!(
+        harness.shard.reclaim() && harness.shard.unreferenced_blobs.len() == 1,
+        "{:?}",
+        harness.shard.unreferenced_blobs
+    );
+    let note_unreferenced = harness.shard.unreferenced_blobs.keys().copied().next().unwrap();
+    let is_there =
+        |harness: &Harness| harness.shard.levels.value_files().any(|values| values.file == note_unreferenced);
     harness.run_until(|harness| harness.shard.install.is_some());
     harness.tick();
     assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
@@ -200,7 +205,7 @@ pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
     harness.submit(write(vec![put("b", value(1, 4080))]));
     harness.run_until_idle();
     assert!(!is_there(&harness), "nobody knows of it any more");
-    assert!(harness.shard.orphans.is_empty());
+    assert!(harness.shard.unreferenced_blobs.is_empty());
     harness.assert_sound();
     harness.reopen();
     harness.assert_filled(0..4000, 4080);

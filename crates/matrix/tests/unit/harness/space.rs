@@ -3,7 +3,7 @@
 use stratakv_engine::{Error, SnapshotOp};
 
 use super::*;
-use crate::space::Rest;
+use crate::space::CompactionBackoff;
 
 fn tiny() -> Harness {
     Harness::new(
@@ -146,7 +146,7 @@ fn full_with_a_snapshot() -> (Harness, u64) {
         harness.fill(number..number + 1, 1000);
         harness.run_until_idle();
     }
-    assert_eq!((harness.shard.rest, harness.statistic("snapshots")), (Rest::Full, 1));
+    assert_eq!((harness.shard.backoff, harness.statistic("snapshots")), (CompactionBackoff::Full, 1));
     assert!(harness.statistic("snapshots_kept_bytes") > 100_000);
     (harness, held)
 }

@@ -1,4 +1,4 @@
-//! [`InRegion`]: the engine `hash` as a store has it, with the level it was opened at, the cap on
+//! [`HashStore`]: the engine `hash` as a store has it, with the level it was opened at, the cap on
 //! its memory, and an end.
 
 use std::ops::Bound;
@@ -20,7 +20,7 @@ use crate::region::mark_closed;
 use crate::store::{Region, take_away};
 
 /// See the module.
-pub(crate) struct InRegion {
+pub(crate) struct HashStore {
     hash: Hash<Mapping>,
     read_only: bool,
     /// What was acknowledged survives a power cut.
@@ -51,12 +51,12 @@ struct Told {
     findings: AtomicU64,
 }
 
-impl InRegion {
+impl HashStore {
     /// `mark` says that the store is open, until an orderly end.
-    pub(crate) fn new(hash: Hash<Mapping>, options: &Options, mark: Option<PathBuf>) -> InRegion {
+    pub(crate) fn new(hash: Hash<Mapping>, options: &Options, mark: Option<PathBuf>) -> HashStore {
         let findings = hash.damage().len() as u64;
         let told = Told { damaged: hash.report().damaged.into(), findings: findings.into(), ..Told::default() };
-        InRegion {
+        HashStore {
             read_only: options.read_only,
             survives_power_loss: hash.pmem().survives_power_loss(),
             memory_bytes: options.memory_bytes,
@@ -200,7 +200,7 @@ fn lays(operation: &Operation) -> bool {
     }
 }
 
-impl Shared for InRegion {
+impl Shared for HashStore {
     fn capabilities(&self) -> Capabilities {
         self.hash.capabilities()
     }

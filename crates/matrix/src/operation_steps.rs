@@ -18,7 +18,7 @@ const PINS_MAX: usize = 128;
 
 impl<P: Pmem> Matrix<P> {
     /// Attempts an operation. `queued`: it has its turn among writes.
-    pub(crate) fn attempt(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
+    pub(crate) fn run_step(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
         if suspended.work.is_walk() && !self.walks.begin() {
             suspended.begun = true;
             return self.suspend(id, suspended, queued, effects);
@@ -45,11 +45,13 @@ impl<P: Pmem> Matrix<P> {
                 return;
             }
             Ok(OperationStep::Reply(reply)) => {
-                self.orphan(&mut suspended.work);
-                self.promises.push((suspended.token, reply, self.container.version()));
+                self.note_unreferenced(&mut suspended.work);
+                self.pending_acks.push((suspended.token, reply, self.container.version()));
             }
-            Ok(OperationStep::Seen(reply, version)) => self.promises.push((suspended.token, reply, version)),
-            Ok(OperationStep::Logged(reply)) => self.promises.push((suspended.token, reply, self.container.version())),
+            Ok(OperationStep::Seen(reply, version)) => self.pending_acks.push((suspended.token, reply, version)),
+            Ok(OperationStep::Logged(reply)) => {
+                self.pending_acks.push((suspended.token, reply, self.container.version()))
+            }
             Ok(OperationStep::Synced) => self.syncs.push(suspended.token),
             Ok(OperationStep::NoRoom) => {
                 self.wait_for_turn(id, &suspended, queued);
@@ -92,7 +94,7 @@ impl<P: Pmem> Matrix<P> {
             Err(Stop::Damaged(corruption)) => {
                 self.counters.corrupt_records += 1;
                 tracing::warn!(%corruption, "damage on the medium");
-                self.orphan(&mut suspended.work);
+                self.note_unreferenced(&mut suspended.work);
                 self.answer(suspended.token, Reply::Failed(Error::Corrupt(corruption)), effects);
             }
         }
@@ -155,7 +157,7 @@ impl<P: Pmem> Matrix<P> {
             let Some(id) = self.ready.pop_front() else { break };
             if let Some(suspended) = self.suspended.remove(&id) {
                 let queued = suspended.work.is_write();
-                self.attempt(id, suspended, queued, effects);
+                self.run_step(id, suspended, queued, effects);
             }
         }
         self.retry_space_waiters(effects);
@@ -172,7 +174,7 @@ impl<P: Pmem> Matrix<P> {
                 continue;
             }
             let queued = suspended.work.is_write();
-            self.attempt(id, suspended, queued, effects);
+            self.run_step(id, suspended, queued, effects);
             if self.space_waiters.back() == Some(&id) {
                 // No room for the first one: the others wait behind it.
                 self.space_waiters.rotate_right(1);
@@ -201,7 +203,7 @@ impl<P: Pmem> Matrix<P> {
             if self.suspended.get(&id).is_some_and(has_turn)
                 && let Some(suspended) = self.suspended.remove(&id)
             {
-                self.attempt(id, suspended, true, effects);
+                self.run_step(id, suspended, true, effects);
             }
         }
     }
@@ -220,7 +222,7 @@ impl<P: Pmem> Matrix<P> {
             }
             (_, outcome) => return outcome,
         };
-        self.orphan(work);
+        self.note_unreferenced(work);
         if let Work::PrepareRecord(prepare_record) = work {
             self.fail_prepare_record(prepare_record, reply);
         }
@@ -229,7 +231,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// An operation ends without being attempted again.
     pub(crate) fn end_failed(&mut self, id: u64, mut suspended: Suspended, error: Error, effects: &mut Effects) {
-        self.orphan(&mut suspended.work);
+        self.note_unreferenced(&mut suspended.work);
         let mut was_load = self.load.take_if(|tick| tick.id == id).is_some();
         fault_point!("trial_failed_load_is_waited_for", was_load = false);
         if was_load {
