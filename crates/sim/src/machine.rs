@@ -78,7 +78,8 @@ pub trait Engine {
         false
     }
 
-    /// What was damaged, and whether the space accounting balances. Asked after each recovery, and at rest.
+    /// What was damaged, and whether the space accounting balances. Asked after each recovery, and
+    /// at rest.
     fn audit(&self, shard: &Self::Shard) -> Audit;
 }
 
