@@ -28,7 +28,7 @@ impl Slab {
             (PackedIoPurpose::Victim { slice }, IoOutcome::Read(block, result)) => {
                 self.victim_read(slice, &block, result);
             }
-            (PackedIoPurpose::Table { group }, IoOutcome::Write(result)) => self.table_written(group, result, effects),
+            (PackedIoPurpose::Table { zone }, IoOutcome::Write(result)) => self.table_written(zone, result, effects),
             (PackedIoPurpose::BlobHead { number }, IoOutcome::Write(result)) => {
                 self.blob_head_written(number, result, effects)
             }

@@ -48,7 +48,7 @@ impl Slab {
                 self.blob_pages
             ));
         }
-        let mut pages = u64::from(2 * packed.tables.groups.len() as u32) + blob_pages;
+        let mut pages = u64::from(2 * packed.tables.zones.len() as u32) + blob_pages;
         for (number, segment) in packed.segments.iter() {
             let named = live.remove(&number).unwrap_or_default() + u64::from(segment.tombstones);
             let quiet = segment.in_flight == 0 && segment.moving == 0 && packed.is_idle();

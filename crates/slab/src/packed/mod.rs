@@ -73,9 +73,9 @@ pub(crate) enum PackedIoPurpose {
     Victim {
         slice: u32,
     },
-    /// A copy of a group's table.
+    /// A copy of a zone's table.
     Table {
-        group: u32,
+        zone: u32,
     },
     /// The head of a blob.
     BlobHead {

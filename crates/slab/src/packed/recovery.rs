@@ -15,7 +15,7 @@ use super::batch::{BatchEntry, RecordKind, Stream, records};
 use super::checkpoint::format::KeyEntry;
 use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
 use super::segments::State;
-use super::table::{GROUP_SEGMENTS, SegmentKind, SegmentTable, TableEntry};
+use super::table::{SegmentKind, SegmentTable, TableEntry, ZONE_SEGMENTS};
 use super::tables::table_page;
 use super::walk::{BatchAt, latest_generation, next_batch};
 use crate::check::Digest;
@@ -67,8 +67,8 @@ pub(crate) struct LogScanner {
     durable: u64,
     last_number: u64,
     first_copy: Option<Copy>,
-    groups: Vec<(SegmentTable, u32, bool)>,
-    /// The table of this group is lost.
+    zones: Vec<(SegmentTable, u32, bool)>,
+    /// The table of this zone is lost.
     lost: bool,
     segment: Vec<u8>,
     batches: Vec<FoundBatch>,
@@ -93,7 +93,7 @@ impl LogScanner {
             durable,
             last_number: 0,
             first_copy: None,
-            groups: Vec::new(),
+            zones: Vec::new(),
             lost: false,
             segment: Vec::new(),
             batches: Vec::new(),
@@ -112,7 +112,7 @@ impl LogScanner {
         if number >= self.pages {
             return;
         }
-        let within = number % (GROUP_SEGMENTS * self.segment_pages);
+        let within = number % (ZONE_SEGMENTS * self.segment_pages);
         if within == FIRST_PAGE || within == FIRST_PAGE + 1 {
             self.table_copy(number, within - FIRST_PAGE, page);
         }
@@ -173,20 +173,20 @@ impl LogScanner {
         self.durable = self.durable.max(chosen.0.durable);
         let latest = chosen.0.entries.iter().map(|entry| entry.generation).max();
         self.last_number = self.last_number.max(latest.unwrap_or_default());
-        self.groups.push(chosen);
+        self.zones.push(chosen);
     }
 
     fn generation_of(&mut self, number: u32, bytes: &[u8]) -> Option<u64> {
         let first = number * self.segment_pages;
-        let (group, entry) = ((number / GROUP_SEGMENTS) as usize, (number % GROUP_SEGMENTS) as usize);
+        let (zone, entry) = ((number / ZONE_SEGMENTS) as usize, (number % ZONE_SEGMENTS) as usize);
         if self.lost {
             let generation = latest_generation(&self.uuid, first, bytes)?;
-            if let Some(entry) = self.groups.get_mut(group).and_then(|(table, ..)| table.entries.get_mut(entry)) {
+            if let Some(entry) = self.zones.get_mut(zone).and_then(|(table, ..)| table.entries.get_mut(entry)) {
                 (entry.kind, entry.generation) = (SegmentKind::Log, generation);
             }
             return Some(generation);
         }
-        let entry = self.groups.get(group)?.0.entries.get(entry)?;
+        let entry = self.zones.get(zone)?.0.entries.get(entry)?;
         (entry.kind == SegmentKind::Log).then_some(entry.generation)
     }
 
@@ -243,10 +243,10 @@ impl LogScanner {
     /// Whole segments and what the tables say of them.
     fn entries(&self) -> impl Iterator<Item = (u32, TableEntry)> {
         let whole = self.pages / self.segment_pages;
-        let groups = (0u32..).zip(&self.groups).flat_map(|(group, (table, ..))| {
-            (0u32..).zip(&table.entries).map(move |(entry, found)| (group * GROUP_SEGMENTS + entry, *found))
+        let zones = (0u32..).zip(&self.zones).flat_map(|(zone, (table, ..))| {
+            (0u32..).zip(&table.entries).map(move |(entry, found)| (zone * ZONE_SEGMENTS + entry, *found))
         });
-        groups.filter(move |(number, _)| *number < whole && !LogOpening::is_first_of_group(*number))
+        zones.filter(move |(number, _)| *number < whole && !LogOpening::is_first_of_zone(*number))
     }
 
     /// Nothing was found damaged so far.
@@ -406,10 +406,10 @@ impl LogScanner {
     /// Segments as the tables have them, with the batches that hold.
     fn place_segments(&mut self, packed: &mut Packed, space: &mut Space) {
         packed.segments.extend(self.pages);
-        for (group, (table, good, both)) in (0u32..).zip(std::mem::take(&mut self.groups)) {
-            space.occupy(Extent { first: table_page(group, self.segment_pages), pages: 2 }, true);
+        for (zone, (table, good, both)) in (0u32..).zip(std::mem::take(&mut self.zones)) {
+            space.occupy(Extent { first: table_page(zone, self.segment_pages), pages: 2 }, true);
             for (entry, found) in (0u32..).zip(&table.entries) {
-                let number = group * GROUP_SEGMENTS + entry;
+                let number = zone * ZONE_SEGMENTS + entry;
                 let whole = (number + 1).checked_mul(self.segment_pages).is_some_and(|end| end <= self.pages);
                 if found.kind != SegmentKind::Log || !whole {
                     continue;

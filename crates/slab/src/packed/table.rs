@@ -1,12 +1,12 @@
-//! The segment table as bytes: what each segment of a group is, and since when. Pure functions.
+//! The segment table as bytes: what each segment of a zone is, and since when. Pure functions.
 
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::PAGE_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SPTB");
-/// Segments of a group.
-pub(crate) const GROUP_SEGMENTS: u32 = 400;
+/// Segments of a zone.
+pub(crate) const ZONE_SEGMENTS: u32 = 400;
 const ENTRIES_AT: usize = 64;
 /// Writes that can never have been: one more than the highest number would be the lowest, and the
 /// copy before it would hold for ever.
@@ -34,20 +34,20 @@ pub(crate) struct TableEntry {
     pub(crate) generation: u64,
 }
 
-/// One copy of a group's table.
+/// One copy of a zone's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentTable {
     /// Counts its writes.
     pub(crate) counter: u64,
     pub(crate) durable: u64,
-    /// [`GROUP_SEGMENTS`] of them.
+    /// [`ZONE_SEGMENTS`] of them.
     pub(crate) entries: Vec<TableEntry>,
 }
 
 impl SegmentTable {
-    /// Of a group in which nothing was opened.
+    /// Of a zone in which nothing was opened.
     pub(crate) fn blank() -> SegmentTable {
-        SegmentTable { counter: 0, durable: 0, entries: vec![TableEntry::default(); GROUP_SEGMENTS as usize] }
+        SegmentTable { counter: 0, durable: 0, entries: vec![TableEntry::default(); ZONE_SEGMENTS as usize] }
     }
 
     /// Writes it into a page that lies at `place`.
@@ -81,8 +81,8 @@ impl SegmentTable {
             return None;
         }
         let mut reader = Reader::new(page.get(ENTRIES_AT..)?);
-        let mut entries = Vec::with_capacity(GROUP_SEGMENTS as usize);
-        for _ in 0..GROUP_SEGMENTS {
+        let mut entries = Vec::with_capacity(ZONE_SEGMENTS as usize);
+        for _ in 0..ZONE_SEGMENTS {
             let generation = reader.u64().ok()?;
             let kind = match reader.u8().ok()? {
                 0 => SegmentKind::Blank,
@@ -101,7 +101,7 @@ fn page_crc(uuid: &[u8; 16], place: u32, page: &[u8]) -> u32 {
     crc32c(crc32c(seed(uuid, u64::from(place), 3), &page[..4]), &page[8..])
 }
 
-const _: () = assert!(ENTRIES_AT + GROUP_SEGMENTS as usize * 9 <= PAGE_BYTES);
+const _: () = assert!(ENTRIES_AT + ZONE_SEGMENTS as usize * 9 <= PAGE_BYTES);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Opening segments: their new generations are written to the table before anything is written to
 //! them.
 //!
-//! Each group's table has two copies. They are written through, one after the other, first the one
+//! Each zone's table has two copies. They are written through, one after the other, first the one
 //! not known to be good; as soon as one is written, what it says holds.
 
 use std::collections::BTreeSet;
@@ -12,16 +12,16 @@ use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::segments::State;
-use super::table::{GROUP_SEGMENTS, SegmentKind, SegmentTable, TableEntry};
+use super::table::{SegmentKind, SegmentTable, TableEntry, ZONE_SEGMENTS};
 use crate::slab::{self, Slab};
 use crate::space::Extent;
 
 /// Segments prepared ahead.
 const READY: usize = 3;
 
-/// Where the first of a group's two copies lies.
-pub(crate) fn table_page(group: u32, segment_pages: u32) -> u32 {
-    group * GROUP_SEGMENTS * segment_pages + crate::space::FIRST_PAGE
+/// Where the first of a zone's two copies lies.
+pub(crate) fn table_page(zone: u32, segment_pages: u32) -> u32 {
+    zone * ZONE_SEGMENTS * segment_pages + crate::space::FIRST_PAGE
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ enum TableWriteState {
     Second,
 }
 
-/// One group's table.
+/// One zone's table.
 #[derive(Debug)]
-pub(crate) struct TableGroup {
+pub(crate) struct TableZone {
     /// As it should be.
     wanted: SegmentTable,
     /// As the medium has it.
@@ -47,10 +47,10 @@ pub(crate) struct TableGroup {
     dirty: bool,
 }
 
-impl TableGroup {
+impl TableZone {
     /// As found: copy `good` holds, the other may not.
-    fn found(table: SegmentTable, good: u32, both: bool) -> TableGroup {
-        TableGroup {
+    fn found(table: SegmentTable, good: u32, both: bool) -> TableZone {
+        TableZone {
             wanted: table.clone(),
             durable: table,
             writing: None,
@@ -64,74 +64,74 @@ impl TableGroup {
 /// The tables of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    pub(crate) groups: Vec<TableGroup>,
-    /// Groups of which the table has changed, or may have, and is not being written.
+    pub(crate) zones: Vec<TableZone>,
+    /// Zones of which the table has changed, or may have, and is not being written.
     changed: BTreeSet<u32>,
 }
 
 impl Tables {
     /// Whether nothing is being written, or will be.
     pub(crate) fn is_idle(&self) -> bool {
-        self.groups.iter().all(|group| group.step == TableWriteState::Idle && !group.dirty)
+        self.zones.iter().all(|zone| zone.step == TableWriteState::Idle && !zone.dirty)
     }
 
-    /// The next group, as found: copy `good` holds, the other may not.
+    /// The next zone, as found: copy `good` holds, the other may not.
     pub(crate) fn add(&mut self, table: SegmentTable, good: u32, both: bool) {
-        self.changed.insert(self.groups.len() as u32);
-        self.groups.push(TableGroup::found(table, good, both));
+        self.changed.insert(self.zones.len() as u32);
+        self.zones.push(TableZone::found(table, good, both));
     }
 
-    /// A table for each group that has begun.
+    /// A table for each zone that has begun.
     pub(crate) fn extend(&mut self, total_pages: u32, segment_pages: u32) {
-        while table_page(self.groups.len() as u32, segment_pages) + 1 < total_pages {
+        while table_page(self.zones.len() as u32, segment_pages) + 1 < total_pages {
             self.add(SegmentTable::blank(), 0, true);
         }
     }
 
     /// Nothing is written any more.
     pub(crate) fn abandon(&mut self) {
-        for group in &mut self.groups {
-            (group.step, group.dirty) = (TableWriteState::Idle, false);
+        for zone in &mut self.zones {
+            (zone.step, zone.dirty) = (TableWriteState::Idle, false);
         }
     }
 
     fn entry_of(number: u32) -> (usize, usize) {
-        ((number / GROUP_SEGMENTS) as usize, (number % GROUP_SEGMENTS) as usize)
+        ((number / ZONE_SEGMENTS) as usize, (number % ZONE_SEGMENTS) as usize)
     }
 
     /// What the medium says of a segment.
     pub(crate) fn durable(&self, number: u32) -> TableEntry {
-        let (group, entry) = Self::entry_of(number);
-        self.groups.get(group).and_then(|group| group.durable.entries.get(entry)).copied().unwrap_or_default()
+        let (zone, entry) = Self::entry_of(number);
+        self.zones.get(zone).and_then(|zone| zone.durable.entries.get(entry)).copied().unwrap_or_default()
     }
 
     fn wanted(&self, number: u32) -> TableEntry {
-        let (group, entry) = Self::entry_of(number);
-        self.groups.get(group).and_then(|group| group.wanted.entries.get(entry)).copied().unwrap_or_default()
+        let (zone, entry) = Self::entry_of(number);
+        self.zones.get(zone).and_then(|zone| zone.wanted.entries.get(entry)).copied().unwrap_or_default()
     }
 
     pub(crate) fn set(&mut self, number: u32, to: TableEntry) {
-        let (group, entry) = Self::entry_of(number);
-        if let Some(group) = self.groups.get_mut(group)
-            && let Some(entry) = group.wanted.entries.get_mut(entry)
+        let (zone, entry) = Self::entry_of(number);
+        if let Some(zone) = self.zones.get_mut(zone)
+            && let Some(entry) = zone.wanted.entries.get_mut(entry)
         {
             *entry = to;
-            group.dirty = true;
-            self.changed.insert(number / GROUP_SEGMENTS);
+            zone.dirty = true;
+            self.changed.insert(number / ZONE_SEGMENTS);
         }
     }
 }
 
 impl Slab {
-    /// New space: its segments, and the tables of groups that begin there.
+    /// New space: its segments, and the tables of zones that begin there.
     pub(crate) fn packed_extended(&mut self) {
         let Some(packed) = &mut self.packed else { return };
         let total = self.space.total();
         packed.segments.extend(total);
-        let known = packed.tables.groups.len() as u32;
+        let known = packed.tables.zones.len() as u32;
         packed.tables.extend(total, packed.segments.pages);
-        for group in known..packed.tables.groups.len() as u32 {
-            let first = table_page(group, packed.segments.pages);
+        for zone in known..packed.tables.zones.len() as u32 {
+            let first = table_page(zone, packed.segments.pages);
             self.space.occupy(Extent { first, pages: 2 }, true);
         }
     }
@@ -152,53 +152,53 @@ impl Slab {
             });
         }
         let Some(packed) = &mut self.packed else { return };
-        for group in std::mem::take(&mut packed.tables.changed) {
-            self.write_table(group, effects);
+        for zone in std::mem::take(&mut packed.tables.changed) {
+            self.write_table(zone, effects);
         }
     }
 
     /// The first of the copies of a table that changed.
-    fn write_table(&mut self, group: u32, effects: &mut Effects) {
+    fn write_table(&mut self, zone: u32, effects: &mut Effects) {
         let durable = self.groups.durable_sequence();
-        let begins = |table: &TableGroup| table.step == TableWriteState::Idle && table.dirty;
+        let begins = |table: &TableZone| table.step == TableWriteState::Idle && table.dirty;
         let Some(packed) = &mut self.packed else { return };
-        let Some(table) = packed.tables.groups.get_mut(group as usize).filter(|table| begins(table)) else { return };
+        let Some(table) = packed.tables.zones.get_mut(zone as usize).filter(|table| begins(table)) else { return };
         table.wanted.counter += 1;
         table.wanted.durable = durable;
         table.writing = Some(table.wanted.clone());
         (table.dirty, table.step) = (false, TableWriteState::First);
         let copy = 1 - table.good;
-        self.write_table_copy(group, copy, effects);
+        self.write_table_copy(zone, copy, effects);
     }
 
-    fn write_table_copy(&mut self, group: u32, copy: u32, effects: &mut Effects) {
+    fn write_table_copy(&mut self, zone: u32, copy: u32, effects: &mut Effects) {
         let Some(mut block) = self.take_block(Class::Page, effects) else {
             // Nothing was written: again when there is a block.
-            if let Some(table) = self.table_group(group) {
+            if let Some(table) = self.table_zone(zone) {
                 (table.dirty, table.step) = (true, TableWriteState::Idle);
             }
-            self.note_table(group);
+            self.note_table(zone);
             return effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
         };
         let uuid = self.config.uuid;
         let Some(packed) = &self.packed else { return };
-        let place = table_page(group, packed.segments.pages) + copy;
-        if let Some(table) = packed.tables.groups.get(group as usize).and_then(|table| table.writing.as_ref()) {
+        let place = table_page(zone, packed.segments.pages) + copy;
+        if let Some(table) = packed.tables.zones.get(zone as usize).and_then(|table| table.writing.as_ref()) {
             table.encode(&uuid, place, &mut block);
         }
         self.counters.write_bytes += block.len() as u64;
         self.counters.page_writes += 1;
-        let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Table { group }));
+        let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Table { zone }));
         effects.write(io, Self::offset(place), vec![BlockPart::whole(Arc::new(block))], true);
     }
 
-    fn table_group(&mut self, group: u32) -> Option<&mut TableGroup> {
-        self.packed.as_mut()?.tables.groups.get_mut(group as usize)
+    fn table_zone(&mut self, zone: u32) -> Option<&mut TableZone> {
+        self.packed.as_mut()?.tables.zones.get_mut(zone as usize)
     }
 
     /// A copy of a table is written.
-    pub(crate) fn table_written(&mut self, group: u32, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Some(table) = self.table_group(group) else { return };
+    pub(crate) fn table_written(&mut self, zone: u32, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Some(table) = self.table_zone(zone) else { return };
         if let Err(fault) = result {
             (table.step, table.dirty) = (TableWriteState::Idle, false);
             return self.poison(fault, "a segment table could not be written", effects);
@@ -206,7 +206,7 @@ impl Slab {
         if table.step != TableWriteState::First {
             (table.step, table.writing) = (TableWriteState::Idle, None);
             // It may have changed meanwhile.
-            return self.note_table(group);
+            return self.note_table(zone);
         }
         table.good = 1 - table.good;
         table.step = TableWriteState::Second;
@@ -216,7 +216,7 @@ impl Slab {
         let changes = before.entries.iter().zip(&now.entries).enumerate().filter(|(_, (before, now))| before != now);
         let log = |entry: &TableEntry| (entry.kind == SegmentKind::Log).then_some(entry.generation);
         for (entry, (before, now)) in changes {
-            let number = group * GROUP_SEGMENTS + entry as u32;
+            let number = zone * ZONE_SEGMENTS + entry as u32;
             let Some(packed) = &mut self.packed else { return };
             packed.segments.set_on_medium(number, log(before), log(now));
             let segment = packed.segments.get(number);
@@ -226,13 +226,13 @@ impl Slab {
             }
         }
         self.allow_blob_writes();
-        self.write_table_copy(group, copy, effects);
+        self.write_table_copy(zone, copy, effects);
     }
 
     /// A table is to be looked at in the next tick.
-    fn note_table(&mut self, group: u32) {
+    fn note_table(&mut self, zone: u32) {
         if let Some(packed) = &mut self.packed {
-            packed.tables.changed.insert(group);
+            packed.tables.changed.insert(zone);
         }
     }
 

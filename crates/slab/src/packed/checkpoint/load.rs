@@ -7,7 +7,7 @@ use stratakv_base::{Corruption, Place, fault_point};
 
 use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, ROOT_MAGIC, Root, root_pages};
 use crate::packed::recovery::LogScanner;
-use crate::packed::table::{GROUP_SEGMENTS, SegmentKind};
+use crate::packed::table::{SegmentKind, ZONE_SEGMENTS};
 use crate::packed::tables::table_page;
 use crate::recovery::RecoveredShard;
 
@@ -195,7 +195,7 @@ impl LogOpening {
 
     /// What is read first.
     pub(crate) fn first_ranges(&self) -> Vec<Range> {
-        let firsts = (0..).map(|group| table_page(group, self.segment_pages));
+        let firsts = (0..).map(|zone| table_page(zone, self.segment_pages));
         firsts.take_while(|first| first + 1 < self.pages).map(|first| (first, 2)).collect()
     }
 
@@ -413,9 +413,9 @@ impl LogOpening {
         (found, repaired)
     }
 
-    /// Segments of a group that is a table's own serve no log.
-    pub(crate) fn is_first_of_group(number: u32) -> bool {
-        number.is_multiple_of(GROUP_SEGMENTS)
+    /// Segments of a zone that is a table's own serve no log.
+    pub(crate) fn is_first_of_zone(number: u32) -> bool {
+        number.is_multiple_of(ZONE_SEGMENTS)
     }
 }
 
