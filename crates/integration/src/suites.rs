@@ -58,8 +58,10 @@ pub enum Runner {
     Go,
     /// node-tap; it writes TAP.
     Tap,
-    /// None: its tests come with no package.
-    None,
+    /// minitest with every `test/test_*.rb`, and gems from this Gemfile; it writes JUnit XML.
+    Minitest(&'static str),
+    /// Maven with this project file; Surefire writes JUnit XML, a file for each class.
+    Maven(&'static str),
 }
 
 /// The own test suite of a client.
@@ -77,10 +79,20 @@ pub struct Suite {
     pub ported: &'static [&'static str],
     /// What a reader of its figures should know.
     pub note: &'static str,
+    /// Why its tests come from a checkout; `None` if its package holds them.
+    pub unpublished: Option<&'static str>,
 }
 
 /// memcached's default port, which some suites take for granted.
 pub const DEFAULT_PORT: &str = "11211";
+
+/// What dalli's tests need, all of it Debian's: ruby-dalli, ruby-minitest, ruby-rack,
+/// ruby-connection-pool.
+const DALLI_GEMS: &str = r#"gem "dalli", "3.0.6"
+gem "minitest"
+gem "rack"
+gem "connection_pool"
+"#;
 
 /// Every suite, in the order of the table.
 pub const SUITES: &[Suite] = &[
@@ -91,6 +103,7 @@ pub const SUITES: &[Suite] = &[
         runner: Runner::Pytest(&["pymemcache/test", "--server", "127.0.0.1", "--count", "200", "--port"]),
         ported: &[],
         note: "All of it: unit tests, integration tests, and its benchmarks with 200 rounds each.",
+        unpublished: None,
     },
     Suite {
         name: "pylibmc",
@@ -99,6 +112,7 @@ pub const SUITES: &[Suite] = &[
         runner: Runner::Pytest(&["tests", "--import-mode=importlib"]),
         ported: &["tests/__init__.py", "pylibmc/autoconf.py"],
         note: "",
+        unpublished: None,
     },
     Suite {
         name: "gomemcache",
@@ -108,6 +122,7 @@ pub const SUITES: &[Suite] = &[
         ported: &["memcache/memcache_test.go"],
         note: "`TestUnixSocket` and `TestTLS` start `memcached` themselves. The harness puts a program of that name \
                first in `PATH`: it starts the server under test, with a store of its own.",
+        unpublished: None,
     },
     Suite {
         name: "memjs",
@@ -117,22 +132,33 @@ pub const SUITES: &[Suite] = &[
         ported: &[],
         note: "No test of it opens a connection: each has a dummy server in its own process. Its figures say \
                nothing about a server.",
+        unpublished: None,
     },
     Suite {
         name: "spymemcached",
         version: "2.12.3",
         language: "Java",
-        runner: Runner::None,
-        ported: &[],
-        note: "Its jars of classes and of sources hold no tests, and there is none of test sources.",
+        runner: Runner::Maven(include_str!("suites/spymemcached.xml")),
+        ported: &[
+            "src/test/java/net/spy/memcached/FailingServerTest.java",
+            "src/test/java/net/spy/memcached/MemcachedClientConstructorTest.java",
+            "src/test/java/net/spy/memcached/TestConfig.java",
+        ],
+        note: "The released jar with tests of the public repository that talk to a server: those of versions 2.8 \
+               and 2.9, and `FailingServerTest` of an older one. Left out: tests without a server, tests of other \
+               servers than memcached, and those over IPv6, as servers listen on 127.0.0.1 here.",
+        unpublished: Some("Its jars of classes and of sources hold no tests, and there is none of test sources."),
     },
     Suite {
         name: "dalli",
         version: "3.0.6",
         language: "Ruby",
-        runner: Runner::None,
+        runner: Runner::Minitest(DALLI_GEMS),
         ported: &[],
-        note: "The distribution's package holds no tests, so its source package is asked for.",
+        note: "The distribution's gem with tests of the public repository that talk to a server: those of the \
+               versions just before 3.0.6, and `test_failover.rb` of 2.7. They start `memcached` themselves, as \
+               gomemcache's do. Left out: tests without a server. Its tests of SASL are switched off in this version.",
+        unpublished: Some("The distribution's package holds no tests, so its source package is asked for."),
     },
 ];
 

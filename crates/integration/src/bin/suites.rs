@@ -13,13 +13,14 @@ use stratakv_integration::suites::known::{self, Known};
 use stratakv_integration::suites::page::{Group, Ran, counts, groups, page};
 use stratakv_integration::suites::run::run;
 use stratakv_integration::suites::server::Kind;
-use stratakv_integration::suites::{Outcome, Results, Runner, SUITES, Suite};
+use stratakv_integration::suites::{Outcome, Results, SUITES, Suite};
 
 const USAGE: &str = "\
-usage: suites [--suites NAME,..] [--servers NAME,..] [--folder DIR] [--write FILE]
+usage: suites [--suites NAME,..] [--servers NAME,..] [--sources DIR] [--folder DIR] [--write FILE]
 
   --suites NAME,..   of pymemcache, pylibmc, gomemcache, memjs, spymemcached, dalli (all)
   --servers NAME,..  of slab, packed (slab with that placement), hash, matrix, tier (all); memcached always
+  --sources DIR      checkouts of clients whose packages hold no tests: DIR/spymemcached, DIR/dalli
   --folder DIR       where suites are fetched to and run (target/suites)
   --write FILE       the page as Markdown
 
@@ -31,6 +32,7 @@ test by test. Fails where a test comes out otherwise and crates/integration/src/
 struct Arguments {
     suites: Vec<&'static Suite>,
     servers: Vec<Kind>,
+    sources: Option<PathBuf>,
     folder: PathBuf,
     write: Option<PathBuf>,
 }
@@ -43,6 +45,7 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
     let mut arguments = Arguments {
         suites: SUITES.iter().collect(),
         servers: Kind::ALL.to_vec(),
+        sources: None,
         folder: PathBuf::from("target/suites"),
         write: None,
     };
@@ -58,6 +61,7 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
                 arguments.servers.retain(|kind| *kind != Kind::Memcached);
                 arguments.servers.insert(0, Kind::Memcached);
             }
+            "--sources" => arguments.sources = Some(value.into()),
             "--folder" => arguments.folder = value.into(),
             "--write" => arguments.write = Some(value.into()),
             _ => return Err(format!("unknown option `{option}`\n\n{USAGE}")),
@@ -75,10 +79,12 @@ fn suites(arguments: &Arguments) -> Result<(), String> {
     let cannot = |error| format!("cannot use {}: {error}", arguments.folder.display());
     std::fs::create_dir_all(&arguments.folder).map_err(cannot)?;
     let folder = arguments.folder.canonicalize().map_err(cannot)?;
+    let sources = arguments.sources.as_deref().map(Path::canonicalize).transpose();
+    let sources = sources.map_err(|error| format!("cannot read the folder that `--sources` names: {error}"))?;
     let known = known::list()?;
     let (mut all, mut found) = (Vec::new(), Vec::new());
     for suite in &arguments.suites {
-        let results = match fetch(suite, &folder) {
+        let results = match fetch(suite, &folder, sources.as_deref()) {
             Ok(fetched) => Ok(against_all(suite, &fetched, arguments, &memcached, &folder)?),
             Err(why) => {
                 println!("{}: not run, {why}", suite.name);
@@ -92,7 +98,7 @@ fn suites(arguments: &Arguments) -> Result<(), String> {
         let text = page(&all, &found, &arguments.servers);
         std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
-    conclude(&all, &found, &known, &arguments.servers)
+    conclude(&all, &found, &known, arguments)
 }
 
 fn against_all(
@@ -125,7 +131,8 @@ fn better(results: &mut Results, second: Results) {
 
 /// Fails where a difference has no reason, a reason no difference, or a suite that should run did
 /// not.
-fn conclude(all: &[Ran], found: &[Group], known: &[Known], servers: &[Kind]) -> Result<(), String> {
+fn conclude(all: &[Ran], found: &[Group], known: &[Known], arguments: &Arguments) -> Result<(), String> {
+    let servers = &arguments.servers;
     let unknown = found.iter().filter(|group| group.reason.is_none());
     let mut faults: Vec<String> = unknown
         .map(|group| {
@@ -146,7 +153,7 @@ fn conclude(all: &[Ran], found: &[Group], known: &[Known], servers: &[Kind]) -> 
             }
         }
     }
-    let missing = all.iter().filter(|ran| ran.suite.runner != Runner::None);
+    let missing = all.iter().filter(|ran| ran.suite.unpublished.is_none() || arguments.sources.is_some());
     let missing = missing.filter_map(|ran| Some((ran.suite.name, ran.results.as_ref().err()?)));
     faults.extend(missing.map(|(name, why)| format!("{name} was not run: {why}")));
     match faults.len() {

@@ -15,7 +15,8 @@ const HEAD: &str = "\
 
 This page shows how the own tests of memcache clients come out with each engine, and with memcached
 beside them. `cargo xtask suites --write docs/suites.md` fetches the suites, runs them and writes
-it.
+it. The packages of some clients hold no tests: with `--sources DIR` they are taken from `DIR/NAME`,
+a checkout of the client's repository.
 
 - **The control is memcached.** Every test is compared with what it did there, not with a count.
 - **No test is changed.** In a copy of each suite the default port becomes that of the server.
@@ -107,7 +108,8 @@ pub fn page(all: &[Ran], groups: &[Group], servers: &[Kind]) -> String {
 
 fn not_run(ran: &Ran) -> Option<String> {
     let why = ran.results.as_ref().err()?;
-    Some(wrapped(&format!("- `{}` {}: {} Here {why}.\n", ran.suite.name, ran.suite.version, ran.suite.note), "  "))
+    let Suite { name, version, note, unpublished, .. } = ran.suite;
+    Some(wrapped(&format!("- `{name}` {version}: {} Here {why}.\n", unpublished.unwrap_or(note)), "  "))
 }
 
 /// Lines of Markdown, none of them long but for one word; those that follow from one are indented.
@@ -227,9 +229,13 @@ mod tests {
         let all = [
             Ran { suite: &SUITES[0], results: Ok(runs) },
             Ran { suite: &SUITES[1], results: Err("`pip` fails".to_owned()) },
+            Ran { suite: crate::suites::named("dalli").unwrap(), results: Err("`apt-get` fails".to_owned()) },
         ];
         let page = page(&all, &[], &[Kind::Memcached]);
         assert!(page.contains("| 1 / 1 / 0 |") && page.contains("| – |"), "{page}");
         assert!(page.contains("`u` | 1 | `because`") && page.contains("Here `pip` fails."), "{page}");
+        let dalli = "- `dalli` 3.0.6: The distribution's package holds no tests";
+        let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(dalli) && words.contains("Here `apt-get` fails."), "{page}");
     }
 }

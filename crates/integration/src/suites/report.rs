@@ -2,7 +2,8 @@
 
 use super::{Outcome, Results, Verdict};
 
-/// The tests in JUnit XML, as pytest writes it. Angle brackets inside texts are escaped there.
+/// The tests in JUnit XML, as pytest and Surefire write it. Angle brackets inside texts are escaped
+/// there.
 pub fn junit(xml: &str) -> Results {
     let mut results = Results::new();
     for part in xml.split("<testcase ").skip(1) {
@@ -23,7 +24,9 @@ fn junit_verdict(body: &str) -> Verdict {
     for (tag, outcome) in tags {
         if let Some((_, rest)) = body.split_once(tag) {
             let head = rest.split('>').next().unwrap_or("");
-            return Verdict { outcome, message: first_line(&attribute(head, "message").unwrap_or_default()) };
+            // An assertion without words has its class only.
+            let message = attribute(head, "message").or_else(|| attribute(head, "type"));
+            return Verdict { outcome, message: first_line(&message.unwrap_or_default()) };
         }
     }
     Verdict { outcome: Outcome::Passed, message: String::new() }
@@ -140,6 +143,34 @@ mod tests {
                 ("t.A.one[a-<b>]", "passed", ""),
                 ("t.A.two", "failed", "E: no \"x\""),
                 ("three", "skipped", "why"),
+            ]
+        );
+    }
+
+    #[test]
+    fn junit_of_surefire_and_of_the_script_for_minitest_is_read() {
+        let xml = r#"<testsuite name="n.A" tests="3" errors="1" skipped="0" failures="1"><properties><property name="x" value="&lt;testcase "/></properties>
+  <testcase name="testOne" classname="n.A" time="0.01"/>
+  <testcase name="testTwo" classname="n.A" time="0.02">
+    <failure type="junit.framework.AssertionFailedError"><![CDATA[junit.framework.AssertionFailedError
+	at n.A.testTwo(A.java:1)]]></failure>
+  </testcase>
+  <testcase name="testThree" classname="n.A" time="0">
+    <error message="Timed out: &quot;&lt;k&gt;&quot;&#10;more" type="n.Timeout"><![CDATA[n.Timeout]]></error>
+  </testcase>
+</testsuite>
+<testcase classname="Dalli::using a live server" name="test_0001_support get/set" />
+<testcase classname="Dalli" name="test_0002_allows &quot;Not found&quot;"><failure message="Expected: &lt;1&gt;
+  Actual: 2"></failure></testcase>
+"#;
+        assert_eq!(
+            outcomes(&junit(xml)),
+            [
+                ("Dalli.test_0002_allows \"Not found\"", "failed", "Expected: <1>"),
+                ("Dalli::using a live server.test_0001_support get/set", "passed", ""),
+                ("n.A.testOne", "passed", ""),
+                ("n.A.testThree", "failed", "Timed out: \"<k>\""),
+                ("n.A.testTwo", "failed", "junit.framework.AssertionFailedError"),
             ]
         );
     }

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::fetch::Fetched;
+use super::fetch::{Fetched, GEM_FILE, MAVEN_FILE, copy};
 use super::server::{Kind, Server, stand_in};
 use super::{DEFAULT_PORT, Results, Runner, Suite, report};
 
 /// A suite takes half a minute at most; one that hangs is ended after so long.
 const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Runs test files with minitest, and reports as pytest does.
+const MINITEST: &str = include_str!("minitest.rb");
 
 /// Between two looks at a suite.
 const POLL: Duration = Duration::from_millis(50);
@@ -36,7 +39,9 @@ pub fn run(suite: &Suite, fetched: &Fetched, kind: Kind, memcached: &Path, folde
         // Its tests take the default address of the installed module too.
         copy(&fetched.python.join("pylibmc"), &place.join("suite/pylibmc")).map_err(failed)?;
     }
-    for file in suite.ported.iter().map(|file| place.join("suite").join(file)) {
+    let ported = suite.ported.iter().map(|file| place.join("suite").join(file));
+    // A checkout of another version may lack some.
+    for file in ported.filter(|file| suite.unpublished.is_none() || file.exists()) {
         let text = fs::read_to_string(&file).map_err(failed)?;
         fs::write(&file, text.replace(DEFAULT_PORT, &port)).map_err(failed)?;
     }
@@ -81,21 +86,42 @@ fn command(suite: &Suite, fetched: &Fetched, place: &Path, port: &str) -> Result
         }
         Runner::Tap => {
             let mut node = Command::new(place.join("../node_modules/.bin/tap"));
-            let files =
-                fs::read_dir(place.join("suite/test")).map_err(|error| format!("memjs has no tests: {error}"))?;
-            let mut files: Vec<PathBuf> =
-                files.filter_map(|file| file.ok().map(|file| file.file_name().into())).collect();
-            files.sort();
-            node.args(["-R", "tap"]).args(files.iter().map(|file| Path::new("./test").join(file)));
+            node.args(["-R", "tap"]).args(test_files(suite, place, "")?);
             node
         }
-        Runner::None => return Err(format!("the tests of {} cannot be run", suite.name)),
+        Runner::Minitest(_) => {
+            fs::write(place.join("minitest.rb"), MINITEST)
+                .map_err(|error| format!("cannot write a script: {error}"))?;
+            let mut ruby = Command::new("ruby");
+            ruby.args(["-I", "test"]).arg(place.join("minitest.rb")).arg(place.join("report.xml"));
+            ruby.args(test_files(suite, place, "test_")?).env("BUNDLE_GEMFILE", GEM_FILE);
+            ruby
+        }
+        Runner::Maven(_) => {
+            let mut maven = Command::new("mvn");
+            maven.args(["--batch-mode", "--offline", "-f", MAVEN_FILE, "test"]);
+            maven
+        }
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(place.join("bin")).chain(std::env::split_paths(&path));
     command.env("PATH", std::env::join_paths(folders).map_err(|error| error.to_string())?);
     command.current_dir(place.join("suite"));
     Ok(command)
+}
+
+/// The files of the copy's folder `test` whose names begin with `start`, in order.
+fn test_files(suite: &Suite, place: &Path, start: &str) -> Result<Vec<PathBuf>, String> {
+    let failed = |error: io::Error| format!("{} has no tests: {error}", suite.name);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(place.join("suite/test")).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        if name.to_string_lossy().starts_with(start) {
+            files.push(Path::new("./test").join(name));
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Waits for the end of a suite. What it started and left is ended with it.
@@ -116,31 +142,25 @@ fn finish(mut child: Child, suite: &Suite) -> Result<(), String> {
 }
 
 fn read(suite: &Suite, place: &Path) -> Result<Results, String> {
-    let file = place.join(if matches!(suite.runner, Runner::Pytest(_)) { "report.xml" } else { "suite.log" });
-    let text = fs::read(&file).map_err(|error| format!("{} wrote no report: {error}", suite.name))?;
-    let text = String::from_utf8_lossy(&text);
+    let failed = |error: io::Error| format!("{} wrote no report: {error}", suite.name);
+    let text = |file: PathBuf| fs::read(file).map(|text| String::from_utf8_lossy(&text).into_owned()).map_err(failed);
     let results = match suite.runner {
-        Runner::Pytest(_) => report::junit(&text),
-        Runner::Go => report::go(&text),
-        Runner::Tap | Runner::None => report::tap(&text),
+        Runner::Pytest(_) | Runner::Minitest(_) => report::junit(&text(place.join("report.xml"))?),
+        Runner::Go => report::go(&text(place.join("suite.log"))?),
+        Runner::Tap => report::tap(&text(place.join("suite.log"))?),
+        Runner::Maven(_) => {
+            let mut results = Results::new();
+            for entry in fs::read_dir(place.join("suite/target/surefire-reports")).map_err(failed)? {
+                let file = entry.map_err(failed)?.path();
+                if file.extension().is_some_and(|extension| extension == "xml") {
+                    results.extend(report::junit(&text(file)?));
+                }
+            }
+            results
+        }
     };
     match results.is_empty() {
         true => Err(format!("{} ran no test; see {}", suite.name, place.join("suite.log").display())),
         false => Ok(results),
     }
-}
-
-/// Copies a folder with all that is in it.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target)?;
-        }
-    }
-    Ok(())
 }

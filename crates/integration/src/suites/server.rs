@@ -131,10 +131,12 @@ fn ours(kind: Kind, stores: &Path) -> String {
 tls= listen= port= certificate= key=
 while [ $# -gt 0 ]; do
   case "$1" in
+    -h) echo "memcached 1.6.18"; exit 0 ;;
+    -p) port="$2"; shift ;;
     -s) listen="unix:$2"; shift ;;
     --port=*) port="${1#*=}" ;;
     --listen=127.0.0.1) ;;
-    --enable-ssl) tls=tls: ;;
+    -Z|--enable-ssl) tls=tls: ;;
     --version) echo "memcached 1.6.18 (StrataKV in its place)"; exit 0 ;;
     -o)
       case "$2" in
@@ -152,6 +154,20 @@ set --
 [ -z "$certificate" ] || set -- "$@" --tls-cert "$certificate" --tls-key "$key"
 "#,
     );
+    let first = quoted(stores);
+    let script = script
+        + &format!(
+            r#"# A suite may lose patience, and start another one on the port. What ends that one ends the first.
+# The first has no program any more when it has ended, though nobody may have waited for it.
+first={first}/port-$port
+if [ -n "$port" ] && [ -e "$first" ] && pid=$(cat "$first") && [ -e "/proc/$pid/exe" ]; then
+  trap 'kill "$pid"; while [ -e "/proc/$pid/exe" ]; do sleep 0.01; done; exit 0' TERM
+  while [ -e "/proc/$pid/exe" ]; do sleep 0.02; done
+  exit 0
+fi
+[ -z "$port" ] || echo $$ > "$first"
+"#
+        );
     let options: Vec<String> = kind.options().iter().map(|option| quoted(Path::new(option))).collect();
     let (program, stores) = (quoted(program::binary()), quoted(stores));
     let line = format!("exec {program} serve --data {stores}/$$ --memcache \"$listen\" {} \"$@\"", options.join(" "));
