@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// What became of one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum TestOutcome {
     /// It passed.
     Passed,
     /// The suite skipped it.
@@ -25,29 +25,29 @@ pub enum Outcome {
     Missing,
 }
 
-impl Outcome {
+impl TestOutcome {
     /// The word for it in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Outcome::Passed => "passed",
-            Outcome::Skipped => "skipped",
-            Outcome::Failed => "failed",
-            Outcome::Missing => "did not run",
+            TestOutcome::Passed => "passed",
+            TestOutcome::Skipped => "skipped",
+            TestOutcome::Failed => "failed",
+            TestOutcome::Missing => "did not run",
         }
     }
 }
 
 /// One test's outcome, and the first line of its message if it failed or was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct TestResult {
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: TestOutcome,
     /// The first line of its message.
     pub message: String,
 }
 
 /// The tests of one run, by name.
-pub type Results = BTreeMap<String, Verdict>;
+pub type Results = BTreeMap<String, TestResult>;
 
 /// How a suite's tests are started, and in which form they report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,16 +173,16 @@ pub struct Difference {
     /// The test.
     pub test: String,
     /// With memcached.
-    pub theirs: Outcome,
+    pub theirs: TestOutcome,
     /// With ours.
-    pub ours: Outcome,
+    pub ours: TestOutcome,
     /// What ours was told, or else what memcached was.
     pub message: String,
 }
 
 /// Every test that came out otherwise than with memcached, in the order of their names.
 pub fn differences(theirs: &Results, ours: &Results) -> Vec<Difference> {
-    let missing = Verdict { outcome: Outcome::Missing, message: String::new() };
+    let missing = TestResult { outcome: TestOutcome::Missing, message: String::new() };
     let names: std::collections::BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
     let pairs = names.into_iter().map(|name| {
         let (their, our) = (theirs.get(name).unwrap_or(&missing), ours.get(name).unwrap_or(&missing));
@@ -209,21 +209,25 @@ pub fn base(test: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn verdict(outcome: Outcome) -> Verdict {
-        Verdict { outcome, message: outcome.name().to_owned() }
+    fn verdict(outcome: TestOutcome) -> TestResult {
+        TestResult { outcome, message: outcome.name().to_owned() }
     }
 
     #[test]
     fn a_test_that_one_side_lacks_is_a_difference() {
-        let theirs =
-            Results::from([("a".to_owned(), verdict(Outcome::Passed)), ("b".to_owned(), verdict(Outcome::Failed))]);
-        let ours =
-            Results::from([("b".to_owned(), verdict(Outcome::Failed)), ("c".to_owned(), verdict(Outcome::Passed))]);
+        let theirs = Results::from([
+            ("a".to_owned(), verdict(TestOutcome::Passed)),
+            ("b".to_owned(), verdict(TestOutcome::Failed)),
+        ]);
+        let ours = Results::from([
+            ("b".to_owned(), verdict(TestOutcome::Failed)),
+            ("c".to_owned(), verdict(TestOutcome::Passed)),
+        ]);
         let found = differences(&theirs, &ours);
         let seen: Vec<_> = found.iter().map(|one| (one.test.as_str(), one.theirs, one.ours)).collect();
         assert_eq!(
             seen,
-            [("a", Outcome::Passed, Outcome::Missing), ("c", Outcome::Missing, Outcome::Passed)],
+            [("a", TestOutcome::Passed, TestOutcome::Missing), ("c", TestOutcome::Missing, TestOutcome::Passed)],
             "b fails on both sides"
         );
     }

@@ -13,7 +13,7 @@ use stratakv_integration::suites::known::{self, Known};
 use stratakv_integration::suites::page::{Group, Ran, counts, groups, page};
 use stratakv_integration::suites::run::run;
 use stratakv_integration::suites::server::Kind;
-use stratakv_integration::suites::{Outcome, Results, SUITES, Suite};
+use stratakv_integration::suites::{Results, SUITES, Suite, TestOutcome};
 
 const USAGE: &str = "\
 usage: suites [--suites NAME,..] [--servers NAME,..] [--sources DIR] [--folder DIR] [--write FILE]
@@ -113,7 +113,7 @@ fn against_all(
         let mut results = run(suite, fetched, *kind, memcached, folder)?;
         // Some tests count seconds and fail on a busy machine. The control gets a second chance;
         // ours does not.
-        if *kind == Kind::Memcached && results.values().any(|verdict| verdict.outcome == Outcome::Failed) {
+        if *kind == Kind::Memcached && results.values().any(|verdict| verdict.outcome == TestOutcome::Failed) {
             better(&mut results, run(suite, fetched, *kind, memcached, folder)?);
         }
         let [passed, failed, skipped] = counts(&results);
@@ -125,7 +125,7 @@ fn against_all(
 
 /// Takes the passes of a second run.
 fn better(results: &mut Results, second: Results) {
-    let passes = second.into_iter().filter(|(_, verdict)| verdict.outcome == Outcome::Passed);
+    let passes = second.into_iter().filter(|(_, verdict)| verdict.outcome == TestOutcome::Passed);
     results.extend(passes);
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::known::Known;
 use super::server::Kind;
-use super::{Outcome, Results, Suite, base, differences};
+use super::{Results, Suite, TestOutcome, base, differences};
 use crate::differ::peer::VERSION;
 
 /// Longest line of text.
@@ -42,9 +42,9 @@ pub struct Group {
     /// The test, without parameters.
     pub test: String,
     /// How it came out with memcached.
-    pub theirs: Outcome,
+    pub theirs: TestOutcome,
     /// How it came out with ours.
-    pub ours: Outcome,
+    pub ours: TestOutcome,
     /// The servers of ours that differ.
     pub servers: Vec<&'static str>,
     /// How many of its variants differ, with one server.
@@ -153,7 +153,7 @@ fn table(all: &[Ran], servers: &[Kind]) -> String {
 /// How many tests passed, failed and were skipped.
 pub fn counts(results: &Results) -> [usize; 3] {
     let count = |outcome| results.values().filter(|verdict| verdict.outcome == outcome).count();
-    [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(count)
+    [TestOutcome::Passed, TestOutcome::Failed, TestOutcome::Skipped].map(count)
 }
 
 fn differing(groups: &[Group]) -> String {
@@ -178,7 +178,7 @@ fn failing(all: &[Ran]) -> String {
     for ran in all {
         let control = ran.results.iter().flatten().find(|(kind, _)| *kind == Kind::Memcached);
         for (test, verdict) in control.iter().flat_map(|(_, results)| results) {
-            if verdict.outcome == Outcome::Failed {
+            if verdict.outcome == TestOutcome::Failed {
                 rows.entry((ran.suite.name, base(test))).or_insert((0, &verdict.message)).0 += 1;
             }
         }
@@ -198,10 +198,10 @@ fn failing(all: &[Ran]) -> String {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::suites::{SUITES, Verdict};
+    use crate::suites::{SUITES, TestResult};
 
-    fn results(tests: &[(&str, Outcome)]) -> Results {
-        let verdict = |outcome| Verdict { outcome, message: "because".to_owned() };
+    fn results(tests: &[(&str, TestOutcome)]) -> Results {
+        let verdict = |outcome| TestResult { outcome, message: "because".to_owned() };
         tests.iter().map(|(name, outcome)| ((*name).to_owned(), verdict(*outcome))).collect()
     }
 
@@ -212,8 +212,9 @@ mod tests {
 
     #[test]
     fn variants_and_engines_with_the_same_reason_are_one_row() {
-        let theirs = results(&[("t[a]", Outcome::Passed), ("t[b]", Outcome::Passed), ("u", Outcome::Failed)]);
-        let ours = results(&[("t[a]", Outcome::Failed), ("t[b]", Outcome::Failed), ("u", Outcome::Failed)]);
+        let theirs =
+            results(&[("t[a]", TestOutcome::Passed), ("t[b]", TestOutcome::Passed), ("u", TestOutcome::Failed)]);
+        let ours = results(&[("t[a]", TestOutcome::Failed), ("t[b]", TestOutcome::Failed), ("u", TestOutcome::Failed)]);
         let runs = [(Kind::Memcached, theirs), (Kind::Ours(Engine::Slab), ours.clone()), (Kind::Packed, ours)];
         let found = groups(&SUITES[0], &runs, &[]);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_suite_that_was_not_had_is_said_to_be_missing() {
-        let runs = vec![(Kind::Memcached, results(&[("u", Outcome::Failed), ("v", Outcome::Passed)]))];
+        let runs = vec![(Kind::Memcached, results(&[("u", TestOutcome::Failed), ("v", TestOutcome::Passed)]))];
         let all = [
             Ran { suite: &SUITES[0], results: Ok(runs) },
             Ran { suite: &SUITES[1], results: Err("`pip` fails".to_owned()) },

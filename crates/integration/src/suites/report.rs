@@ -1,6 +1,6 @@
 //! Reads what test runners write: JUnit XML, `go test -v`, TAP.
 
-use super::{Outcome, Results, Verdict};
+use super::{Results, TestOutcome, TestResult};
 
 /// The tests in JUnit XML, as pytest and Surefire write it. Angle brackets inside texts are escaped
 /// there.
@@ -19,17 +19,17 @@ pub fn junit(xml: &str) -> Results {
     results
 }
 
-fn junit_verdict(body: &str) -> Verdict {
-    let tags = [("<failure", Outcome::Failed), ("<error", Outcome::Failed), ("<skipped", Outcome::Skipped)];
+fn junit_verdict(body: &str) -> TestResult {
+    let tags = [("<failure", TestOutcome::Failed), ("<error", TestOutcome::Failed), ("<skipped", TestOutcome::Skipped)];
     for (tag, outcome) in tags {
         if let Some((_, rest)) = body.split_once(tag) {
             let head = rest.split('>').next().unwrap_or("");
             // An assertion without words has its class only.
             let message = attribute(head, "message").or_else(|| attribute(head, "type"));
-            return Verdict { outcome, message: first_line(&message.unwrap_or_default()) };
+            return TestResult { outcome, message: first_line(&message.unwrap_or_default()) };
         }
     }
-    Verdict { outcome: Outcome::Passed, message: String::new() }
+    TestResult { outcome: TestOutcome::Passed, message: String::new() }
 }
 
 /// The value of an attribute in the head of a tag.
@@ -52,8 +52,8 @@ pub fn go(text: &str) -> Results {
         if let Some(rest) = trimmed.strip_prefix("=== ") {
             current = rest.split_whitespace().nth(1).unwrap_or("").to_owned();
         } else if let Some((outcome, name)) = go_result(trimmed) {
-            let message = if outcome == Outcome::Passed { None } else { said.get(&name).cloned() };
-            add(&mut results, name, Verdict { outcome, message: message.unwrap_or_default() });
+            let message = if outcome == TestOutcome::Passed { None } else { said.get(&name).cloned() };
+            add(&mut results, name, TestResult { outcome, message: message.unwrap_or_default() });
         } else if line.starts_with("    ") {
             // `    file_test.go:84: message`: the last one is why it failed.
             let message = trimmed.split_once(": ").map_or(trimmed, |(_, message)| message);
@@ -63,12 +63,12 @@ pub fn go(text: &str) -> Results {
     results
 }
 
-fn go_result(line: &str) -> Option<(Outcome, String)> {
+fn go_result(line: &str) -> Option<(TestOutcome, String)> {
     let (word, rest) = line.strip_prefix("--- ")?.split_once(": ")?;
     let outcome = match word {
-        "PASS" => Outcome::Passed,
-        "FAIL" => Outcome::Failed,
-        "SKIP" => Outcome::Skipped,
+        "PASS" => TestOutcome::Passed,
+        "FAIL" => TestOutcome::Failed,
+        "SKIP" => TestOutcome::Skipped,
         _ => return None,
     };
     Some((outcome, rest.rsplit_once(" (").map_or(rest, |(name, _)| name).to_owned()))
@@ -84,12 +84,12 @@ pub fn tap(text: &str) -> Results {
             file = name.rsplit('/').next().unwrap_or(name).to_owned();
         } else if let Some((passed, name)) = tap_result(inner) {
             let outcome = match () {
-                () if inner.contains("# SKIP") || inner.contains("# TODO") => Outcome::Skipped,
-                () if passed => Outcome::Passed,
-                () => Outcome::Failed,
+                () if inner.contains("# SKIP") || inner.contains("# TODO") => TestOutcome::Skipped,
+                () if passed => TestOutcome::Passed,
+                () => TestOutcome::Failed,
             };
-            let message = if outcome == Outcome::Failed { std::mem::take(&mut why) } else { String::new() };
-            add(&mut results, format!("{file}: {name}"), Verdict { outcome, message });
+            let message = if outcome == TestOutcome::Failed { std::mem::take(&mut why) } else { String::new() };
+            add(&mut results, format!("{file}: {name}"), TestResult { outcome, message });
         } else if let Some((false, name)) = tap_result(inner.trim_start()) {
             // Names of assertions begin with their number.
             why = first_line(name.split_once(' ').map_or(&name, |(_, text)| text));
@@ -114,7 +114,7 @@ fn first_line(text: &str) -> String {
 }
 
 /// A test that reports twice (its body and its end) has the worse outcome.
-fn add(results: &mut Results, name: String, verdict: Verdict) {
+fn add(results: &mut Results, name: String, verdict: TestResult) {
     match results.get(&name) {
         Some(before) if before.outcome >= verdict.outcome => {}
         _ => _ = results.insert(name, verdict),
