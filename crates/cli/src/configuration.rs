@@ -62,7 +62,10 @@ fn settings(command: &Command) -> impl Iterator<Item = (&Arg, &str)> {
 }
 
 fn option<'a>(command: &'a Command, name: &str) -> Result<&'a Arg, Failure> {
-    if let Some((option, _)) = settings(command).find(|(_, known)| *known == name) {
+    let has_name = |option: &Arg, known: &str| {
+        known == name || option.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+    };
+    if let Some((option, _)) = settings(command).find(|(option, known)| has_name(option, known)) {
         return Ok(option);
     }
     let nearest =
@@ -97,6 +100,9 @@ fn worded(option: &Arg, name: &str, value: &Value) -> Result<Vec<String>, Failur
     match (option.get_action(), value) {
         (ArgAction::SetTrue, Value::Boolean(yes)) => Ok(yes.then(|| format!("--{name}")).into_iter().collect()),
         (ArgAction::SetTrue, _) => wrong("true or false"),
+        (_, Value::Boolean(yes)) if option.get_possible_values().iter().any(|known| known.matches("off", false)) => {
+            Ok(vec![format!("--{name}={}", if *yes { "on" } else { "off" })])
+        }
         (ArgAction::Append, Value::Array(values)) => match values.iter().map(one).collect() {
             Some(words) => Ok(words),
             None => wrong("a text or a number, or a list of them"),
@@ -140,6 +146,18 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(words(&[], "insecure = false\nmemcache = '127.0.0.1:2'").unwrap(), ["--memcache=127.0.0.1:2"]);
         assert!(words(&[], "").unwrap().is_empty());
+    }
+
+    #[test]
+    fn old_names_are_settings_and_switches_are_true_or_false() {
+        assert_eq!(words(&[], "layer = '8M'").unwrap(), ["--layer=8M"]);
+        for (text, word) in [
+            ("park = true", "--park=on"),
+            ("save-at-shutdown = false", "--save-at-shutdown=off"),
+            ("save-at-shutdown = 'on'", "--save-at-shutdown=on"),
+        ] {
+            assert_eq!(words(&[], text).unwrap(), [word]);
+        }
     }
 
     #[test]
