@@ -69,8 +69,8 @@ pub(crate) struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache_bytes: Option<u64>,
     /// Whether engine `tier`, without a second tier, saves its memory at a clean shutdown. Older
-    /// programs do not look at it, and begin empty.
-    #[serde(default, rename = "saves", skip_serializing_if = "std::ops::Not::not")]
+    /// programs do not look at it, and begin empty. Its name on the medium is the first one it had.
+    #[serde(default, rename = "parks", alias = "saves", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) saves_at_shutdown: bool,
     /// `process_crash` if that was asked for where the medium loses writes in a power cut, or
     /// nothing. Older programs do not look at it, and want the option each time.
@@ -484,6 +484,18 @@ mod tests {
         assert_eq!(directory.read_manifest().unwrap(), None);
         directory.write_manifest(&manifest()).unwrap();
         assert_eq!(directory.read_manifest().unwrap(), Some(manifest()));
+    }
+
+    /// The field was renamed, and a store that was made before forgot that it saves.
+    #[test]
+    fn a_manifest_written_before_a_renaming_means_the_same() {
+        let saves = Manifest { format: FORMAT_OF_TIER, engine: "tier".into(), saves_at_shutdown: true, ..manifest() };
+        let text = toml::to_string(&saves).unwrap();
+        assert!(text.contains("\nparks = true\n"), "{text}");
+        for name in ["parks", "saves"] {
+            let read = parse(text.replace("parks", name).as_bytes()).ok();
+            assert_eq!(read.as_ref(), Some(&saves), "{name}");
+        }
     }
 
     #[test]
