@@ -318,7 +318,9 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     let options = arguments.server_options()?;
     options.check().map_err(failure)?;
     refuse_busy_ports(options.memcache.iter().chain(&options.tls_memcache))?;
-    options.unix.iter().try_for_each(|path| stratakv_server::check_socket_path(path).map_err(failure))?;
+    for path in &options.unix {
+        stratakv_server::check_socket_path(path, arguments.open.data.all()).map_err(failure)?;
+    }
     let started = Instant::now();
     systemd::opening();
     let admin = arguments.start_admin()?;

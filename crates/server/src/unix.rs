@@ -3,12 +3,12 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, chmodat};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use stratakv_device::Socket;
 
 use crate::server::Error;
@@ -60,15 +60,19 @@ pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), 
 const PLACE: &str = "its directory must exist and be writable, and the path have at most 107 bytes";
 
 /// Whether a UNIX socket can be made at this path, as far as looking tells. Nothing is changed.
+/// `to_be_made`: directories that will be there, with those above them, before the socket is made.
 ///
 /// # Errors
 /// It cannot: why, and what to do.
-pub fn check_socket_path(path: &Path) -> Result<(), Error> {
+pub fn check_socket_path<'a>(path: &Path, mut to_be_made: impl Iterator<Item = &'a Path>) -> Result<(), Error> {
     let refused = |(hint, error)| Error::Listen { address: format!("unix:{}", path.display()), hint, error };
     SocketAddrUnix::new(path).map_err(|error| refused((PLACE, error.into())))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::metadata(folder).map_err(|error| refused((PLACE, error)))?;
-    is_left_behind(path).map(drop).map_err(refused)
+    let Err(error) = fs::metadata(folder) else { return is_left_behind(path).map(drop).map_err(refused) };
+    let Ok(absolute_folder) = std::path::absolute(folder) else { return Err(refused((PLACE, error))) };
+    let is_above = |made: &Path| std::path::absolute(made).is_ok_and(|made| made.starts_with(&absolute_folder));
+    let comes = error.kind() == io::ErrorKind::NotFound && to_be_made.any(is_above);
+    if comes { Ok(()) } else { Err(refused((PLACE, error))) }
 }
 
 /// Whether a socket file is there that nobody listens on. Anything else that is there is refused.
@@ -84,14 +88,18 @@ fn is_left_behind(path: &Path) -> Result<bool, (&'static str, io::Error)> {
             io::ErrorKind::AlreadyExists.into(),
         ));
     }
-    match UnixStream::connect(path) {
-        Ok(_) => {
+    // Whose backlog is full listens too: there is no waiting for it.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let asked = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
+    match asked {
+        Ok(()) | Err(Errno::AGAIN) => {
             Err(("another process listens there: stop it, or choose another path", io::ErrorKind::AddrInUse.into()))
         }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        Err(Errno::CONNREFUSED) => Ok(true),
         Err(error) => Err((
             "a socket is there, and cannot be asked whether somebody listens: remove it, or choose another path",
-            error,
+            error.into(),
         )),
     }
 }

@@ -85,6 +85,31 @@ fn a_socket_file_that_was_left_is_replaced_anything_else_is_not() {
     }
 }
 
+/// Who asked whether somebody listens waited with those who wait to be accepted.
+#[test]
+fn a_socket_whose_backlog_is_full_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _waits = UnixStream::connect(&path).unwrap();
+    let refused = stratakv_server::check_socket_path(&path, std::iter::empty()).unwrap_err().to_string();
+    assert!(refused.contains("another process listens"), "{refused}");
+}
+
+/// A socket in a store's directory was refused before its first start made that.
+#[test]
+fn a_directory_that_will_be_made_counts_as_there() {
+    let check =
+        |path: &str, made: &str| stratakv_server::check_socket_path(Path::new(path), [Path::new(made)].into_iter());
+    for (path, made) in [("no/socket", "./no"), ("./no/socket", "no/such/store"), ("/no/socket", "/no/such")] {
+        check(path, made).unwrap();
+    }
+    for (path, made) in [("no/socket", "other"), ("no/such/socket", "no"), ("/no/socket", "no")] {
+        check(path, made).unwrap_err();
+    }
+}
+
 #[test]
 fn sockets_that_were_inherited_are_served_and_still_listen_afterwards() {
     for io in [IoBackend::Auto, IoBackend::Blocking] {

@@ -153,6 +153,16 @@ fn unix_sockets_are_served_and_told() {
     }
 }
 
+/// The first start makes the directory in which the socket is to be. It was refused for want of it.
+#[test]
+fn a_unix_socket_may_be_in_the_directory_of_a_new_store() {
+    let (_directory, data) = directory();
+    let path = data.join("kv.sock");
+    let serving = Serving::with(&data, &["--threads", "1", "--memcache", &format!("unix:{}", path.display())]);
+    assert_eq!(serving.told("unix"), path.to_str().unwrap());
+    serving.end();
+}
+
 /// A notify socket as systemd has it.
 struct Manager {
     socket: std::os::unix::net::UnixDatagram,
