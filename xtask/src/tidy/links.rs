@@ -1,4 +1,5 @@
-//! Links of Markdown lead somewhere, files that pages name exist, and the book has every page.
+//! Links of Markdown lead somewhere, files and code that pages name exist, and the book has every
+//! page.
 
 use std::collections::HashSet;
 
@@ -12,7 +13,20 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 /// Pages that tell what was: files that they name may be gone.
 const HISTORY: [&str; 3] = ["CHANGELOG.md", "docs/decisions/", "docs/measurements/"];
 
-/// Links to pages, files and headings that are not there.
+/// Pages that lead through the code, and where the names on them must be.
+const GUIDES: [(&str, &[&str]); 6] = [
+    ("ARCHITECTURE.md", &["crates/", "xtask/"]),
+    ("docs/batches.md", &["crates/"]),
+    ("docs/engine-hash.md", &["crates/hash/", "crates/engine/", "crates/runtime/"]),
+    ("docs/engine-matrix.md", &["crates/matrix/", "crates/engine/", "crates/runtime/"]),
+    ("docs/engine-slab.md", &["crates/slab/", "crates/engine/", "crates/runtime/"]),
+    ("docs/engine-tier.md", &["crates/tier/", "crates/engine/", "crates/runtime/"]),
+];
+
+/// What they name that is no code of this repository.
+const SYSTEM_CALLS: [&str; 1] = ["msync"];
+
+/// Links to pages, files and headings that are not there, and names of code that is not there.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for page in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -31,7 +45,34 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings.extend(unlisted(tree));
+    findings.extend(unknown_names(tree));
     findings
+}
+
+/// Functions, types and fields that a guide names and its crates do not have.
+fn unknown_names(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, folders) in GUIDES {
+        let Some(page) = tree.files.iter().find(|file| file.path == path) else { continue };
+        let sources = tree.files.iter().filter(|file| file.path.ends_with(".rs"));
+        let sources = sources.filter(|file| folders.iter().any(|folder| file.path.starts_with(folder)));
+        let lines = sources.flat_map(|file| file.text.lines());
+        let known: HashSet<&str> = lines.flat_map(|line| words(line.split("//").next().unwrap_or_default())).collect();
+        for (event, range) in Parser::new_ext(&page.text, Options::ENABLE_TABLES).into_offset_iter() {
+            let Event::Code(code) = event else { continue };
+            let line = page.text.get(..range.start).unwrap_or_default().matches('\n').count() + 1;
+            let is_number = code.starts_with(|c: char| c.is_ascii_digit());
+            let is_name = !is_number && code.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+            let is_unknown = |word: &&str| !known.contains(word) && !SYSTEM_CALLS.contains(word);
+            let unknown = words(&code).filter(|_| is_name).filter(is_unknown);
+            findings.extend(unknown.map(|word| page.finding(line, format!("the code has no `{word}`"))));
+        }
+    }
+    findings
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
 /// Why a link leads nowhere.
@@ -141,6 +182,19 @@ mod tests {
             "docs/b.md:2: the link leads to no file: a.md",
             "docs/d.md:1: the book does not have it: add it to docs/SUMMARY.md",
         ];
+        assert_eq!(messages(&check(&tree(&files))), expected);
+    }
+
+    #[test]
+    fn names_that_the_code_does_not_have_are_found() {
+        let page = "`a.rs`: `Slab::seal`, `msync`, `gone`\n`Slab` `other` `a gone b` `0xFF`\n";
+        let files = [
+            ("crates/slab/src/a.rs", "impl Slab {\n    fn seal() {} // gone\n}\n"),
+            ("crates/tier/src/a.rs", "fn other() {}\n"),
+            ("docs/engine-slab.md", page),
+        ];
+        let expected = [("1", "gone"), ("2", "other")];
+        let expected = expected.map(|(line, word)| format!("docs/engine-slab.md:{line}: the code has no `{word}`"));
         assert_eq!(messages(&check(&tree(&files))), expected);
     }
 
