@@ -16,7 +16,7 @@ impl Wall {
     }
 }
 
-/// Both clocks, read together by the driver at the start of a turn.
+/// Both clocks, read together by the driver at the start of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// For intervals.

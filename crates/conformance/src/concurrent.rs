@@ -84,7 +84,7 @@ pub fn reads_see_old_or_new(subject: &mut dyn Subject) {
     }
 }
 
-/// Half of those who ask have left after the first turn. Everybody is answered, who stays as ever,
+/// Half of those who ask have left after the first tick. Everybody is answered, who stays as ever,
 /// and writes are carried out. (That reads are given up is for tests of engines whose records are
 /// not in memory then.)
 pub fn reads_of_those_who_left_are_given_up(subject: &mut dyn Subject) {

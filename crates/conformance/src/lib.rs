@@ -44,7 +44,7 @@ pub trait Subject {
         operations.into_iter().map(|operation| self.execute(operation)).collect()
     }
 
-    /// The same, while those who asked for some leave after the first turn: their gets and pages
+    /// The same, while those who asked for some leave after the first tick: their gets and pages
     /// may be answered with [`Error::Cancelled`](stratakv_engine::Error::Cancelled).
     fn execute_leaving(&mut self, operations: Vec<Operation>, leaves: &dyn Fn(usize) -> bool) -> Vec<Reply> {
         let _ = leaves;

@@ -65,7 +65,7 @@ pub enum BatchFate {
     /// Applied everywhere: these drop their commit-done records.
     Over(Vec<u32>),
     /// Every participant has its prepare record or a commit-done record: committed, and the holders
-    /// of prepare records apply them out.
+    /// of prepare records apply them.
     Committed {
         /// Of prepare records.
         holders: Vec<u32>,
@@ -272,7 +272,7 @@ mod tests {
     /// it for ever.
     #[test]
     fn a_share_that_changes_a_key_twice_is_none() {
-        let Kept::PrepareRecord { participants, version, mut changes } = share() else { panic!("it is a share") };
+        let Kept::PrepareRecord { participants, version, mut changes } = share() else { panic!("it is one") };
         changes.push(changes[0].clone());
         assert!(decode(&encode(&Kept::PrepareRecord { participants, version, changes })).is_none());
     }

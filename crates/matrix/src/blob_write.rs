@@ -47,7 +47,7 @@ impl BlobWrite {
         self.outputs.iter().all(Output::is_written)
     }
 
-    /// Whether all of it was promised: shares of committed batches that an opening found.
+    /// Whether all of it is committed: prepare records of batches that an opening found.
     fn is_committed<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
         self.waiting.iter().all(|(id, _)| matrix.suspended.get(id).is_some_and(|suspended| suspended.work.is_decided()))
     }
@@ -88,8 +88,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Hands what was made to the device. What was promised had its room before the crash, whose
-    /// reserve may have grown since: it takes what files leave, as compactions do.
+    /// Hands the pages to the device. What is committed had its room before the crash. The reserve
+    /// may have grown since, so it takes what files leave, as compactions do.
     pub(crate) fn pump_spilled(&mut self, effects: &mut Effects) {
         let Some(mut blob_write) = self.blob_write.take() else { return };
         let is_asked = !blob_write.is_committed(self);
@@ -214,8 +214,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Loose files to which no record of the container points. O(records of the container) if there
-    /// are loose files, else O(files).
+    /// Unreferenced files to which no record of the container points. O(records of the container)
+    /// if there are unreferenced files, else O(files).
     ///
     /// # Errors
     /// [`Stop::Damaged`].

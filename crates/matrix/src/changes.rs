@@ -15,7 +15,7 @@ use crate::entry::{Body, Meta};
 use crate::lookup::{Located, LongRead};
 use crate::matrix::Matrix;
 
-/// What came of an attempt at a write.
+/// How a step of an operation ended.
 pub(crate) enum OperationStep {
     /// It is done, or refused for good.
     Reply(Reply),

@@ -46,7 +46,7 @@ pub(crate) struct Install {
     superblock: Superblock,
     /// Its manifest has all deletes of ranges up to this version.
     ranges_kept: u64,
-    /// Files whose orphans it gives up. They are nobody's until it holds.
+    /// Files whose unreferenced values it gives up. They are nobody's until it is installed.
     unreferenced_blobs: Vec<u64>,
 }
 

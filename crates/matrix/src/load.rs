@@ -274,12 +274,12 @@ impl<P: Pmem> Matrix<P> {
 
     /// What the load that waits wants done next. `is_urgent`: the container has hardly room.
     pub(crate) fn load_job(&mut self, is_urgent: bool) -> Option<Job> {
-        let tick = self.load.as_mut()?;
-        if is_urgent && tick.yields < YIELDS_MAX {
-            tick.yields += 1;
+        let waiting = self.load.as_mut()?;
+        if is_urgent && waiting.yields < YIELDS_MAX {
+            waiting.yields += 1;
             return None;
         }
-        let load = tick.load.clone();
+        let load = waiting.load.clone();
         let level = self.level_to_load(&load);
         // A table around it would have to be merged with all that lies in between: its own level
         // could not have both, and the one above would reach over any number of tables.
@@ -319,10 +319,10 @@ impl<P: Pmem> Matrix<P> {
 
     /// The load that has its turn is answered, and whoever waited for it goes on.
     pub(crate) fn end_load(&mut self, reply: Reply) {
-        let Some(tick) = self.load.take() else { return };
-        let Some(suspended) = self.suspended.remove(&tick.id) else { return };
-        self.key_locks.done(tick.id, &suspended.work);
-        self.pending_acks.push((suspended.token, reply, tick.load.version));
+        let Some(ended) = self.load.take() else { return };
+        let Some(suspended) = self.suspended.remove(&ended.id) else { return };
+        self.key_locks.done(ended.id, &suspended.work);
+        self.pending_acks.push((suspended.token, reply, ended.load.version));
         self.ready.extend(self.after_install.drain(..));
     }
 

@@ -487,7 +487,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Values that no record points to any more, since it was overwritten before a column brought
     /// it down, are given up with the next manifest, which is written at once. Whether there are
-    /// any. O(records of the container) if there are loose files.
+    /// any. O(records of the container) if there are unreferenced files.
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
         for suspended in self.suspended.values_mut() {

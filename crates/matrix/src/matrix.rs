@@ -93,7 +93,7 @@ pub struct Matrix<P> {
     pub(crate) deferred: Vec<Extent>,
     pub(crate) cache: RefCell<PageCache>,
     pub(crate) reads: Reads,
-    /// Pages that the operation holds that is being attempted, and those that it lacks.
+    /// Pages that the operation holds whose step runs, and those that it lacks.
     pub(crate) pins: Pins,
     pub(crate) missing: RefCell<Vec<Wanted>>,
     pub(crate) ahead: RefCell<Vec<Wanted>>,
@@ -151,7 +151,7 @@ pub struct Matrix<P> {
     pub(crate) blob_write: Option<BlobWrite>,
     /// Bytes of values that were written ahead of a record that never came, by file.
     pub(crate) unreferenced_blobs: HashMap<u64, u64>,
-    /// Operations that are attempted again once a manifest is installed, or the volume has grown.
+    /// Operations whose next step comes once a manifest is installed, or the volume has grown.
     pub(crate) after_install: Vec<u64>,
     /// Installations that failed with writes in flight.
     pub(crate) aborted_install: Vec<AbortedInstall>,
@@ -569,7 +569,7 @@ impl<P: Pmem> Matrix<P> {
         let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, suspended)| (*id, suspended.work.is_begun())).collect();
         waiting.sort_unstable();
         for (id, is_begun) in waiting {
-            let error = match self.load.as_ref().is_some_and(|tick| tick.id == id) && self.install.is_some() {
+            let error = match self.load.as_ref().is_some_and(|load| load.id == id) && self.install.is_some() {
                 true => Error::Unknown("a load was being installed"),
                 false if is_begun => Error::Unknown("a part of the range was deleted"),
                 false => error.clone(),
@@ -669,9 +669,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
         self.pump_close(effects);
         self.find_blocks(effects);
-        let is_memory_waiters_next =
+        let may_wake_memory_waiters =
             !self.memory_waiters.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
-        if !self.ready.is_empty() || self.walks.any_suspended() || (is_memory_waiters_next && self.io.is_empty()) {
+        if !self.ready.is_empty() || self.walks.any_suspended() || (may_wake_memory_waiters && self.io.is_empty()) {
             effects.more();
         }
         self.walks.begin_tick();

@@ -1,5 +1,5 @@
-//! Attempts at operations: which one runs now, what the attempt came to, and which are attempted
-//! again. An attempt that lacks pages has changed nothing of the store.
+//! Steps of operations: which operation runs now, how its step ended, and which ones run again. A
+//! step that lacks pages has changed nothing of the store.
 
 use stratakv_base::fault_point;
 use stratakv_engine::{Effects, Error, Reply, Token};
@@ -17,7 +17,7 @@ use crate::reading::Waiter;
 const PINS_MAX: usize = 128;
 
 impl<P: Pmem> Matrix<P> {
-    /// Attempts an operation. `queued`: it has its turn among writes.
+    /// Runs a step of an operation. `queued`: it has its turn among writes.
     pub(crate) fn run_step(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
         if suspended.work.is_walk() && !self.walks.begin() {
             suspended.begun = true;
@@ -150,7 +150,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Attempts everything that has got what it waited for.
+    /// Runs the next step of every operation that has what it waited for.
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
         self.wake_memory_waiters();
         for _ in 0..self.ready.len() {
@@ -208,7 +208,7 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// A share is refused by word to shard 0.
+    /// A prepare record is refused by a message to shard 0.
     fn outcome_of_prepare_record(
         &mut self,
         work: &mut Work,
@@ -229,10 +229,10 @@ impl<P: Pmem> Matrix<P> {
         Ok(OperationStep::Ended)
     }
 
-    /// An operation ends without being attempted again.
+    /// An operation ends without a further step.
     pub(crate) fn end_failed(&mut self, id: u64, mut suspended: Suspended, error: Error, effects: &mut Effects) {
         self.note_unreferenced(&mut suspended.work);
-        let mut was_load = self.load.take_if(|tick| tick.id == id).is_some();
+        let mut was_load = self.load.take_if(|load| load.id == id).is_some();
         fault_point!("trial_failed_load_is_waited_for", was_load = false);
         if was_load {
             self.ready.extend(self.after_install.drain(..));
@@ -248,7 +248,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Answers the reads of those who have left, and reads nothing for them that the device does
-    /// not have yet. Backups have their own books, and go on.
+    /// not have yet. Backups have accounts of their own, and go on.
     pub(crate) fn give_up_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         for token in self.batches.publication.give_up(has_left) {
             effects.reply(token, Reply::Failed(Error::Cancelled));

@@ -1,6 +1,6 @@
-//! Operations under way. Each is *attempted*: a pure step that either ends it or notes the pages
-//! that it lacks. Those are read, then it is attempted again. Writes of one key are attempted in
-//! the order in which they came.
+//! Operations under way. Each runs in *steps*: a pure step either ends it or notes the pages that
+//! it lacks. Those are read, then the next step runs. Steps of writes of one key run in the order
+//! in which the writes came.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound::{self, Included};
@@ -68,7 +68,7 @@ pub(crate) struct Suspended {
     pub(crate) missing: usize,
     /// It waits for its long values to be written.
     pub(crate) blob_writes_waiting: bool,
-    /// It was attempted: it has had its turn, and goes on when it has what it waits for.
+    /// A step of it ran: it has had its turn, and goes on when it has what it waits for.
     pub(crate) begun: bool,
     /// Its values found no room once, and something was reclaimed since.
     pub(crate) insists: bool,
@@ -110,7 +110,7 @@ impl KeyLockQueue {
         self.writes.is_empty()
     }
 
-    /// Whether this operation can be attempted now, without being queued.
+    /// Whether a step of this operation can run now, without its being queued.
     pub(crate) fn is_free(&self, work: &Work) -> bool {
         fault_point!("matrix_writes_out_of_turn", return true);
         if self.is_idle() {
@@ -207,7 +207,7 @@ impl Work {
         }
     }
 
-    /// Differs when it came further by an attempt that did not end it.
+    /// Differs when it came further by a step that did not end it.
     pub(crate) fn progress(&self) -> usize {
         match self {
             Work::Get { long, .. } | Work::Update { long, .. } => long.as_ref().map_or(0, LongRead::progress),

@@ -22,7 +22,7 @@ use crate::walk::{Walk, Way};
 
 /// Deletes of ranges in force at a time. With so many, keys are deleted one by one.
 const RANGES_MAX: usize = 256;
-/// Keys counted in one attempt.
+/// Keys counted in one step.
 const COUNTED_MAX: usize = 4096;
 /// Keys deleted in one step where each has a record.
 const DELETED_MAX: usize = 256;

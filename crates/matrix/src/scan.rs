@@ -1,5 +1,5 @@
 //! Pages of scans. A page shows what a snapshot sees, or the newest of each key; it is gathered in
-//! as many attempts as its reads take, each going on where the last one ended.
+//! as many steps as its reads take, each going on where the last one ended.
 
 use std::ops::Bound;
 
@@ -193,7 +193,7 @@ pub(crate) fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
 impl<P: Pmem> Matrix<P> {
     /// Everything, as one cursor that stands at `key`, or before it as [`Cursor::seek_before`]
     /// says. `memory` has one for each level. The container is searched when nothing is missing of
-    /// the levels: once, however often this is attempted.
+    /// the levels: once, however many steps there are.
     pub(crate) fn cursor_at<'a>(
         &'a self,
         memory: &'a [InMemory<'a>],

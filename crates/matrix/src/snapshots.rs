@@ -189,7 +189,7 @@ impl<P: Pmem> Matrix<P> {
     /// [`Error::NoSnapshot`].
     pub(crate) fn read_view_of(&self, snapshot: Option<u64>) -> Result<ReadView, Error> {
         let at = match snapshot {
-            // A page may take several attempts, and nothing keeps for it what is overwritten
+            // A page may take several steps, and nothing keeps for it what is overwritten
             // meanwhile: it shows the newest of each key.
             None => u64::MAX,
             Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,

@@ -74,11 +74,11 @@ struct Phases {
 
 impl Phases {
     fn pass(&mut self, to: CompactionPhase, now: Mono) {
-        // What came before the first turn is nobody's.
+        // What came before the first tick is nobody's.
         if self.since != Mono::default() {
             self.ns[self.now as usize] += now.0.saturating_sub(self.since.0);
         }
-        // Turns of several threads may see times in another order.
+        // Ticks of several threads may see times in another order.
         (self.now, self.since) = (to, self.since.max(now));
     }
 }

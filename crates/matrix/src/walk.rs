@@ -71,7 +71,7 @@ impl Default for Walks {
 }
 
 impl Walks {
-    /// A walk is to be attempted. Whether the tick has visits for it.
+    /// A step of a walk is to run. Whether the tick has visits for it.
     pub(crate) fn begin(&self) -> bool {
         let left = self.left[self.pool].get();
         let mut allowance = left.min(WALK_VISITS);

@@ -26,8 +26,8 @@ const TICK_UNITS: i64 = 256;
 const KEPT_UNITS: i64 = 64;
 /// What a connection has used counts for half after so long.
 const HALVED_AFTER_NS: u64 = 100_000_000;
-/// One turn changes what is usual by one part in so many of the difference.
-const USUAL_OVER_TURNS: i64 = 64;
+/// One tick changes what is usual by one part in so many of the difference.
+const USUAL_OVER_TICKS: i64 = 64;
 
 /// What it costs to compare a password with every account.
 pub(crate) const ATTEMPT_UNITS: i64 = 16;
@@ -115,7 +115,7 @@ impl Schedule {
 
     /// A connection was served, and has used so much with that.
     pub(crate) fn served(&mut self, used: i64) {
-        self.usual += (used - self.usual) / USUAL_OVER_TURNS;
+        self.usual += (used - self.usual) / USUAL_OVER_TICKS;
     }
 
     /// What each may do now.

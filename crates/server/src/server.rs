@@ -556,7 +556,7 @@ fn check_backup_directory(directory: &Path) -> Result<(), Error> {
     }
 }
 
-/// What may be lent of a store whose shards have so many bytes of memory each.
+/// What answers may hold of a store whose shards have so many bytes of memory each.
 pub(crate) fn block_budget_bytes(shard_bytes: u64) -> u64 {
     shard_bytes / BLOCK_BUDGET_SHARE
 }

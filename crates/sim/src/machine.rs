@@ -274,7 +274,7 @@ impl<'e, E: Engine> Machine<'e, E> {
         }
     }
 
-    /// Turns until `done` says so. False if nothing happens any more before that.
+    /// Runs ticks until `done` says so. False if nothing happens any more before that.
     pub fn tick_until(&mut self, random: &mut Random, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let mut idle = 0;
         while !done(self) {
@@ -289,7 +289,7 @@ impl<'e, E: Engine> Machine<'e, E> {
         true
     }
 
-    /// Turns until nothing is in flight and nothing more is asked.
+    /// Runs ticks until nothing is in flight and nothing more is asked.
     pub fn run_until_idle(&mut self, random: &mut Random) -> bool {
         let mut quiet = 0;
         for tick in 0..100_000 {

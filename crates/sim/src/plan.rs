@@ -71,12 +71,12 @@ pub enum PlanStep {
         /// Decides which, and what befalls them.
         seed: u32,
     },
-    /// Turns until everything is answered.
+    /// Runs ticks until everything is answered.
     Drain {
         /// As for a tick.
         seed: u32,
     },
-    /// Turns until nothing is in flight; then the space accounting is checked.
+    /// Runs ticks until nothing is in flight; then the space accounting is checked.
     Settle {
         /// As for a tick.
         seed: u32,

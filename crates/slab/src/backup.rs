@@ -171,7 +171,7 @@ impl Slab {
     /// Whether a record must be copied before it is changed.
     pub(crate) fn backup_wants(&self, key: &Key) -> bool {
         let Some(backup) = &self.backup else { return false };
-        // Shares and marks of batches are no part of it.
+        // Prepare records and commit-done records are no part of it.
         if key.collection() == CollectionId::ENGINE {
             return false;
         }

@@ -370,7 +370,7 @@ impl Slab {
         self.release_deferred(effects);
     }
 
-    /// Shows the groups that are durable at their level, in order.
+    /// Publishes the groups that are durable at their level, in order.
     fn apply_groups(&mut self, effects: &mut Effects) {
         let durable = self.groups.durable;
         while let Some(group) = self.groups.in_flight.front() {
@@ -487,7 +487,7 @@ impl Slab {
         Some(RecordPlace::from_bits(old.place))
     }
 
-    /// A change is shown: answers it, and lets go of its key.
+    /// A change is published: answers it, and releases its key.
     pub(crate) fn complete_change(&mut self, change: Change, drained: &mut Vec<Key>, effects: &mut Effects) {
         let key = change.key;
         if let Some(ack) = change.ack {

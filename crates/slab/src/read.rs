@@ -1,6 +1,6 @@
 //! Gets of both placements, and reads of small pages (`in_place`): at most `depth` in flight,
 //! readers of one page share one read. Records of `packed` are read in `packed/read.rs`, blobs in
-//! `run_read.rs`.
+//! `blob_read.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

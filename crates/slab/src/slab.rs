@@ -416,7 +416,7 @@ impl Slab {
         self.pending_acks.push_back(PendingAck { origin, reply, group });
     }
 
-    /// Keeps the promises whose group is durable.
+    /// Sends the pending acknowledgements whose group is durable.
     pub(crate) fn send_pending_acks(&mut self, effects: &mut Effects) {
         let (durable, poisoned) = (self.groups.durable(), self.poisoned);
         let asked_for = self.pending_acks.back().map(|newest| newest.group);

@@ -69,7 +69,7 @@ pub(crate) struct Work {
     pub(crate) version: Option<u64>,
     /// Pages set aside for a blob.
     pub(crate) extent: Option<Extent>,
-    /// It holds the key.
+    /// It has locked the key.
     is_key_locked: bool,
     /// Nobody waits for it any more.
     pub(crate) is_over: bool,
@@ -157,7 +157,7 @@ pub(crate) struct Dirty {
 pub(crate) struct PendingWrites {
     /// Of them, those in batches that are being written (placement `packed`).
     pub(crate) appended: u32,
-    /// The newest record, if it waits to be appended or shown (placement `packed`).
+    /// The newest record, if it waits to be appended or published (placement `packed`).
     pub(crate) newest: Option<(Meta, Bytes)>,
     /// Changes in images that are not yet durable.
     pub(crate) outstanding: u32,

@@ -76,14 +76,14 @@ fn check_items(items: &[Item], numbers: impl Iterator<Item = u64>, bytes: usize)
     assert_eq!(count, items.len());
 }
 
-/// All reads that a page needs are in flight after its first turn, up to the depth, and stay there.
+/// All reads that a page needs are in flight after its first tick, up to the depth, and stay there.
 #[test]
 fn a_page_reads_at_depth() {
     for placement in PLACEMENTS {
         let mut machine = cold(placement, &shuffled(4000), 900);
         let number = machine.submit(Operation::Page(page(200, 8 << 20).into()));
         machine.tick(0);
-        assert_eq!(machine.disk.in_flight(), DEPTH, "{placement:?}: in flight after one turn");
+        assert_eq!(machine.disk.in_flight(), DEPTH, "{placement:?}: in flight after one tick");
         let mut full = 0;
         let reply = loop {
             machine.tick(1);
@@ -95,7 +95,7 @@ fn a_page_reads_at_depth() {
         let reads = machine.disk.reads;
         assert!(
             reads > 60 && full + 2 * DEPTH as u64 > reads,
-            "{placement:?}: {full} turns at full depth, {reads} reads"
+            "{placement:?}: {full} ticks at full depth, {reads} reads"
         );
         let Reply::Page { items, .. } = reply else { panic!("a page") };
         check_items(&items, 0..200, 900);

@@ -298,7 +298,7 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<LoadRecord>, Truncated> {
     let _version = reader.u64()?;
     let key = Key::from_encoded(reader.bytes(key_bytes as usize)?);
     let value = Bytes::copy_from_slice(reader.bytes(value_bytes as usize)?);
-    // What no store writes: a record of the engine's own would be taken for a share of a batch.
+    // What no store writes: a record of the engine's own would be taken for a prepare record.
     let key = key.filter(|key| key.collection() != CollectionId::ENGINE && value_bytes as usize <= VALUE_BYTES_MAX);
     Ok(key.map(|key| LoadRecord { key, value, flags, expiry: Expiry(expiry) }))
 }

@@ -1,5 +1,5 @@
-//! Operations as attempts: each runs to its end over what is in memory, or says which items on the
-//! volume it must see first, and leaves nothing behind.
+//! Operations in steps: a step ends its operation over what is in memory, or says which items on
+//! the volume it must see first, and leaves nothing behind.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ enum NewestItem {
     Volume(Loc, Arc<Fetched>),
 }
 
-/// What an attempt came to.
+/// How a step ended.
 #[derive(Debug)]
 enum StepEnd {
     Done(Reply),
@@ -278,7 +278,7 @@ impl Tier {
         self.suspended.insert(id, suspended);
     }
 
-    /// Attempts what has got what it waited for.
+    /// Runs the next step of every operation that has what it waited for.
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
         // The first one that found no room, and others behind it as long as each comes to its end.
         for _ in 0..self.cramped.len() {

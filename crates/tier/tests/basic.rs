@@ -704,7 +704,7 @@ fn a_disk_too_full_for_the_journal_is_said_when_the_volume_is_made() {
     assert!(error.contains("journal"), "{error}");
 }
 
-/// Turns until there is nothing left in DRAM and the table of an orderly end is in flight.
+/// Runs ticks until there is nothing left in DRAM and the table of an orderly end is in flight.
 fn writing_the_table(driver: &mut Driver) -> Vec<(Io, DiskRequest)> {
     driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
     for _ in 0..10_000 {
@@ -768,7 +768,7 @@ fn an_orderly_end_went_round_and_round_while_it_waited_for_the_disk() {
         let is_open = !driver.shard.as_ref().is_some_and(Shard::is_closed);
         assert!(!is_open || !driver.effects.requests.is_empty(), "it waits for something");
     }
-    assert!(idle_ticks < 40, "{idle_ticks} turns for nothing");
+    assert!(idle_ticks < 40, "{idle_ticks} ticks for nothing");
     driver.end(Ending::Kill);
     driver.open(false);
     assert_eq!(driver.hits(0..6000, 3000), 6000);

@@ -345,7 +345,7 @@ impl Tree {
     }
 
     /// Verifies the structure: order within and between nodes, separators, limits, counts and
-    /// books. Err says the first thing that is wrong. Reads everything.
+    /// accounts. Err says the first thing that is wrong. Reads everything.
     pub fn check(&self) -> Result<(), String> {
         check::check(self)
     }

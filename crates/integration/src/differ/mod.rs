@@ -3,7 +3,7 @@
 //!
 //! [`sequence`] draws commands of every kind from a seed; [`compare`] says whether two answers are
 //! the same, by named rules where each server has numbers of its own; [`intended`] is the reviewed
-//! list of differences that are meant. What else differs is a [`UnmeantDifference`], which
+//! list of differences that are meant. What else differs is an [`UnmeantDifference`], which
 //! [`shrink`] cuts down to the commands that it takes.
 //!
 //! What it does not see: `watch` and `lru_crawler metadump` (other tests have them), values between

@@ -149,8 +149,8 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
     assert_eq!(store.get(&name(1_000)).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
 
-/// With PMEM levels: what lies in it is read, checked, damaged and found so; it is as long as it
-/// was made.
+/// With PMEM levels: what lies in them is read, checked, damaged and found so; they are as long as
+/// they were made.
 #[test]
 fn a_store_with_pmem_levels_is_checked_and_keeps_its_length() {
     let place = place::directory();

@@ -21,7 +21,7 @@ fn counted(admin: SocketAddr) -> Counted {
     let body = program::admin(admin, "/stats.json").expect("the admin address");
     let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     let number = |name: &str| told["cores"][0][name].as_u64().expect("a number");
-    Counted { ticks: number("turns"), calls: number("system_calls") }
+    Counted { ticks: number("ticks"), calls: number("system_calls") }
 }
 
 /// Turns, and calls of all threads of the server, for so many rounds of gets that were sent at
@@ -56,8 +56,8 @@ fn a_tick_of_pipelined_gets_is_one_system_call() {
     let (ticks, calls) = (after.ticks - before.ticks, after.calls - before.calls);
     // Threads that look after the store wake up now and then.
     let besides = ROUNDS / 10;
-    assert!(ticks >= ROUNDS, "{ticks} turns for {ROUNDS} rounds");
-    assert!(calls <= ticks, "{calls} calls of the ring in {ticks} turns");
+    assert!(ticks >= ROUNDS, "{ticks} ticks for {ROUNDS} rounds");
+    assert!(calls <= ticks, "{calls} calls of the ring in {ticks} ticks");
     assert!(all_calls <= calls + besides, "{all_calls} system calls, and {calls} of them of the ring");
     assert!(calls <= 4 * ROUNDS, "{calls} calls for {ROUNDS} rounds of {GETS} gets");
 }

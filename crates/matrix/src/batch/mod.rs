@@ -101,7 +101,7 @@ pub(crate) struct Batches {
     inbox: VecDeque<(u32, BatchMessage)>,
     /// What is said once the log is durable up to this version.
     outgoing: Vec<(u64, u32, BatchMessage)>,
-    /// The operations that shares are.
+    /// The operations that prepare records are.
     prepare_records: BTreeMap<BatchId, u64>,
     /// Prepare records that are logged, whether their batches are visible, and who waits for them.
     pub(crate) publication: Publication,

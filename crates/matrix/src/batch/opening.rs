@@ -173,8 +173,8 @@ impl<P: Pmem> Matrix<P> {
                 self.counters.corrupt_records += 1;
                 let corruption = Corruption {
                     place: Place { shard: self.config.shard, offset_bytes: 0 },
-                    what: "share of a batch",
-                    expected: "a share that this shard can have logged".into(),
+                    what: "prepare record",
+                    expected: "a prepare record that this shard can have logged".into(),
                     found: format!("batch {:x} of shard {} says something else", id.number, id.coordinator),
                 };
                 tracing::warn!(%corruption, "damage on the medium");

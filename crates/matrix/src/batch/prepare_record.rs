@@ -330,7 +330,7 @@ impl<P: Pmem> Matrix<P> {
         }
         if prepare_record.phase != ParticipantPhase::Applying {
             let reply = if prepare_record.is_logged {
-                Reply::Failed(Error::Unknown("a share of the batch is in doubt"))
+                Reply::Failed(Error::Unknown("a part of the batch is in doubt"))
             } else {
                 reply
             };

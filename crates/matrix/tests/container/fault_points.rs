@@ -16,8 +16,8 @@ fn sources(folder: &Path) -> String {
     entries.map(|path| text(&path)).collect()
 }
 
-/// The defects that checks of cuts are to find: those for a trial (`trial_…`) are hunted by the
-/// engine's own trials.
+/// The defects that checks of cuts are to find: those for the unit harness (`trial_…`) are hunted
+/// by the engine's own tests.
 fn names() -> Vec<String> {
     let all = sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/container")));
     let names = all.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next());

@@ -17,7 +17,7 @@ pub(super) const UUID: [u8; 16] = *b"a fuzzed matrix ";
 pub(super) const REGION_BYTES: usize = 192 << 10;
 /// What lies beyond finds the device full.
 const DEVICE_BYTES: u64 = 32 << 20;
-/// Turns within which everything ends.
+/// Ticks within which everything ends.
 const TICKS_MAX: usize = 5_000;
 
 /// What a key has: nothing, or bytes.

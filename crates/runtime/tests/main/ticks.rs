@@ -109,7 +109,7 @@ fn a_dropped_driver_sees_its_writes_through() {
     assert!(runtime.look(Shard::is_closed).iter().all(|closed| *closed));
 }
 
-/// Two threads had turns of one shard, and what the later tick said could arrive first: a batch's
+/// Two threads ran ticks of one shard, and what the later tick said could arrive first: a batch's
 /// abort before its share, which then waited for ever.
 #[test]
 fn what_a_later_tick_says_does_not_overtake_an_earlier_one() {

@@ -119,9 +119,9 @@ impl Slab {
         };
         let kept = value.as_deref().and_then(record::decode).filter(|kept| self.may_be_mine(kept));
         if value.is_some() && kept.is_none() {
-            let expected = "a share that this shard can have logged".into();
+            let expected = "a prepare record that this shard can have logged".into();
             let found = format!("batch {:x} of shard {} says something else", id.number, id.coordinator);
-            self.note_corruption(&self.corruption(0, "share of a batch", expected, &found));
+            self.note_corruption(&self.corruption(0, "prepare record", expected, &found));
         }
         let found = match kept {
             Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_prepare_record: false },
@@ -247,7 +247,7 @@ impl Slab {
             return;
         }
         if !self.batches.opening.told {
-            // Perhaps it breaks before this one's first turn.
+            // Perhaps it breaks before this one's first tick.
             self.batches.opening.lists.get_or_insert_default();
         }
         let Some(lists) = &self.batches.opening.lists else { return };

@@ -1,5 +1,5 @@
-//! Large values: a blob is written whole and flushed, then its record is appended. Nothing moves or
-//! cleans blobs.
+//! Large values: a blob is written whole and flushed, then its record is appended. Neither
+//! cleaner nor re-clustering moves a blob.
 
 use std::collections::BTreeMap;
 

@@ -5,9 +5,9 @@
 //! alive out of the emptiest segments, a bounded amount inside each group. docs/format-packed.md
 //! draws the volume and argues crash safety and pace.
 //!
-//! The seam to the rest of the engine: a [`RecordPlace::Record`](crate::place::Place) instead of a
-//! slot, and where `Slab` asks `self.packed`: appending instead of sealing pages, forgetting places
-//! instead of clearing older copies.
+//! The seam to the rest of the engine: a [`RecordPlace::Record`](crate::place::RecordPlace) instead
+//! of a slot, and where `Slab` asks `self.packed`: appending instead of sealing pages, forgetting
+//! places instead of clearing older copies.
 
 pub(crate) mod addr;
 pub(crate) mod append;

@@ -23,7 +23,7 @@ pub(crate) enum Claim {
     New,
     /// A delete: it makes room.
     Delete,
-    /// Set aside for a share of a batch.
+    /// Set aside for a prepare record.
     Reserved,
 }
 
@@ -45,7 +45,8 @@ impl Slab {
         alive + reserved + bytes + bytes / 16 <= self.live_limit_bytes(claim, taken_segments)
     }
 
-    /// Bytes of records and pages of blobs that carrying changes out takes, and its mark.
+    /// Bytes of records and pages of blobs that applying changes takes, with a commit-done record
+    /// of `mark_bytes`.
     pub(crate) fn packed_needs(&self, changes: &[stratakv_engine::Change], mark_bytes: usize) -> (u64, Vec<u32>) {
         let Some(packed) = &self.packed else { return (0, Vec::new()) };
         let inline = inline_bytes(packed.segments.pages);
@@ -67,7 +68,7 @@ impl Slab {
         (bytes as u64 + bytes as u64 / 16, blobs)
     }
 
-    /// Whether so much can be set aside for a share of a batch.
+    /// Whether so much can be set aside for a prepare record.
     pub(crate) fn packed_can_reserve(&self, bytes: u64, blob_pages: u32) -> bool {
         let Some(packed) = &self.packed else { return false };
         let taken = if blob_pages > 0 { u64::from(blob_pages.div_ceil(packed.segments.pages)) + 1 } else { 0 };

@@ -18,7 +18,7 @@ use crate::write::{Kind, Origin, Work};
 use crate::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
 const MEMORY_BYTES: u64 = 4 << 20;
-/// Turns within which everything ends.
+/// Ticks within which everything ends.
 const TICKS_MAX: usize = 2000;
 
 /// What a key has: nothing, or bytes.
@@ -171,7 +171,7 @@ impl Machine {
         panic!("a scan does not end");
     }
 
-    /// Turns until nothing is in flight.
+    /// Runs ticks until nothing is in flight.
     pub(super) fn rest(&mut self) {
         for _ in 0..TICKS_MAX {
             self.tick();

@@ -1,5 +1,5 @@
-//! Shares and marks of batches as records hold them: read, and dealt with by a shard that finds
-//! them when it is opened.
+//! Prepare records and commit-done records: read, and dealt with by a shard that finds them when it
+//! is opened.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::{Placement, SlabOpener};
 
 const VOLUME_BYTES: u64 = 128 * 4096;
 
-/// Bytes of a share: refused, or the same when written and read again. Then a shard is opened that
-/// holds them, whatever they say: it serves, closes, and what was in its other keys is there, or
-/// what the share makes of them.
+/// Bytes of a prepare record: refused, or the same when written and read again. Then a shard is
+/// opened that holds them, whatever they say: it serves, closes, and what was in its other keys is
+/// there, or what the prepare record makes of them.
 ///
 /// # Panics
 /// A property does not hold.
@@ -80,7 +80,8 @@ fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Optio
     before.iter().for_each(|(key, value)| allowed.entry(key).or_default().push(value.clone()));
     if let Some(Kept::PrepareRecord { changes, .. }) = kept {
         for change in changes.iter().filter(|change| change.key.collection() == CollectionId(0)) {
-            // A batch that is undone leaves a key as it was: of those that the share adds, absent.
+            // A batch that is undone leaves a key as it was: of those that the prepare record adds,
+            // absent.
             let allowed = allowed.entry(change.key.user()).or_insert_with(|| vec![None]);
             match &change.kind {
                 ChangeKind::Put { value, expiry, .. } if *expiry == Expiry::NEVER => allowed.push(Some(value.to_vec())),

@@ -370,7 +370,7 @@ impl Machine {
         self.run(delete_operation(key, Level::PowerLoss))
     }
 
-    /// Turns until nothing is in flight.
+    /// Runs ticks until nothing is in flight.
     pub fn run_until_idle(&mut self) {
         for _ in 0..10_000 {
             self.tick(64);

@@ -1,4 +1,4 @@
-//! `check` of a shard of engine `matrix`: its container, its books, each page of its tables, each
+//! `check` of a shard of engine `matrix`: its container, its space, each page of its tables, each
 //! value in its value files.
 
 use std::cell::{Cell, RefCell};

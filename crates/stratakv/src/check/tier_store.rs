@@ -1,4 +1,4 @@
-//! `check` of a shard of engine `tier`: its books, and all that counts of its volume.
+//! `check` of a shard of engine `tier`: its accounts, and all that counts of its volume.
 
 use stratakv_tier::{Tier, Verified};
 

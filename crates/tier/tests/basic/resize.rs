@@ -13,7 +13,7 @@ impl Driver {
         self.effects.pool().held_bytes() as u64 + apart
     }
 
-    /// Turns until what is held is under the cap; how many.
+    /// Runs ticks until what is held is under the cap; how many.
     fn ticks_until_under(&mut self, cap: u64) -> u32 {
         for ticks in 0..3000 {
             if self.held_bytes() <= cap {
@@ -38,7 +38,7 @@ fn a_lower_cap_is_reached_in_a_bounded_number_of_ticks_and_what_is_left_is_the_n
         driver.set_memory(8 << 20);
         assert_eq!(driver.statistic("memory_limit_bytes"), 8 << 20);
         let ticks = driver.ticks_until_under(8 << 20);
-        assert!((10..600).contains(&ticks), "{ticks} turns");
+        assert!((10..600).contains(&ticks), "{ticks} ticks");
         driver.tick();
         assert!(driver.statistic("memory_bytes") <= 8 << 20);
         driver.sound();
@@ -149,7 +149,7 @@ fn memory_goes_back_to_the_system_though_what_stays_is_scattered() {
     for cap in [40 << 20, 20 << 20, 8 << 20] {
         driver.set_memory(cap);
         let ticks = driver.ticks_until_under(cap);
-        assert!(ticks < 300, "{ticks} turns to {cap}");
+        assert!(ticks < 300, "{ticks} ticks to {cap}");
         driver.sound();
     }
     assert!(driver.statistic("items") > 1000, "{} items", driver.statistic("items"));

@@ -148,7 +148,7 @@ fn after_a_kill_nothing_that_was_saved_counts() {
         delete(&mut driver, 2);
         let ending = if ticks == 3 { Ending::PowerCut } else { Ending::Kill };
         let report = driver.restart(ending);
-        assert_eq!((report.start, report.items), (Start::Emptied, 0), "after {ticks} turns");
+        assert_eq!((report.start, report.items), (Start::Emptied, 0), "after {ticks} ticks");
         assert_eq!(driver.hits(0..ITEMS, LEN), 0);
         // And it goes on.
         driver.put(1, LEN);

@@ -53,8 +53,8 @@ fn of_writes_that_find_no_room_a_tick_tries_the_first() {
     assert!(waiting > WRITES / 2, "{waiting} wait for room");
     let before = driver.statistic("suspended_steps");
     (0..100).for_each(|_| driver.tick());
-    let attempts = driver.statistic("suspended_steps") - before;
-    assert!(attempts <= 2 * 100, "{attempts} attempts in 100 turns, and nothing could go on");
+    let steps = driver.statistic("suspended_steps") - before;
+    assert!(steps <= 2 * 100, "{steps} steps in 100 ticks, and nothing could go on");
     driver.stays_under_way = |_| false;
     driver.let_through(|_| true);
     driver.run_until_idle();

@@ -15,7 +15,7 @@ use crate::{Tier, TierConfig, TierOpener, Verified};
 pub(super) const UUID: [u8; 16] = *b"a fuzzed cache  ";
 /// 256 pages: four of them are the journal's ring.
 pub(super) const CAPACITY_BYTES: u64 = 1 << 20;
-/// Turns within which everything ends. One in which nothing happens goes on to when the shard wants
+/// Ticks within which everything ends. One in which nothing happens goes on to when the shard wants
 /// to be woken.
 const TICKS_MAX: usize = 20_000;
 
@@ -169,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// Turns until nothing is in flight.
+    /// Runs ticks until nothing is in flight.
     pub(super) fn rest(&mut self) {
         for _ in 0..TICKS_MAX {
             self.tick();

@@ -236,7 +236,7 @@ pub(super) fn a_scan_passes_over_deleted_keys_once() {
         let pages: u64 = (0..harness.shard.levels.depth()).map(|level| harness.shard.levels.pages(level)).sum();
         let reads = harness.statistic("page_reads") - before;
         assert!(reads <= 2 * pages, "{reads} pages were read of {pages}");
-        assert!(u64::from(ticks) <= pages, "{ticks} turns for {pages} pages");
+        assert!(u64::from(ticks) <= pages, "{ticks} ticks for {pages} pages");
     }
 }
 

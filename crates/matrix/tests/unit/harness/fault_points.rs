@@ -1,4 +1,4 @@
-//! Each deliberate defect is caught by its trial.
+//! Each deliberate defect is caught by its test.
 
 use std::panic::catch_unwind;
 

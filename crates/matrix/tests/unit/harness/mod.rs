@@ -1,5 +1,5 @@
-//! Trials: a shard on a disk that does each request when it is told to, and a region whose stores
-//! fail on command. For what the simulator meets too rarely.
+//! The unit harness: a shard on a disk that does each request when it is told to, and a region
+//! whose stores fail on command. For what the simulator meets too rarely.
 
 mod compression;
 mod failures;
@@ -97,7 +97,7 @@ impl Pmem for Faulty {
     }
 }
 
-/// Turns of which none brings anything, after which a shard counts as stuck.
+/// Ticks of which none brings anything, after which a shard counts as stuck.
 const TICKS_MAX: u32 = 5_000;
 
 /// See the module.
@@ -291,7 +291,7 @@ impl Harness {
         true
     }
 
-    /// Turns until nothing is in flight and no tick is asked for. The number of ticks.
+    /// Runs ticks until nothing is in flight and no tick is asked for. The number of ticks.
     pub(crate) fn run_until_idle(&mut self) -> u32 {
         self.run_until(|_| false)
     }

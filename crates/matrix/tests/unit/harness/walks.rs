@@ -168,7 +168,7 @@ pub(super) fn a_walk_pauses() {
         assert!(ticks < 100, "the scans never end");
         while harness.complete_where(None, |_| true) {}
     }
-    assert!(ticks > 1 && most <= 2 * 4096 + 64, "{most} records in a turn, {ticks} turns");
+    assert!(ticks > 1 && most <= 2 * 4096 + 64, "{most} records in a tick, {ticks} ticks");
     let rest: Vec<_> = walks.iter().map(|token| keys(&harness.replies[token])).collect();
     assert_eq!(rest, vec![Vec::<String>::new(); 3]);
 }
