@@ -205,7 +205,8 @@ fn reply(written: Written) -> Reply {
 fn part_of(record: Record, part: RecordPart) -> Record {
     let (start, len) = match part {
         RecordPart::Range { start, len } => (start, len),
-        // No more than was asked for, though all of it was copied: the server has counted that much.
+        // No more than was asked for, though all of it was copied: the server has counted that
+        // much.
         RecordPart::Sliced { start, len, .. } => (start, len.into()),
         RecordPart::Whole | RecordPart::Meta => return record,
     };
