@@ -129,7 +129,7 @@ impl Connection {
 
     /// Whether another command may be begun.
     pub(super) fn has_room(&mut self) -> bool {
-        if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX || self.reads_in_vain() {
+        if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
             return false;
         }
         self.first_bytes = self.first_bytes();

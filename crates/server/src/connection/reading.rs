@@ -20,9 +20,6 @@ const HELD_BYTES_SCARCE: u64 = 128 << 10;
 /// longer is asked for again when it is its turn, and read again.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
 const FIRST_BYTES_MAX: u64 = 16 << 20;
-/// So many gets of a fresh connection are begun before the first answer says how long its values
-/// are.
-const FIRST_GETS: usize = 8;
 /// Of a long value so much is asked for at once: some slices, which the engine reads side by side.
 const SLICES_BYTES: u64 = 256 << 10;
 /// The same while the server's memory for clients is scarce.
@@ -47,18 +44,6 @@ pub(crate) struct Stream {
 }
 
 impl Connection {
-    /// Whether a value that is asked for now would likely be let go when it comes, and read once
-    /// more: one before it was, or nobody knows yet how long this client's values are. An engine
-    /// that reads values whole would read all of them for nothing.
-    pub(super) fn reads_in_vain(&self) -> bool {
-        let has_long = self.value_bytes > FIRST_BYTES_MIN;
-        if has_long && self.pending.iter().any(|pending| pending.again_bytes.is_some()) {
-            return true;
-        }
-        let is_first_burst = self.first == 0 && self.pending.len() >= FIRST_GETS;
-        is_first_burst && self.pending.iter().filter(|pending| pending.answer.reads().is_some()).count() >= FIRST_GETS
-    }
-
     /// How much of the next value is asked for at first.
     pub(super) fn first_bytes(&self) -> u64 {
         if self.budget().is_scarce() {

@@ -195,29 +195,3 @@ fn values_count_against_the_share_of_whoever_gets_them() {
     };
     assert!(spent(64 << 10) - spent(1) >= 32, "a unit for 2 KiB");
 }
-
-/// 200 clients that asked for 64 long values each and took none had every one of them read at once,
-/// and let go, by an engine that reads values whole.
-#[test]
-fn long_values_that_nobody_takes_are_not_read_to_be_let_go() {
-    const GETS: u64 = 64;
-    for is_scarce in [false, true] {
-        let budget = MemoryBudget::new(8 * MIB);
-        let mut loader = bench(&budget, &set_command(1_000_000));
-        go_on(&mut loader, true);
-        assert_eq!(loader.answer, b"STORED\r\n");
-        let mut client = bench(&budget, "get a\r\n".repeat(GETS as usize).as_bytes());
-        std::mem::swap(&mut client.model, &mut loader.model);
-        let mut other = MemoryPermit::new(&budget);
-        assert!(!is_scarce || other.try_grow(0, 6 * MIB));
-        go_on(&mut client, false);
-        assert!(client.model.gets <= 16, "{} were read", client.model.gets);
-        drop(other);
-        // What was to be sent first.
-        client.connection.sent(true);
-        go_on(&mut client, true);
-        let ends = client.answer.windows(5).filter(|bytes| *bytes == b"END\r\n").count() as u64;
-        assert!(ends >= GETS - 2 && client.answer.ends_with(b"END\r\n"), "{ends} answers");
-        assert!(client.model.gets <= GETS * 5 / 4, "{} were read for {GETS} answers", client.model.gets);
-    }
-}
