@@ -11,6 +11,7 @@ mod places;
 mod tree;
 mod trial;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,9 @@ usage: cargo xtask mutate [OPTIONS]
   --minutes M        tries no more after that; what was not tried is told (120)
   --write FILE       the table, as Markdown
 
-Works on the last commit, in target/mutate, with a build of its own.";
+Works on the last commit, in target/mutate, with a build of its own. `--of COMMIT`, as the first
+words, takes another commit. Tests and worlds that fail there without any mutation do not look; they
+are told.";
 
 /// Crates whose mutations are drawn: what keeps people's data, and what they talk to.
 const CRATES: [&str; 12] = [
@@ -75,9 +78,9 @@ fn run(folder: &Path, arguments: &[String]) -> Result<(), String> {
         request.crates.iter().map(|name| tree::count(&originals, name)).collect::<Result<_, _>>()?;
     println!("== {} mutations drawn of {} places", drawn.len(), places.iter().sum::<usize>());
     let (built, looks) = build(&originals, &copy, &drawn, &request.crates)?;
-    let looks = baselines(looks, folder)?;
+    let (looks, left_out) = baselines(looks, folder)?;
     let fates = try_all(&built, &looks, folder, end)?;
-    let table = table(&request, &places, drawn.len(), &fates);
+    let table = table(&request, &places, drawn.len(), &fates) + &left_out;
     print!("{table}");
     if let Some(file) = request.write {
         fs::write(&file, &table).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
@@ -117,13 +120,23 @@ fn build(
     Err("the mutated tree cannot be built after twelve rounds".into())
 }
 
-/// What each look takes and meets; a look that fails with no mutation on is told and left out.
-fn baselines(looks: Vec<(String, Look)>, folder: &Path) -> Result<Vec<(String, Look, Baseline)>, String> {
-    let mut measured: Vec<(String, Look, Baseline)> = Vec::new();
+/// What a look takes and meets, and whose mutations it may catch.
+type Measured = (String, Look, Baseline);
+
+/// What each look takes and meets, and lines for the page. A look that fails with no mutation on is
+/// left out and told: an older commit may not have that world.
+fn baselines(looks: Vec<(String, Look)>, folder: &Path) -> Result<(Vec<Measured>, String), String> {
+    let mut measured: Vec<Measured> = Vec::new();
+    let mut failed: BTreeMap<String, String> = BTreeMap::new();
     for (package, look) in looks {
         let known = measured.iter().find(|(_, known, _)| known.name == look.name && known.program == look.program);
         if let Some((_, _, baseline)) = known {
             measured.push((package, look, baseline.clone()));
+            continue;
+        }
+        // The worlds of several crates are the same runs.
+        let key = if look.is_simulator { look.name.clone() } else { format!("{} of `{package}`", look.name) };
+        if failed.contains_key(&key) {
             continue;
         }
         match trial::baseline(&look, folder) {
@@ -136,16 +149,31 @@ fn baselines(looks: Vec<(String, Look)>, folder: &Path) -> Result<Vec<(String, L
                 );
                 measured.push((package, look, baseline));
             }
-            Err(why) => println!("   {package}, {} is left out: {why}", look.name),
+            Err(why) => {
+                println!("   {key} is left out: {why}");
+                failed.insert(key, last_line(&why));
+            }
         }
     }
-    if measured.is_empty() { Err("no test and no world of the simulator could be run".into()) } else { Ok(measured) }
+    if measured.is_empty() {
+        return Err("no test and no world of the simulator could be run".into());
+    }
+    Ok((measured, left_out(&failed)))
+}
+
+/// What did not look, for the page.
+fn left_out(failed: &BTreeMap<String, String>) -> String {
+    failed.iter().fold(String::new(), |text, (look, why)| text + &format!("- did not look: {look}: {why}\n"))
+}
+
+fn last_line(text: &str) -> String {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
 }
 
 /// One of each crate in turn, so that an end by the clock is fair to all.
 fn try_all(
     built: &[Mutation],
-    looks: &[(String, Look, Baseline)],
+    looks: &[Measured],
     folder: &Path,
     end: Instant,
 ) -> Result<Vec<(Mutation, Fate)>, String> {
@@ -245,6 +273,29 @@ mod tests {
         let request = asked(&["--each", "3", "--crates", "slab,tier", "--seed", "9"]).expect("they are right");
         assert_eq!((request.each, request.seed, request.crates.join(" ")), (3, 9, "slab tier".to_owned()));
         assert!(asked(&["--each"]).is_err() && asked(&["--crates", "sim"]).is_err() && asked(&["--all", "1"]).is_err());
+    }
+
+    #[test]
+    fn looks_that_fail_without_a_mutation_are_told_and_the_others_stay() {
+        let folder = std::env::temp_dir().join(format!("mutate-looks-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        let look = |name: &str, script: &str| {
+            let look = Look {
+                name: name.into(),
+                program: "sh".into(),
+                arguments: vec!["-c".into(), script.into()],
+                folder: folder.clone(),
+                is_simulator: true,
+            };
+            ("slab".to_owned(), look)
+        };
+        let looks =
+            vec![look("sim new", "echo sim: no such world >&2; exit 1"), look("sim old", "echo 7 >$MUTATIONS_MET")];
+        let (measured, left_out) = baselines(looks, &folder).expect("one of them can be run");
+        let _ = fs::remove_dir_all(&folder);
+        assert_eq!(measured.len(), 1);
+        assert_eq!((measured[0].1.name.as_str(), measured[0].2.met.iter().next()), ("sim old", Some(&7)));
+        assert_eq!(left_out, "- did not look: sim new: exit status: 1 with no mutation on: sim: no such world\n");
     }
 
     #[test]

@@ -54,6 +54,32 @@ pub fn places(source: &str) -> Result<Vec<Place>, String> {
     Ok(finder.found)
 }
 
+/// Modules of a file that are there for tests, fuzzing or loom only and lie in files of their own:
+/// their names, and where `#[path]` puts them.
+///
+/// # Errors
+/// The file is no Rust.
+pub fn test_modules(source: &str) -> Result<Vec<(String, Option<String>)>, String> {
+    let file = syn::parse_file(source).map_err(|error| error.to_string())?;
+    let modules = file.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_none() && is_test(&module.attrs) => Some(module),
+        _ => None,
+    });
+    Ok(modules.map(|module| (module.ident.to_string(), path_of(&module.attrs))).collect())
+}
+
+/// What `#[path = "…"]` says.
+fn path_of(attributes: &[syn::Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(syn::MetaNameValue {
+            path,
+            value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }),
+            ..
+        }) if path.is_ident("path") => Some(text.value()),
+        _ => None,
+    })
+}
+
 struct Finder<'a> {
     source: &'a str,
     /// The functions around, the innermost last.
@@ -309,6 +335,15 @@ mod tests {
         let found = found(source);
         assert!(found.contains(&("guard ignored", "S || (b > c)".into())), "{found:?}");
         assert!(found.iter().all(|(operator, _)| !operator.starts_with("condition")), "{found:?}");
+    }
+
+    #[test]
+    fn modules_of_tests_in_files_of_their_own_are_found() {
+        let source = "mod a; #[cfg(test)] mod b; #[cfg(any(test, fuzzing))] pub mod c; #[cfg(test)] mod d { }\n\
+                      #[cfg(test)] #[path = \"f_tests.rs\"] mod tests;";
+        let found = test_modules(source).expect("it is Rust");
+        let expected = [("b", None), ("c", None), ("tests", Some("f_tests.rs"))];
+        assert_eq!(found, expected.map(|(name, path)| (name.to_owned(), path.map(str::to_owned))));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::places::{Place, SWITCH, places};
+use crate::places::{Place, SWITCH, places, test_modules};
 
 /// The run-time side of a switch.
 const SWITCHES: &str = include_str!("switch.rs");
@@ -121,13 +121,37 @@ fn mutated(text: &str, is_base: bool, mutations: &[&Mutation]) -> String {
     out
 }
 
-/// Sources of the product under a folder. Tests lie elsewhere: `cargo xtask tidy` sees to it.
+/// Sources of the product under a folder. Files of modules that are there for tests only are none,
+/// also where they lie among the sources, as in older commits.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = rust_files(folder)?;
+    let mut of_tests = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let modules = test_modules(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        of_tests.extend(modules.iter().flat_map(|(name, path)| module_files(file, name, path.as_deref())));
+    }
+    // Whole components are compared: `a/b` is no start of `a/bc.rs`.
+    files.retain(|file| !of_tests.iter().any(|own| file.starts_with(own)));
+    Ok(files)
+}
+
+/// The file and the folder that a module may lie in, which `file` declares.
+fn module_files(file: &Path, name: &str, path: Option<&str>) -> Vec<PathBuf> {
+    if let Some(path) = path {
+        return vec![file.with_file_name(path)];
+    }
+    let is_root = ["lib", "main", "mod"].iter().any(|root| file.file_stem().is_some_and(|stem| stem == *root));
+    let folder = if is_root { file.with_file_name("") } else { file.with_extension("") };
+    vec![folder.join(format!("{name}.rs")), folder.join(name)]
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
     let mut files = Vec::new();
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         if path.is_dir() {
-            files.extend(sources(&path)?);
+            files.extend(rust_files(&path)?);
         } else if path.extension().is_some_and(|end| end == "rs") {
             files.push(path);
         }
@@ -167,6 +191,18 @@ mod tests {
                 switch(2)
             )
         );
+    }
+
+    #[test]
+    fn a_module_lies_beside_or_below_the_file_that_declares_it() {
+        let files = |file: &str, path| {
+            let files = module_files(Path::new(file), "tests", path);
+            files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(files("src/lib.rs", None), "src/tests.rs src/tests");
+        assert_eq!(files("src/a/mod.rs", None), "src/a/tests.rs src/a/tests");
+        assert_eq!(files("src/a.rs", None), "src/a/tests.rs src/a/tests");
+        assert_eq!(files("src/a.rs", Some("a_tests.rs")), "src/a_tests.rs");
     }
 
     #[test]

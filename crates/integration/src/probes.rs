@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 /// All that the gate's seeds have to reach.
 pub const WANTED: &[&str] = &[
     "library: an expired collection stands behind another one in a batch",
+    "matrix: read on after writing the region back had failed",
     "packed: the cleaner moved a record that is cached",
     "runtime: an operation waits behind those that found no room",
     "server: a classic cas names a version that a meta command gave",
     "server: two clients make a counter at once",
     "slab: a delete of a range comes to what was put after it began",
+    "tier: a table is written again at an end",
 ];
 
 /// How often each wanted state was reached in this process, and the names of those that were not.

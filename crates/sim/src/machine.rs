@@ -78,6 +78,14 @@ pub trait Engine {
         false
     }
 
+    /// In this life of the shard its region fails after so many stores and fences, if it has one.
+    fn fail_region_after(&self, _calls: u64) {}
+
+    /// Whether its region has failed in this life.
+    fn has_region_failed(&self) -> bool {
+        false
+    }
+
     /// What was damaged, and whether the space accounting balances. Asked after each recovery, and
     /// at rest.
     fn audit(&self, shard: &Self::Shard) -> Audit;
@@ -111,6 +119,16 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// Whether the engine opens snapshots.
     pub fn opens_snapshots(&self) -> bool {
         self.engine.opens_snapshots()
+    }
+
+    /// As [`Engine::fail_region_after`].
+    pub fn fail_region_after(&self, calls: u64) {
+        self.engine.fail_region_after(calls);
+    }
+
+    /// As [`Engine::has_region_failed`].
+    pub fn has_region_failed(&self) -> bool {
+        self.engine.has_region_failed()
     }
 
     /// A figure of the shard's statistics; 0 if it has none of this name.

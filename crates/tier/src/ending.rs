@@ -2,8 +2,8 @@
 
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
-use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{fault_point, probe};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
@@ -235,6 +235,7 @@ impl Tier {
         self.closing = Closing::Table { written, in_flight, failed, tries };
         match in_flight {
             0 if failed && tries < TABLE_TRIES => {
+                probe!("tier: a table is written again at an end");
                 self.closing = Closing::Table { written: 0, in_flight: 0, failed: false, tries: tries + 1 };
                 effects.more();
             }

@@ -1,6 +1,6 @@
 //! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced
-//! whenever its life ends. Two stores in three have PMEM levels in it, one in two compresses its
-//! tables.
+//! whenever its life ends, and fails in some lives where disks do. Two stores in three have PMEM
+//! levels in it, one in two compresses its tables.
 
 use std::cell::RefCell;
 
@@ -108,6 +108,14 @@ impl Engine for MatrixEngine {
 
     fn opens_snapshots(&self) -> bool {
         true
+    }
+
+    fn fail_region_after(&self, calls: u64) {
+        MEMORY.with_borrow(|region| region.memory.fail_after(calls));
+    }
+
+    fn has_region_failed(&self) -> bool {
+        MEMORY.with_borrow(|region| region.memory.has_failed())
     }
 
     fn audit(&self, shard: &Matrix<Memory>) -> Audit {

@@ -135,6 +135,9 @@ impl Statistics {
     }
 }
 
+/// Of [`World::fails_at_end`]: one write in eight.
+const END_WRITE_ERROR: u16 = 8192;
+
 /// What an operation in flight was asked.
 #[derive(Clone, Debug)]
 enum Asked {
@@ -186,6 +189,8 @@ struct World<'e> {
     lasting: u64,
     /// The disk breaks now and then.
     breaks: bool,
+    /// Many writes of an orderly end fail once.
+    fails_at_end: bool,
     /// Bits tick: what is answered must have been written once, and that is all.
     flips: bool,
     statistics: Statistics,
@@ -273,6 +278,7 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         // Seeds that were kept for what they found are none of these.
         resizes: matches!(seed % 16, 2 | 6 | 7 | 10 | 15),
         breaks: matches!(seed % 16, 0 | 15),
+        fails_at_end: seed % 16 == 11,
         chances,
         flips: chances.flip > 0,
         saves_all: saves_at_shutdown && !is_short && chances == Chances { delay: chances.delay, ..Chances::default() },
@@ -418,6 +424,7 @@ impl World<'_> {
     fn end(&mut self) -> Result<(), String> {
         let how = self.random.below(3) as usize;
         self.note_statistics();
+        let mut faults = self.faults();
         if how == 2 {
             self.machine.disk.repair();
             self.drain()?;
@@ -429,6 +436,10 @@ impl World<'_> {
                 self.ask_for_all()?;
             }
             let paused = self.figure("evictions_ssd_paused");
+            faults = self.faults();
+            if self.fails_at_end {
+                self.machine.disk.set_chances(Chances { write_error: END_WRITE_ERROR, ..self.chances });
+            }
             if !self.machine.close(&mut self.random) {
                 return Err("it never closes".into());
             }
@@ -437,6 +448,7 @@ impl World<'_> {
             }
         }
         self.check_losses()?;
+        let owes_clean_start = how == 2 && self.owes_clean_start(faults);
         let (before, failed) = (self.segments_owed(), self.machine.disk.failed());
         self.statistics.ends[how] += 1;
         for (_, asked) in std::mem::take(&mut self.asked) {
@@ -455,6 +467,11 @@ impl World<'_> {
         self.open(false)?;
         let report = self.machine.shard().recovery().clone();
         self.statistics.warm[how] += u64::from(report.items > 0);
+        if owes_clean_start && report.start != Start::Clean && self.machine.disk.failed() == failed {
+            return Err(format!(
+                "few writes of an end failed, none of them for good, and it was not clean: {report:?}"
+            ));
+        }
         // Reads that failed while it was opened may have hidden all of the log.
         if how == 0 && report.start == Start::Recovered && self.machine.disk.failed() == failed {
             self.check_segments(before, report.segments)?;

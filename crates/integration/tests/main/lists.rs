@@ -310,7 +310,7 @@ fn every_element_is_popped_once() {
                 });
             }
             let (list, moved, popped) = (&list, &moved, &popped);
-            let poppers = [0, 1, 2].map(|popper| {
+            let poppers = [0, 1, 2, 3].map(|popper| {
                 scope.spawn(move || {
                     let mut mine = Vec::new();
                     while popped.load(Ordering::Relaxed) < 2 * EACH {
@@ -320,6 +320,8 @@ fn every_element_is_popped_once() {
                                 list.move_to(End::Back, moved, End::Front).expect("moved");
                                 moved.pop_many(End::Back, 3).expect("popped")
                             }
+                            // Two lists are locked at once from both sides.
+                            2 => moved.move_to(End::Front, list, End::Back).map(|_| Vec::new()).expect("moved"),
                             _ => list.pop_many(End::Back, 2).expect("popped"),
                         };
                         popped.fetch_add(taken.len(), Ordering::Relaxed);

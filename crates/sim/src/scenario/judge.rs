@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::probe;
 use stratakv_engine::{Error, Item, Reply, Unmet};
 
 use super::requests::{self, Asked, Expected, RecordField, Scanned, Sees, key, number_of};
@@ -66,6 +67,7 @@ impl<E: Engine> World<'_, E> {
                 damaged || self.lies() || self.machine.disk.failed_flushes() != self.failed_flushes || self.poisoned
             }
             Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) => self.is_excused(),
+            Error::Pmem(_) => self.machine.has_region_failed(),
             _ => false,
         };
         if !excused {
@@ -156,6 +158,7 @@ impl<E: Engine> World<'_, E> {
 
     fn judge_read(&mut self, key: usize, from: usize, part: RecordField, reply: &Reply) -> Result<(), String> {
         let wall = self.machine.now().wall;
+        self.reads_go_on(reply)?;
         let seen = match (reply, part) {
             (Reply::Failed(error), _) => {
                 self.statistics.failed_reads += 1;
@@ -206,9 +209,21 @@ impl<E: Engine> World<'_, E> {
         self.rotten && self.machine.shares_blocks()
     }
 
+    /// A region that takes no more writes is read as before.
+    fn reads_go_on(&self, reply: &Reply) -> Result<(), String> {
+        if self.machine.has_region_failed() {
+            probe!("matrix: read on after writing the region back had failed");
+        }
+        match reply {
+            Reply::Failed(error @ Error::Pmem(_)) => Err(format!("reads have stopped with the writes: {error}")),
+            _ => Ok(()),
+        }
+    }
+
     /// A page of a scan: in order, no longer than asked for, nothing that is not allowed, nothing
     /// missing between its ends.
     pub(super) fn judge_scan(&mut self, scanned: &Scanned, reply: &Reply) -> Result<(), String> {
+        self.reads_go_on(reply)?;
         let (items, next) = match reply {
             Reply::Page { items, next } => (items, next),
             Reply::Failed(error) => {

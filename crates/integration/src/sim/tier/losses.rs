@@ -4,6 +4,17 @@ use stratakv_engine::Shard;
 
 use super::World;
 
+/// A shard tries each write of an end so often; that of its table all together.
+const TRIES_OF_END: u64 = 8;
+
+/// What failed so far on a disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Faults {
+    requests: u64,
+    full: u64,
+    flushes: u64,
+}
+
 /// Segments that a kill may take though they are in the log: those on their way, and the one that
 /// makes room.
 const SEGMENTS_SLACK: u64 = 5;
@@ -37,6 +48,21 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn faults(&self) -> Faults {
+        let disk = &self.machine.disk;
+        Faults { requests: disk.failed(), full: disk.full(), flushes: disk.failed_flushes() }
+    }
+
+    /// Whether an end that began with these faults has to be clean: what failed since, the shard
+    /// tries again.
+    pub(super) fn owes_clean_start(&self, before: Faults) -> bool {
+        let now = self.faults();
+        let has_volume = self.machine.opening().capacity_bytes.is_some();
+        let is_kept = has_volume && self.figure("ssd_lost") == 0 && !self.flips;
+        let has_few = now.requests < before.requests + TRIES_OF_END;
+        is_kept && has_few && (now.full, now.flushes) == (before.full, before.flushes)
     }
 
     /// Segments of the log that the next opening must find; `None`: nobody knows.
