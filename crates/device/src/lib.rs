@@ -12,6 +12,7 @@ pub mod blocking;
 pub mod fork;
 pub mod geometry;
 pub mod memory;
+pub mod nvme;
 mod provided;
 pub mod raw;
 pub mod request;

@@ -1,0 +1,5 @@
+//! NVMe from user space.
+
+mod bus;
+
+pub use bus::Bus;
