@@ -53,7 +53,7 @@ impl DeviceMemory {
         let Some(place) = self.place(address, into.len()) else { return false };
         // SAFETY: `place` has found that many bytes, which are mapped and so valid; nobody has a
         // reference to memory that was handed to the device.
-        unsafe { place.copy_to_nonoverlapping(NonNull::from(into).cast(), into.len()) };
+        unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut *into).cast(), into.len()) };
         true
     }
 
