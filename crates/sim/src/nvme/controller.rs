@@ -223,9 +223,9 @@ impl EmulatedController {
         self.forget();
     }
 
-    /// Completes a command once more, if that finds room.
+    /// Completes a command once more, if that takes no room from others.
     pub fn complete_again(&mut self, queue: u16, cid: u16, memory: &DeviceMemory) {
-        let has_room = |queue: &Completions| (queue.tail + 1) % queue.entries != queue.head;
+        let has_room = |queue: &Completions| (1..=2).all(|more| (queue.tail + more) % queue.entries != queue.head);
         if self.completions.get(&queue).is_some_and(has_room) {
             self.complete(queue, cid, 0, memory);
         }

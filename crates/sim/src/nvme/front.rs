@@ -25,6 +25,8 @@ pub(crate) struct NvmeFront {
     pair: IoPair,
     /// Of the commands that the disk has, by its tags.
     commands: Vec<Option<Taken>>,
+    /// Commands that complete once more, when the next one does.
+    echoes: Vec<(u16, u16)>,
     /// The disk's side of transfers.
     pool: Pool,
     done: Vec<(u64, DiskOutcome)>,
@@ -64,7 +66,7 @@ impl NvmeFront {
             Ok((volume, pair)) => {
                 let resets = bus.with(|device, _| device.resets());
                 let (commands, done, pool) = (Vec::new(), Vec::new(), Pool::new(64 << 20));
-                NvmeFront { bus, volume, pair, commands, pool, done, resets, has_misbehaved: false }
+                NvmeFront { bus, volume, pair, commands, echoes: Vec::new(), pool, done, resets, has_misbehaved: false }
             }
             Err(error) => panic!("the driver refuses the emulated controller: {error}"),
         }
@@ -193,10 +195,14 @@ impl NvmeFront {
         };
         self.bus.with(|device, memory| {
             device.complete(command.queue, command.cid(), status, memory);
-            if completes_twice {
-                device.complete_again(command.queue, command.cid(), memory);
+            // Those of earlier commands: meanwhile others may have their slots.
+            for (queue, cid) in self.echoes.drain(..) {
+                device.complete_again(queue, cid, memory);
             }
         });
+        if completes_twice {
+            self.echoes.push((command.queue, command.cid()));
+        }
     }
 
     /// A reset forgets commands, of which any part may be done, and may lose what the cache held.
@@ -205,6 +211,7 @@ impl NvmeFront {
         if resets != self.resets {
             self.resets = resets;
             self.commands.clear();
+            self.echoes.clear();
             disk.reset(random);
         }
     }
