@@ -267,8 +267,8 @@ mod tests {
     #[test]
     fn only_what_the_kernel_names_is_mapped() {
         let head = |flags, cap: u32| vec![0, flags, 0, cap, BYTES as u32, 0, 0x1000, 0];
-        let whole = Region::parse(&Answer::of(head(VFIO_REGION_INFO_FLAG_MMAP, 0))).unwrap();
-        assert_eq!(whole, Region { offset: 0x1000, bytes: BYTES, mappable: whole() });
+        let all = Region::parse(&Answer::of(head(VFIO_REGION_INFO_FLAG_MMAP, 0))).unwrap();
+        assert_eq!(all, Region { offset: 0x1000, bytes: BYTES, mappable: whole() });
         let none = Region::parse(&Answer::of(head(1, 0))).unwrap();
         assert!(none.mappable.is_empty());
         let flags = VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
