@@ -13,6 +13,7 @@ use rustix::system::{RebootCommand, reboot};
 use stratakv::{Change, ChangeKind, Expect, Expiry, IoBackend, Key, Level, Operation, Options, Reply, Store};
 use stratakv_device::{Block, Class, Pool};
 
+use super::bypass::{self, BypassTask};
 use super::errors;
 use super::numa::{self, NumaTask};
 use super::pmem::{self, PmemTask};
@@ -66,7 +67,8 @@ impl Task {
 pub fn is_guest(words: &[String]) -> bool {
     let is_task = Task::from_words(words).is_some()
         || PmemTask::from_words(words).is_some()
-        || NumaTask::from_words(words).is_some();
+        || NumaTask::from_words(words).is_some()
+        || BypassTask::from_words(words).is_some();
     std::process::id() == 1 && is_task
 }
 
@@ -78,11 +80,16 @@ pub fn main(words: &[String]) -> ! {
         thread::sleep(TASK_LONG);
         println!("{} for {TASK_LONG:?}; where each thread is:\n{}", super::machine::STUCK, threads());
     });
-    let outcome = match (PmemTask::from_words(words), NumaTask::from_words(words), Task::from_words(words)) {
-        (Some(task), ..) => pmem::guest(task),
-        (_, Some(task), _) => numa::guest(task),
-        (.., Some(task)) => run(task),
-        _ => Err(format!("bad task {words:?}")),
+    let outcome = if let Some(task) = PmemTask::from_words(words) {
+        pmem::guest(task)
+    } else if let Some(task) = NumaTask::from_words(words) {
+        numa::guest(task)
+    } else if let Some(task) = BypassTask::from_words(words) {
+        bypass::guest(task)
+    } else if let Some(task) = Task::from_words(words) {
+        run(task)
+    } else {
+        Err(format!("bad task {words:?}"))
     };
     match outcome {
         Ok(said) => println!("lab: done: {said}"),

@@ -224,7 +224,7 @@ mod tests {
     const BYTES: u64 = 4 * PAGE_BYTES;
 
     fn whole() -> Vec<Range<u64>> {
-        Vec::from_iter([0..BYTES])
+        std::iter::once(0..BYTES).collect()
     }
 
     /// A device's file with the registers behind a page of something else.

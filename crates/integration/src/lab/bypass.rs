@@ -1,0 +1,115 @@
+//! The lab of the data path in user space: controllers behind an emulated IOMMU, which the guest
+//! takes from the kernel and drives itself.
+//!
+//! Three NVMe controllers: one bound to vfio-pci with the store's volumes, a spare one bound
+//! likewise, and the kernel's, which carries the store's directory, witnesses and mail.
+
+mod binding;
+mod look;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, mount};
+
+use super::guest::{GUEST, text};
+use super::machine::{CPU, Machine};
+
+/// Modules of the kernel in the order in which they are loaded, below its folder `kernel/`; newer
+/// kernels lack `vfio_virqfd`.
+pub(super) const MODULE_FILES: [&str; 6] = [
+    "virt/lib/irqbypass.ko",
+    "drivers/vfio/vfio.ko",
+    "drivers/vfio/vfio_iommu_type1.ko",
+    "drivers/vfio/vfio_virqfd.ko",
+    "drivers/vfio/pci/vfio-pci-core.ko",
+    "drivers/vfio/pci/vfio-pci.ko",
+];
+/// The controllers that the guest takes, by where QEMU plugs them in.
+const VOLUME: &str = "0000:00:04.0";
+const SPARE: &str = "0000:00:05.0";
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// What the kernel's command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BypassTask {
+    /// Take the controllers, open them, read their registers, give them back.
+    Look,
+}
+
+impl BypassTask {
+    fn to_words(self) -> String {
+        match self {
+            BypassTask::Look => format!("{GUEST} bypass look"),
+        }
+    }
+
+    pub(super) fn from_words(words: &[String]) -> Option<BypassTask> {
+        match words {
+            [.., guest, bypass, look] if guest == GUEST && bypass == "bypass" && look == "look" => {
+                Some(BypassTask::Look)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A machine with an IOMMU.
+fn board() -> Vec<String> {
+    ["-M", "q35,accel=tcg", "-m", "512M", "-cpu", CPU, "-device", "intel-iommu,intremap=on"].map(str::to_owned).into()
+}
+
+/// Boots, and looks at the controllers.
+///
+/// # Errors
+/// A boot failed, or something is not as it should be.
+pub fn run(machine: &Machine, cache: &Path, report: &mut dyn FnMut(String)) -> Result<(), String> {
+    let drives = Drives::create(cache)?;
+    let said = machine.boot_on(&board(), &drives.plain(), &BypassTask::Look.to_words())?;
+    report(said);
+    Ok(())
+}
+
+/// Files behind the controllers.
+struct Drives {
+    volume: PathBuf,
+    spare: PathBuf,
+}
+
+impl Drives {
+    fn create(cache: &Path) -> Result<Drives, String> {
+        let drives = Drives { volume: cache.join("volume.img"), spare: cache.join("spare.img") };
+        for path in [&drives.volume, &drives.spare] {
+            let made = File::create(path).and_then(|file| file.set_len(SPARE_BYTES));
+            made.map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        }
+        Ok(drives)
+    }
+
+    fn plain(&self) -> Vec<String> {
+        let node = |name: &str, path: &Path| {
+            format!("driver=file,node-name={name},filename={},cache.no-flush=on", path.display())
+        };
+        let words = [
+            "-blockdev".to_owned(),
+            node("v0", &self.volume),
+            "-blockdev".to_owned(),
+            node("s0", &self.spare),
+            "-device".to_owned(),
+            "nvme,serial=VOLUME,drive=v0,addr=4".to_owned(),
+            "-device".to_owned(),
+            "nvme,serial=SPARE,drive=s0,addr=5".to_owned(),
+        ];
+        words.into()
+    }
+}
+
+/// The guest's side.
+pub(super) fn guest(task: BypassTask) -> Result<String, String> {
+    for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
+        mount(kind, at, kind, MountFlags::empty(), None).map_err(text(&format!("mount {kind}")))?;
+    }
+    match task {
+        BypassTask::Look => look::run(),
+    }
+}
