@@ -1,4 +1,5 @@
-//! Opens controllers by VFIO and looks at their registers: what the layer below the driver promises.
+//! Opens controllers by VFIO and looks at their registers: what the layer below the driver
+//! promises.
 
 use std::os::fd::AsFd;
 
