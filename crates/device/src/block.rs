@@ -87,6 +87,17 @@ impl Block {
         stream(place, bytes);
     }
 
+    /// Its byte `at`, and what finds the start of its chunk: for a device that reaches memory by
+    /// chunks. `None` beyond its end.
+    pub(crate) fn reach(&self, at: usize) -> Option<(NonNull<u8>, impl FnOnce() -> Option<NonNull<u8>>)> {
+        if at >= self.class.bytes() {
+            return None;
+        }
+        // SAFETY: within the block.
+        let byte = unsafe { self.pointer.add(at) };
+        Some((byte, || self.pool.state().chunks.get(self.chunk as usize)?.as_ref().map(|chunk| chunk.memory)))
+    }
+
     /// The 1 MiB chunk the block lies in, for [`Pool::retire_chunk`].
     pub fn chunk(&self) -> ChunkId {
         ChunkId(self.chunk)
@@ -293,6 +304,10 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         debug_assert_eq!(self.used, 0);
+        // What a device may still reach is never used for anything else.
+        if !crate::nvme::release(self.memory) {
+            return;
+        }
         // SAFETY: allocated in `new` with the same layout; no block of it is out (each holds an Arc
         // of the pool, and State frees a chunk only when `used` is 0).
         unsafe { std::alloc::dealloc(self.memory.as_ptr(), Self::LAYOUT) }

@@ -24,6 +24,7 @@ pub mod volume;
 
 pub use block::{Block, BlockPart, Class, Pool};
 pub use geometry::Geometry;
+pub use nvme::NvmeRing;
 pub use raw::{RawDevice, RawRefusal};
 pub use request::{DiskOutcome, DiskRequest, IoFault};
 pub use ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring};

@@ -12,7 +12,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use crate::geometry::Geometry;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::ring::{Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
-use crate::volume::Volume;
+use crate::volume::{Medium, Volume};
 
 /// The bytes of a volume in memory. Grows with writes, up to its capacity.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +116,7 @@ impl MemoryRing {
         let file = std::fs::File::open("/dev/null")?;
         self.images.insert(path.clone(), image);
         let geometry = Geometry { survives_power_loss: false, volatile_cache: false, ..Geometry::unknown() };
-        Ok(Arc::new(Volume { file, path, geometry, direct: true, share: None }))
+        Ok(Arc::new(Volume { medium: Medium::File(file), path, geometry, direct: true, share: None }))
     }
 
     /// The image under `name`, as the requests submitted so far left it.

@@ -11,9 +11,10 @@ use stratakv_base::limits::PAGE_BYTES;
 
 use crate::block::{Block, BlockPart, Class, Pool};
 use crate::geometry::Geometry;
+use crate::nvme::{Namespace, NvmeVolume};
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::sync;
-use crate::volume::{Share, Volume};
+use crate::volume::{Medium, Share, Volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -88,8 +89,21 @@ impl RawDevice {
             return Err(RawRefusal::Sectors(geometry.sector_bytes));
         }
         let len_bytes = sync::file_len(&file)?;
-        let whole = Volume { file, path: path.to_path_buf(), geometry, direct: true, share: None };
+        let whole = Volume { medium: Medium::File(file), path: path.to_path_buf(), geometry, direct: true, share: None };
         Ok(RawDevice { whole, len_bytes, held: Arc::default(), _claim: claim })
+    }
+
+    /// A namespace that this process drives, as such a device; `path` is its name in messages and
+    /// in the store's manifest. It is shut down with the last of its volumes.
+    pub fn of_namespace(path: &Path, namespace: &Arc<Namespace>) -> RawDevice {
+        let whole = Volume {
+            medium: Medium::Nvme(NvmeVolume::new(namespace)),
+            path: path.to_path_buf(),
+            geometry: namespace.geometry(),
+            direct: true,
+            share: None,
+        };
+        RawDevice { whole, len_bytes: namespace.len_bytes(), held: Arc::default(), _claim: None }
     }
 
     /// The path it was opened by.
@@ -111,11 +125,14 @@ impl RawDevice {
         let end = start.checked_add(len).filter(|end| *end <= self.len_bytes);
         let end =
             end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the device ends before the volume does"))?;
-        let file = self.whole.file.try_clone()?;
+        let medium = match &self.whole.medium {
+            Medium::File(file) => Medium::File(file.try_clone()?),
+            Medium::Nvme(volume) => Medium::Nvme(NvmeVolume::new(volume.namespace())),
+        };
         self.held.fetch_add(1, Ordering::AcqRel);
         let share = Share { range: start..end, held: Arc::clone(&self.held), release: AtomicBool::new(false) };
         let Volume { path, geometry, direct, .. } = &self.whole;
-        Ok(Volume { file, path: path.clone(), geometry: geometry.clone(), direct: *direct, share: Some(share) })
+        Ok(Volume { medium, path: path.clone(), geometry: geometry.clone(), direct: *direct, share: Some(share) })
     }
 
     /// The page at `offset`, a multiple of 4096.

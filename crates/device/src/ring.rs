@@ -137,6 +137,13 @@ pub trait Ring {
     /// Moves finished requests to the end of `completions`.
     fn reap(&mut self, completions: &mut Vec<Completion>);
 
+    /// Whether something may have ended, or come, that [`submit`](Ring::submit) and
+    /// [`reap`](Ring::reap) would bring: a look without a system call. A ring that cannot tell
+    /// says no.
+    fn has_news(&mut self) -> bool {
+        false
+    }
+
     /// Requests queued or in flight (without the ring's own, such as the waker's).
     fn in_flight(&self) -> usize;
 
@@ -192,6 +199,11 @@ impl Waker {
         use std::sync::atomic::{Ordering, fence};
         self.0.asleep.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
+    }
+
+    /// Whether a sleep is announced, and nobody has ended it yet.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.0.asleep.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// Takes the announcement back without having waited.

@@ -13,7 +13,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use crate::block::BlockPart;
 use crate::geometry::Geometry;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
-use crate::volume::{OpenMode, Volume};
+use crate::volume::{Medium, OpenMode, Volume};
 
 /// Does `request` now: pread, pwritev2, fdatasync, fallocate. Blocks until it is done.
 pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
@@ -21,23 +21,30 @@ pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
         Ok(request) => request,
         Err(outcome) => return outcome,
     };
+    let file = match &volume.medium {
+        Medium::File(file) => file,
+        Medium::Nvme(volume) => return volume.namespace().execute(volume, request),
+    };
     match request {
         DiskRequest::Read { offset, mut block, len } => {
             let result = match block.get_mut(..len as usize) {
-                Some(into) => read(&volume.file, offset, into),
+                Some(into) => read(file, offset, into),
                 None => Err(IoFault::Os(libc::EINVAL)),
             };
             DiskOutcome::Read(block, result)
         }
-        DiskRequest::Write { offset, parts, durable } => DiskOutcome::Write(write(volume, offset, &parts, durable)),
-        DiskRequest::Flush => DiskOutcome::Flush(retry(|| rustix::fs::fdatasync(&volume.file))),
+        DiskRequest::Write { offset, parts, durable } => {
+            let flags = write_flags(volume, total_of(&parts), durable);
+            DiskOutcome::Write(write(file, offset, &parts, flags))
+        },
+        DiskRequest::Flush => DiskOutcome::Flush(retry(|| rustix::fs::fdatasync(file))),
         DiskRequest::Allocate { offset, len } => {
-            let done = retry(|| rustix::fs::fallocate(&volume.file, FallocateFlags::empty(), offset, len));
+            let done = retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len));
             DiskOutcome::Allocate(IoFault::of_allocation(done))
         }
         DiskRequest::Discard { offset, len } => {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            DiskOutcome::Discard(retry(|| rustix::fs::fallocate(&volume.file, flags, offset, len)))
+            DiskOutcome::Discard(retry(|| rustix::fs::fallocate(file, flags, offset, len)))
         }
     }
 }
@@ -69,10 +76,13 @@ pub(crate) fn goes_on_at(offset: u64) -> bool {
     offset.is_multiple_of(512)
 }
 
-fn write(volume: &Volume, offset: u64, parts: &[BlockPart], durable: bool) -> Result<(), IoFault> {
-    let file = &volume.file;
-    let total: usize = parts.iter().map(|part| part.len as usize).sum();
-    let flags = ReadWriteFlags::from_bits_retain(write_flags(volume, total, durable) as u32);
+fn total_of(parts: &[BlockPart]) -> usize {
+    parts.iter().map(|part| part.len as usize).sum()
+}
+
+fn write(file: &File, offset: u64, parts: &[BlockPart], flags: i32) -> Result<(), IoFault> {
+    let total = total_of(parts);
+    let flags = ReadWriteFlags::from_bits_retain(flags as u32);
     let mut done = 0;
     while done < total {
         let slices = remaining(parts, done);
@@ -143,7 +153,7 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
     }
     let mut geometry = Geometry::probe(&file);
     geometry.volatile_cache |= !direct && geometry.survives_power_loss;
-    Ok(Volume { file, path: path.to_path_buf(), geometry, direct, share: None })
+    Ok(Volume { medium: Medium::File(file), path: path.to_path_buf(), geometry, direct, share: None })
 }
 
 /// Tries `open` again while a device is claimed by a process that may just have died, as [`lock`]

@@ -314,6 +314,11 @@ impl Uring {
 
 impl Ring for Uring {
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
+        if volume.is_driven_here() {
+            // Not this ring's: done as for a caller without one.
+            let outcome = crate::sync::execute(volume, request);
+            return self.done.push(Completion::Disk { tag, outcome });
+        }
         let volume = Arc::clone(volume);
         let request = match volume.place(request) {
             Ok(request) => request,
@@ -412,6 +417,10 @@ impl Ring for Uring {
         } else {
             completions.append(&mut self.done);
         }
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.done.is_empty() || !self.ring.completion().is_empty() || self.kernel_has_news()
     }
 
     fn in_flight(&self) -> usize {
@@ -525,13 +534,13 @@ impl Work {
             Kind::Free => return None,
             Kind::Read { volume, offset, block, len } => {
                 let rest = &mut block[done..*len as usize];
-                opcode::Read::new(Fd(volume.file.as_raw_fd()), rest.as_mut_ptr(), rest.len() as u32)
+                opcode::Read::new(Fd(volume.descriptor()), rest.as_mut_ptr(), rest.len() as u32)
                     .offset(*offset + done as u64)
                     .build()
             }
             Kind::Write { volume, offset, parts, total, durable } => {
                 let flags = crate::sync::write_flags(volume, *total, *durable);
-                let file = Fd(volume.file.as_raw_fd());
+                let file = Fd(volume.descriptor());
                 iovecs(parts.iter().map(BlockPart::bytes), done, &mut self.iovecs);
                 let offset = *offset + done as u64;
                 match &self.iovecs[..] {
@@ -546,12 +555,12 @@ impl Work {
                 }
             }
             Kind::Flush { volume } => {
-                opcode::Fsync::new(Fd(volume.file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build()
+                opcode::Fsync::new(Fd(volume.descriptor())).flags(FsyncFlags::DATASYNC).build()
             }
             Kind::Allocate { volume, offset, len } => {
-                opcode::Fallocate::new(Fd(volume.file.as_raw_fd()), *len).offset(*offset).build()
+                opcode::Fallocate::new(Fd(volume.descriptor()), *len).offset(*offset).build()
             }
-            Kind::Discard { volume, offset, len } => opcode::Fallocate::new(Fd(volume.file.as_raw_fd()), *len)
+            Kind::Discard { volume, offset, len } => opcode::Fallocate::new(Fd(volume.descriptor()), *len)
                 .offset(*offset)
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),

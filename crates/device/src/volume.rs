@@ -1,14 +1,17 @@
-//! A file, or a range of a raw device, opened for direct I/O.
+//! A file, or a range of a raw device, opened for direct I/O; or a range of an NVMe namespace that
+//! this process drives itself.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::geometry::Geometry;
+use crate::nvme::NvmeVolume;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
 /// An open volume: the file (or the device and a range of it, see [`RawDevice`](crate::RawDevice)),
@@ -19,12 +22,21 @@ use crate::request::{DiskOutcome, DiskRequest, IoFault};
 /// writes of the dead one.
 #[derive(Debug)]
 pub struct Volume {
-    pub(crate) file: File,
+    pub(crate) medium: Medium,
     pub(crate) path: PathBuf,
     pub(crate) geometry: Geometry,
     pub(crate) direct: bool,
     /// Of a raw device: the volume's share of it.
     pub(crate) share: Option<Share>,
+}
+
+/// What a volume's requests go to.
+#[derive(Debug)]
+pub(crate) enum Medium {
+    /// The kernel.
+    File(File),
+    /// A device that this process drives.
+    Nvme(Arc<NvmeVolume>),
 }
 
 /// What one volume has of a device that others lie on too.
@@ -83,8 +95,17 @@ impl Volume {
         if !self.share.as_ref().is_none_or(is_last) {
             return;
         }
-        // Cannot fail on a descriptor that is open; the kernel also unlocks when it closes.
-        let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+        match &self.medium {
+            // Cannot fail on a descriptor that is open; the kernel also unlocks when it closes.
+            Medium::File(file) => {
+                let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+            }
+            Medium::Nvme(volume) => {
+                if let Err(error) = volume.namespace().shut_down() {
+                    tracing::warn!(device = %self.path.display(), %error, "the device did not end in order");
+                }
+            }
+        }
     }
 
     /// Length in bytes: the file's size, or that of the range.
@@ -94,14 +115,39 @@ impl Volume {
     pub fn len_bytes(&self) -> io::Result<u64> {
         match &self.share {
             Some(share) => Ok(share.range.end - share.range.start),
-            None => crate::sync::file_len(&self.file),
+            None => match &self.medium {
+                Medium::File(file) => crate::sync::file_len(file),
+                Medium::Nvme(volume) => Ok(volume.namespace().len_bytes()),
+            },
+        }
+    }
+
+    /// Its place on a device that this process drives; `None`: its requests go to the kernel.
+    pub(crate) fn nvme(&self) -> Option<&Arc<NvmeVolume>> {
+        match &self.medium {
+            Medium::Nvme(volume) => Some(volume),
+            Medium::File(_) => None,
+        }
+    }
+
+    /// Whether this process drives its device: a ring for it is an [`NvmeRing`](crate::NvmeRing).
+    pub fn is_driven_here(&self) -> bool {
+        self.nvme().is_some()
+    }
+
+    /// Its descriptor; -1 if the kernel has none.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        match &self.medium {
+            Medium::File(file) => file.as_raw_fd(),
+            Medium::Nvme(_) => -1,
         }
     }
 
     /// Whether its file has no name any more: it ends with the last process that has it open. What
     /// cannot be examined counts as there.
     pub fn is_removed(&self) -> bool {
-        self.file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 0)
+        let Medium::File(file) = &self.medium else { return false };
+        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 0)
     }
 
     /// Cuts a file that is longer to this length. A device, or a range of one, stays as it is.
@@ -109,11 +155,12 @@ impl Volume {
     /// # Errors
     /// As fstat(2) and ftruncate(2).
     pub fn shorten(&self, len_bytes: u64) -> io::Result<()> {
-        let metadata = self.file.metadata()?;
+        let Medium::File(file) = &self.medium else { return Ok(()) };
+        let metadata = file.metadata()?;
         if self.share.is_some() || !metadata.is_file() || metadata.len() <= len_bytes {
             return Ok(());
         }
-        self.file.set_len(len_bytes)
+        file.set_len(len_bytes)
     }
 
     /// A request with its offset on the device; or how it ends if it leaves the volume's range:
@@ -259,7 +306,7 @@ mod tests {
         let share = volume.share.as_ref().unwrap();
         let held = Arc::clone(&share.held);
         let last = Volume {
-            file: volume.file.try_clone().unwrap(),
+            medium: Medium::File(File::open(&at).unwrap()),
             path: at.clone(),
             geometry: Geometry::unknown(),
             direct: volume.direct,

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// A PCI function with an NVMe controller, as a program in user space reaches it.
 ///
@@ -67,4 +69,15 @@ pub unsafe trait Bus: Debug + Send + Sync {
     /// # Errors
     /// It has no such reset, or the system refuses.
     fn reset(&self) -> io::Result<()>;
+
+    /// The time since some moment, which never goes back.
+    fn now(&self) -> Duration {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed()
+    }
+
+    /// Lets some time pass: the device has not answered yet. Short.
+    fn pause(&self) {
+        std::thread::sleep(Duration::from_micros(20));
+    }
 }

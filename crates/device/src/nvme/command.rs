@@ -1,0 +1,244 @@
+//! Commands and completions (NVMe Base Specification 2.0, sections 3.3.3 and 5; NVM Command Set
+//! Specification 1.0, section 3), as the double words that lie in a queue.
+
+/// Bytes of a submission queue entry.
+pub(super) const COMMAND_BYTES: usize = 64;
+/// Bytes of a completion queue entry.
+pub(super) const COMPLETION_BYTES: usize = 16;
+
+/// A submission queue entry: Command Dwords 0 to 15.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Command(pub(super) [u32; 16]);
+
+/// Opcodes of the admin command set.
+mod admin {
+    pub(super) const DELETE_IO_SUBMISSION_QUEUE: u32 = 0x00;
+    pub(super) const CREATE_IO_SUBMISSION_QUEUE: u32 = 0x01;
+    pub(super) const DELETE_IO_COMPLETION_QUEUE: u32 = 0x04;
+    pub(super) const CREATE_IO_COMPLETION_QUEUE: u32 = 0x05;
+    pub(super) const IDENTIFY: u32 = 0x06;
+    pub(super) const ABORT: u32 = 0x08;
+    pub(super) const SET_FEATURES: u32 = 0x09;
+}
+
+/// Opcodes of the NVM command set.
+mod nvm {
+    pub(super) const FLUSH: u32 = 0x00;
+    pub(super) const WRITE: u32 = 0x01;
+    pub(super) const READ: u32 = 0x02;
+    pub(super) const WRITE_ZEROES: u32 = 0x08;
+    pub(super) const DATASET_MANAGEMENT: u32 = 0x09;
+}
+
+/// Feature Identifier: Number of Queues.
+const FEATURE_NUMBER_OF_QUEUES: u32 = 0x07;
+/// Force Unit Access, in dword 12 of a write.
+const FUA: u32 = 1 << 30;
+/// Attribute of Dataset Management: Deallocate.
+const AD: u32 = 1 << 2;
+
+/// What Identify tells of (Controller or Namespace Structure).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cns {
+    Namespace = 0x00,
+    Controller = 0x01,
+}
+
+/// A run of logical blocks of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Namespace Identifier.
+    pub(super) nsid: u32,
+    /// Starting LBA.
+    pub(super) slba: u64,
+    /// How many; at least 1, at most 65,536.
+    pub(super) blocks: u32,
+}
+
+/// Where a command's data lies (PRP Entry 1 and 2).
+pub(super) type Prp = [u64; 2];
+
+impl Command {
+    fn new(opcode: u32, nsid: u32) -> Command {
+        let mut command = Command::default();
+        command.0[0] = opcode;
+        command.0[1] = nsid;
+        command
+    }
+
+    fn data(mut self, [one, two]: Prp) -> Command {
+        self.set_u64(6, one);
+        self.set_u64(8, two);
+        self
+    }
+
+    fn set_u64(&mut self, dword: usize, value: u64) {
+        self.0[dword] = value as u32;
+        self.0[dword + 1] = (value >> 32) as u32;
+    }
+
+    fn of_extent(opcode: u32, extent: Extent) -> Command {
+        let mut command = Command::new(opcode, extent.nsid);
+        command.set_u64(10, extent.slba);
+        command.0[12] = extent.blocks.saturating_sub(1) & 0xFFFF;
+        command
+    }
+
+    /// Identify (5.17): 4096 bytes to `page`.
+    pub(super) fn identify(cns: Cns, nsid: u32, page: u64) -> Command {
+        let mut command = Command::new(admin::IDENTIFY, nsid).data([page, 0]);
+        command.0[10] = cns as u32;
+        command
+    }
+
+    /// Set Features, Number of Queues (5.27.1.5): asks for `pairs` of queues.
+    pub(super) fn number_of_queues(pairs: u16) -> Command {
+        let mut command = Command::new(admin::SET_FEATURES, 0);
+        command.0[10] = FEATURE_NUMBER_OF_QUEUES;
+        let count = u32::from(pairs.saturating_sub(1));
+        command.0[11] = count << 16 | count;
+        command
+    }
+
+    /// Create I/O Completion Queue (5.4): in one piece at `address`; interrupts by `vector`.
+    pub(super) fn create_completion_queue(id: u16, entries: u16, address: u64, vector: Option<u16>) -> Command {
+        let mut command = Command::new(admin::CREATE_IO_COMPLETION_QUEUE, 0).data([address, 0]);
+        command.0[10] = u32::from(entries.saturating_sub(1)) << 16 | u32::from(id);
+        let interrupts = vector.map_or(0, |vector| u32::from(vector) << 16 | 2);
+        command.0[11] = interrupts | 1;
+        command
+    }
+
+    /// Create I/O Submission Queue (5.5): in one piece at `address`, completed in the queue of the
+    /// same number.
+    pub(super) fn create_submission_queue(id: u16, entries: u16, address: u64) -> Command {
+        let mut command = Command::new(admin::CREATE_IO_SUBMISSION_QUEUE, 0).data([address, 0]);
+        command.0[10] = u32::from(entries.saturating_sub(1)) << 16 | u32::from(id);
+        command.0[11] = u32::from(id) << 16 | 1;
+        command
+    }
+
+    /// Delete I/O Submission Queue (5.7).
+    pub(super) fn delete_submission_queue(id: u16) -> Command {
+        let mut command = Command::new(admin::DELETE_IO_SUBMISSION_QUEUE, 0);
+        command.0[10] = u32::from(id);
+        command
+    }
+
+    /// Delete I/O Completion Queue (5.6).
+    pub(super) fn delete_completion_queue(id: u16) -> Command {
+        let mut command = Command::new(admin::DELETE_IO_COMPLETION_QUEUE, 0);
+        command.0[10] = u32::from(id);
+        command
+    }
+
+    /// Abort (5.1) of the command `cid` of a submission queue.
+    pub(super) fn abort(queue: u16, cid: u16) -> Command {
+        let mut command = Command::new(admin::ABORT, 0);
+        command.0[10] = u32::from(cid) << 16 | u32::from(queue);
+        command
+    }
+
+    /// Read (NVM 3.2.4).
+    pub(super) fn read(extent: Extent, data: Prp) -> Command {
+        Command::of_extent(nvm::READ, extent).data(data)
+    }
+
+    /// Write (NVM 3.2.6); with `fua` it completes when it is on the medium.
+    pub(super) fn write(extent: Extent, data: Prp, fua: bool) -> Command {
+        let mut command = Command::of_extent(nvm::WRITE, extent).data(data);
+        command.0[12] |= if fua { FUA } else { 0 };
+        command
+    }
+
+    /// Write Zeroes (NVM 3.2.8).
+    pub(super) fn write_zeroes(extent: Extent) -> Command {
+        Command::of_extent(nvm::WRITE_ZEROES, extent)
+    }
+
+    /// Flush (NVM 3.2.2).
+    pub(super) fn flush(nsid: u32) -> Command {
+        Command::new(nvm::FLUSH, nsid)
+    }
+
+    /// Dataset Management (NVM 3.2.1): deallocates the one range that lies at `page`.
+    pub(super) fn deallocate(nsid: u32, page: u64) -> Command {
+        let mut command = Command::new(nvm::DATASET_MANAGEMENT, nsid).data([page, 0]);
+        command.0[11] = AD;
+        command
+    }
+
+    /// Command Identifier.
+    pub(super) fn cid(&self) -> u16 {
+        (self.0[0] >> 16) as u16
+    }
+
+    /// The same with its identifier.
+    pub(super) fn with_cid(mut self, cid: u16) -> Command {
+        self.0[0] = self.0[0] & 0xFFFF | u32::from(cid) << 16;
+        self
+    }
+}
+
+/// A completion queue entry (3.3.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CommandCompletion(pub(super) [u32; 4]);
+
+impl CommandCompletion {
+    /// What the command answers (Dword 0).
+    pub(super) fn result(self) -> u32 {
+        self.0[0]
+    }
+
+    /// SQ Head Pointer.
+    pub(super) fn sqhd(self) -> u16 {
+        self.0[2] as u16
+    }
+
+    /// SQ Identifier.
+    pub(super) fn sqid(self) -> u16 {
+        (self.0[2] >> 16) as u16
+    }
+
+    /// Command Identifier.
+    pub(super) fn cid(self) -> u16 {
+        self.0[3] as u16
+    }
+
+    /// Status Field.
+    pub(super) fn status(self) -> u16 {
+        (self.0[3] >> 17) as u16
+    }
+}
+
+/// The Phase Tag in Dword 3 of a completion.
+pub(super) fn phase_tag(dword: u32) -> bool {
+    dword >> 16 & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_laid_as_the_specification_says() {
+        let extent = Extent { nsid: 1, slba: 0x1_2345_6789, blocks: 8 };
+        let write = Command::write(extent, [0xA_0000_1000, 0xB_0000_2000], true).with_cid(7).0;
+        assert_eq!(write[0], 7 << 16 | 1);
+        assert_eq!(write[6..10], [0x1000, 0xA, 0x2000, 0xB]);
+        assert_eq!(write[10..13], [0x2345_6789, 1, 1 << 30 | 7]);
+        assert_eq!(Command::read(extent, [0, 0]).0[12], 7);
+        let queue = Command::create_completion_queue(3, 128, 0x5000, Some(3)).0;
+        assert_eq!((queue[0], queue[6], queue[10], queue[11]), (5, 0x5000, 127 << 16 | 3, 3 << 16 | 3));
+        assert_eq!(Command::create_submission_queue(3, 128, 0x6000).0[11], 3 << 16 | 1);
+        assert_eq!(Command::number_of_queues(4).0[11], 3 << 16 | 3);
+        assert_eq!(Command::abort(2, 9).0[10], 9 << 16 | 2);
+    }
+
+    #[test]
+    fn a_completion_is_taken_apart() {
+        let one = CommandCompletion([5, 0, 3 << 16 | 40, 0x4281 << 17 | 1 << 16 | 77]);
+        assert_eq!((one.result(), one.sqhd(), one.sqid(), one.cid(), one.status()), (5, 40, 3, 77, 0x4281));
+        assert!(phase_tag(one.0[3]) && !phase_tag(77));
+    }
+}

@@ -1,0 +1,417 @@
+//! A pair of I/O queues: disk requests in, outcomes out, without a system call.
+//!
+//! ```text
+//!  DiskRequest --> Request --> Command (one, or several if it is longer than MDTS)
+//!                  owns the    owns a slot: identifier, deadline, a page for its PRP list
+//!                  blocks      v
+//!                         submission queue -- one doorbell a tick --> controller
+//!                         completion queue <-- phase tags, polled --- reaches the blocks by the
+//!                              v                                      addresses of its `Domain`
+//!  DiskOutcome <-- Request, when its last command has ended
+//! ```
+//!
+//! A request is answered once, and its blocks go back only when the controller reaches them no
+//! more: its commands have ended, or the controller was reset.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stratakv_base::fault_point;
+
+use crate::nvme::builder::CommandBuilder;
+use crate::nvme::command::{Command, CommandCompletion};
+use crate::nvme::controller::Controller;
+use crate::nvme::error::NvmeError;
+use crate::nvme::namespace::NvmeVolume;
+use crate::nvme::queue::Queues;
+use crate::nvme::requests::{Kind, Request};
+use crate::nvme::status::{CommandStatus, RETRIES_MAX};
+use crate::request::{DiskOutcome, DiskRequest, IoFault};
+
+/// Bits of a command identifier that are the slot's number; the rest tells its uses apart.
+const SLOT_BITS: u16 = 10;
+const SLOTS_MAX: u16 = 1 << SLOT_BITS;
+/// A command that failed for now is sent again after this time, then after twice as long.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+
+/// See the module. It belongs to one thread at a time.
+#[derive(Debug)]
+pub struct IoPair {
+    controller: Arc<Controller>,
+    id: u16,
+    queues: Queues,
+    /// The controller's when the queues were made; afterwards they are no more.
+    generation: u32,
+    slots: Vec<CommandSlot>,
+    free: Vec<u16>,
+    builder: CommandBuilder,
+    /// By number; `None` where one has ended.
+    requests: Vec<Option<Request>>,
+    unused: Vec<u32>,
+    /// Requests that are not issued whole.
+    waiting: VecDeque<u32>,
+    done: Vec<(u64, DiskOutcome)>,
+    /// When deadlines are next compared.
+    next_look: Duration,
+}
+
+#[derive(Clone, Debug, Default)]
+struct CommandSlot {
+    /// Counts its uses.
+    uses: u16,
+    /// Whose command it is; `None`: the slot is free.
+    request: Option<u32>,
+    command: Command,
+    deadline: Duration,
+    retries: u8,
+    /// It failed for now, and is sent again at its deadline.
+    rests: bool,
+    aborted: bool,
+}
+
+impl IoPair {
+    /// A pair of its own on the controller.
+    ///
+    /// # Errors
+    /// See [`NvmeError`]; all pairs may be in use.
+    pub fn open(controller: &Arc<Controller>) -> Result<IoPair, NvmeError> {
+        let (id, doorbells) = controller.reserve_pair()?;
+        let made = IoPair::create(controller, id, doorbells);
+        if made.is_err() {
+            controller.release_pair(id);
+        }
+        made
+    }
+
+    fn create(controller: &Arc<Controller>, id: u16, doorbells: [usize; 2]) -> Result<IoPair, NvmeError> {
+        let entries = controller.queue_entries();
+        let queues = Queues::new(controller.shared_bus(), entries, doorbells)?;
+        let slots = (entries - 1).min(SLOTS_MAX - 1);
+        let builder = CommandBuilder::new(controller, slots)?;
+        let generation = controller.create_queues(id, &queues, None)?;
+        Ok(IoPair {
+            controller: Arc::clone(controller),
+            id,
+            queues,
+            generation,
+            slots: vec![CommandSlot::default(); slots.into()],
+            free: (0..slots).rev().collect(),
+            builder,
+            requests: Vec::new(),
+            unused: Vec::new(),
+            waiting: VecDeque::new(),
+            done: Vec::new(),
+            next_look: Duration::ZERO,
+        })
+    }
+
+    /// The controller that it belongs to.
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// Requests that were begun and not yet given by [`poll`](IoPair::poll).
+    pub fn in_flight(&self) -> usize {
+        self.requests.len() - self.unused.len() + self.done.len()
+    }
+
+    /// Begins a request, whose offset is on the namespace. The controller hears of it by
+    /// [`ring`](IoPair::ring).
+    pub fn submit(&mut self, tag: u64, volume: &Arc<NvmeVolume>, request: DiskRequest) {
+        let request = match Request::new(tag, volume, request) {
+            Ok(request) => request,
+            Err(outcome) => return self.done.push((tag, outcome)),
+        };
+        fault_point!("nvme_flush_lost", matches!(request.kind, Kind::Flush), return self.done.push(request.end()));
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            (self.requests.len() - 1) as u32
+        });
+        if let Some(place) = self.requests.get_mut(number as usize) {
+            *place = Some(request);
+        }
+        self.waiting.push_back(number);
+    }
+
+    /// Issues what waits, as far as there is room, and tells the controller by one write.
+    pub fn ring(&mut self) {
+        while let Some(number) = self.waiting.front().copied() {
+            match self.issue(number) {
+                Issue::Whole => {
+                    self.waiting.pop_front();
+                }
+                Issue::More => {}
+                Issue::NoRoom => break,
+            }
+        }
+        self.queues.ring(self.controller.bus());
+    }
+
+    /// Moves what has ended to `done`. No system call while nothing is wrong.
+    pub fn poll(&mut self, done: &mut Vec<(u64, DiskOutcome)>) {
+        if self.controller.generation() != self.generation {
+            self.start_anew();
+        }
+        while let Some(popped) = self.queues.pop(self.id) {
+            let wrong = match popped {
+                Ok(completion) => self.take(completion),
+                Err(fault) => Some(fault.to_string()),
+            };
+            if let Some(why) = wrong {
+                self.reset(&why);
+                break;
+            }
+        }
+        if self.free.len() < self.slots.len() {
+            let now = self.controller.bus().now();
+            if now >= self.next_look {
+                self.look(now);
+            }
+        }
+        done.append(&mut self.done);
+    }
+
+    /// Takes a completion, or says what is wrong with it.
+    fn take(&mut self, completion: CommandCompletion) -> Option<String> {
+        let cid = completion.cid();
+        let number = cid & (SLOTS_MAX - 1);
+        let unknown = || Some(format!("a completion names command {cid:#x}, which is not in flight"));
+        let Some(slot) = self.slots.get_mut(usize::from(number)) else { return unknown() };
+        let mut is_known = slot.uses & (u16::MAX >> SLOT_BITS) == cid >> SLOT_BITS && !slot.rests;
+        fault_point!("nvme_stale_completion_taken", is_known = true);
+        let Some(request) = slot.request.filter(|_| is_known) else { return unknown() };
+        let status = CommandStatus::new(completion.status());
+        if status.may_be_retried() && slot.retries < RETRIES_MAX && !slot.aborted {
+            slot.rests = true;
+            slot.deadline = self.controller.bus().now() + RETRY_AFTER * (1 << slot.retries);
+            slot.retries += 1;
+            self.next_look = self.next_look.min(slot.deadline);
+            return None;
+        }
+        self.free_slot(number);
+        let mut fault = (!status.is_success()).then(|| status.fault());
+        fault_point!("nvme_status_ignored", fault = None);
+        if fault.is_some() {
+            tracing::debug!(device = self.controller.name(), %status, "an NVMe command failed");
+        }
+        self.command_ended(request, fault);
+        None
+    }
+
+    fn free_slot(&mut self, number: u16) {
+        if let Some(slot) = self.slots.get_mut(usize::from(number)) {
+            let uses = slot.uses.wrapping_add(1);
+            *slot = CommandSlot { uses, ..CommandSlot::default() };
+            self.free.push(number);
+        }
+    }
+
+    /// One command of a request has ended.
+    fn command_ended(&mut self, number: u32, fault: Option<IoFault>) {
+        let Some(place) = self.requests.get_mut(number as usize) else { return };
+        let Some(request) = place.as_mut() else { return };
+        request.running -= 1;
+        request.fault = request.fault.or(fault);
+        fault_point!("nvme_split_ends_early", request.fault.is_none() && request.running == 0, request.issued = request.total);
+        if request.running > 0 || !request.is_issued() && request.fault.is_none() {
+            return;
+        }
+        if !request.is_issued() {
+            self.waiting.retain(|waits| *waits != number);
+        }
+        if let Some(mut request) = place.take() {
+            request.completed(&self.controller, self.generation);
+            self.done.push(request.end());
+            self.unused.push(number);
+        }
+    }
+
+    /// Ends a request of which no command is in flight.
+    fn refuse(&mut self, number: u32, fault: IoFault) {
+        if let Some(mut request) = self.requests.get_mut(number as usize).and_then(Option::take) {
+            request.fault = request.fault.or(Some(fault));
+            self.done.push(request.end());
+            self.unused.push(number);
+        }
+    }
+
+    /// Issues the next command of a request.
+    fn issue(&mut self, number: u32) -> Issue {
+        if self.controller.is_dead() || self.controller.generation() != self.generation {
+            return Issue::NoRoom;
+        }
+        let Some(slot) = self.free.last().copied() else { return Issue::NoRoom };
+        let Some(request) = self.requests.get(number as usize).and_then(Option::as_ref) else { return Issue::Whole };
+        let (command, bytes) = match self.builder.command(slot, request) {
+            Ok(made) => made,
+            Err(fault) => return self.fail_issue(number, fault),
+        };
+        let uses = self.slots.get(usize::from(slot)).map_or(0, |slot| slot.uses);
+        let command = command.with_cid((uses & (u16::MAX >> SLOT_BITS)) << SLOT_BITS | slot);
+        if !self.queues.push(self.controller.bus(), &command) {
+            return Issue::NoRoom;
+        }
+        self.free.pop();
+        let now = self.controller.bus().now();
+        let timeout = self.controller.options().command_timeout;
+        self.next_look = self.next_look.min(now + timeout / 4);
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            let fresh = CommandSlot { uses, ..CommandSlot::default() };
+            *place = CommandSlot { request: Some(number), command, deadline: now + timeout, ..fresh };
+        }
+        let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else {
+            return Issue::Whole;
+        };
+        request.running += 1;
+        request.issued += bytes;
+        if request.is_issued() { Issue::Whole } else { Issue::More }
+    }
+
+    /// A command cannot be made: the request ends when those before it have.
+    fn fail_issue(&mut self, number: u32, fault: IoFault) -> Issue {
+        let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else {
+            return Issue::Whole;
+        };
+        if request.running == 0 {
+            self.refuse(number, fault);
+        } else {
+            request.fault = request.fault.or(Some(fault));
+            request.total = request.issued;
+        }
+        Issue::Whole
+    }
+
+    /// Compares deadlines, and sends again what rested.
+    fn look(&mut self, now: Duration) {
+        let status = self.controller.status();
+        if status.is_gone() {
+            return self.controller.give_up(&NvmeError::Gone);
+        }
+        if status.cfs() {
+            return self.reset("it reports a fatal error (CSTS.CFS)");
+        }
+        let mut next = now + self.controller.options().command_timeout / 4;
+        for number in 0..self.slots.len() as u16 {
+            match self.late(number, now) {
+                Late::No(deadline) => next = next.min(deadline),
+                Late::Lost => return self.reset("a command was not answered, and not aborted either"),
+                Late::Free => {}
+            }
+        }
+        self.next_look = next;
+    }
+
+    /// What to do about one command: nothing, once more, end it, or reset the controller.
+    fn late(&mut self, number: u16, now: Duration) -> Late {
+        let timeout = self.controller.options().command_timeout;
+        let Some(slot) = self.slots.get_mut(usize::from(number)) else { return Late::Free };
+        let Some(request) = slot.request else { return Late::Free };
+        if slot.deadline > now {
+            return Late::No(slot.deadline);
+        }
+        if slot.rests {
+            (slot.rests, slot.deadline) = (false, now + timeout);
+            let command = slot.command;
+            if !self.queues.push(self.controller.bus(), &command) {
+                return Late::Lost;
+            }
+            self.queues.ring(self.controller.bus());
+            return Late::No(now + timeout);
+        }
+        fault_point!("nvme_block_reused_early", {
+            self.free_slot(number);
+            self.command_ended(request, Some(IoFault::Os(libc::ETIMEDOUT)));
+            return Late::Free;
+        });
+        let _ = request;
+        if slot.aborted {
+            return Late::Lost;
+        }
+        (slot.aborted, slot.deadline) = (true, now + timeout / 4);
+        let cid = slot.command.cid();
+        tracing::warn!(device = self.controller.name(), cid, "an NVMe command takes too long: it is aborted");
+        match self.controller.abort(self.id, cid) {
+            // It refuses: the command may still end by itself.
+            Ok(()) | Err(NvmeError::Refused { .. }) => Late::No(now + timeout / 4),
+            Err(_) => Late::Lost,
+        }
+    }
+
+    fn reset(&mut self, why: &str) {
+        self.controller.reset(self.generation, why);
+        self.start_anew();
+    }
+
+    /// The controller was reset, or is no more: it reaches no memory of the commands that were in
+    /// flight. Each request of theirs ends, and the queues are made anew.
+    fn start_anew(&mut self) {
+        let fault = if self.controller.is_dead() { libc::ENODEV } else { libc::ETIMEDOUT };
+        let was_begun = |request: &Request| request.running > 0 || request.issued > 0;
+        let is_dead = self.controller.is_dead();
+        for number in 0..self.requests.len() as u32 {
+            let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else { continue };
+            if was_begun(request) || is_dead {
+                request.running = 0;
+                fault_point!("nvme_reset_forgets_request", continue);
+                self.refuse(number, IoFault::Os(fault));
+            }
+        }
+        let requests = &self.requests;
+        self.waiting.retain(|number| requests.get(*number as usize).is_some_and(Option::is_some));
+        for number in 0..self.slots.len() as u16 {
+            if self.slots.get(usize::from(number)).is_some_and(|slot| slot.request.is_some()) {
+                self.free_slot(number);
+            }
+        }
+        self.queues.restart();
+        if is_dead {
+            self.generation = self.controller.generation();
+            return;
+        }
+        match self.controller.create_queues(self.id, &self.queues, None) {
+            Ok(generation) => self.generation = generation,
+            // Noticed at the next poll.
+            Err(error) => self.controller.give_up(&error),
+        }
+    }
+
+    /// Ends what is in flight, whatever it takes: the controller answers, or is reset.
+    fn drain(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight() > 0 {
+            self.ring();
+            self.poll(&mut done);
+            done.clear();
+            if self.in_flight() > 0 {
+                self.controller.bus().pause();
+            }
+        }
+    }
+}
+
+impl Drop for IoPair {
+    fn drop(&mut self) {
+        self.drain();
+        if let Err(error) = self.controller.delete_queues(self.id, self.generation) {
+            tracing::warn!(device = self.controller.name(), %error, "an I/O queue pair cannot be deleted");
+            self.controller.reset(self.generation, "an I/O queue pair of it cannot be deleted");
+        }
+        self.controller.release_pair(self.id);
+    }
+}
+
+/// Whether a command is over its time.
+enum Late {
+    Free,
+    No(Duration),
+    Lost,
+}
+
+/// How far a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Issue {
+    Whole,
+    More,
+    NoRoom,
+}
