@@ -1,5 +1,8 @@
 //! A bus whose device is a program: what simulators and tests drive the driver with.
-#![expect(unsafe_code, reason = "the driver gives addresses of its memory, which the emulated device copies from and to")]
+#![expect(
+    unsafe_code,
+    reason = "the driver gives addresses of its memory, which the emulated device copies from and to"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -53,7 +56,7 @@ impl DeviceMemory {
         let Some(place) = self.place(address, into.len()) else { return false };
         // SAFETY: `place` has found that many bytes, which are mapped and so valid; nobody has a
         // reference to memory that was handed to the device.
-        unsafe { place.copy_to_nonoverlapping(NonNull::from(into).cast(), into.len()) };
+        unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut *into).cast(), into.len()) };
         true
     }
 

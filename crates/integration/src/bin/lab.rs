@@ -29,6 +29,15 @@ fn main() -> ExitCode {
     if guest::is_guest(&words) {
         guest::main(&words);
     }
+    if bypass::is_victim(&words) {
+        return match bypass::victim(&words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("victim: {message}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match arguments(&words).and_then(|(plan, harness)| lab(&plan, harness)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -5,7 +5,9 @@
 //! likewise, and the kernel's, which carries the store's directory, witnesses and mail.
 
 mod binding;
+mod drive;
 mod look;
+mod pages;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -35,23 +37,46 @@ const SPARE_BYTES: u64 = 64 << 20;
 pub enum BypassTask {
     /// Take the controllers, open them, read their registers, give them back.
     Look,
+    /// Write, read, flush and discard by the driver; a reset of the controller, and a process that
+    /// is killed.
+    Drive {
+        /// Of what is written where.
+        seed: u64,
+    },
 }
 
 impl BypassTask {
     fn to_words(self) -> String {
         match self {
             BypassTask::Look => format!("{GUEST} bypass look"),
+            BypassTask::Drive { seed } => format!("{GUEST} bypass drive {seed}"),
         }
     }
 
     pub(super) fn from_words(words: &[String]) -> Option<BypassTask> {
-        match words {
-            [.., guest, bypass, look] if guest == GUEST && bypass == "bypass" && look == "look" => {
-                Some(BypassTask::Look)
-            }
+        // A kernel hands on words of its own that it does not know, before ours.
+        let at = words.iter().position(|word| word == GUEST)?;
+        let words: Vec<&str> = words.get(at + 1..)?.iter().map(String::as_str).collect();
+        match words[..] {
+            ["bypass", "look"] => Some(BypassTask::Look),
+            ["bypass", "drive", seed] => Some(BypassTask::Drive { seed: seed.parse().ok()? }),
             _ => None,
         }
     }
+}
+
+/// Whether this process is one that the guest starts to kill it.
+pub fn is_victim(words: &[String]) -> bool {
+    matches!(words, [victim, _] if victim == drive::VICTIM)
+}
+
+/// What such a process does; it never ends by itself.
+///
+/// # Errors
+/// It cannot.
+pub fn victim(words: &[String]) -> Result<(), String> {
+    let seed = words.get(1).and_then(|seed| seed.parse().ok()).ok_or("a victim without a seed")?;
+    drive::victim(seed)
 }
 
 /// A machine with an IOMMU.
@@ -66,6 +91,8 @@ fn board() -> Vec<String> {
 pub fn run(machine: &Machine, cache: &Path, report: &mut dyn FnMut(String)) -> Result<(), String> {
     let drives = Drives::create(cache)?;
     let said = machine.boot_on(&board(), &drives.plain(), &BypassTask::Look.to_words())?;
+    report(said);
+    let said = machine.boot_on(&board(), &drives.plain(), &BypassTask::Drive { seed: 1 }.to_words())?;
     report(said);
     Ok(())
 }
@@ -111,5 +138,6 @@ pub(super) fn guest(task: BypassTask) -> Result<String, String> {
     }
     match task {
         BypassTask::Look => look::run(),
+        BypassTask::Drive { seed } => drive::run(seed),
     }
 }
