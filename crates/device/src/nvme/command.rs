@@ -173,8 +173,8 @@ impl Command {
         (self.0[0] >> 16) as u16
     }
 
-    /// Tells of a command of the NVM command set, as an event of target `nvme`: the writes that were
-    /// FUA, say, which no emulated device remembers.
+    /// Tells of a command of the NVM command set, as an event of target `nvme`: the writes that
+    /// were FUA, say, which no emulated device remembers.
     pub(super) fn trace(&self, device: &str) {
         let [head, nsid, .., low, high, count, _, _, _] = self.0;
         let opcode = head & 0xFF;

@@ -1,5 +1,5 @@
-//! Drives a controller from user space: every kind of request against an oracle of pages, a reset of
-//! the controller under them, an orderly end, and a process that is killed while it writes.
+//! Drives a controller from user space: every kind of request against an oracle of pages, a reset
+//! of the controller under them, an orderly end, and a process that is killed while it writes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
