@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use stratakv_integration::lab::bypass::{Driver, StoreKind};
 use stratakv_integration::lab::host::{Plan, run};
 use stratakv_integration::lab::{bypass, guest, machine::Machine, numa, pmem};
 use stratakv_integration::program;
@@ -54,8 +55,8 @@ enum Harness {
     Block,
     /// Persistent memory: so many kills.
     Pmem { kills: u32 },
-    /// Controllers driven from user space.
-    Bypass,
+    /// A store on a raw device that this driver has.
+    Bypass { driver: Driver },
 }
 
 fn arguments(words: &[String]) -> Result<(Plan, Harness), String> {
@@ -69,7 +70,8 @@ fn arguments(words: &[String]) -> Result<(Plan, Harness), String> {
             }
             "--short" => plan.boots = 1,
             "--pmem" => harness = Harness::Pmem { kills: 2 },
-            "--bypass" => harness = Harness::Bypass,
+            "--bypass" => harness = Harness::Bypass { driver: Driver::Here },
+            "--raw" => harness = Harness::Bypass { driver: Driver::Kernel },
             option => {
                 let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;
                 let number = || value.parse::<u32>().map_err(|_| format!("{option} needs a number, not `{value}`"));
@@ -96,7 +98,7 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
     let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
     let programs = match harness {
         Harness::Block => vec![],
-        Harness::Pmem { .. } | Harness::Bypass => vec![program::binary()],
+        Harness::Pmem { .. } | Harness::Bypass { .. } => vec![program::binary()],
     };
     let machine = match Machine::prepare(&cache, &programs) {
         Ok(machine) => machine,
@@ -106,9 +108,6 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
         }
     };
     let report = &mut |line| println!("{:>4} s  {line}", started.elapsed().as_secs());
-    if let Harness::Bypass = harness {
-        return bypass::run(&machine, &cache, report);
-    }
     if let Harness::Pmem { kills } = harness {
         let tally = pmem::run(&machine, &cache, (kills, plan.seed), report)?;
         let nodes = numa::run(&machine, &cache, report)?;
@@ -117,7 +116,10 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
         println!("lab: {nodes}");
         return Ok(());
     }
-    let tally = run(&machine, &cache, plan, report)?;
+    let tally = match harness {
+        Harness::Bypass { driver } => bypass::run(&machine, &cache, plan, (driver, &bypass_kinds(plan)), report)?,
+        _ => run(&machine, &cache, plan, report)?,
+    };
     println!(
         "lab: {} boots, {} writes ({} FUA), {} flushes, {} prefixes replayed, {} acknowledged writes checked, {} keys compared, \
          lost {}, in {} s",
@@ -142,6 +144,15 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
             println!("lab: the device that lies was found out by {lost} of {} prefixes", tally.prefixes);
             Ok(())
         }
+    }
+}
+
+/// With one boot, one kind of store; which one, the seed tells.
+fn bypass_kinds(plan: &Plan) -> Vec<StoreKind> {
+    let all = StoreKind::ALL;
+    match plan.boots {
+        1 => all.into_iter().cycle().skip(plan.seed as usize % all.len()).take(1).collect(),
+        _ => all.to_vec(),
     }
 }
 

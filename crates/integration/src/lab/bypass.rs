@@ -5,16 +5,22 @@
 //! likewise, and the kernel's, which carries the store's directory, witnesses and mail.
 
 mod binding;
+mod cuts;
 mod drive;
 mod look;
 mod pages;
+mod trace;
+mod work;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
-use super::guest::{GUEST, text};
+use stratakv::{Engine, Options, Placement};
+
+use super::guest::{GUEST, TRACE, text};
+use super::host::{Plan, Tally};
 use super::machine::{CPU, Machine};
 
 /// Modules of the kernel in the order in which they are loaded, below its folder `kernel/`; newer
@@ -43,6 +49,64 @@ pub enum BypassTask {
         /// Of what is written where.
         seed: u64,
     },
+    /// Write the lab's workload to a store.
+    Work(WorkTask),
+}
+
+/// A store, and what is done to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkTask {
+    kind: StoreKind,
+    driver: Driver,
+    /// I/O errors on the store that the workload left, instead of the workload.
+    errors: bool,
+    seed: u64,
+    steps: u32,
+}
+
+/// What drives the controller with the volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// The kernel: a raw block device.
+    Kernel,
+    /// This process, by VFIO.
+    Here,
+}
+
+/// A store whose volumes lie on the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Engine `slab`, placement `in_place`.
+    InPlace,
+    /// Engine `slab`, placement `packed`.
+    Packed,
+    /// Engine `matrix`; its region is in the store's directory.
+    Matrix,
+}
+
+impl StoreKind {
+    /// All of them.
+    pub const ALL: [StoreKind; 3] = [StoreKind::InPlace, StoreKind::Packed, StoreKind::Matrix];
+
+    fn name(self) -> &'static str {
+        match self {
+            StoreKind::InPlace => "in_place",
+            StoreKind::Packed => "packed",
+            StoreKind::Matrix => "matrix",
+        }
+    }
+
+    fn of(name: &str) -> Option<StoreKind> {
+        StoreKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    fn add_to(self, options: Options) -> Options {
+        match self {
+            StoreKind::InPlace => options.engine(Engine::Slab).placement(Placement::InPlace),
+            StoreKind::Packed => options.engine(Engine::Slab).placement(Placement::Packed),
+            StoreKind::Matrix => options.engine(Engine::Matrix).region_bytes(16 << 20),
+        }
+    }
 }
 
 impl BypassTask {
@@ -50,6 +114,11 @@ impl BypassTask {
         match self {
             BypassTask::Look => format!("{GUEST} bypass look"),
             BypassTask::Drive { seed } => format!("{GUEST} bypass drive {seed}"),
+            BypassTask::Work(WorkTask { kind, driver, errors, seed, steps }) => {
+                let what = if errors { "errors" } else { "work" };
+                let driver = if driver == Driver::Kernel { "kernel" } else { "here" };
+                format!("{GUEST} bypass {what} {driver} {} {seed} {steps}", kind.name())
+            }
         }
     }
 
@@ -60,6 +129,13 @@ impl BypassTask {
         match words[..] {
             ["bypass", "look"] => Some(BypassTask::Look),
             ["bypass", "drive", seed] => Some(BypassTask::Drive { seed: seed.parse().ok()? }),
+            ["bypass", what @ ("work" | "errors"), driver, kind, seed, steps] => Some(BypassTask::Work(WorkTask {
+                kind: StoreKind::of(kind)?,
+                driver: if driver == "kernel" { Driver::Kernel } else { Driver::Here },
+                errors: what == "errors",
+                seed: seed.parse().ok()?,
+                steps: steps.parse().ok()?,
+            })),
             _ => None,
         }
     }
@@ -81,14 +157,28 @@ pub fn victim(words: &[String]) -> Result<(), String> {
 
 /// A machine with an IOMMU.
 fn board() -> Vec<String> {
-    ["-M", "q35,accel=tcg", "-m", "512M", "-cpu", CPU, "-device", "intel-iommu,intremap=on"].map(str::to_owned).into()
+    ["-M", "q35,accel=tcg", "-m", "1G", "-cpu", CPU, "-device", "intel-iommu,intremap=on"].map(str::to_owned).into()
 }
 
-/// Boots, and looks at the controllers.
+/// Boots, looks at the controllers and drives one, then cuts the power of stores of these kinds.
 ///
 /// # Errors
-/// A boot failed, or something is not as it should be.
-pub fn run(machine: &Machine, cache: &Path, report: &mut dyn FnMut(String)) -> Result<(), String> {
+/// A boot failed, or something is not as it should be. What the oracle finds is counted.
+pub fn run(
+    machine: &Machine,
+    cache: &Path,
+    plan: &Plan,
+    (driver, kinds): (Driver, &[StoreKind]),
+    report: &mut dyn FnMut(String),
+) -> Result<Tally, String> {
+    if plan.lies.is_honest() && driver == Driver::Here {
+        drive_controllers(machine, cache, report)?;
+    }
+    cuts::run(machine, cache, plan, (driver, kinds), report)
+}
+
+/// Everything below a store.
+fn drive_controllers(machine: &Machine, cache: &Path, report: &mut dyn FnMut(String)) -> Result<(), String> {
     let drives = Drives::create(cache)?;
     let said = machine.boot_on(&board(), &drives.plain(), &BypassTask::Look.to_words())?;
     report(said);
@@ -133,11 +223,12 @@ impl Drives {
 
 /// The guest's side.
 pub(super) fn guest(task: BypassTask) -> Result<String, String> {
-    for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
+    for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys"), ("tracefs", TRACE)] {
         mount(kind, at, kind, MountFlags::empty(), None).map_err(text(&format!("mount {kind}")))?;
     }
     match task {
         BypassTask::Look => look::run(),
         BypassTask::Drive { seed } => drive::run(seed),
+        BypassTask::Work(task) => work::run(task),
     }
 }
