@@ -12,6 +12,7 @@ use stratakv_base::random::Random;
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault};
 
 use crate::coverage::{Call, Coverage, Fault, StorePhase};
+use crate::nvme::{NvmeFront, Quirk};
 
 mod cut;
 
@@ -117,9 +118,16 @@ pub struct Disk {
     full: u64,
     phase: StorePhase,
     coverage: Coverage,
+    /// What drives it, if requests go through a driver.
+    front: Option<Box<NvmeFront>>,
 }
 
 impl Disk {
+    /// An empty disk behind an NVMe controller: requests go through the real driver.
+    pub fn driven(options: DiskOptions) -> Disk {
+        Disk { front: Some(Box::new(NvmeFront::new(options))), ..Disk::new(options) }
+    }
+
     /// An empty disk.
     pub fn new(options: DiskOptions) -> Disk {
         Disk {
@@ -141,6 +149,7 @@ impl Disk {
             full: 0,
             phase: StorePhase::default(),
             coverage: Coverage::default(),
+            front: None,
         }
     }
 
@@ -210,6 +219,15 @@ impl Disk {
         self.stable = image.to_vec();
         self.cached.clear();
         self.in_flight.clear();
+        self.exchange_front();
+    }
+
+    /// The process that drove it is gone; another one begins.
+    fn exchange_front(&mut self) {
+        if let Some(front) = self.front.take() {
+            front.end();
+            self.front = Some(Box::new(NvmeFront::new(self.options)));
+        }
     }
 
     /// Pages written last: most hold what is current.
@@ -231,6 +249,17 @@ impl Disk {
     /// # Panics
     /// It is not aligned to 4096 bytes: O_DIRECT would refuse it.
     pub fn submit(&mut self, tag: u64, request: DiskRequest, random: &mut Random) {
+        match self.front.take() {
+            None => self.accept(tag, request, random),
+            Some(mut front) => {
+                front.submit(tag, request, self, random);
+                self.front = Some(front);
+            }
+        }
+    }
+
+    /// The same, of the disk itself.
+    pub(crate) fn accept(&mut self, tag: u64, request: DiskRequest, random: &mut Random) {
         let call = call_of(&request);
         self.coverage.call(self.phase, call);
         tracing::trace!(tag, ?call, extent = ?extent(&request), "submitted");
@@ -246,11 +275,49 @@ impl Disk {
 
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.front.as_ref().map_or(self.in_flight.len(), |front| front.in_flight())
     }
 
     /// Carries out one of the requests in flight.
+    ///
+    /// # Panics
+    /// The driver never answers it.
     pub fn complete(&mut self, random: &mut Random) -> Option<(u64, DiskOutcome)> {
+        let Some(mut front) = self.front.take() else { return self.carry_out(random) };
+        let ended = front.complete(self, random);
+        if let Some(fault) = ended.as_ref().and_then(|(_, outcome)| fault_of(outcome)) {
+            self.full += u64::from(fault == IoFault::Full);
+            self.failed += u64::from(matches!(fault, IoFault::Os(_)) && front.has_misbehaved);
+        }
+        self.front = Some(front);
+        ended
+    }
+
+    /// What a controller does wrong with the next command, if it does: as often as a write fails.
+    pub(crate) fn draw_quirk(&self, random: &mut Random) -> Option<Quirk> {
+        let is_drawn = self.chances.write_error > 0 && chance(random, self.chances.write_error);
+        is_drawn.then(|| match random.below(8) {
+            0 => Quirk::Lost { abortable: false },
+            1 => Quirk::Fatal,
+            2 => Quirk::Twice,
+            3 => Quirk::Lost { abortable: true },
+            _ => Quirk::NotReady,
+        })
+    }
+
+    /// The controller was reset: of what was in flight any part is done, and of what the cache held
+    /// some is lost.
+    pub(crate) fn reset(&mut self, random: &mut Random) {
+        self.finish_in_flight(random);
+        if self.options.volatile_cache {
+            self.failed_flushes += 1;
+            self.lose_cached(random);
+        }
+        self.failed += 1;
+    }
+
+    /// Carries out one of the disk's own.
+    pub(crate) fn carry_out(&mut self, random: &mut Random) -> Option<(u64, DiskOutcome)> {
         self.tick += 1;
         let count = self.in_flight.len();
         if count == 0 {
@@ -492,6 +559,15 @@ fn put(image: &mut Vec<u8>, page: u64, bytes: &[u8]) {
         image.resize(at + PAGE_BYTES, 0);
     }
     image[at..at + PAGE_BYTES].copy_from_slice(bytes);
+}
+
+fn fault_of(outcome: &DiskOutcome) -> Option<IoFault> {
+    let (DiskOutcome::Read(_, result)
+    | DiskOutcome::Write(result)
+    | DiskOutcome::Flush(result)
+    | DiskOutcome::Allocate(result)
+    | DiskOutcome::Discard(result)) = outcome;
+    result.err()
 }
 
 /// First page and number of pages.

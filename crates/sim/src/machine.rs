@@ -78,6 +78,11 @@ pub trait Engine {
         false
     }
 
+    /// Whether the NVMe driver of this process drives its disk.
+    fn is_driven_here(&self) -> bool {
+        false
+    }
+
     /// In this life of the shard its region fails after so many stores and fences, if it has one.
     fn fail_region_after(&self, _calls: u64) {}
 

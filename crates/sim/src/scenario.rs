@@ -148,6 +148,7 @@ impl<'e, E: Engine> World<'e, E> {
             *bytes = engine.capacity_bytes_min();
         }
         let options = DiskOptions { capacity_bytes: setup.disk_bytes, volatile_cache: setup.volatile_cache };
+        let disk = if engine.is_driven_here() { Disk::driven(options) } else { Disk::new(options) };
         let opening = Opening {
             create: true,
             volume_bytes: 0,
@@ -160,7 +161,7 @@ impl<'e, E: Engine> World<'e, E> {
             read_only: false,
         };
         World {
-            machine: Machine::new(engine, Disk::new(options), opening),
+            machine: Machine::new(engine, disk, opening),
             setup,
             histories: vec![History::default(); usize::from(setup.keys)],
             asked: Vec::new(),

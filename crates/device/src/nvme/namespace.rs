@@ -178,10 +178,11 @@ struct CacheState {
 }
 
 impl NvmeVolume {
-    /// A volume, of which nothing is in the cache.
+    /// A volume. Until its first flush the cache may hold what another process left there.
     pub fn new(namespace: &Arc<Namespace>) -> Arc<NvmeVolume> {
         let generation = namespace.controller.generation();
-        let cache = Mutex::new(CacheState { generation, ..CacheState::default() });
+        let completed = u64::from(namespace.has_volatile_cache());
+        let cache = Mutex::new(CacheState { completed, generation, ..CacheState::default() });
         Arc::new(NvmeVolume { namespace: Arc::clone(namespace), cache })
     }
 

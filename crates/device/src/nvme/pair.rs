@@ -399,9 +399,14 @@ impl IoPair {
 impl Drop for IoPair {
     fn drop(&mut self) {
         self.drain();
-        if let Err(error) = self.controller.delete_queues(self.id, self.generation) {
-            tracing::warn!(device = self.controller.name(), %error, "an I/O queue pair cannot be deleted");
-            self.controller.reset(self.generation, "an I/O queue pair of it cannot be deleted");
+        match self.controller.delete_queues(self.id, self.generation) {
+            Ok(()) => {}
+            Err(error @ NvmeError::Gone) => self.controller.give_up(&error),
+            Err(error) => {
+                // Their memory is about to be freed.
+                tracing::warn!(device = self.controller.name(), %error, "an I/O queue pair cannot be deleted");
+                self.controller.reset(self.generation, "an I/O queue pair of it cannot be deleted");
+            }
         }
         self.controller.release_pair(self.id);
     }

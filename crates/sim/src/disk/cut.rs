@@ -11,6 +11,11 @@ use super::{Disk, SECTOR_BYTES, put};
 impl Disk {
     /// The power fails: of what was not flushed any part may be there.
     pub fn cut_power(&mut self, random: &mut Random) {
+        self.lose_power(random);
+        self.exchange_front();
+    }
+
+    fn lose_power(&mut self, random: &mut Random) {
         // Some cuts take everything, some nothing, most are mixed.
         let bias = [0, 100, 50, 50, 50, 50, 10, 90][random.below(8) as usize];
         let cached = std::mem::take(&mut self.cached);
@@ -65,6 +70,12 @@ impl Disk {
     /// The process dies: what was in flight is done or not, page by page. The cache stays,
     /// unflushed.
     pub fn kill(&mut self, random: &mut Random) {
+        self.finish_in_flight(random);
+        self.exchange_front();
+    }
+
+    /// What is in flight is done or not, page by page.
+    pub(super) fn finish_in_flight(&mut self, random: &mut Random) {
         for other in std::mem::take(&mut self.in_flight) {
             self.coverage.hit(self.phase, other.call, Fault::Killed);
             let DiskRequest::Write { offset, parts, durable } = &other.request else { continue };

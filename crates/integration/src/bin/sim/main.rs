@@ -16,6 +16,7 @@ use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
 use stratakv_integration::world::{On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
+use stratakv_sim::nvme::Driven;
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
@@ -35,6 +36,7 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
        sim --fault-points NAME,NAME,… --known FILE    the same from the seeds of a list, a line each: NAME SEED; few seeds each, whatever time they take
        sim --fault-points NAME,NAME,… --write FILE    draws that list
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
+       --medium nvme                                      requests of a shard go through the NVMe driver and a controller that is a program
        --placement in_place|packed                        of engine slab; a fault point `packed:NAME` is of placement packed, `matrix:NAME` in engine matrix
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
@@ -59,6 +61,8 @@ struct Arguments {
     /// Not one shard, but a whole store or server.
     world: Option<RunSeed>,
     engine: Option<Which>,
+    /// The disk is driven by the NVMe driver of this process.
+    driven: bool,
     /// Turn every so manieth bit.
     flips: Option<usize>,
     /// For one fault point.
@@ -93,6 +97,7 @@ fn arguments() -> Result<Arguments, String> {
         fault_points: Vec::new(),
         world: None,
         engine: None,
+        driven: false,
         flips: None,
         cpu_seconds: 10.0,
         known: None,
@@ -116,6 +121,8 @@ fn arguments() -> Result<Arguments, String> {
             "--engine" if value == "slab" => _ = arguments.engine.get_or_insert(Which::InPlace),
             "--engine" if value == "matrix" => arguments.engine = Some(Which::Matrix),
             "--engine" if value == "tier" => arguments.engine = Some(Which::Tier),
+            "--medium" if value == "nvme" => arguments.driven = true,
+            "--medium" => return Err(format!("there is no medium `{value}`; known: nvme")),
             "--placement" if value == "in_place" => arguments.engine = Some(Which::InPlace),
             "--placement" if value == "packed" => arguments.engine = Some(Which::Packed),
             "--placement" => return Err(format!("there is no placement `{value}`; known: in_place, packed")),
@@ -162,6 +169,9 @@ fn run(arguments: Arguments) -> Result<(), String> {
         return worlds::run(world, &arguments);
     }
     match arguments.engine.unwrap_or(Which::InPlace) {
+        Which::InPlace if arguments.driven => run_engine(&Driven(SlabEngine), arguments),
+        Which::Packed if arguments.driven => run_engine(&Driven(PackedEngine), arguments),
+        Which::Matrix if arguments.driven => run_engine(&Driven(MatrixEngine), arguments),
         Which::InPlace => run_engine(&SlabEngine, arguments),
         Which::Packed => run_engine(&PackedEngine, arguments),
         Which::Matrix => run_engine(&MatrixEngine, arguments),
@@ -253,7 +263,7 @@ fn explain<E: Engine>(engine: &E, failure: &Failure, arguments: &Arguments) -> S
         let _ = run_plan(engine, &smallest.plan);
     }
     format!(
-        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine {} --seed {}",
+        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine {}{} --seed {}",
         failure.seed,
         failure.why,
         failure.plan.steps.len(),
@@ -265,6 +275,7 @@ fn explain<E: Engine>(engine: &E, failure: &Failure, arguments: &Arguments) -> S
             Some(Which::Matrix) => "matrix",
             Some(Which::Tier) => "tier",
         },
+        if arguments.driven { " --medium nvme" } else { "" },
         failure.seed
     )
 }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{self, Limit, PackedEngine, SlabEngine};
 use stratakv_integration::world::{self, RunSeed};
+use stratakv_sim::nvme::Driven;
 
 use crate::Arguments;
 
@@ -89,6 +90,7 @@ fn search(name: &str, limit: Limit, script: bool) -> Option<Caught> {
     let found = match engine {
         "packed" => sim::listen(&PackedEngine, bare, limit, script),
         "matrix" => sim::listen(&MatrixEngine, bare, limit, script),
+        _ if bare.starts_with("nvme_") => sim::listen(&Driven(SlabEngine), bare, limit, script),
         _ => sim::listen(&SlabEngine, bare, limit, script),
     }?;
     let sim::Caught { seeds, cpu_seconds, failure } = found;
