@@ -89,7 +89,8 @@ impl RawDevice {
             return Err(RawRefusal::Sectors(geometry.sector_bytes));
         }
         let len_bytes = sync::file_len(&file)?;
-        let whole = Volume { medium: Medium::File(file), path: path.to_path_buf(), geometry, direct: true, share: None };
+        let whole =
+            Volume { medium: Medium::File(file), path: path.to_path_buf(), geometry, direct: true, share: None };
         Ok(RawDevice { whole, len_bytes, held: Arc::default(), _claim: claim })
     }
 

@@ -36,7 +36,7 @@ pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
         DiskRequest::Write { offset, parts, durable } => {
             let flags = write_flags(volume, total_of(&parts), durable);
             DiskOutcome::Write(write(file, offset, &parts, flags))
-        },
+        }
         DiskRequest::Flush => DiskOutcome::Flush(retry(|| rustix::fs::fdatasync(file))),
         DiskRequest::Allocate { offset, len } => {
             let done = retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len));

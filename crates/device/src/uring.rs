@@ -554,9 +554,7 @@ impl Work {
                         .build(),
                 }
             }
-            Kind::Flush { volume } => {
-                opcode::Fsync::new(Fd(volume.descriptor())).flags(FsyncFlags::DATASYNC).build()
-            }
+            Kind::Flush { volume } => opcode::Fsync::new(Fd(volume.descriptor())).flags(FsyncFlags::DATASYNC).build(),
             Kind::Allocate { volume, offset, len } => {
                 opcode::Fallocate::new(Fd(volume.descriptor()), *len).offset(*offset).build()
             }

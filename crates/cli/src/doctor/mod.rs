@@ -4,6 +4,7 @@ mod advice;
 mod device;
 mod matrix;
 mod measure;
+mod nvme;
 mod persistence;
 mod system;
 
@@ -16,6 +17,7 @@ use clap::Args;
 use serde_json::json;
 use stratakv::{Engine, Placement};
 use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_device::nvme::inspect::Inspector;
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
@@ -29,6 +31,7 @@ use system::System;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
   stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
+  stratakv doctor --nvme 0000:05:00.0
 
 Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, \
 and takes about twenty seconds (with --long, a minute more). Run it while nothing else uses the \
@@ -49,12 +52,20 @@ pub(crate) struct Arguments {
     /// What carries the I/O
     #[arg(long, value_enum, default_value_t)]
     io: Io,
+    /// Report NVMe controllers instead, or the one at ADDRESS (0000:05:00.0), with the commands that
+    /// hand it to a user-space driver and give it back. Nothing is measured or written
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "")]
+    nvme: Option<String>,
     /// One JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(address) = &arguments.nvme {
+        let report = nvme::NvmeReport::look(&Inspector::here(), address)?;
+        return report.write(arguments.json, output).map_err(Failure::output);
+    }
     if !(0.01..=600.0).contains(&arguments.seconds) {
         return Err(Failure::usage("--seconds: 0.01 to 600"));
     }

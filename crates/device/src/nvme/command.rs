@@ -173,6 +173,19 @@ impl Command {
         (self.0[0] >> 16) as u16
     }
 
+    /// Tells of a command of the NVM command set, as an event of target `nvme`: the writes that
+    /// were FUA, say, which no emulated device remembers.
+    pub(super) fn trace(&self, device: &str) {
+        let [head, nsid, .., low, high, count, _, _, _] = self.0;
+        let opcode = head & 0xFF;
+        let has_extent = matches!(opcode, nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES);
+        let (slba, blocks, fua) = match has_extent {
+            true => (u64::from(high) << 32 | u64::from(low), (count & 0xFFFF) + 1, count & FUA != 0),
+            false => (0, 0, false),
+        };
+        tracing::trace!(target: "nvme", device, nsid, opcode, slba, blocks, fua, "command");
+    }
+
     /// The same with its identifier.
     pub(super) fn with_cid(mut self, cid: u16) -> Command {
         self.0[0] = self.0[0] & 0xFFFF | u32::from(cid) << 16;

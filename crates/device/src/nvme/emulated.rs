@@ -1,5 +1,8 @@
 //! A bus whose device is a program: what simulators and tests drive the driver with.
-#![expect(unsafe_code, reason = "the driver gives addresses of its memory, which the emulated device copies from and to")]
+#![expect(
+    unsafe_code,
+    reason = "the driver gives addresses of its memory, which the emulated device copies from and to"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -46,7 +46,9 @@ pub enum NvmeError {
         protected: &'static str,
     },
     /// What it says of a namespace cannot be.
-    #[error("what the controller says of namespace {0} cannot be: its format is not one of its list, or its size is impossible")]
+    #[error(
+        "what the controller says of namespace {0} cannot be: its format is not one of its list, or its size is impossible"
+    )]
     BadIdentity(u32),
     /// An admin command failed.
     #[error("the controller refuses `{command}`: {status}")]

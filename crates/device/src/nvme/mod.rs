@@ -11,6 +11,8 @@
 //! | `queue.rs` | a submission and a completion queue |
 //! | `controller.rs` | bring-up, admin commands, reset, orderly end |
 //! | `pair.rs`, `requests.rs` | disk requests to commands and back; deadlines |
+//! | `vfio.rs`, `pci.rs` | a bus whose device is one, bound to vfio-pci |
+//! | `inspect.rs` | what the system says of controllers, and how they are bound; for `doctor` |
 //! | `emulated.rs` | a bus whose device is a program, for simulators |
 //! | `namespace.rs` | a disk, and callers without a ring |
 //! | `ring.rs` | [`NvmeRing`]: these disks beside another ring's files and sockets |
@@ -27,14 +29,17 @@ mod controller;
 mod emulated;
 mod error;
 mod identify;
+pub mod inspect;
 mod memory;
 mod namespace;
 mod pair;
+mod pci;
 mod queue;
 mod registers;
 mod requests;
 mod ring;
 mod status;
+mod vfio;
 
 pub use bus::Bus;
 pub use controller::{Controller, NvmeOptions};
@@ -44,8 +49,10 @@ pub use identify::{ControllerIdentity, IDENTIFY_BYTES, NamespaceIdentity};
 pub(crate) use memory::release;
 pub use namespace::{Namespace, NvmeVolume};
 pub use pair::IoPair;
+pub use pci::{BadPciAddress, PciAddress};
 pub use ring::NvmeRing;
 pub use status::CommandStatus;
+pub use vfio::{Vfio, VfioRefusal};
 
 /// A thread that waits looks for so long without sleeping.
 const SPIN_MAX: Duration = Duration::from_micros(50);

@@ -215,7 +215,11 @@ impl IoPair {
         let Some(request) = place.as_mut() else { return };
         request.running -= 1;
         request.fault = request.fault.or(fault);
-        fault_point!("nvme_split_ends_early", request.fault.is_none() && request.running == 0, request.issued = request.total);
+        fault_point!(
+            "nvme_split_ends_early",
+            request.fault.is_none() && request.running == 0,
+            request.issued = request.total
+        );
         if request.running > 0 || !request.is_issued() && request.fault.is_none() {
             return;
         }
@@ -254,6 +258,7 @@ impl IoPair {
         if !self.queues.push(self.controller.bus(), &command) {
             return Issue::NoRoom;
         }
+        command.trace(self.controller.name());
         self.free.pop();
         let now = self.controller.bus().now();
         let timeout = self.controller.options().command_timeout;
@@ -318,6 +323,7 @@ impl IoPair {
             if !self.queues.push(self.controller.bus(), &command) {
                 return Late::Lost;
             }
+            command.trace(self.controller.name());
             self.queues.ring(self.controller.bus());
             return Late::No(now + timeout);
         }

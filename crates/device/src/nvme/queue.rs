@@ -150,7 +150,8 @@ impl Queues {
             return Err(QueueFault::WrongQueue(completion.sqid()));
         }
         let head = completion.sqhd();
-        let behind = |of: u16| (u32::from(of) + u32::from(self.entries) - u32::from(self.fetched)) % u32::from(self.entries);
+        let behind =
+            |of: u16| (u32::from(of) + u32::from(self.entries) - u32::from(self.fetched)) % u32::from(self.entries);
         if head >= self.entries || behind(head) > behind(self.tail) {
             return Err(QueueFault::HeadOutOfRange(head));
         }

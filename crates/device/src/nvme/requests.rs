@@ -68,7 +68,9 @@ impl Request {
                 let is_aligned = parts.iter().all(|part| is_page(part.start))
                     && parts.iter().rev().skip(1).all(|part| is_page(part.len));
                 let aligned = if is_aligned { Ok(()) } else { Err(MISALIGNED) };
-                aligned.and_then(|()| fits(offset, total, IoFault::Full)).map_err(|fault| DiskOutcome::Write(Err(fault)))?;
+                aligned
+                    .and_then(|()| fits(offset, total, IoFault::Full))
+                    .map_err(|fault| DiskOutcome::Write(Err(fault)))?;
                 (Kind::Write { parts, durable: durable && namespace.has_volatile_cache() }, offset, total)
             }
             DiskRequest::Flush => {
@@ -78,7 +80,9 @@ impl Request {
                 volume.may_flush().map_err(|fault| DiskOutcome::Flush(Err(fault)))?;
                 (Kind::Flush, 0, 1)
             }
-            DiskRequest::Allocate { offset, len } => return Err(DiskOutcome::Allocate(fits(offset, len, IoFault::Full))),
+            DiskRequest::Allocate { offset, len } => {
+                return Err(DiskOutcome::Allocate(fits(offset, len, IoFault::Full)));
+            }
             DiskRequest::Discard { offset, len } => {
                 fits(offset, len, IoFault::Short).map_err(|fault| DiskOutcome::Discard(Err(fault)))?;
                 if !namespace.controller().identity().takes_dataset_management {
@@ -88,7 +92,17 @@ impl Request {
             }
         };
         let covered = volume.cached_writes();
-        Ok(Request { tag, volume: Arc::clone(volume), kind, offset, issued: 0, total, running: 0, fault: None, covered })
+        Ok(Request {
+            tag,
+            volume: Arc::clone(volume),
+            kind,
+            offset,
+            issued: 0,
+            total,
+            running: 0,
+            fault: None,
+            covered,
+        })
     }
 
     /// Whether commands were made of all of it.

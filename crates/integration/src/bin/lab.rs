@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use stratakv_integration::lab::bypass::{Driver, StoreKind};
 use stratakv_integration::lab::host::{Plan, run};
-use stratakv_integration::lab::{guest, machine::Machine, numa, pmem};
+use stratakv_integration::lab::{bypass, guest, machine::Machine, numa, pmem};
 use stratakv_integration::program;
 
 const USAGE: &str = "\
 usage: lab [--boots 2] [--prefixes 200] [--seed 1] [--steps 60] [--short] [--break no-flush|no-fua]
        lab --pmem [--kills 2] [--seed 1]
+       lab --bypass [--short]
 
 Boots QEMU with an NVMe whose writes and flushes are logged, writes to a store there from 20 lanes, cuts the power at so many places of the
 log, lets file system and store recover, and compares with what was acknowledged. Boots take turns with io_uring and blocking I/O; a last
@@ -28,7 +30,16 @@ fn main() -> ExitCode {
     if guest::is_guest(&words) {
         guest::main(&words);
     }
-    match arguments(&words).and_then(|(plan, kills)| lab(&plan, kills)) {
+    if bypass::is_victim(&words) {
+        return match bypass::victim(&words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("victim: {message}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match arguments(&words).and_then(|(plan, harness)| lab(&plan, harness)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("lab: {message}");
@@ -37,9 +48,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to do with power cuts, or how often to kill a machine with persistent memory.
-fn arguments(words: &[String]) -> Result<(Plan, Option<u32>), String> {
-    let (mut plan, mut kills) = (Plan::default(), None);
+/// What is tested.
+#[derive(Clone, Copy)]
+enum Harness {
+    /// Power cuts under the kernel's driver.
+    Block,
+    /// Persistent memory: so many kills.
+    Pmem { kills: u32 },
+    /// A store on a raw device that this driver has.
+    Bypass { driver: Driver },
+}
+
+fn arguments(words: &[String]) -> Result<(Plan, Harness), String> {
+    let (mut plan, mut harness) = (Plan::default(), Harness::Block);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -48,7 +69,9 @@ fn arguments(words: &[String]) -> Result<(Plan, Option<u32>), String> {
                 std::process::exit(0);
             }
             "--short" => plan.boots = 1,
-            "--pmem" => _ = kills.get_or_insert(2),
+            "--pmem" => harness = Harness::Pmem { kills: 2 },
+            "--bypass" => harness = Harness::Bypass { driver: Driver::Here },
+            "--raw" => harness = Harness::Bypass { driver: Driver::Kernel },
             option => {
                 let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;
                 let number = || value.parse::<u32>().map_err(|_| format!("{option} needs a number, not `{value}`"));
@@ -56,7 +79,7 @@ fn arguments(words: &[String]) -> Result<(Plan, Option<u32>), String> {
                     "--boots" => plan.boots = number()?.max(1),
                     "--prefixes" => plan.prefixes = number()?,
                     "--steps" => plan.steps = number()?.max(1),
-                    "--kills" => kills = Some(number()?.max(1)),
+                    "--kills" => harness = Harness::Pmem { kills: number()?.max(1) },
                     "--seed" => plan.seed = u64::from(number()?),
                     "--break" if value == "no-flush" => plan.lies.flushes_ignored = 2,
                     "--break" if value == "no-fua" => plan.lies.ignores_fua = true,
@@ -65,15 +88,18 @@ fn arguments(words: &[String]) -> Result<(Plan, Option<u32>), String> {
             }
         }
     }
-    Ok((plan, kills))
+    Ok((plan, harness))
 }
 
-fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
+fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
     let started = Instant::now();
     let cache = cache()?;
     let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
     let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
-    let programs = if kills.is_some() { vec![program::binary()] } else { vec![] };
+    let programs = match harness {
+        Harness::Block => vec![],
+        Harness::Pmem { .. } | Harness::Bypass { .. } => vec![program::binary()],
+    };
     let machine = match Machine::prepare(&cache, &programs) {
         Ok(machine) => machine,
         Err(why) => {
@@ -82,7 +108,7 @@ fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
         }
     };
     let report = &mut |line| println!("{:>4} s  {line}", started.elapsed().as_secs());
-    if let Some(kills) = kills {
+    if let Harness::Pmem { kills } = harness {
         let tally = pmem::run(&machine, &cache, (kills, plan.seed), report)?;
         let nodes = numa::run(&machine, &cache, report)?;
         let (seconds, steps) = (started.elapsed().as_secs(), tally.acknowledged);
@@ -90,7 +116,10 @@ fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
         println!("lab: {nodes}");
         return Ok(());
     }
-    let tally = run(&machine, &cache, plan, report)?;
+    let tally = match harness {
+        Harness::Bypass { driver } => bypass::run(&machine, &cache, plan, (driver, &bypass_kinds(plan)), report)?,
+        _ => run(&machine, &cache, plan, report)?,
+    };
     println!(
         "lab: {} boots, {} writes ({} FUA), {} flushes, {} prefixes replayed, {} acknowledged writes checked, {} keys compared, \
          lost {}, in {} s",
@@ -115,6 +144,15 @@ fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
             println!("lab: the device that lies was found out by {lost} of {} prefixes", tally.prefixes);
             Ok(())
         }
+    }
+}
+
+/// With one boot, one kind of store; which one, the seed tells.
+fn bypass_kinds(plan: &Plan) -> Vec<StoreKind> {
+    let all = StoreKind::ALL;
+    match plan.boots {
+        1 => all.into_iter().cycle().skip(plan.seed as usize % all.len()).take(1).collect(),
+        _ => all.to_vec(),
     }
 }
 

@@ -35,34 +35,47 @@ pub fn rules() -> String {
 /// # Errors
 /// Something acknowledged is gone, an error did not show or was taken for success.
 pub(super) fn run(task: Task) -> Result<String, String> {
-    let known = workload::known(task.seed, &[task.steps; LANES as usize], task.steps);
+    // Behind the last witness sector.
+    let at = FILE_SYSTEM_BYTES + (512 << 10);
+    run_with((task.seed, task.steps), &|| open(task), &Switch { device: device()?, at })
+}
+
+/// As [`run`], of a store that `open` opens, on the seed and the steps of the workload.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn run_with(
+    (seed, steps): (u64, u32),
+    open: &dyn Fn() -> Result<Store, String>,
+    switch: &Switch,
+) -> Result<String, String> {
+    let known = workload::known(seed, &[steps; LANES as usize], steps);
     let mut ledger = Ledger { known, sequence: 1 << 20, said: Vec::new() };
-    let switch = device()?;
-    let store = open(task)?;
+    let store = open()?;
     if ledger.compare(&store)? > 0 {
         return Err("reads fail before any error was asked for".into());
     }
     drop(store);
     // Opened again with nothing cached.
-    let store = open(task)?;
-    next_state(&switch)?;
+    let store = open()?;
+    switch.next_state()?;
     let failed_reads = ledger.compare(&store)?;
-    next_state(&switch)?;
+    switch.next_state()?;
     if ledger.compare(&store)? > 0 {
         return Err("reads still fail although the device is well again".into());
     }
-    next_state(&switch)?;
+    switch.next_state()?;
     let failed_writes = ledger.put_several(&store, false)?;
-    next_state(&switch)?;
+    switch.next_state()?;
     if ledger.compare(&store)? > 0 {
         return Err("reads fail after writes did".into());
     }
     drop(store);
-    let store = open(task).map_err(|error| format!("after errors of writes: {error}"))?;
+    let store = open().map_err(|error| format!("after errors of writes: {error}"))?;
     ledger.settle(&store)?;
-    next_state(&switch)?;
+    switch.next_state()?;
     let failed_flushes = ledger.put_several(&store, true)?;
-    next_state(&switch)?;
+    switch.next_state()?;
     let refused = ledger.put_several(&store, true)?;
     if [failed_reads, failed_writes, failed_flushes, refused].contains(&0) {
         return Err(format!(
@@ -71,7 +84,7 @@ pub(super) fn run(task: Task) -> Result<String, String> {
     }
     ledger.compare(&store)?;
     drop(store);
-    let store = open(task).map_err(|error| format!("after errors of flushes: {error}"))?;
+    let store = open().map_err(|error| format!("after errors of flushes: {error}"))?;
     ledger.settle(&store)?;
     if ledger.put_several(&store, true)? > 0 {
         return Err("writes are refused after the store was opened again".into());
@@ -89,11 +102,18 @@ pub(super) fn run(task: Task) -> Result<String, String> {
     ))
 }
 
-/// Moves `blkdebug` to its next state.
-fn next_state(device: &File) -> Result<(), String> {
-    // Behind the last witness sector.
-    let at = FILE_SYSTEM_BYTES + (512 << 10);
-    fallocate(device, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, at, 4096).map_err(text("write zeroes"))
+/// What moves `blkdebug` to its next state.
+pub(super) struct Switch {
+    pub(super) device: File,
+    /// Where nothing else is, on the device.
+    pub(super) at: u64,
+}
+
+impl Switch {
+    fn next_state(&self) -> Result<(), String> {
+        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.device, flags, self.at, 4096).map_err(text("write zeroes"))
+    }
 }
 
 /// What may be found, and what the library said.

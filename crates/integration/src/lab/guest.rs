@@ -13,6 +13,7 @@ use rustix::system::{RebootCommand, reboot};
 use stratakv::{Change, ChangeKind, Expect, Expiry, IoBackend, Key, Level, Operation, Options, Reply, Store};
 use stratakv_device::{Block, Class, Pool};
 
+use super::bypass::{self, BypassTask};
 use super::errors;
 use super::numa::{self, NumaTask};
 use super::pmem::{self, PmemTask};
@@ -21,7 +22,7 @@ use super::workload::{self, BLOCKING, LaneWrite, SESSIONS};
 /// The device under test, and the one that carries the trace to the host.
 const DEVICE: &str = "/dev/nvme0n1";
 const MAIL: &str = "/dev/nvme1n1";
-const TRACE: &str = "/sys/kernel/tracing";
+pub(super) const TRACE: &str = "/sys/kernel/tracing";
 /// Where the store is, in the guest.
 const STORE: &str = "/data/store";
 
@@ -66,7 +67,8 @@ impl Task {
 pub fn is_guest(words: &[String]) -> bool {
     let is_task = Task::from_words(words).is_some()
         || PmemTask::from_words(words).is_some()
-        || NumaTask::from_words(words).is_some();
+        || NumaTask::from_words(words).is_some()
+        || BypassTask::from_words(words).is_some();
     std::process::id() == 1 && is_task
 }
 
@@ -78,11 +80,16 @@ pub fn main(words: &[String]) -> ! {
         thread::sleep(TASK_LONG);
         println!("{} for {TASK_LONG:?}; where each thread is:\n{}", super::machine::STUCK, threads());
     });
-    let outcome = match (PmemTask::from_words(words), NumaTask::from_words(words), Task::from_words(words)) {
-        (Some(task), ..) => pmem::guest(task),
-        (_, Some(task), _) => numa::guest(task),
-        (.., Some(task)) => run(task),
-        _ => Err(format!("bad task {words:?}")),
+    let outcome = if let Some(task) = PmemTask::from_words(words) {
+        pmem::guest(task)
+    } else if let Some(task) = NumaTask::from_words(words) {
+        numa::guest(task)
+    } else if let Some(task) = BypassTask::from_words(words) {
+        bypass::guest(task)
+    } else if let Some(task) = Task::from_words(words) {
+        run(task)
+    } else {
+        Err(format!("bad task {words:?}"))
     };
     match outcome {
         Ok(said) => println!("lab: done: {said}"),
@@ -111,8 +118,7 @@ fn run(task: Task) -> Result<String, String> {
         mount(kind, at, kind, MountFlags::empty(), None).map_err(text(&format!("mount {kind}")))?;
     }
     if !task.errors {
-        write(&format!("{TRACE}/buffer_size_kb"), "32768")?;
-        write(&format!("{TRACE}/events/block/block_rq_issue/enable"), "1")?;
+        begin_trace()?;
     }
     // No commit of the journal by time: the I/O errors are for the store, not for the file system.
     mount(DEVICE, "/data", "ext4", MountFlags::empty(), c"commit=600").map_err(text("mount the file system"))?;
@@ -132,8 +138,13 @@ pub(super) fn open(task: Task) -> Result<Store, String> {
 
 /// The device, past the file system.
 pub(super) fn device() -> Result<File, String> {
+    open_direct(DEVICE)
+}
+
+pub(super) fn open_direct(device: &str) -> Result<File, String> {
     let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-    OpenOptions::new().read(true).write(true).custom_flags(direct).open(DEVICE).map_err(text("open the device"))
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(direct).open(device);
+    opened.map_err(text(&format!("open {device}")))
 }
 
 fn write_workload(task: Task) -> Result<String, String> {
@@ -142,33 +153,52 @@ fn write_workload(task: Task) -> Result<String, String> {
     if cache.trim() != "write back" {
         return Err(format!("the device's cache is {}: there is nothing to lose", cache.trim()));
     }
-    let counts: Result<Vec<u32>, String> = thread::scope(|scope| {
-        let spawn = |number| {
-            let store = store.clone();
-            scope.spawn(move || Writer::new(number, task)?.write(&store))
-        };
-        let threads: Vec<_> = (0..SESSIONS + BLOCKING).map(spawn).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| "a writer panicked".to_owned())?).collect()
-    });
-    let counts = counts?;
+    let lanes = Lanes { seed: task.seed, steps: task.steps, witness: DEVICE };
+    let acknowledged = lanes.write(&store)?;
     store.close().map_err(|error| error.to_string())?;
-    Ok(format!("{} steps acknowledged", counts.iter().sum::<u32>()))
+    Ok(format!("{acknowledged} steps acknowledged"))
+}
+
+/// The workload: all lanes of a seed.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes<'a> {
+    pub(super) seed: u64,
+    pub(super) steps: u32,
+    /// The device that witness sectors go to.
+    pub(super) witness: &'a str,
+}
+
+impl Lanes<'_> {
+    /// Writes by all threads; how many steps were acknowledged.
+    ///
+    /// # Errors
+    /// A step was not acknowledged.
+    pub(super) fn write(self, store: &Store) -> Result<u32, String> {
+        thread::scope(|scope| {
+            let spawn = |number| {
+                let store = store.clone();
+                scope.spawn(move || Writer::new(number, self)?.write(&store))
+            };
+            let threads: Vec<_> = (0..SESSIONS + BLOCKING).map(spawn).collect();
+            threads.into_iter().map(|thread| thread.join().map_err(|_| "a writer panicked".to_owned())?).sum()
+        })
+    }
 }
 
 /// One thread: its lanes, and its witness sector.
-struct Writer {
-    task: Task,
+struct Writer<'a> {
+    task: Lanes<'a>,
     number: u32,
     device: File,
     sector: Block,
     acknowledged: Vec<u32>,
 }
 
-impl Writer {
-    fn new(number: u32, task: Task) -> Result<Writer, String> {
+impl<'a> Writer<'a> {
+    fn new(number: u32, task: Lanes<'a>) -> Result<Writer<'a>, String> {
         let sector = Pool::new(1 << 20).take(Class::Page).ok_or("no memory for a witness sector")?;
         let acknowledged = vec![0; workload::lanes_of(number).len()];
-        Ok(Writer { task, number, device: device()?, sector, acknowledged })
+        Ok(Writer { task, number, device: open_direct(task.witness)?, sector, acknowledged })
     }
 
     fn write(mut self, store: &Store) -> Result<u32, String> {
@@ -237,21 +267,35 @@ fn operation(step: &LaneWrite) -> Result<Operation, String> {
     Ok(Operation::Write { changes: vec![Change { key, expect: Expect::Any, kind }], level: Level::PowerLoss })
 }
 
-/// Length, the device's numbers, the trace: to the second device.
-fn mail_trace() -> Result<(), String> {
-    write(&format!("{TRACE}/tracing_on"), "0")?;
-    let number = fs::read_to_string("/sys/block/nvme0n1/dev").map_err(text("read the device's number"))?;
-    let trace = fs::read(format!("{TRACE}/trace")).map_err(text("read the trace"))?;
-    let mut mail = number.trim().replace(':', ",").into_bytes();
-    mail.push(b'\n');
-    mail.extend_from_slice(&trace);
-    let mut framed = (mail.len() as u64).to_le_bytes().to_vec();
-    framed.append(&mut mail);
-    let device = OpenOptions::new().write(true).open(MAIL).map_err(text("open the second device"))?;
-    device.write_all_at(&framed, 0).and_then(|()| device.sync_all()).map_err(text("mail the trace"))
+/// From now on the kernel traces the requests that its block drivers are given.
+pub(super) fn begin_trace() -> Result<(), String> {
+    write(&format!("{TRACE}/buffer_size_kb"), "32768")?;
+    write(&format!("{TRACE}/events/block/block_rq_issue/enable"), "1")
 }
 
-fn write(path: &str, what: &str) -> Result<(), String> {
+/// A block device's number (`259,0`), and the trace until now.
+pub(super) fn end_trace(device: &str) -> Result<(String, String), String> {
+    write(&format!("{TRACE}/tracing_on"), "0")?;
+    let number = fs::read_to_string(format!("/sys/block/{device}/dev")).map_err(text("read the device's number"))?;
+    let trace = fs::read(format!("{TRACE}/trace")).map_err(text("read the trace"))?;
+    Ok((number.trim().replace(':', ","), String::from_utf8_lossy(&trace).into_owned()))
+}
+
+/// Length, the device's numbers, the trace: to the second device.
+fn mail_trace() -> Result<(), String> {
+    let (number, trace) = end_trace("nvme0n1")?;
+    send_mail(MAIL, format!("{number}\n{trace}").as_bytes())
+}
+
+/// A text to the host, by a device that nothing else is on.
+pub(super) fn send_mail(device: &str, mail: &[u8]) -> Result<(), String> {
+    let mut framed = (mail.len() as u64).to_le_bytes().to_vec();
+    framed.extend_from_slice(mail);
+    let device = OpenOptions::new().write(true).open(device).map_err(text("open the device for mail"))?;
+    device.write_all_at(&framed, 0).and_then(|()| device.sync_all()).map_err(text("mail a text"))
+}
+
+pub(super) fn write(path: &str, what: &str) -> Result<(), String> {
     fs::write(Path::new(path), what).map_err(text(&format!("write to {path}")))
 }
 

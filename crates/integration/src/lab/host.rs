@@ -1,5 +1,6 @@
 //! The host's side: boots, cuts, compares, counts.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use super::log::{self, LogEntry};
 use super::machine::{Machine, tool};
 use super::replay::{Fate, Lies, Replayer};
 use super::verify::Bench;
-use super::workload::{self, DEVICE_BYTES, FILE_SYSTEM_BYTES, LANES};
+use super::workload::{self, DEVICE_BYTES, FILE_SYSTEM_BYTES, Known, LANES};
 use super::{errors, trace};
 
 /// Findings reported in full; they are all counted.
@@ -76,7 +77,10 @@ pub fn run(machine: &Machine, cache: &Path, plan: &Plan, report: &mut dyn FnMut(
         let log = read(&files.log)?;
         let entries = files.entries(&log, &mut tally)?;
         let share = plan.prefixes / plan.boots + u32::from(boot < plan.prefixes % plan.boots);
-        cut_often(base, &log, &entries, (task, plan, share), &mut tally, report)?;
+        let bench = Bench::new()?;
+        let verify = |device: &[u8], known: &BTreeMap<u64, Known>| bench.verify(device, known);
+        let cuts = Cuts { seed: task.seed, steps: task.steps, count: share, words: task.to_words(), verify: &verify };
+        cuts.run(Replayer::new(base, &log, &entries, plan.lies), (&log, &entries), &mut tally, report);
         if tally.lost > 0 {
             // The next boot would write over the log that shows it.
             return Ok(tally);
@@ -90,41 +94,52 @@ pub fn run(machine: &Machine, cache: &Path, plan: &Plan, report: &mut dyn FnMut(
     Ok(tally)
 }
 
-/// Power cuts over one log.
-fn cut_often(
-    base: Vec<u8>,
-    log: &[u8],
-    entries: &[LogEntry],
-    (task, plan, count): (Task, &Plan, u32),
-    tally: &mut Tally,
-    report: &mut dyn FnMut(String),
-) -> Result<(), String> {
-    let bench = Bench::new()?;
-    let mut replayer = Replayer::new(base, log, entries, plan.lies);
-    let mut acknowledged = vec![0; LANES as usize];
-    let mut seen = 0;
-    for (cut, fate) in cuts(log, entries, task.seed, count) {
-        for entry in entries.get(seen..cut).unwrap_or_default() {
-            if let LogEntry::Write { at, data, .. } = entry {
-                workload::decode_witness(*at, log.get(data.clone()).unwrap_or_default(), &mut acknowledged);
-            }
-        }
-        seen = cut;
-        let known = workload::known(task.seed, &acknowledged, task.steps);
-        tally.prefixes += 1;
-        tally.acknowledged += acknowledged.iter().map(|count| u64::from(*count)).sum::<u64>();
-        match bench.verify(&replayer.cut(cut, fate), &known) {
-            Ok(compared) => tally.compared += compared,
-            Err(why) => {
-                tally.lost += 1;
-                if tally.lost > REPORTS_MAX {
-                    continue;
+/// Power cuts over one log: what was asked for, and how a device that lost its power is looked at.
+pub(super) struct Cuts<'a> {
+    /// Of the workload.
+    pub(super) seed: u64,
+    /// Of each lane.
+    pub(super) steps: u32,
+    pub(super) count: u32,
+    /// What the boot did, for findings.
+    pub(super) words: String,
+    /// Compares, and says how many keys.
+    pub(super) verify: &'a dyn Fn(&[u8], &BTreeMap<u64, Known>) -> Result<u64, String>,
+}
+
+impl Cuts<'_> {
+    /// Cuts the power of what `replayer` replays, and counts.
+    pub(super) fn run(
+        &self,
+        mut replayer: Replayer<'_>,
+        (log, entries): (&[u8], &[LogEntry]),
+        tally: &mut Tally,
+        report: &mut dyn FnMut(String),
+    ) {
+        let mut acknowledged = vec![0; LANES as usize];
+        let mut seen = 0;
+        for (cut, fate) in cuts(log, entries, self.seed, self.count) {
+            for entry in entries.get(seen..cut).unwrap_or_default() {
+                if let LogEntry::Write { at, data, .. } = entry {
+                    workload::decode_witness(*at, log.get(data.clone()).unwrap_or_default(), &mut acknowledged);
                 }
-                report(format!("cut at entry {cut} of {}, {fate:?}, {}: {why}", entries.len(), task.to_words()));
+            }
+            seen = cut;
+            let known = workload::known(self.seed, &acknowledged, self.steps);
+            tally.prefixes += 1;
+            tally.acknowledged += acknowledged.iter().map(|count| u64::from(*count)).sum::<u64>();
+            match (self.verify)(&replayer.cut(cut, fate), &known) {
+                Ok(compared) => tally.compared += compared,
+                Err(why) => {
+                    tally.lost += 1;
+                    if tally.lost > REPORTS_MAX {
+                        continue;
+                    }
+                    report(format!("cut at entry {cut} of {}, {fate:?}, {}: {why}", entries.len(), self.words));
+                }
             }
         }
     }
-    Ok(())
 }
 
 /// Where to cut, in rising order. Half of the cuts come right after a witness: no later flush helps
@@ -172,17 +187,8 @@ impl Files {
             let made = File::create(path).and_then(|file| file.set_len(bytes));
             made.map_err(|error| format!("cannot make {}: {error}", path.display()))?;
         }
-        let blocks = (FILE_SYSTEM_BYTES / 4096).to_string();
-        // Without checksums of its own metadata: it takes its superblock of two sectors for atomic,
-        // and one torn by the cut is not our loss.
-        let plain = ["-q", "-F", "-b", "4096", "-J", "size=4", "-O", "^metadata_csum"];
-        let options = [&plain[..], &["-E", "lazy_itable_init=0,nodiscard", "device.img", &blocks]].concat();
-        let made = tool("mkfs.ext4", &options, cache)?;
-        if made.status.success() {
-            Ok(files)
-        } else {
-            Err(format!("mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr)))
-        }
+        make_file_system("device.img", cache)?;
+        Ok(files)
     }
 
     /// The device with every write and flush logged. `no-flush` below the log: a flush takes its
@@ -211,10 +217,7 @@ impl Files {
     /// The log's entries, with FUA as the guest's kernel told it.
     fn entries(&self, log: &[u8], tally: &mut Tally) -> Result<Vec<LogEntry>, String> {
         let mut entries = log::parse(log)?;
-        let mail = read(&self.mail)?;
-        let len = mail.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes) as usize;
-        let mail = mail.get(8..).and_then(|mail| mail.get(..len)).ok_or("the guest's mail is cut off")?;
-        let mail = String::from_utf8_lossy(mail);
+        let mail = read_mail(&self.mail)?;
         let (device, trace) = mail.split_once('\n').ok_or("the guest's mail is empty")?;
         tally.fua += trace::mark_fua(trace, device, &mut entries)?;
         tally.writes += entries.iter().filter(|entry| matches!(entry, LogEntry::Write { .. })).count() as u64;
@@ -223,6 +226,25 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+/// A file system of [`FILE_SYSTEM_BYTES`] at the begin of a file in `cache`.
+pub(super) fn make_file_system(file: &str, cache: &Path) -> Result<(), String> {
+    let blocks = (FILE_SYSTEM_BYTES / 4096).to_string();
+    // Without checksums of its own metadata: it takes its superblock of two sectors for atomic, and
+    // one torn by the cut is not our loss.
+    let plain = ["-q", "-F", "-b", "4096", "-J", "size=4", "-O", "^metadata_csum"];
+    let options = [&plain[..], &["-E", "lazy_itable_init=0,nodiscard", file, &blocks]].concat();
+    let made = tool("mkfs.ext4", &options, cache)?;
+    if made.status.success() { Ok(()) } else { Err(format!("mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr))) }
+}
+
+/// What a guest mailed: its length, then so many bytes.
+pub(super) fn read_mail(path: &Path) -> Result<String, String> {
+    let mail = read(path)?;
+    let len = mail.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes) as usize;
+    let mail = mail.get(8..).and_then(|mail| mail.get(..len)).ok_or("the guest's mail is cut off")?;
+    Ok(String::from_utf8_lossy(mail).into_owned())
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::pmem;
+use super::{bypass, pmem};
 
 /// A task that takes longer is ended.
 const TASK_MAX: Duration = Duration::from_secs(300);
@@ -100,7 +100,8 @@ impl Machine {
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         let kernel_words = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on nowatchdog \
                             rcupdate.rcu_cpu_stall_suppress=1 no_timer_check";
-        command.args(["-append", &format!("{kernel_words} -- {words}")]).args(drives);
+        let iommu = if board.iter().any(|word| word.starts_with("intel-iommu")) { " intel_iommu=on" } else { "" };
+        command.args(["-append", &format!("{kernel_words}{iommu} -- {words}")]).args(drives);
         command
     }
 }
@@ -290,10 +291,11 @@ fn pack(kernel: &Path, others: &[&Path]) -> Result<Vec<u8>, String> {
         let bytes = fs::read(library).map_err(|error| format!("cannot read {library}: {error}"))?;
         archive.add(&path.to_string_lossy(), 0o100_755, (0, 0), &bytes);
     }
-    let modules = modules_of(kernel)?;
-    let modules = pmem::MODULE_FILES.iter().map(|name| {
-        (modules.join("kernel/drivers").join(name), format!("{}/{}", pmem::MODULES, name.replace('/', "_")))
-    });
+    let folder = modules_of(kernel)?.join("kernel");
+    let named = |path: &str| format!("{}/{}", pmem::MODULES, path.replace('/', "_"));
+    let memory = pmem::MODULE_FILES.iter().map(|name| (folder.join("drivers").join(name), named(name)));
+    let bypass = bypass::MODULE_FILES.iter().map(|name| (folder.join(name), named(name)));
+    let modules = memory.chain(bypass.filter(|(path, _)| path.exists()));
     for (path, name) in modules.chain(programs) {
         let bytes = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         archive.add(&name, 0o100_755, (0, 0), &bytes);

@@ -7,6 +7,7 @@
 //! many places of the log ([`replay`]), lets the file system and the store recover, and compares
 //! ([`verify`]).
 
+pub mod bypass;
 mod doctor;
 pub mod errors;
 pub mod guest;

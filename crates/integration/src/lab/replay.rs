@@ -1,6 +1,8 @@
 //! Power cuts: which contents a device with a volatile cache may be left with, at a given place of
 //! its log.
 
+use std::ops::Range;
+
 use stratakv_base::random::Random;
 
 use super::log::LogEntry;
@@ -42,12 +44,18 @@ pub struct Replayer<'a> {
     durable: Vec<u8>,
     applied: usize,
     lies: Lies,
+    write_through: Range<u64>,
 }
 
 impl<'a> Replayer<'a> {
     /// Starts from the device's contents before the log.
     pub fn new(base: Vec<u8>, log: &'a [u8], entries: &'a [LogEntry], lies: Lies) -> Replayer<'a> {
-        Replayer { log, entries, durable: base, applied: 0, lies }
+        Replayer { log, entries, durable: base, applied: 0, lies, write_through: 0..0 }
+    }
+
+    /// Writes to these bytes are durable once they are complete: another device, without a cache.
+    pub fn write_through(self, bytes: Range<u64>) -> Replayer<'a> {
+        Replayer { write_through: bytes, ..self }
     }
 
     /// The device after a power cut at `cut`: entries before it were complete.
@@ -62,7 +70,9 @@ impl<'a> Replayer<'a> {
         let mut device = self.durable.clone();
         let mut random = Random::new(if let Fate::Mixed(seed) = fate { seed } else { 0 });
         for entry in complete.get(flushed..).unwrap_or_default() {
-            let durable = matches!(entry, LogEntry::Write { fua: true, .. }) && !self.lies.ignores_fua;
+            let is_through = matches!(entry, LogEntry::Write { at, .. } if self.write_through.contains(at));
+            let is_fua = matches!(entry, LogEntry::Write { fua: true, .. }) && !self.lies.ignores_fua;
+            let durable = is_fua || is_through;
             match (fate, random.below(3)) {
                 _ if durable => apply(&mut device, self.log, entry, |_| true),
                 (Fate::Kept, _) | (Fate::Mixed(_), 0) => apply(&mut device, self.log, entry, |_| true),
@@ -115,6 +125,16 @@ mod tests {
         assert_eq!(cut(0, 7, Fate::Lost), [1, 4, 4, 5]);
         assert_eq!(cut(0, 7, Fate::Kept), [7, 4, 4, 5]);
         assert_eq!(cut(0, 99, Fate::Kept), [7, 4, 4, 5]);
+    }
+
+    #[test]
+    fn a_device_without_a_cache_loses_nothing() {
+        let log = log_of(&[(0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 2)]);
+        let entries = parse(&log).unwrap();
+        let lies = Lies { flushes_ignored: 1, ignores_fua: true };
+        let mut replayer = Replayer::new(vec![0; 2048], &log, &entries, lies).write_through(512..1536);
+        let device = replayer.cut(4, Fate::Lost);
+        assert_eq!(device.chunks(512).map(|sector| sector[0]).collect::<Vec<_>>(), [0, 2, 3, 0]);
     }
 
     #[test]

@@ -3,26 +3,58 @@
 //! requests issued to the driver.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use super::log::LogEntry;
 
-/// Lines of `block_rq_issue` of one device: `… block_rq_issue: 259,0 WFS 4096 () 12345 + 8 [who]`.
-/// Marks the writes in `entries` that were issued with FUA: the n-th issued over an extent is the
-/// n-th logged over it, since a kernel never has two writes over the same sectors in flight.
+/// A write that a driver was given, or gave a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IssuedWrite {
+    /// The first sector of 512 bytes.
+    pub sector: u64,
+    /// How many.
+    pub sectors: u64,
+    /// Force unit access.
+    pub fua: bool,
+}
+
+/// Marks the writes in `entries` that were issued with FUA, by the kernel's trace: lines of
+/// `block_rq_issue` of one device: `… block_rq_issue: 259,0 WFS 4096 () 12345 + 8 [who]`.
 ///
 /// # Errors
 /// Trace and log do not agree on which writes there were.
 pub fn mark_fua(trace: &str, device: &str, entries: &mut [LogEntry]) -> Result<u64, String> {
+    mark(writes_of(trace, device), 0..u64::MAX, entries)
+}
+
+/// The writes to a device (`259,0`) in the kernel's trace, in their order.
+pub fn writes_of(trace: &str, device: &str) -> impl Iterator<Item = IssuedWrite> {
+    let lines = trace.lines().filter(|line| line.contains("block_rq_issue:"));
+    lines.filter_map(move |line| write_of(line, device))
+}
+
+/// As [`mark_fua`], by any list of writes in their order; of those entries that lie in `within`
+/// (bytes), which the list's sectors are counted from. The n-th write issued over an extent is the
+/// n-th logged over it, since nobody has two writes over the same sectors in flight.
+///
+/// # Errors
+/// List and log do not agree on which writes there were.
+pub fn mark(
+    writes: impl Iterator<Item = IssuedWrite>,
+    within: Range<u64>,
+    entries: &mut [LogEntry],
+) -> Result<u64, String> {
     let mut issued: HashMap<(u64, u64), VecDeque<bool>> = HashMap::new();
-    for line in trace.lines().filter(|line| line.contains("block_rq_issue:")) {
-        if let Some((extent, fua)) = write_of(line, device) {
-            issued.entry(extent).or_default().push_back(fua);
-        }
+    for IssuedWrite { sector, sectors, fua } in writes {
+        issued.entry((sector, sectors)).or_default().push_back(fua);
     }
     let mut marked = 0;
     for (index, entry) in entries.iter_mut().enumerate() {
         let LogEntry::Write { at, data, fua } = entry else { continue };
-        let extent = (*at / 512, data.len() as u64 / 512);
+        if !within.contains(at) {
+            continue;
+        }
+        let extent = ((*at - within.start) / 512, data.len() as u64 / 512);
         let known = issued.get_mut(&extent).and_then(VecDeque::pop_front);
         let is_fua = known.ok_or_else(|| format!("entry {index}, {extent:?}, is not in the guest's trace"))?;
         *fua = is_fua;
@@ -34,8 +66,8 @@ pub fn mark_fua(trace: &str, device: &str, entries: &mut [LogEntry]) -> Result<u
     }
 }
 
-/// Sector, sectors, and whether it is FUA, if this is a write (or a write of zeroes) to `device`.
-fn write_of(line: &str, device: &str) -> Option<((u64, u64), bool)> {
+/// The write (or write of zeroes) to `device` that a line tells of, if it does.
+fn write_of(line: &str, device: &str) -> Option<IssuedWrite> {
     let mut words = line.split_once("block_rq_issue: ")?.1.split_whitespace();
     let (on, kind) = (words.next()?, words.next()?);
     // `WFS`: write, FUA, sync; `FWFS`: the leading F is a flush before it.
@@ -46,7 +78,7 @@ fn write_of(line: &str, device: &str) -> Option<((u64, u64), bool)> {
     let mut words = words.skip_while(|word| *word != "()").skip(1);
     let sector = words.next()?.parse().ok()?;
     let sectors = words.nth(1)?.parse().ok()?;
-    Some(((sector, sectors), after.contains('F')))
+    Some(IssuedWrite { sector, sectors, fua: after.contains('F') })
 }
 
 #[cfg(test)]
@@ -70,6 +102,15 @@ mod tests {
         assert_eq!(mark_fua(TRACE, "259,0", &mut entries), Ok(1));
         assert!(matches!(entries[0], LogEntry::Write { fua: false, .. }));
         assert!(matches!(entries[2], LogEntry::Write { fua: true, .. }));
+    }
+
+    #[test]
+    fn only_writes_within_a_range_are_asked_for() {
+        let mut entries = parse(&log_of(&[(8, 2, 0), (100, 8, 0), (9, 1, 0), (104, 4, 0)])).unwrap();
+        let list = [(0, 8, true), (4, 4, false)].map(|(sector, sectors, fua)| IssuedWrite { sector, sectors, fua });
+        assert_eq!(mark(list.into_iter(), 100 * 512..200 * 512, &mut entries), Ok(1));
+        assert!(matches!(entries[1], LogEntry::Write { fua: true, .. }));
+        assert!(mark(list.into_iter(), 99 * 512..200 * 512, &mut entries).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use stratakv::{Error, Level, Options, ScanOptions};
 
 use super::machine::tool;
 use super::workload::{self, Known};
+use crate::loop_device::LoopDevice;
 use crate::value;
 
 /// Where the contents of cut devices are looked at.
@@ -33,9 +34,25 @@ impl Bench {
     /// # Errors
     /// What is lost, torn, or there although nobody wrote it; or that the store does not open.
     pub fn verify(&self, device: &[u8], known: &BTreeMap<u64, Known>) -> Result<u64, String> {
+        self.verify_spread(device, None, known)
+    }
+
+    /// As [`Bench::verify`], of a store whose volumes lie on a raw device of their own.
+    ///
+    /// # Errors
+    /// As there; or that there can be no loop device.
+    pub fn verify_spread(
+        &self,
+        device: &[u8],
+        volumes: Option<&[u8]>,
+        known: &BTreeMap<u64, Known>,
+    ) -> Result<u64, String> {
         let none_acknowledged = known.values().all(|known| known.acknowledged.is_none());
         let store = self.extract(device)?;
-        let checked = match stratakv::check(&store, None) {
+        let volumes = volumes.map(|bytes| self.attach(bytes)).transpose()?;
+        let devices: Vec<PathBuf> = volumes.iter().map(|device| device.path().to_owned()).collect();
+        let check = || stratakv::check_spread(&store, &[], &devices, &[], None);
+        let checked = match check() {
             // Cut off while it was being created.
             Err(Error::NotFound { .. }) if none_acknowledged => return Ok(0),
             checked => checked.map_err(|error| format!("check: {error}"))?,
@@ -47,9 +64,16 @@ impl Bench {
         if !damage.is_empty() || !checked.mistakes.is_empty() {
             return Err(format!("check: damage {damage:?}, mistakes {:?}", checked.mistakes));
         }
-        let compared = compare(&store, known)?;
-        let report = stratakv::check(&store, None).map_err(|error| format!("check after recovery: {error}"))?;
+        let compared = compare(&store, &devices, known)?;
+        let report = check().map_err(|error| format!("check after recovery: {error}"))?;
         if report.is_sound() { Ok(compared) } else { Err(format!("check after recovery: {report:?}")) }
+    }
+
+    /// A loop device with these bytes.
+    fn attach(&self, bytes: &[u8]) -> Result<LoopDevice, String> {
+        let image = self.folder.path().join("volumes.img");
+        write_sparse(&image, bytes).map_err(|error| format!("cannot write {}: {error}", image.display()))?;
+        LoopDevice::attach(&image, bytes.len() as u64, 512).ok_or_else(|| "no loop device can be had".to_owned())
     }
 
     /// The store's directory as the file system of `device` shows it after the journal was
@@ -81,9 +105,10 @@ fn write_sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn compare(store: &Path, known: &BTreeMap<u64, Known>) -> Result<u64, String> {
+fn compare(store: &Path, devices: &[PathBuf], known: &BTreeMap<u64, Known>) -> Result<u64, String> {
     // The bench may be memory; what recovery does is the same at every level.
     let options = Options::new().create(false).memory_bytes(64 << 20).level(Level::ProcessCrash).cores(1);
+    let options = options.devices(devices);
     let store = options.open(store).map_err(|error| format!("open: {error}"))?;
     let mut left: BTreeMap<String, (u64, &Known)> =
         known.iter().map(|(key, known)| (workload::name(*key), (*key, known))).collect();
