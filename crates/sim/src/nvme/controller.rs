@@ -45,6 +45,8 @@ pub enum Quirk {
         /// Whether it can be aborted.
         abortable: bool,
     },
+    /// It is done after this many milliseconds: perhaps too late.
+    Late(u16),
     /// Namespace Not Ready: the same command may succeed later.
     NotReady,
     /// Its completion comes twice.
@@ -190,6 +192,11 @@ impl EmulatedController {
         self.doorbells
     }
 
+    /// The time that has passed.
+    pub fn time(&self) -> Duration {
+        self.now
+    }
+
     /// Time passes.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
@@ -205,6 +212,8 @@ impl EmulatedController {
         let (queue, cid) = (command.queue, command.cid());
         match quirk {
             Quirk::Lost { abortable } => self.lost.push((queue, cid, abortable)),
+            // For who has the medium to do.
+            Quirk::Late(_) => {}
             Quirk::NotReady => self.complete(queue, cid, 0x82, memory),
             Quirk::Twice => {
                 self.complete(queue, cid, 0, memory);
