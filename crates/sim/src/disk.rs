@@ -292,6 +292,11 @@ impl Disk {
         ended
     }
 
+    /// Whether controllers do nothing wrong now.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.chances.write_error == 0
+    }
+
     /// What a controller does wrong with the next command, if it does: as often as a write fails.
     pub(crate) fn draw_quirk(&self, random: &mut Random) -> Option<Quirk> {
         let is_drawn = self.chances.write_error > 0 && chance(random, self.chances.write_error);

@@ -219,11 +219,21 @@ impl EmulatedController {
                 self.complete(queue, cid, 0, memory);
                 self.complete_again(queue, cid, memory);
             }
-            Quirk::Fatal => _ = self.registers.insert(CSTS, self.register(CSTS) | 2),
+            Quirk::Fatal => {
+                self.lost.push((queue, cid, false));
+                self.registers.insert(CSTS, self.register(CSTS) | 2);
+            }
             Quirk::Gone => self.remove(),
             Quirk::UnknownCommand => self.complete(queue, 0x3FF, 0, memory),
             Quirk::WrongHead => self.post(queue, cid, 0, 0, Some(0xFFFF), memory),
         }
+    }
+
+    /// Nothing is wrong with it any more. Gives the commands that were lost, by queue and
+    /// identifier: they may complete.
+    pub fn mend(&mut self) -> Vec<(u16, u16)> {
+        self.registers.insert(CSTS, self.register(CSTS) & !2);
+        self.lost.drain(..).map(|(queue, cid, _)| (queue, cid)).collect()
     }
 
     /// The device is pulled out.

@@ -97,6 +97,9 @@ impl NvmeFront {
     /// One request of the driver's ends, if it has any.
     pub(crate) fn complete(&mut self, disk: &mut Disk, random: &mut Random) -> Option<(u64, DiskOutcome)> {
         let mut looks = 0;
+        if disk.is_calm() {
+            self.calm_down(disk, random);
+        }
         loop {
             self.bus.with(|device, _| device.advance(Duration::from_micros(50)));
             self.pair.poll(&mut self.done);
@@ -130,11 +133,26 @@ impl NvmeFront {
                     self.late.push((from + Duration::from_millis(milliseconds.into()), command));
                 }
                 Some(quirk) if quirk != Quirk::Twice => {
+                    if matches!(quirk, Quirk::Lost { .. } | Quirk::Fatal) {
+                        self.late.push((Duration::MAX, command));
+                    }
                     tracing::debug!(?quirk, cid = command.cid(), "the controller misbehaves");
                     self.has_misbehaved |= quirk != Quirk::NotReady;
                     self.bus.with(|device, memory| device.misbehave(&command, quirk, memory));
                 }
                 quirk => self.begin(command, quirk.is_some(), disk, random),
+            }
+        }
+    }
+
+    /// Nothing is to go wrong from now on: what was lost or held back is done.
+    fn calm_down(&mut self, disk: &mut Disk, random: &mut Random) {
+        self.echoes.clear();
+        let lost = self.bus.with(|device, _| device.mend());
+        for (from, command) in std::mem::take(&mut self.late) {
+            // One that was aborted has ended.
+            if from != Duration::MAX || lost.contains(&(command.queue, command.cid())) {
+                self.begin(command, false, disk, random);
             }
         }
     }
