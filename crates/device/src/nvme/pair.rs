@@ -388,12 +388,17 @@ impl IoPair {
     fn drain(&mut self) {
         let mut done = Vec::new();
         let is_busy = |pair: &IoPair| pair.free.len() < pair.slots.len() || !pair.waiting.is_empty();
+        // A command that is not answered is aborted, then the controller is reset: that takes less.
+        let deadline = self.controller.bus().now() + 4 * self.controller.options().command_timeout;
         // One that is given up reaches no memory.
         while is_busy(self) && !self.controller.is_dead() {
             self.ring();
             self.poll(&mut done);
             done.clear();
             self.controller.bus().pause();
+            if self.controller.bus().now() > deadline {
+                self.controller.give_up(&NvmeError::Unanswered("its last commands"));
+            }
         }
     }
 }
