@@ -8,6 +8,7 @@ use stratakv::{
     Collection, Compression, Engine, Error, IoBackend, Kind, Level, Options, Order, OrderError, Placement, Store,
 };
 use stratakv_base::quantity::format_bytes;
+use stratakv_device::nvme::NvmeName;
 
 use crate::doctor::choose_placement;
 use crate::failure::{Exit, Failure, backup_there, holds_backup};
@@ -25,16 +26,24 @@ pub(crate) struct DataArguments {
     /// device is now. --data then holds the store's description only
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
+    /// An NVMe controller that is bound to vfio-pci, by its PCI address, for the volumes: this
+    /// process drives it itself. As --device otherwise; `stratakv doctor --nvme` tells how to bind
+    #[arg(long, value_name = "ADDRESS", value_parser = nvme_name)]
+    nvme: Vec<PathBuf>,
     /// The region's file or devdax device [default: in the store's directory]. For an existing
     /// store: where it is now. With `hash`, repeat it for several, such as one on each NUMA node. A
     /// path that is new to an existing region is added to it: a device, or a file with a longer
     /// --region
-    #[arg(long, value_name = "PATH", conflicts_with = "device")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "nvme"])]
     region_path: Vec<PathBuf>,
     /// The NUMA node of each --region-path, in the same order, for memory that does not report its
     /// node: tmpfs and huge pages
     #[arg(long, value_name = "NUMBER", requires = "region_path")]
     region_node: Vec<u32>,
+}
+
+fn nvme_name(text: &str) -> Result<PathBuf, String> {
+    NvmeName::parse(text).map(|name| name.to_string().into()).map_err(|error| error.to_string())
 }
 
 impl DataArguments {
@@ -49,8 +58,8 @@ impl DataArguments {
     }
 
     /// Raw devices.
-    pub(crate) fn devices(&self) -> &[PathBuf] {
-        &self.device
+    pub(crate) fn devices(&self) -> Vec<PathBuf> {
+        self.device.iter().chain(&self.nvme).cloned().collect()
     }
 
     /// Where the region is, if that was said.

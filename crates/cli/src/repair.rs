@@ -84,9 +84,10 @@ impl Arguments {
     /// The same command, to be pasted, with the loss accepted.
     fn accepting(&self, report: &RepairReport) -> String {
         let mut command = "stratakv repair --accept-lost-region".to_owned();
+        let devices = self.data.devices();
         let named = [
             ("data", self.data.all().collect::<Vec<_>>()),
-            ("device", self.data.devices().iter().map(PathBuf::as_path).collect()),
+            ("device", devices.iter().map(PathBuf::as_path).collect()),
             ("region-path", self.data.regions().iter().map(PathBuf::as_path).collect()),
         ];
         for (option, paths) in named {

@@ -27,5 +27,7 @@ pub use geometry::Geometry;
 pub use nvme::NvmeRing;
 pub use raw::{RawDevice, RawRefusal};
 pub use request::{DiskOutcome, DiskRequest, IoFault};
-pub use ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring};
+pub use ring::{
+    Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring, open_ring_for,
+};
 pub use volume::Volume;

@@ -11,7 +11,7 @@ use stratakv_base::limits::PAGE_BYTES;
 
 use crate::block::{Block, BlockPart, Class, Pool};
 use crate::geometry::Geometry;
-use crate::nvme::{Namespace, NvmeVolume};
+use crate::nvme::{DriveRefusal, Namespace, NvmeName, NvmeVolume, VfioRefusal};
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::sync;
 use crate::volume::{Medium, Share, Volume};
@@ -52,13 +52,17 @@ pub enum RawRefusal {
     /// Sectors longer than a page cannot be written one page at a time.
     #[error("its sectors have {0} bytes, and I/O is done in pages of {PAGE_BYTES}: use another device")]
     Sectors(u32),
+    /// It is a namespace that this process was to drive, and cannot.
+    #[error(transparent)]
+    Driven(#[from] DriveRefusal),
     /// The system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl RawDevice {
-    /// Opens `path` for direct I/O. For writing it is claimed; for reading others may have it open
+    /// Opens `path` for direct I/O: a block device, or a namespace that this process drives, which
+    /// is named as an [`NvmeName`]. For writing it is claimed; for reading others may have it open
     /// for reading too.
     ///
     /// A device held by a process that has just died is waited for, up to two seconds.
@@ -66,6 +70,10 @@ impl RawDevice {
     /// # Errors
     /// See [`RawRefusal`].
     pub fn open(path: &Path, read_only: bool) -> Result<RawDevice, RawRefusal> {
+        if let Some(name) = NvmeName::of(path) {
+            let name = name.map_err(VfioRefusal::Address).map_err(DriveRefusal::Vfio)?;
+            return Ok(RawDevice::of_namespace(path, &name.open()?));
+        }
         let refusal = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => RawRefusal::Missing,
             io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => RawRefusal::Busy,

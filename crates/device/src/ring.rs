@@ -258,6 +258,21 @@ pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send
     Ok(Box::new(crate::blocking::Blocking::new(entries)?))
 }
 
+/// As [`open_ring`], for requests to these volumes: if this process drives the device of one, the
+/// ring is an [`NvmeRing`](crate::NvmeRing).
+///
+/// # Errors
+/// As [`open_ring`].
+pub fn open_ring_for<'v>(
+    kind: RingKind,
+    entries: u32,
+    volumes: impl IntoIterator<Item = &'v Arc<Volume>>,
+) -> io::Result<Box<dyn Ring + Send>> {
+    let ring = open_ring(kind, entries)?;
+    let is_driven = volumes.into_iter().any(|volume| volume.is_driven_here());
+    Ok(if is_driven { Box::new(crate::nvme::NvmeRing::new(ring)) } else { ring })
+}
+
 fn is_short_of_descriptors(error: &io::Error) -> bool {
     let short = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
     rustix::io::Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stratakv_base::{Now, Wall};
 use stratakv_device::fork::Lineage;
 use stratakv_device::ring::RingKind;
-use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
+use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring_for, sync};
 use stratakv_engine::{Error, Evicted, Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
 
 use crate::cell::{Cell, RING_LOST, TickOutput};
@@ -94,8 +94,9 @@ impl<S: Shard + 'static> Runtime<S> {
     #[doc(hidden)]
     pub fn start_by(clock: Clock, members: Vec<Member<S>>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
         let count = options.reactors.clamp(1, members.len().max(1));
-        let rings =
-            (0..count).map(|_| open_ring(options.ring, options.ring_entries)).collect::<io::Result<Vec<_>>>()?;
+        let volumes: Vec<_> = members.iter().map(|member| Arc::clone(&member.volume)).collect();
+        let open = || open_ring_for(options.ring, options.ring_entries, &volumes);
+        let rings = (0..count).map(|_| open()).collect::<io::Result<Vec<_>>>()?;
         let runtime = Self::over(None, members, &rings, options, clock);
         for (number, ring) in rings.into_iter().enumerate() {
             match reactor::spawn(&runtime, ring, number) {
@@ -208,7 +209,8 @@ impl<S: Shard + 'static> Runtime<S> {
         if self.is_forked() {
             return Err(io::Error::other(Error::Forked.to_string()));
         }
-        let ring = open_ring(self.options.ring, self.options.ring_entries)?;
+        let volumes = self.cells.iter().map(|cell| &cell.volume);
+        let ring = open_ring_for(self.options.ring, self.options.ring_entries, volumes)?;
         Ok(self.driver_over(ring))
     }
 

@@ -224,8 +224,7 @@ impl Disk {
 
     /// The process that drove it is gone; another one begins.
     fn exchange_front(&mut self) {
-        if let Some(front) = self.front.take() {
-            front.end();
+        if self.front.take().is_some() {
             self.front = Some(Box::new(NvmeFront::new(self.options)));
         }
     }
@@ -301,6 +300,7 @@ impl Disk {
             1 => Quirk::Fatal,
             2 => Quirk::Twice,
             3 => Quirk::Lost { abortable: true },
+            4 => Quirk::Late(50 + random.below(150) as u16),
             _ => Quirk::NotReady,
         })
     }

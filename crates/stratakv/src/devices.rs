@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
 use stratakv_base::quantity::format_bytes;
+use stratakv_device::nvme::{DriveRefusal, NvmeError, NvmeName, VfioRefusal};
 use stratakv_device::{IoFault, RawDevice, RawRefusal, Volume};
 
 use crate::directory::Manifest;
@@ -305,11 +306,26 @@ fn refuse_contents(raw: &RawDevice, uuid: &[u8; 16]) -> Result<(), Error> {
     };
     let Some(holds) = holds else { return Ok(()) };
     let path = raw.path().display();
+    let emptied = match NvmeName::of(raw.path()) {
+        None => format!("`blkdiscard --zeroout {path}`"),
+        Some(_) => {
+            "`blkdiscard --zeroout` after you gave it back to the kernel (`stratakv doctor --nvme` tells how)".into()
+        }
+    };
     let why = format!(
         "it holds {holds}, and a new store takes an empty one (first and last MiB zero). Name another; or, if nothing on it is needed any more, \
-         empty it for good with `blkdiscard --zeroout {path}`"
+         empty it for good with {emptied}"
     );
     Err(unusable(raw.path(), ErrorKind::Usage, why))
+}
+
+/// A device's name as it is kept: a path from the root, or the one name of a namespace.
+pub(crate) fn full_name(path: &Path) -> io::Result<PathBuf> {
+    match NvmeName::of(path) {
+        None => std::path::absolute(path),
+        Some(Ok(name)) => Ok(name.to_string().into()),
+        Some(Err(error)) => Err(io::Error::other(error)),
+    }
 }
 
 fn refuse_twice(paths: &[PathBuf]) -> Result<(), Error> {
@@ -331,9 +347,24 @@ fn refused(path: &Path, refusal: RawRefusal, advice: &str) -> Error {
         RawRefusal::Busy => ErrorKind::Locked,
         RawRefusal::NoDevice => ErrorKind::Usage,
         RawRefusal::Sectors(_) => ErrorKind::Unsupported,
+        RawRefusal::Driven(refusal) => kind_of_drive(refusal),
         RawRefusal::Permission | RawRefusal::Io(_) => ErrorKind::Io,
     };
     unusable(path, kind, format!("{refusal}{advice}"))
+}
+
+fn kind_of_drive(refusal: &DriveRefusal) -> ErrorKind {
+    match refusal {
+        DriveRefusal::Vfio(VfioRefusal::Missing(_)) => ErrorKind::NotFound,
+        DriveRefusal::Vfio(VfioRefusal::Busy { .. }) => ErrorKind::Locked,
+        DriveRefusal::Vfio(VfioRefusal::Address(_) | VfioRefusal::NoNvme(..) | VfioRefusal::Driver { .. })
+        | DriveRefusal::Nvme(_, NvmeError::NoNamespace { .. }) => ErrorKind::Usage,
+        DriveRefusal::Vfio(VfioRefusal::NoIommu(_) | VfioRefusal::NoVfio(_) | VfioRefusal::Unsupported { .. })
+        | DriveRefusal::Nvme(_, NvmeError::Format { .. } | NvmeError::NoNvm | NvmeError::PageSize(_)) => {
+            ErrorKind::Unsupported
+        }
+        DriveRefusal::Vfio(_) | DriveRefusal::Nvme(..) => ErrorKind::Io,
+    }
 }
 
 fn io(path: &Path, what: &'static str, error: io::Error) -> Error {

@@ -9,7 +9,7 @@ use std::thread;
 use stratakv_base::Level;
 use stratakv_base::quantity::format_count;
 use stratakv_device::volume::OpenMode;
-use stratakv_device::{Geometry, Pool, Volume, open_ring};
+use stratakv_device::{Geometry, Pool, Volume, open_ring_for};
 use stratakv_engine::Progress;
 use stratakv_matrix::MatrixConfig;
 use stratakv_pmem::Mapping;
@@ -334,7 +334,8 @@ fn new_manifest(options: &Options, more_directories: &[PathBuf]) -> Result<Manif
     let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
     let directories =
         absolute(more_directories).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
-    let devices = absolute(&options.devices).map_err(|error| Error::Option(format!("a device's name: {error}")))?;
+    let devices = options.devices.iter().map(|path| devices::full_name(path)).collect::<Result<Vec<_>, _>>();
+    let devices = devices.map_err(|error| Error::Option(format!("a device's name: {error}")))?;
     let mut regions =
         absolute(&options.region_paths).map_err(|error| Error::Option(format!("the region's path: {error}")))?;
     let region = (!regions.is_empty()).then(|| regions.remove(0));
@@ -421,7 +422,7 @@ fn open_one(
     let volume = Arc::new(volume);
     check_medium(&volume, options.level_of(manifest.engine()), options.read_only)?;
     let pool = Pool::new((options.memory_bytes / u64::from(manifest.shards)) as usize);
-    let mut ring = open_ring(options.io, 64).map_err(io_error("set up a ring for", &path))?;
+    let mut ring = open_ring_for(options.io, 64, [&volume]).map_err(io_error("set up a ring for", &path))?;
     let watch = &mut |now: Progress| progress.report(shard, now);
     let config = slab_config(directory, manifest, options, (how, &volume), volume_bytes);
     let shard = match containers {

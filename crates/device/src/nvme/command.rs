@@ -26,7 +26,6 @@ mod nvm {
     pub(super) const FLUSH: u32 = 0x00;
     pub(super) const WRITE: u32 = 0x01;
     pub(super) const READ: u32 = 0x02;
-    pub(super) const WRITE_ZEROES: u32 = 0x08;
     pub(super) const DATASET_MANAGEMENT: u32 = 0x09;
 }
 
@@ -149,11 +148,6 @@ impl Command {
         let mut command = Command::of_extent(nvm::WRITE, extent).data(data);
         command.0[12] |= if fua { FUA } else { 0 };
         command
-    }
-
-    /// Write Zeroes (NVM 3.2.8).
-    pub(super) fn write_zeroes(extent: Extent) -> Command {
-        Command::of_extent(nvm::WRITE_ZEROES, extent)
     }
 
     /// Flush (NVM 3.2.2).

@@ -304,10 +304,10 @@ impl Admin {
         loop {
             match self.queues.pop(0) {
                 Some(Ok(completion)) if completion.cid() == cid => return self.end(bus, name, completion),
+                _ if bus.now() > deadline => return Err(NvmeError::Unanswered(name)),
                 // Of one that was given up before.
-                Some(_) => {}
+                Some(_) => bus.pause(),
                 None if ControllerStatus(bus.read_u32(CSTS)).is_gone() => return Err(NvmeError::Gone),
-                None if bus.now() > deadline => return Err(NvmeError::Unanswered(name)),
                 None => bus.pause(),
             }
         }

@@ -153,7 +153,9 @@ impl IoPair {
         if self.controller.generation() != self.generation {
             self.start_anew();
         }
-        while let Some(popped) = self.queues.pop(self.id) {
+        // One round at most: a controller that writes on and on is not waited for.
+        for _ in 0..self.queues.entries() {
+            let Some(popped) = self.queues.pop(self.id) else { break };
             let wrong = match popped {
                 Ok(completion) => self.take(completion),
                 Err(fault) => Some(fault.to_string()),
@@ -385,13 +387,13 @@ impl IoPair {
     /// Ends what is in flight, whatever it takes: the controller answers, or is reset.
     fn drain(&mut self) {
         let mut done = Vec::new();
-        while self.in_flight() > 0 {
+        let is_busy = |pair: &IoPair| pair.free.len() < pair.slots.len() || !pair.waiting.is_empty();
+        // One that is given up reaches no memory.
+        while is_busy(self) && !self.controller.is_dead() {
             self.ring();
             self.poll(&mut done);
             done.clear();
-            if self.in_flight() > 0 {
-                self.controller.bus().pause();
-            }
+            self.controller.bus().pause();
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum Quirk {
         /// Whether it can be aborted.
         abortable: bool,
     },
+    /// It is done after this many milliseconds: perhaps too late.
+    Late(u16),
     /// Namespace Not Ready: the same command may succeed later.
     NotReady,
     /// Its completion comes twice.
@@ -190,6 +192,11 @@ impl EmulatedController {
         self.doorbells
     }
 
+    /// The time that has passed.
+    pub fn time(&self) -> Duration {
+        self.now
+    }
+
     /// Time passes.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
@@ -205,6 +212,8 @@ impl EmulatedController {
         let (queue, cid) = (command.queue, command.cid());
         match quirk {
             Quirk::Lost { abortable } => self.lost.push((queue, cid, abortable)),
+            // For who has the medium to do.
+            Quirk::Late(_) => {}
             Quirk::NotReady => self.complete(queue, cid, 0x82, memory),
             Quirk::Twice => {
                 self.complete(queue, cid, 0, memory);
@@ -223,9 +232,9 @@ impl EmulatedController {
         self.forget();
     }
 
-    /// Completes a command once more, if that finds room.
+    /// Completes a command once more, if that takes no room from others.
     pub fn complete_again(&mut self, queue: u16, cid: u16, memory: &DeviceMemory) {
-        let has_room = |queue: &Completions| (queue.tail + 1) % queue.entries != queue.head;
+        let has_room = |queue: &Completions| (1..=2).all(|more| (queue.tail + more) % queue.entries != queue.head);
         if self.completions.get(&queue).is_some_and(has_room) {
             self.complete(queue, cid, 0, memory);
         }

@@ -25,6 +25,10 @@ pub(crate) struct NvmeFront {
     pair: IoPair,
     /// Of the commands that the disk has, by its tags.
     commands: Vec<Option<Taken>>,
+    /// Commands that complete once more, when the next one does.
+    echoes: Vec<(u16, u16)>,
+    /// Commands that are held back, and until when.
+    late: Vec<(Duration, Command)>,
     /// The disk's side of transfers.
     pool: Pool,
     done: Vec<(u64, DiskOutcome)>,
@@ -64,15 +68,21 @@ impl NvmeFront {
             Ok((volume, pair)) => {
                 let resets = bus.with(|device, _| device.resets());
                 let (commands, done, pool) = (Vec::new(), Vec::new(), Pool::new(64 << 20));
-                NvmeFront { bus, volume, pair, commands, pool, done, resets, has_misbehaved: false }
+                NvmeFront {
+                    bus,
+                    volume,
+                    pair,
+                    commands,
+                    echoes: Vec::new(),
+                    late: Vec::new(),
+                    pool,
+                    done,
+                    resets,
+                    has_misbehaved: false,
+                }
             }
             Err(error) => panic!("the driver refuses the emulated controller: {error}"),
         }
-    }
-
-    /// The process is gone, and what it had asked for.
-    pub(crate) fn end(self) {
-        self.bus.with(|device, _| device.remove());
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -92,6 +102,7 @@ impl NvmeFront {
             self.pair.poll(&mut self.done);
             self.hear_of_resets(disk, random);
             self.feed(disk, random);
+            self.begin_late(disk, random);
             if let Some(ended) = self.done.pop() {
                 return Some(ended);
             }
@@ -113,6 +124,11 @@ impl NvmeFront {
         self.pair.ring();
         while let Some(command) = self.bus.with(|device, _| device.take()) {
             match disk.draw_quirk(random) {
+                Some(Quirk::Late(milliseconds)) => {
+                    self.has_misbehaved = true;
+                    let from = self.bus.with(|device, _| device.time());
+                    self.late.push((from + Duration::from_millis(milliseconds.into()), command));
+                }
                 Some(quirk) if quirk != Quirk::Twice => {
                     tracing::debug!(?quirk, cid = command.cid(), "the controller misbehaves");
                     self.has_misbehaved |= quirk != Quirk::NotReady;
@@ -120,6 +136,15 @@ impl NvmeFront {
                 }
                 quirk => self.begin(command, quirk.is_some(), disk, random),
             }
+        }
+    }
+
+    /// What was held back is begun when its time has come.
+    fn begin_late(&mut self, disk: &mut Disk, random: &mut Random) {
+        let now = self.bus.with(|device, _| device.time());
+        while let Some(at) = self.late.iter().position(|(from, _)| *from <= now) {
+            let (_, command) = self.late.swap_remove(at);
+            self.begin(command, false, disk, random);
         }
     }
 
@@ -193,10 +218,14 @@ impl NvmeFront {
         };
         self.bus.with(|device, memory| {
             device.complete(command.queue, command.cid(), status, memory);
-            if completes_twice {
-                device.complete_again(command.queue, command.cid(), memory);
+            // Those of earlier commands: meanwhile others may have their slots.
+            for (queue, cid) in self.echoes.drain(..) {
+                device.complete_again(queue, cid, memory);
             }
         });
+        if completes_twice {
+            self.echoes.push((command.queue, command.cid()));
+        }
     }
 
     /// A reset forgets commands, of which any part may be done, and may lose what the cache held.
@@ -205,7 +234,16 @@ impl NvmeFront {
         if resets != self.resets {
             self.resets = resets;
             self.commands.clear();
+            self.echoes.clear();
+            self.late.clear();
             disk.reset(random);
         }
+    }
+}
+
+impl Drop for NvmeFront {
+    /// The process is gone, and what it had asked for.
+    fn drop(&mut self) {
+        self.bus.with(|device, _| device.remove());
     }
 }
