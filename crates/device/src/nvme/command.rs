@@ -172,7 +172,7 @@ impl Command {
     pub(super) fn trace(&self, device: &str) {
         let [head, nsid, .., low, high, count, _, _, _] = self.0;
         let opcode = head & 0xFF;
-        let has_extent = matches!(opcode, nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES);
+        let has_extent = matches!(opcode, nvm::READ | nvm::WRITE);
         let (slba, blocks, fua) = match has_extent {
             true => (u64::from(high) << 32 | u64::from(low), (count & 0xFFFF) + 1, count & FUA != 0),
             false => (0, 0, false),
