@@ -70,6 +70,13 @@ pub(super) fn run(
     Ok(tally)
 }
 
+/// Boots for the operator's way: what it said, as it is for documentation.
+pub(super) fn operate(machine: &Machine, cache: &Path) -> Result<String, String> {
+    let files = Files::create(cache)?;
+    let said = machine.boot_on(&board(), &files.logged(), &BypassTask::Operate.to_words())?;
+    Ok(format!("operator: {said}:\n{}", read_mail(&files.mail)?))
+}
+
 /// Files of one boot.
 struct Files {
     device: PathBuf,
