@@ -243,3 +243,25 @@ pub(super) fn guest(task: BypassTask) -> Result<String, String> {
         BypassTask::Work(task) => work::run(task),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_read_from_the_words_that_they_are_written_as() {
+        let work = |kind, driver, errors| BypassTask::Work(WorkTask { kind, driver, errors, seed: 7, steps: 60 });
+        let works = StoreKind::ALL.map(|kind| work(kind, Driver::Here, true));
+        let others = [BypassTask::Look, BypassTask::Operate, BypassTask::Drive { seed: 3 }];
+        let kernel = work(StoreKind::Packed, Driver::Kernel, false);
+        for task in works.into_iter().chain(others).chain([kernel]) {
+            let words: Vec<String> = format!("noapic {}", task.to_words()).split(' ').map(str::to_owned).collect();
+            assert_eq!(BypassTask::from_words(&words), Some(task));
+            assert!(super::super::guest::Task::from_words(&words).is_none(), "{words:?}");
+        }
+        for words in ["lab-guest bypass", "bypass look", "lab-guest bypass work here tier 1 2", "lab-guest look"] {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            assert_eq!(BypassTask::from_words(&words), None, "{words:?}");
+        }
+    }
+}
