@@ -62,6 +62,8 @@ const NIGHT: &[Step] = &[
     Step::xtask("status page in a browser", &["status-page"]),
     Step::xtask("lab", &["lab", "--short"]),
     Step::xtask("lab: persistent memory", &["lab", "--pmem"]),
+    Step::xtask("lab: controllers driven from user space", &["lab", "--bypass"]),
+    Step::xtask("lab: raw devices", &["lab", "--raw"]),
     Step::xtask("real data", &["realdata"]),
 ];
 

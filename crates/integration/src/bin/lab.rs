@@ -15,14 +15,17 @@ use stratakv_integration::program;
 const USAGE: &str = "\
 usage: lab [--boots 2] [--prefixes 200] [--seed 1] [--steps 60] [--short] [--break no-flush|no-fua]
        lab --pmem [--kills 2] [--seed 1]
-       lab --bypass [--short]
+       lab --bypass [--short] [--prefixes 200] [--seed 1] [--break no-flush|no-fua]
+       lab --raw, as --bypass
 
 Boots QEMU with an NVMe whose writes and flushes are logged, writes to a store there from 20 lanes, cuts the power at so many places of the
 log, lets file system and store recover, and compares with what was acknowledged. Boots take turns with io_uring and blocking I/O; a last
 one has I/O errors. --short: one boot, and that last one. --break: the two flushes before a cut, or FUA, count as if they had not been;
 the oracle must find out. --pmem: regions of engine hash on emulated persistent memory (a DAX file, a devdax
 device); the machine is killed while it writes, so many times, and boots again; what `stratakv doctor` says there is compared with the
-machine it runs on. Then one with two nodes, a region on both: what a thread writes lies on its node, after a kill too. Skips, with one line, where QEMU and a kernel cannot be installed.
+machine it runs on. Then one with two nodes, a region on both: what a thread writes lies on its node, after a kill too.
+--bypass: controllers behind an IOMMU, driven by this process through VFIO: registers, requests, a reset, a kill, then power cuts of stores on
+them, I/O errors, and doctor, bind, serve, kill, give back, check. --raw: such stores on raw devices of the kernel's driver. Skips, with one line, where QEMU and a kernel cannot be installed.
 ";
 
 fn main() -> ExitCode {
@@ -97,8 +100,9 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
     let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
     let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
     let programs = match harness {
-        Harness::Block => vec![],
-        Harness::Pmem { .. } | Harness::Bypass { .. } => vec![program::binary()],
+        Harness::Pmem { .. } => vec![program::binary()],
+        Harness::Bypass { driver: Driver::Here } if plan.boots > 1 && plan.lies.is_honest() => vec![program::binary()],
+        Harness::Block | Harness::Bypass { .. } => vec![],
     };
     let machine = match Machine::prepare(&cache, &programs) {
         Ok(machine) => machine,

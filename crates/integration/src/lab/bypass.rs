@@ -8,6 +8,7 @@ mod binding;
 mod cuts;
 mod drive;
 mod look;
+mod operate;
 mod pages;
 mod trace;
 mod work;
@@ -49,6 +50,8 @@ pub enum BypassTask {
         /// Of what is written where.
         seed: u64,
     },
+    /// Do what an operator does, by the program.
+    Operate,
     /// Write the lab's workload to a store.
     Work(WorkTask),
 }
@@ -113,6 +116,7 @@ impl BypassTask {
     fn to_words(self) -> String {
         match self {
             BypassTask::Look => format!("{GUEST} bypass look"),
+            BypassTask::Operate => format!("{GUEST} bypass operate"),
             BypassTask::Drive { seed } => format!("{GUEST} bypass drive {seed}"),
             BypassTask::Work(WorkTask { kind, driver, errors, seed, steps }) => {
                 let what = if errors { "errors" } else { "work" };
@@ -128,6 +132,7 @@ impl BypassTask {
         let words: Vec<&str> = words.get(at + 1..)?.iter().map(String::as_str).collect();
         match words[..] {
             ["bypass", "look"] => Some(BypassTask::Look),
+            ["bypass", "operate"] => Some(BypassTask::Operate),
             ["bypass", "drive", seed] => Some(BypassTask::Drive { seed: seed.parse().ok()? }),
             ["bypass", what @ ("work" | "errors"), driver, kind, seed, steps] => Some(BypassTask::Work(WorkTask {
                 kind: StoreKind::of(kind)?,
@@ -160,7 +165,8 @@ fn board() -> Vec<String> {
     ["-M", "q35,accel=tcg", "-m", "1G", "-cpu", CPU, "-device", "intel-iommu,intremap=on"].map(str::to_owned).into()
 }
 
-/// Boots, looks at the controllers and drives one, then cuts the power of stores of these kinds.
+/// Boots, looks at the controllers and drives one, then cuts the power of stores of these kinds. With
+/// several kinds, goes the operator's way at the end.
 ///
 /// # Errors
 /// A boot failed, or something is not as it should be. What the oracle finds is counted.
@@ -174,7 +180,11 @@ pub fn run(
     if plan.lies.is_honest() && driver == Driver::Here {
         drive_controllers(machine, cache, report)?;
     }
-    cuts::run(machine, cache, plan, (driver, kinds), report)
+    let tally = cuts::run(machine, cache, plan, (driver, kinds), report)?;
+    if plan.lies.is_honest() && driver == Driver::Here && kinds.len() > 1 && tally.lost == 0 {
+        report(cuts::operate(machine, cache)?);
+    }
+    Ok(tally)
 }
 
 /// Everything below a store.
@@ -228,7 +238,30 @@ pub(super) fn guest(task: BypassTask) -> Result<String, String> {
     }
     match task {
         BypassTask::Look => look::run(),
+        BypassTask::Operate => operate::run(),
         BypassTask::Drive { seed } => drive::run(seed),
         BypassTask::Work(task) => work::run(task),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_read_from_the_words_that_they_are_written_as() {
+        let work = |kind, driver, errors| BypassTask::Work(WorkTask { kind, driver, errors, seed: 7, steps: 60 });
+        let works = StoreKind::ALL.map(|kind| work(kind, Driver::Here, true));
+        let others = [BypassTask::Look, BypassTask::Operate, BypassTask::Drive { seed: 3 }];
+        let kernel = work(StoreKind::Packed, Driver::Kernel, false);
+        for task in works.into_iter().chain(others).chain([kernel]) {
+            let words: Vec<String> = format!("noapic {}", task.to_words()).split(' ').map(str::to_owned).collect();
+            assert_eq!(BypassTask::from_words(&words), Some(task));
+            assert!(super::super::guest::Task::from_words(&words).is_none(), "{words:?}");
+        }
+        for words in ["lab-guest bypass", "bypass look", "lab-guest bypass work here tier 1 2", "lab-guest look"] {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            assert_eq!(BypassTask::from_words(&words), None, "{words:?}");
+        }
     }
 }

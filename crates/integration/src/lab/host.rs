@@ -94,6 +94,9 @@ pub fn run(machine: &Machine, cache: &Path, plan: &Plan, report: &mut dyn FnMut(
     Ok(tally)
 }
 
+/// Compares what a cut left with what is known, and says how many keys.
+pub(super) type Verify<'a> = dyn Fn(&[u8], &BTreeMap<u64, Known>) -> Result<u64, String> + 'a;
+
 /// Power cuts over one log: what was asked for, and how a device that lost its power is looked at.
 pub(super) struct Cuts<'a> {
     /// Of the workload.
@@ -103,8 +106,7 @@ pub(super) struct Cuts<'a> {
     pub(super) count: u32,
     /// What the boot did, for findings.
     pub(super) words: String,
-    /// Compares, and says how many keys.
-    pub(super) verify: &'a dyn Fn(&[u8], &BTreeMap<u64, Known>) -> Result<u64, String>,
+    pub(super) verify: &'a Verify<'a>,
 }
 
 impl Cuts<'_> {

@@ -70,6 +70,13 @@ pub(super) fn run(
     Ok(tally)
 }
 
+/// Boots for the operator's way: what it said, as it is for documentation.
+pub(super) fn operate(machine: &Machine, cache: &Path) -> Result<String, String> {
+    let files = Files::create(cache)?;
+    let said = machine.boot_on(&board(), &files.logged(), &BypassTask::Operate.to_words())?;
+    Ok(format!("operator: {said}:\n{}", read_mail(&files.mail)?))
+}
+
 /// Files of one boot.
 struct Files {
     device: PathBuf,
@@ -134,7 +141,8 @@ impl Files {
         let (writes, flushes) = trace::parse(&read_mail(&self.mail)?);
         tally.fua += issued::mark(writes.into_iter(), VOLUMES, &mut entries)?;
         let logged = entries.iter().filter(|entry| **entry == LogEntry::Flush).count() as u64;
-        if driver == Driver::Here && logged != flushes {
+        // QEMU drops a flush that no write came before since the last one.
+        if driver == Driver::Here && (logged > flushes || logged == 0) {
             return Err(format!("the driver sent {flushes} flushes, and {logged} are in the log"));
         }
         let on_volumes = |entry: &&LogEntry| matches!(entry, LogEntry::Write { at, .. } if VOLUMES.contains(at));

@@ -257,13 +257,24 @@ impl Disk {
     /// Takes the controller out of service with requests under way: the driver must find out by
     /// itself, answer each of them, and go on.
     fn reset_under_load(&mut self) -> Result<u64, String> {
+        self.begin_many()?;
+        self.bus.write_u32(CC, 0);
+        let failed = self.end_all(&mut Faults::Any)?;
+        if failed > 0 {
+            return Ok(failed);
+        }
+        // All were done before it stopped: those that come now are not.
+        self.begin_many()?;
+        let failed = self.end_all(&mut Faults::Any)?;
+        if failed == 0 { Err("the controller was stopped, and no request failed".into()) } else { Ok(failed) }
+    }
+
+    /// As many requests as are under way at a time; the device knows of them.
+    fn begin_many(&mut self) -> Result<(), String> {
         while self.sent.len() < DEPTH {
             self.begin()?;
         }
-        self.ring.submit(Wait::None).map_err(text("ring the doorbells"))?;
-        self.bus.write_u32(CC, 0);
-        let failed = self.end_all(&mut Faults::Any)?;
-        if failed == 0 { Err("the controller was stopped, and no request failed".into()) } else { Ok(failed) }
+        self.ring.submit(Wait::None).map_err(text("ring the doorbells"))
     }
 
     /// Reads all pages as callers without a ring do.
