@@ -20,10 +20,12 @@ pub mod socket;
 pub mod sync;
 pub mod uring;
 pub mod volume;
+pub mod xdp;
 
 pub use block::{Block, BlockPart, Class, Pool};
 pub use geometry::Geometry;
 pub use raw::{RawDevice, RawRefusal};
 pub use request::{DiskOutcome, DiskRequest, IoFault};
 pub use ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring};
+pub use socket::{SocketAddress, SocketHandle};
 pub use volume::Volume;

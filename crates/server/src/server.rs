@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketAddrUnix};
 use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_device::Socket;
+use stratakv_device::{Socket, SocketAddress};
 
 use crate::backups::Backups;
 use crate::block_budget::BlockBudget;
@@ -92,7 +90,7 @@ pub struct ServerOptions {
 #[derive(Clone, Debug)]
 pub struct Inherited {
     /// The socket.
-    pub socket: Arc<OwnedFd>,
+    pub socket: Socket,
     /// Whether its clients speak TLS.
     pub tls: bool,
 }
@@ -281,22 +279,22 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn of(socket: &Socket, last_seconds: u64) -> Peer {
-        let peer = rustix::net::getpeername(socket).ok().flatten();
-        let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let address = match socket.peer_address() {
+            Some(SocketAddress::Tcp(address)) => Some(address),
+            _ => None,
+        };
         let (is_watching, last_seconds) = (false.into(), last_seconds.into());
-        let descriptor = socket.as_raw_fd();
+        let descriptor = socket.number();
         Peer { descriptor, address, listens_at: local_address(socket), is_watching, last_seconds }
     }
 }
 
 /// Where a client has connected to.
 fn local_address(socket: &Socket) -> Option<String> {
-    let address = rustix::net::getsockname(socket).ok()?;
-    if address.address_family() == AddressFamily::UNIX {
-        let address = SocketAddrUnix::try_from(address).ok()?;
-        return Some(format!("unix:{}", address.path()?.to_string_lossy().escape_debug()));
+    match socket.local_address()? {
+        SocketAddress::Unix(path) => Some(format!("unix:{}", path?.escape_debug())),
+        SocketAddress::Tcp(address) => Some(format!("tcp:{address}")),
     }
-    Some(format!("tcp:{}", SocketAddr::try_from(address).ok()?))
 }
 
 /// How one thread is reached by the others.
@@ -367,7 +365,7 @@ pub(crate) struct Listening {
 impl Listening {
     /// Where: its descriptor, and in words.
     fn address(&self) -> (i32, String) {
-        (self.socket.as_raw_fd(), local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned()))
+        (self.socket.number(), local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned()))
     }
 }
 
@@ -625,7 +623,7 @@ pub(crate) fn worker_slots(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socke
             open: Mutex::default(),
             wakeup,
         };
-        Ok((worker_slot, Arc::new(OwnedFd::from(heard))))
+        Ok((worker_slot, Arc::new(heard.into())))
     };
     let pairs = (0..threads).map(|_| pair()).collect::<io::Result<Vec<_>>>();
     Ok(pairs.map_err(|error| Error::System { what: "make a socket pair", error })?.into_iter().unzip())

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -383,7 +382,7 @@ impl Worker {
     /// Receives and sends what a connection wants.
     fn exchange(&mut self, number: u32, hangs_up: bool) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        if hangs_up && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+        if hangs_up && entry.socket.end_sending().is_err() {
             entry.connection.abort();
         }
         if let Some(buffer) = entry.connection.next_recv() {
@@ -434,7 +433,7 @@ impl Worker {
             } else if tls.is_sealed() && std::mem::take(&mut tls.sending) {
                 entry.connection.sent(true);
                 again = true;
-            } else if tls.is_over() && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+            } else if tls.is_over() && entry.socket.end_sending().is_err() {
                 entry.connection.abort();
             }
         }
@@ -449,11 +448,7 @@ impl Worker {
         if let (Some(tls), false) = (&mut entry.tls, entry.sending || entry.shut) {
             // One attempt to say why, or that it was all: the connection is closed in any case.
             tls.end();
-            let _ = rustix::net::send(
-                &*entry.socket,
-                &tls.seal(true),
-                rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
-            );
+            entry.socket.send_last_words(&tls.seal(true));
         }
         if (entry.receiving || entry.sending) && !entry.shut {
             entry.shut = true;
@@ -523,7 +518,7 @@ impl Worker {
             self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
             if !tls {
-                let _ = rustix::net::send(&*socket, reply::TOO_MANY_CONNECTIONS, rustix::net::SendFlags::DONTWAIT);
+                socket.send_last_words(reply::TOO_MANY_CONNECTIONS);
             }
             return;
         }
@@ -616,7 +611,7 @@ impl Worker {
     fn end(&mut self, number: u32) {
         let Some(entry) = self.touch(number) else { return };
         entry.ending = Some("shutdown");
-        if rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Read).is_err() {
+        if entry.socket.end_receiving().is_err() {
             entry.connection.abort();
         }
         entry.connection.end();
@@ -740,7 +735,7 @@ fn key_of(operation: &Operation) -> Option<&stratakv_base::Key> {
 }
 
 fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
-    Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.as_raw_fd() }
+    Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.number() }
 }
 
 pub(crate) fn after(now: Mono, duration: Duration) -> Mono {

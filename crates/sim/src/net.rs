@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use stratakv_base::Mono;
 use stratakv_base::random::Random;
-use stratakv_device::{NetOutcome, NetRequest, Socket};
+use stratakv_device::{NetOutcome, NetRequest, Socket, SocketHandle};
 
 /// A client's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +64,7 @@ pub struct Lent {
 }
 
 struct Listener {
-    socket: Weak<OwnedFd>,
+    socket: Weak<SocketHandle>,
     shut: bool,
     /// Connections not yet accepted.
     queue: VecDeque<usize>,
@@ -73,7 +72,7 @@ struct Listener {
 
 struct Connection {
     /// The server's end, once accepted.
-    server: Option<Weak<OwnedFd>>,
+    server: Option<Weak<SocketHandle>>,
     /// The other end of the server's descriptor: shows what the server did to it by system calls.
     probe: Option<UnixStream>,
     to_server: VecDeque<u8>,
@@ -303,7 +302,7 @@ impl Net {
     }
 
     fn find(&mut self, socket: &Socket) -> Option<&mut Connection> {
-        let is_it = |server: &Weak<OwnedFd>| server.as_ptr() == Arc::as_ptr(socket);
+        let is_it = |server: &Weak<SocketHandle>| server.as_ptr() == Arc::as_ptr(socket);
         self.connections.iter_mut().rev().find(|connection| connection.server.as_ref().is_some_and(is_it))
     }
 
@@ -455,7 +454,7 @@ fn take(probe: &UnixStream, into: &mut Vec<u8>) -> Option<usize> {
 /// A socket that is not of this network: the bell of a server's thread.
 fn recv_for_real(socket: Socket, mut buffer: Vec<u8>) -> Progress {
     let mut bytes = [0; 64];
-    match rustix::net::recv(&socket, &mut bytes, RecvFlags::DONTWAIT) {
+    match socket.descriptor().and_then(|socket| rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT)) {
         Ok((_, count)) => {
             buffer.extend_from_slice(&bytes[..count]);
             Progress::Done(NetOutcome::Recv(buffer, Ok(count)))

@@ -1,0 +1,23 @@
+//! Sockets without the kernel's TCP: frames by AF_XDP, TCP by `smoltcp`.
+
+mod bpf;
+mod connection;
+mod connections;
+mod filter;
+mod frame;
+mod frame_io;
+mod frame_pool;
+mod handle;
+mod interface;
+mod open;
+mod port;
+mod ring;
+mod stack;
+mod umem;
+mod xsk;
+
+pub use frame_io::FrameIo;
+pub use handle::StackSocket;
+pub use open::{ADDRESSES_MAX, UMEM_BYTES, XdpOptions, XdpPort, XdpQueue, XdpRefusal};
+pub use ring::XdpRing;
+pub use stack::{Stack, StackCounters, StackOptions};
