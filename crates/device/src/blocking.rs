@@ -151,10 +151,10 @@ impl Blocking {
             (true, false) => Ok(()),
             (false, true) => {
                 pending.socket.descriptor().and_then(|socket| epoll::modify(&self.epoll, socket, data, interest))
-            },
+            }
             (false, false) => {
                 pending.socket.descriptor().and_then(|socket| epoll::add(&self.epoll, socket, data, interest))
-            },
+            }
         };
         self.system_calls += u64::from(!idle || pending.registered);
         pending.registered = !idle;
@@ -377,7 +377,11 @@ impl SocketQueue {
                 },
                 Input::Recv(mut buffer) => {
                     let spare = rustix::buffer::spare_capacity(&mut buffer);
-                    match self.socket.descriptor().and_then(|socket| rustix::net::recv(socket, spare, RecvFlags::DONTWAIT)) {
+                    match self
+                        .socket
+                        .descriptor()
+                        .and_then(|socket| rustix::net::recv(socket, spare, RecvFlags::DONTWAIT))
+                    {
                         Err(Errno::AGAIN | Errno::INTR) => {
                             self.input.push_front((tag, Input::Recv(buffer)));
                             return calls;

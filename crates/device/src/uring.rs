@@ -589,9 +589,7 @@ impl Work {
                 .build(),
             Kind::Accept { listener } => {
                 let flags = libc::SOCK_CLOEXEC;
-                opcode::Accept::new(Fd(listener.raw()), std::ptr::null_mut(), std::ptr::null_mut())
-                    .flags(flags)
-                    .build()
+                opcode::Accept::new(Fd(listener.raw()), std::ptr::null_mut(), std::ptr::null_mut()).flags(flags).build()
             }
             Kind::Recv { socket, buffer } => {
                 let spare = buffer.spare_capacity_mut();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use stratakv::{Driver, Event};
 use stratakv_base::{Mono, Wall, fault_point};
 use stratakv_device::ring::Chunk;
-use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
+use stratakv_device::{NetOutcome, NetRequest, Socket, SocketHandle, Wait};
 use stratakv_engine::{Operation, Reply};
 use stratakv_protocol::memcache::reply;
 
@@ -511,8 +511,10 @@ impl Worker {
         }
     }
 
-    /// Gives a new connection to the thread with the fewest.
+    /// Gives a new connection to the thread with the fewest. One of this thread's own stack stays
+    /// here: no other ring knows it.
     fn assign(&mut self, socket: Socket, tls: bool) {
+        let is_of_kernel = matches!(&*socket, SocketHandle::Kernel(_));
         if self.shared.connections() >= self.shared.connections_max {
             self.counters().rejected_connections.add(1);
             self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
@@ -524,11 +526,9 @@ impl Worker {
         }
         self.counters().total_connections.add(1);
         let worker_slots = self.shared.worker_slots.iter().enumerate();
-        let Some((index, worker_slot)) =
-            worker_slots.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed))
-        else {
-            return;
-        };
+        let eligible = worker_slots.filter(|(index, _)| is_of_kernel || *index == self.index);
+        let fewest = eligible.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed));
+        let Some((index, worker_slot)) = fewest else { return };
         worker_slot.connections.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
             self.adopt(Arrival { socket, tls });

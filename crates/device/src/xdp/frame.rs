@@ -35,7 +35,10 @@ pub(super) enum FrameClass {
     /// ARP, or a question for the owner of an IPv6 address.
     Neighbor,
     /// Another ICMP or ICMPv6 packet: where it lies, and where its answer goes.
-    Icmp { from: EthernetAddress, packet: Range<usize> },
+    Icmp {
+        from: EthernetAddress,
+        packet: Range<usize>,
+    },
     /// Truncated, malformed, or damaged on its way.
     Damaged,
     /// Fragments, VLANs, and what else is not for this stack.
@@ -106,10 +109,8 @@ fn tcp(bytes: &[u8], (local, peer): (IpAddr, IpAddr), from: EthernetAddress, pac
     if !is_possible {
         return FrameClass::Damaged;
     }
-    let ends = Ends {
-        local: SocketAddr::new(local, segment.dst_port()),
-        peer: SocketAddr::new(peer, segment.src_port()),
-    };
+    let ends =
+        Ends { local: SocketAddr::new(local, segment.dst_port()), peer: SocketAddr::new(peer, segment.src_port()) };
     let opens = segment.syn() && !segment.ack() && !segment.rst() && !segment.fin();
     let packet = ETHERNET_BYTES..ETHERNET_BYTES + packet_bytes;
     FrameClass::Tcp(Segment { ends, from, packet, opens })
@@ -118,9 +119,7 @@ fn tcp(bytes: &[u8], (local, peer): (IpAddr, IpAddr), from: EthernetAddress, pac
 /// Whether a host can have this address.
 fn is_host(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => {
-            !(address.is_unspecified() || address.is_multicast() || address == Ipv4Addr::BROADCAST)
-        }
+        IpAddr::V4(address) => !(address.is_unspecified() || address.is_multicast() || address == Ipv4Addr::BROADCAST),
         IpAddr::V6(address) => !(address.is_unspecified() || address.is_multicast() || address == Ipv6Addr::LOCALHOST),
     }
 }

@@ -148,9 +148,7 @@ impl XdpOptions {
         let started = Instant::now();
         loop {
             match XskRings::open(&umem, interface.index, queue) {
-                Err(error)
-                    if error.raw_os_error() == Some(libc::EBUSY) && started.elapsed() < IN_USE_PATIENCE =>
-                {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && started.elapsed() < IN_USE_PATIENCE => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 rings => return Ok(UmemIo::new(umem, rings?)),
@@ -209,7 +207,9 @@ fn hint_of(error: &io::Error) -> &'static str {
             "another program has the queue or an XDP program of its own there: `ip link` and `bpftool net` show it; stop it, or take another interface"
         }
         Some(libc::EAFNOSUPPORT | libc::ENOSYS) => "this kernel is built without AF_XDP: use a kernel socket instead",
-        Some(libc::ENOBUFS | libc::ENOMEM) => "raise the limit of locked memory (ulimit -l), or take fewer bytes of frames",
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            "raise the limit of locked memory (ulimit -l), or take fewer bytes of frames"
+        }
         Some(libc::ENODEV | libc::ENETDOWN) => "the interface is gone or down: `ip link set INTERFACE up`",
         Some(libc::EOPNOTSUPP | libc::ERANGE | libc::EINVAL) => {
             "the driver refuses it: lower the MTU, switch off LRO, or serve this address by a kernel socket instead"

@@ -118,7 +118,10 @@ struct Listener {
 
 /// Random numbers that nobody can guess, or that follow from a given one.
 pub(super) enum Seeds {
-    Random { bytes: Box<[u8; 4096]>, at: usize },
+    Random {
+        bytes: Box<[u8; 4096]>,
+        at: usize,
+    },
     #[cfg_attr(not(any(test, fuzzing)), expect(dead_code, reason = "for tests that repeat a run"))]
     Counted(u64),
 }
@@ -282,8 +285,7 @@ impl<F: FrameIo> Stack<F> {
             let Some((tag, _)) = listener.accepts.pop_front() else { return };
             connection.phase = Phase::Open;
             let (id, ends) = (SocketId::Connection(key.0, key.1), connection.ends);
-            let socket =
-                StackSocket::connection(id, (ends.local, ends.peer), &connection.untaken_bytes, &self.orders);
+            let socket = StackSocket::connection(id, (ends.local, ends.peer), &connection.untaken_bytes, &self.orders);
             let outcome = NetOutcome::Accept(Ok((Arc::new(SocketHandle::Stack(socket)), Some(ends.peer))));
             self.done.push(Completion::Net { tag, outcome });
         }
@@ -416,7 +418,11 @@ impl<F: FrameIo> Stack<F> {
                 connection.phase = Phase::Orphan { since: self.now };
                 // Who sent more than was read learns that it was not.
                 let was_read = connection.tcp().recv_queue() == 0;
-                if was_read { connection.tcp().close() } else { connection.tcp().abort() }
+                if was_read {
+                    connection.tcp().close()
+                } else {
+                    connection.tcp().abort()
+                }
                 self.orphans.push(key);
             }
             Order::EndSending(_) => connection.end_sending(),
@@ -521,8 +527,7 @@ impl<F: FrameIo> Stack<F> {
         // Refused only for port 0, which nobody listens at.
         socket.listen(IpListenEndpoint { addr: Some(IpAddress::from(local.ip())), port: local.port() }).ok()?;
         let hardware = EthernetAddress(self.options.hardware);
-        let mut port =
-            IpPort { packet: None, io: &mut self.io, from: hardware, to: hardware, mtu: self.options.mtu };
+        let mut port = IpPort { packet: None, io: &mut self.io, from: hardware, to: hardware, mtu: self.options.mtu };
         self.segments = interface(&self.options, HardwareAddress::Ip, self.seeds.next(), &mut port);
         let key = self.connections.insert(Connection::new(segment.ends, segment.from, socket));
         self.opening_count += 1;
@@ -572,8 +577,7 @@ impl<F: FrameIo> Stack<F> {
         connection.opened(probe_every, peer_timeout);
         self.opening_count -= 1;
         let number = self.listener_of(ends.local);
-        let Some((number, listener)) = number.and_then(|number| Some((number, self.listeners.get_mut(number)?)))
-        else {
+        let Some((number, listener)) = number.and_then(|number| Some((number, self.listeners.get_mut(number)?))) else {
             return self.abort(key);
         };
         if listener.ready.len() >= self.options.backlog {

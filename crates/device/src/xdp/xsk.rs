@@ -180,11 +180,9 @@ impl XskRings {
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         // SAFETY: plain numbers, for which all zeros is valid.
         let mut memory: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
-        (memory.addr, memory.len, memory.chunk_size) =
-            (umem.address(), umem.bytes() as u64, umem.frame_bytes() as u32);
+        (memory.addr, memory.len, memory.chunk_size) = (umem.address(), umem.bytes() as u64, umem.frame_bytes() as u32);
         set(&socket, libc::XDP_UMEM_REG, &memory)?;
-        let rings =
-            [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
+        let rings = [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
         for ring in rings {
             set(&socket, ring, &RING_ENTRIES)?;
         }
@@ -284,7 +282,9 @@ impl FrameRings for XskRings {
                 Err(Some(libc::EBUSY | libc::ENOBUFS)) => break,
                 // It may come up again.
                 Err(Some(libc::ENETDOWN)) => break,
-                Err(errno) => return Err(errno.map_or_else(|| io::Error::other("sendto"), io::Error::from_raw_os_error)),
+                Err(errno) => {
+                    return Err(errno.map_or_else(|| io::Error::other("sendto"), io::Error::from_raw_os_error));
+                }
             }
         }
         Ok(())

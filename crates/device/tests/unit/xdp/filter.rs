@@ -12,10 +12,11 @@ const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OURS_TOO: Ipv6Addr = Ipv6Addr::new(0xFD00, 0, 0, 0, 0, 0, 0, 2);
 
 /// The program, or why it cannot be had here.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn program(addresses: Vec<IpAddr>) -> Option<(Program, SocketMap)> {
     let refused = |error: std::io::Error| {
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
-        println!("skipped: bpf(2) is refused here ({error})");
+        eprintln!("skipped: bpf(2) is refused here ({error})");
     };
     let sockets = SocketMap::new(1).map_err(refused).ok()?;
     let filter = Filter { addresses, ports: vec![11211, 11212], sockets: sockets.raw(), without_socket: TAKEN };
@@ -116,11 +117,5 @@ fn the_verifier_accepts_every_mix_of_addresses() {
         let is_known = addresses.contains(&OURS.into());
         let verdict = program.run(&ipv4(OURS, 6, 0, 0, &tcp(11211))).unwrap();
         assert_eq!(verdict == TAKEN.cast_unsigned(), is_known || addresses.len() > 2);
-        for len in [14, 20, 33, 34, 53, 57, 59] {
-            let mut short = ipv6(OURS_TOO, 6, &tcp(11211));
-            short.truncate(len);
-            // Too short for the kernel's test run, or not taken.
-            assert!(program.run(&short).is_ok_and(|verdict| verdict == PASS.cast_unsigned()) || len < 59 || len == 59);
-        }
     }
 }
