@@ -14,6 +14,10 @@ use stratakv_base::fault_point;
 use super::frame::Ends;
 use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 
+/// How often a peer is asked that has not taken what was sent. `smoltcp` stops its probes of a closed
+/// window when a retransmission falls due, and the peer's word that it has room again may be lost.
+const UNTAKEN_PROBE: Duration = Duration::from_secs(1);
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -37,6 +41,8 @@ pub(super) struct Connection {
     handle: SocketHandle,
     requests: Requests,
     pub(super) untaken_bytes: Arc<AtomicU64>,
+    /// How often a peer is asked that is silent.
+    probe_every: Duration,
     /// For which its timer is queued.
     pub(super) timer_at: Option<Instant>,
     /// Listed among those that may have something to send.
@@ -81,6 +87,7 @@ impl Connection {
             handle,
             requests: Requests::default(),
             untaken_bytes: Arc::default(),
+            probe_every: UNTAKEN_PROBE,
             timer_at: None,
             is_listed: false,
         }
@@ -92,7 +99,7 @@ impl Connection {
 
     /// Opening has succeeded: from now on it is probed while idle.
     pub(super) fn opened(&mut self, probe_every: Duration, peer_timeout: Duration) {
-        self.phase = Phase::Ready;
+        (self.phase, self.probe_every) = (Phase::Ready, probe_every);
         let socket = self.tcp();
         socket.set_keep_alive(Some(probe_every));
         socket.set_timeout(Some(peer_timeout));
@@ -139,6 +146,10 @@ impl Connection {
         }
         if sends.is_empty() && std::mem::take(ends_sending) {
             socket.close();
+        }
+        let interval = if socket.send_queue() > 0 { UNTAKEN_PROBE } else { self.probe_every };
+        if socket.keep_alive().is_some_and(|before| before != interval) {
+            socket.set_keep_alive(Some(interval));
         }
         let left: u64 = sends.iter().map(|sending| sending.left_bytes).sum();
         self.untaken_bytes.store(left + socket.send_queue() as u64, Ordering::Relaxed);

@@ -16,6 +16,16 @@ mod stack;
 mod umem;
 mod xsk;
 
+#[cfg(test)]
+#[path = "../../tests/unit/xdp/link.rs"]
+mod link_tests;
+#[cfg(test)]
+#[path = "../../tests/unit/xdp/stack.rs"]
+mod stack_tests;
+#[cfg(any(test, fuzzing))]
+#[path = "../../tests/unit/xdp/wire.rs"]
+mod wire;
+
 pub use frame_io::FrameIo;
 pub use handle::StackSocket;
 pub use open::{ADDRESSES_MAX, UMEM_BYTES, XdpOptions, XdpPort, XdpQueue, XdpRefusal};

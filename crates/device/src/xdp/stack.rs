@@ -213,6 +213,11 @@ impl<F: FrameIo> Stack<F> {
         &self.io
     }
 
+    /// See [`Stack::io`].
+    pub fn io_mut(&mut self) -> &mut F {
+        &mut self.io
+    }
+
     /// Whether a request on this socket is one for this stack.
     pub fn has(&self, socket: &Socket) -> bool {
         self.id_of(socket).is_some()
