@@ -114,7 +114,11 @@ fn a_flood_of_syns_holds_bounded_memory_and_others_are_served() {
         stack.tick(Instant::from_millis(6000 + 1000 * seconds)).unwrap();
         sent(&mut stack);
     }
-    assert_eq!(stack.connections(), 0, "the accepted one was dropped, and its peer took no notice; the others never answered");
+    assert_eq!(
+        stack.connections(),
+        0,
+        "the accepted one was dropped, and its peer took no notice; the others never answered"
+    );
 }
 
 #[test]
