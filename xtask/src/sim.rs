@@ -77,7 +77,9 @@ fn profile(arguments: &mut Vec<String>) -> Result<Option<String>, String> {
 /// Names in `fault_point!("…")` in the product's sources; those of placement `packed` say so.
 fn fault_points(tree: &Tree) -> BTreeSet<String> {
     let product = |path: &str| {
-        let has_tests_of_its_own = path.starts_with("crates/hash/") || path.starts_with("crates/matrix/src/container/");
+        let has_tests_of_its_own = path.starts_with("crates/hash/")
+            || path.starts_with("crates/matrix/src/container/")
+            || path.starts_with("crates/device/src/xdp/");
         path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED && !has_tests_of_its_own
     };
     let sources = tree.files.iter().filter(|file| product(&file.path));

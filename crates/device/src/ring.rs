@@ -149,8 +149,7 @@ pub trait Ring {
     ///
     /// # Errors
     /// This kind of ring waits for nothing but its own requests, or the system refused.
-    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        let _ = descriptor;
+    fn watch(&mut self, _: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -14,13 +14,14 @@ use stratakv_base::fault_point;
 use super::frame::Ends;
 use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 
-/// How often a peer is asked that has not taken what was sent. `smoltcp` stops its probes of a closed
-/// window when a retransmission falls due, and the peer's word that it has room again may be lost.
+/// How often a peer is asked that has not taken what was sent. `smoltcp` stops its probes of a
+/// closed window when a retransmission falls due, and the peer's word that it has room again may be
+/// lost.
 const UNTAKEN_PROBE: Duration = Duration::from_secs(1);
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Its peer has not yet acknowledged our SYN.
     Opening,
     /// Waits to be accepted.
@@ -34,7 +35,7 @@ pub(super) enum Phase {
 /// A set of one socket, so that a tick walks over nothing but those with something to do.
 pub(super) struct Connection {
     pub(super) ends: Ends,
-    pub(super) phase: Phase,
+    pub(super) phase: ConnectionPhase,
     /// The neighbour that its frames come from.
     pub(super) neighbor: EthernetAddress,
     pub(super) sockets: SocketSet<'static>,
@@ -81,7 +82,7 @@ impl Connection {
         let handle = sockets.add(socket);
         Connection {
             ends,
-            phase: Phase::Opening,
+            phase: ConnectionPhase::Opening,
             neighbor,
             sockets,
             handle,
@@ -99,7 +100,7 @@ impl Connection {
 
     /// Opening has succeeded: from now on it is probed while idle.
     pub(super) fn opened(&mut self, probe_every: Duration, peer_timeout: Duration) {
-        (self.phase, self.probe_every) = (Phase::Ready, probe_every);
+        (self.phase, self.probe_every) = (ConnectionPhase::Ready, probe_every);
         let socket = self.tcp();
         socket.set_keep_alive(Some(probe_every));
         socket.set_timeout(Some(peer_timeout));

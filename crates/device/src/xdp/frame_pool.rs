@@ -78,7 +78,7 @@ impl FramePool {
     }
 
     /// Descriptors that the kernel could not have given.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn strange(&self) -> u64 {
         self.strange
     }

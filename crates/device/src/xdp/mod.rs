@@ -16,6 +16,9 @@ mod stack;
 mod umem;
 mod xsk;
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../tests/fuzzing/mod.rs"]
+pub mod fuzzing;
 #[cfg(test)]
 #[path = "../../tests/unit/xdp/link.rs"]
 mod link_tests;

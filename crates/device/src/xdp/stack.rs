@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use smoltcp::iface::{Config, Interface, SocketSet};
@@ -14,7 +15,7 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpListenEndpoint};
 use stratakv_base::fault_point;
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, ConnectionPhase};
 use super::connections::{ConnectionKey, Connections, Oldest};
 use super::frame::{Ends, FrameClass, Segment, classify};
 use super::frame_io::FrameIo;
@@ -288,7 +289,7 @@ impl<F: FrameIo> Stack<F> {
             let Some(key) = listener.ready.pop_front() else { return };
             let Some(connection) = self.connections.get(key) else { continue };
             let Some((tag, _)) = listener.accepts.pop_front() else { return };
-            connection.phase = Phase::Open;
+            connection.phase = ConnectionPhase::Open;
             let (id, ends) = (SocketId::Connection(key.0, key.1), connection.ends);
             let socket = StackSocket::connection(id, (ends.local, ends.peer), &connection.untaken_bytes, &self.orders);
             let outcome = NetOutcome::Accept(Ok((Arc::new(SocketHandle::Stack(socket)), Some(ends.peer))));
@@ -347,7 +348,7 @@ impl<F: FrameIo> Stack<F> {
     fn abort(&mut self, key: ConnectionKey) {
         let since = self.now;
         if let Some(connection) = self.connections.get(key) {
-            connection.phase = Phase::Orphan { since };
+            connection.phase = ConnectionPhase::Orphan { since };
             connection.tcp().abort();
             self.connections.list(key);
         }
@@ -407,7 +408,7 @@ impl<F: FrameIo> Stack<F> {
         let keys = self.connections.keys();
         keys.into_iter().any(|key| {
             self.connections.get(key).is_some_and(|connection| {
-                matches!(connection.phase, Phase::Orphan { .. }) && connection.tcp().send_queue() > 0
+                matches!(connection.phase, ConnectionPhase::Orphan { .. }) && connection.tcp().send_queue() > 0
             })
         })
     }
@@ -420,7 +421,7 @@ impl<F: FrameIo> Stack<F> {
         let Some((key, connection)) = self.connections.of_socket(*id) else { return };
         match order {
             Order::Close(_) => {
-                connection.phase = Phase::Orphan { since: self.now };
+                connection.phase = ConnectionPhase::Orphan { since: self.now };
                 // Who sent more than was read learns that it was not.
                 let was_read = connection.tcp().recv_queue() == 0;
                 if was_read {
@@ -462,7 +463,7 @@ impl<F: FrameIo> Stack<F> {
         {
             let slot = key.0;
             match connection.phase {
-                Phase::Orphan { .. } => _ = self.connections.remove(key),
+                ConnectionPhase::Orphan { .. } => _ = self.connections.remove(key),
                 _ => self.connections.forget_ends(segment.ends, slot),
             }
             known = None;
@@ -484,10 +485,24 @@ impl<F: FrameIo> Stack<F> {
             to: segment.from,
             mtu: self.options.mtu,
         };
-        self.segments.poll_ingress_single(self.now, &mut port, &mut connection.sockets);
+        // What a peer says wrongly ends its connection, not the server.
+        let (segments, now) = (&mut self.segments, self.now);
+        let process = || _ = segments.poll_ingress_single(now, &mut port, &mut connection.sockets);
+        if catch_unwind(AssertUnwindSafe(process)).is_err() {
+            tracing::error!(peer = %segment.ends.peer, "a defect of TCP ended a connection");
+            return self.drop_defective(key);
+        }
         connection.advance(&mut self.done);
         self.connections.list(key);
         self.follow(key);
+    }
+
+    /// Ends the requests of a connection that cannot go on, and forgets it.
+    fn drop_defective(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get(key) {
+            connection.end_requests(Some(libc::ECONNRESET), &mut self.done);
+        }
+        self.remove(key);
     }
 
     /// Resets, and answers to echo requests.
@@ -508,14 +523,14 @@ impl<F: FrameIo> Stack<F> {
         fault_point!("xdp_backlog_unbounded", has_room = true);
         if !has_room {
             let connections = &mut self.connections;
-            let is_opening = |key| connections.get(key).is_some_and(|found| found.phase == Phase::Opening);
+            let is_opening = |key| connections.get(key).is_some_and(|found| found.phase == ConnectionPhase::Opening);
             let oldest = self.opening.pop(is_opening)?;
             self.counters.evicted += 1;
             self.remove(oldest);
         }
         if self.connections.len() >= self.options.connections_max {
             let connections = &mut self.connections;
-            let is_orphan = |key| connections.get(key).is_some_and(|found| found.phase != Phase::Open);
+            let is_orphan = |key| connections.get(key).is_some_and(|found| found.phase != ConnectionPhase::Open);
             let Some(oldest) = self.orphans.pop(is_orphan) else {
                 self.counters.refused += 1;
                 return None;
@@ -538,13 +553,14 @@ impl<F: FrameIo> Stack<F> {
         self.opening_count += 1;
         self.opening.push(key);
         let (connections, backlog) = (&mut self.connections, self.options.backlog);
-        self.opening.trim(backlog, |key| connections.get(*key).is_some_and(|found| found.phase == Phase::Opening));
+        self.opening
+            .trim(backlog, |key| connections.get(*key).is_some_and(|found| found.phase == ConnectionPhase::Opening));
         Some(key)
     }
 
     fn remove(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connections.remove(key) {
-            self.opening_count -= usize::from(connection.phase == Phase::Opening);
+            self.opening_count -= usize::from(connection.phase == ConnectionPhase::Opening);
         }
     }
 
@@ -553,17 +569,17 @@ impl<F: FrameIo> Stack<F> {
         let Some(connection) = self.connections.get(key) else { return };
         let (state, ends) = (connection.tcp().state(), connection.ends);
         match connection.phase {
-            Phase::Opening => match state {
+            ConnectionPhase::Opening => match state {
                 tcp::State::SynReceived => {}
                 tcp::State::Listen | tcp::State::Closed => self.remove(key),
                 _ => self.opened(key, ends),
             },
-            Phase::Ready | Phase::Open => {
+            ConnectionPhase::Ready | ConnectionPhase::Open => {
                 if connection.is_over() {
                     self.connections.forget_ends(ends, key.0);
                 }
             }
-            Phase::Orphan { since } => {
+            ConnectionPhase::Orphan { since } => {
                 let is_late = self.now >= since + ORPHAN_TIMEOUT && state != tcp::State::Closed;
                 // Who sends to one who left is told so.
                 if is_late || connection.tcp().recv_queue() > 0 {
@@ -609,7 +625,7 @@ impl<F: FrameIo> Stack<F> {
             {}
             connection.advance(&mut self.done);
             let mut timer = self.segments.poll_at(self.now, &connection.sockets);
-            if let Phase::Orphan { since } = connection.phase {
+            if let ConnectionPhase::Orphan { since } = connection.phase {
                 timer = Some(timer.map_or(since + ORPHAN_TIMEOUT, |at| at.min(since + ORPHAN_TIMEOUT)));
             }
             if let Some(at) = timer {

@@ -72,8 +72,8 @@ impl Umem {
         (u32::try_from(offset / frame_bytes).unwrap_or(u32::MAX), (offset % frame_bytes) as usize)
     }
 
-    /// Lets `fill` write the first `len` bytes of a frame that the caller owns; gives it back if the
-    /// frame is shorter.
+    /// Lets `fill` write the first `len` bytes of a frame that the caller owns; gives it back if
+    /// the frame is shorter.
     pub(super) fn write<T, F: FnOnce(&mut [u8]) -> T>(&self, frame: u32, len: usize, fill: F) -> Result<T, F> {
         if frame >= self.frames || len > self.frame_bytes {
             return Err(fill);
@@ -182,7 +182,7 @@ impl<R: FrameRings> UmemIo<R> {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn strange(&self) -> u64 {
         self.pool.strange()
     }

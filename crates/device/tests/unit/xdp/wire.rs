@@ -132,17 +132,17 @@ pub(super) fn stack(options: StackOptions, frames: u32, seed: u64) -> (MemorySta
 
 /// A segment of a peer that follows no rules.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Crafted {
+pub(super) struct Crafted<'a> {
     pub(super) from: (Ipv4Addr, u16),
     pub(super) to_port: u16,
     pub(super) control: TcpControl,
     pub(super) sequence: i32,
     pub(super) acknowledges: Option<i32>,
-    pub(super) payload: &'static [u8],
+    pub(super) payload: &'a [u8],
 }
 
-impl Crafted {
-    pub(super) fn syn(from: (Ipv4Addr, u16)) -> Crafted {
+impl<'a> Crafted<'a> {
+    pub(super) fn syn(from: (Ipv4Addr, u16)) -> Crafted<'a> {
         let control = TcpControl::Syn;
         Crafted { from, to_port: PORT, control, sequence: 1000, acknowledges: None, payload: b"" }
     }
@@ -198,6 +198,7 @@ pub(super) fn sent(stack: &mut MemoryStack) -> Vec<Vec<u8>> {
 }
 
 /// One frame in, a tick, and what came out.
+#[cfg(test)]
 pub(super) fn exchange(stack: &mut MemoryStack, frame: &[u8], now_us: i64) -> Vec<Vec<u8>> {
     stack.io_mut().rings.deliver(frame);
     stack.tick(smoltcp::time::Instant::from_micros(now_us)).expect("memory does not fail");
