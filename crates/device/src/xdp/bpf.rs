@@ -128,6 +128,11 @@ impl Program {
     /// As bpf(2): EPERM without CAP_BPF and CAP_NET_ADMIN, and a defect of the program with the
     /// verifier's last lines.
     pub(super) fn load(instructions: &[Instruction]) -> io::Result<Program> {
+        // Before Linux 5.18 nobody speaks of fragments.
+        Program::load_with(instructions, HAS_FRAGMENTS).or_else(|_| Program::load_with(instructions, 0))
+    }
+
+    fn load_with(instructions: &[Instruction], flags: u32) -> io::Result<Program> {
         let mut log = vec![0u8; 64 << 10];
         let mut name = [0; 16];
         name.iter_mut().zip(b"stratakv").for_each(|(to, from)| *to = *from);
@@ -139,7 +144,7 @@ impl Program {
             log_level: 1,
             log_bytes: log.len() as u32,
             log_at: log.as_mut_ptr().addr() as u64,
-            flags: HAS_FRAGMENTS,
+            flags,
             name,
             attached_as: ATTACHED_AS_XDP,
             ..ProgramLoad::default()

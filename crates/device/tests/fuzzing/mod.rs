@@ -1,4 +1,5 @@
-//! What holds for any frames: run by the fuzzers (docs/fuzzing.md), and over their corpus by a test.
+//! What holds for any frames: run by the fuzzers (docs/fuzzing.md), and over their corpus by a
+//! test.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
