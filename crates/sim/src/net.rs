@@ -272,7 +272,8 @@ impl Net {
     /// The server ends what is in flight on a socket.
     pub(crate) fn shutdown(&mut self, socket: &Socket) {
         // Also for sockets that are not of this network, such as the bell of a server's thread.
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        let shut = |descriptor| rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both);
+        let _ = socket.descriptor().and_then(shut);
         if let Some(connection) = self.find(socket) {
             connection.shut = true;
         }

@@ -142,6 +142,7 @@ pub(super) struct Crafted<'a> {
 }
 
 impl<'a> Crafted<'a> {
+    #[cfg(test)]
     pub(super) fn syn(from: (Ipv4Addr, u16)) -> Crafted<'a> {
         let control = TcpControl::Syn;
         Crafted { from, to_port: PORT, control, sequence: 1000, acknowledges: None, payload: b"" }
