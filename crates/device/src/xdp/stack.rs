@@ -461,10 +461,8 @@ impl<F: FrameIo> Stack<F> {
             && let Some(connection) = self.connections.get(key)
             && matches!(connection.tcp().state(), tcp::State::TimeWait | tcp::State::Closed)
         {
-            let slot = key.0;
-            match connection.phase {
-                ConnectionPhase::Orphan { .. } => _ = self.connections.remove(key),
-                _ => self.connections.forget_ends(segment.ends, slot),
+            if matches!(connection.phase, ConnectionPhase::Orphan { .. }) {
+                self.remove(key);
             }
             known = None;
         }

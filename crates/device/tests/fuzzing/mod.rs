@@ -75,6 +75,7 @@ fn segment(flags: u8, (last, sequence, acknowledges): ((i32, i32), u8, u8), port
         control,
         sequence: near(last.1, sequence),
         acknowledges: (flags & 0x80 == 0).then(|| near(last.0, acknowledges)),
+        window: if flags & 0x40 == 0 { 8192 } else { u16::from(flags & 0x3F) * 16 },
         payload,
     }
     .frame()

@@ -204,6 +204,32 @@ fn a_peer_that_acknowledges_nothing_is_given_up_and_holds_bounded_memory() {
     assert_eq!(stack.connections(), 0);
 }
 
+/// The library stops its probes where a retransmission falls due.
+#[test]
+fn a_peer_whose_word_that_it_has_room_was_lost_is_asked_for_it() {
+    let (mut stack, listener) = wire::stack(wire::options(), 64, 16);
+    let from = (THEIRS, 40_000);
+    let (sequence, acknowledges) = open(&mut stack, from, 10);
+    let socket = accept(&mut stack, &listener);
+    let chunks = vec![Chunk::Bytes(vec![7; 3000])];
+    stack.request(1, NetRequest::Send { socket: Arc::clone(&socket), chunks });
+    stack.tick(Instant::from_micros(20)).unwrap();
+    assert!(!sent(&mut stack).is_empty());
+    let (control, acknowledges) = (TcpControl::None, Some(acknowledges));
+    let closed = Crafted { control, sequence, acknowledges, window: 0, ..Crafted::syn(from) };
+    exchange(&mut stack, &closed.frame(), 30);
+    let mut asked = 0;
+    for step in 1..100 {
+        stack.tick(Instant::from_millis(100 * step)).unwrap();
+        asked += sent(&mut stack).len();
+    }
+    assert!((4..40).contains(&asked), "{asked} times in ten seconds");
+    // It has room after all.
+    let frames = exchange(&mut stack, &Crafted { window: 8192, ..closed }.frame(), 10_000_000);
+    let bytes: usize = frames.iter().map(|frame| segment_of(frame).unwrap().payload().len()).sum();
+    assert!(bytes > 1000, "{bytes}");
+}
+
 #[test]
 fn a_peer_that_is_silent_is_asked_and_then_given_up() {
     let (mut stack, listener) = wire::stack(wire::options(), 64, 8);

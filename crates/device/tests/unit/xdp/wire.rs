@@ -138,6 +138,7 @@ pub(super) struct Crafted<'a> {
     pub(super) control: TcpControl,
     pub(super) sequence: i32,
     pub(super) acknowledges: Option<i32>,
+    pub(super) window: u16,
     pub(super) payload: &'a [u8],
 }
 
@@ -145,7 +146,7 @@ impl<'a> Crafted<'a> {
     #[cfg(test)]
     pub(super) fn syn(from: (Ipv4Addr, u16)) -> Crafted<'a> {
         let control = TcpControl::Syn;
-        Crafted { from, to_port: PORT, control, sequence: 1000, acknowledges: None, payload: b"" }
+        Crafted { from, to_port: PORT, control, sequence: 1000, acknowledges: None, window: 8192, payload: b"" }
     }
 
     pub(super) fn frame(&self) -> Vec<u8> {
@@ -155,7 +156,7 @@ impl<'a> Crafted<'a> {
             control: self.control,
             seq_number: TcpSeqNumber(self.sequence),
             ack_number: self.acknowledges.map(TcpSeqNumber),
-            window_len: 8192,
+            window_len: self.window,
             window_scale: None,
             max_seg_size: None,
             sack_permitted: false,
