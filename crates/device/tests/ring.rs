@@ -430,6 +430,37 @@ fn a_read_longer_than_its_block_is_refused(kind: RingKind) {
 }
 
 /// Each case on each ring, as its own test.
+/// Each wait, again and again until it is read; then waits last as long as they may.
+fn a_wait_ends_while_a_watched_descriptor_is_readable(kind: RingKind) {
+    use std::os::fd::AsFd;
+    let mut bench = Bench::new(kind);
+    let (mut writer, mut watched) = std::os::unix::net::UnixStream::pair().unwrap();
+    bench.ring.watch(watched.as_fd()).unwrap();
+    for round in 0..3 {
+        let waits = thread::spawn({
+            let mut writer = writer.try_clone().unwrap();
+            move || {
+                thread::sleep(Duration::from_millis(20 * round));
+                writer.write_all(b"x").unwrap();
+            }
+        });
+        bench.ring.submit(FOR_EVER).unwrap();
+        bench.ring.submit(FOR_EVER).unwrap();
+        watched.read_exact(&mut [0]).unwrap();
+        waits.join().unwrap();
+        // What was readable when it was last asked may end one more wait.
+        bench.ring.submit(Wait::For { completions: 1, timeout: Some(Duration::from_millis(5)) }).unwrap();
+    }
+    let started = Instant::now();
+    bench.ring.submit(Wait::For { completions: 1, timeout: Some(Duration::from_millis(50)) }).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(45), "nothing was readable");
+    let mut completions = Vec::new();
+    bench.ring.reap(&mut completions);
+    assert!(completions.is_empty() && bench.ring.in_flight() == 0);
+    writer.write_all(b"x").unwrap();
+    bench.ring.submit(FOR_EVER).unwrap();
+}
+
 macro_rules! on_every_ring {
     ($($case:ident),* $(,)?) => {
         mod io_uring {
@@ -461,6 +492,7 @@ on_every_ring!(
     a_receive_brings_no_more_than_there_is_room_for,
     a_volume_cut_within_a_page_is_short,
     a_read_longer_than_its_block_is_refused,
+    a_wait_ends_while_a_watched_descriptor_is_readable,
 );
 
 #[test]
