@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Options by topic. What is not listed stands first.
-const HEADINGS: [(&str, &[&str]); 6] = [
+const HEADINGS: [(&str, &[&str]); 7] = [
     ("Store", &["device", "placement", "shards", "io", "depth", "max_latency"]),
     ("Engines `hash` and `matrix`", &["region", "region_path", "region_node", "pmem_levels", "compression"]),
     ("Engine `tier`", &["save_at_shutdown"]),
@@ -11,6 +11,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
         "Network",
         &["unix_mode", "threads", "connections", "item_bytes_max", "idle_timeout", "request_timeout", "admin_name"],
     ),
+    ("Network without the kernel's TCP", &["xdp", "address", "xdp_memory"]),
     ("Security", &["tls_cert", "tls_key", "tls_client_ca", "insecure", "enable_shutdown"]),
     ("Logging", &["log", "log_format", "slow_log_ms"]),
 ];

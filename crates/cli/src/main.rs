@@ -75,7 +75,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     Get(get::Arguments),
     Put(put::Arguments),
     Del(del::Arguments),

@@ -3,6 +3,7 @@
 mod listen;
 mod signals;
 mod systemd;
+mod xdp;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use crate::opening::{
 use crate::say::say;
 use listen::{Listen, address, mode};
 use signals::Signals;
+use xdp::XdpArguments;
 
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
@@ -77,6 +79,8 @@ pub(crate) struct Arguments {
     /// one of them has signed
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    xdp: XdpArguments,
     #[command(flatten)]
     engine: EngineArguments,
     /// Server threads [default: one for each core]
@@ -212,6 +216,7 @@ impl Arguments {
             inherited,
             auth_file: self.auth_file.clone(),
             shutdown_command: self.enable_shutdown,
+            xdp: self.xdp.options(self.connections),
             ..ServerOptions::default()
         };
         options.threads = self.threads.unwrap_or(options.threads);
@@ -237,6 +242,7 @@ impl Arguments {
             _ => None,
         });
         let is_open = |address: &&SocketAddr| !self.insecure && !address.ip().is_loopback();
+        self.refuse_open_xdp()?;
         if let Some(address) = open.find(is_open) {
             let why = match self.auth_file {
                 None => "there is no authentication",
@@ -254,6 +260,21 @@ impl Arguments {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// AF_XDP serves the ports of all TCP addresses, those of loopback too.
+    fn refuse_open_xdp(&self) -> Result<(), Failure> {
+        let speaks_plainly = |listen: &Listen| matches!(listen, Listen::Tcp(_));
+        let is_plain = self.memcache.is_empty() || self.memcache.iter().any(speaks_plainly);
+        let has_authority = self.tls_client_ca.is_some() || self.auth_file.is_some();
+        let Some(address) = self.xdp.addresses().next() else { return Ok(()) };
+        if self.insecure || (!is_plain && has_authority) {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "--address {} can be reached from other machines, and what is sent there is neither encrypted nor authenticated: let all of --memcache be tls: with --tls-client-ca or --auth-file, or say --insecure",
+            address.ip()
+        )))
     }
 
     fn tls(&self) -> Option<TlsOptions> {
@@ -528,6 +549,9 @@ fn announce(
     }
     for address in plain {
         writeln!(output, "memcache  {address}")?;
+    }
+    for address in server.xdp_addresses() {
+        writeln!(output, "xdp       {address}")?;
     }
     if plain.is_empty() {
         writeln!(output, "memcache  {}", if tls.is_empty() { "at sockets" } else { "by TLS" })?;

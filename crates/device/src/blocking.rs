@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -75,6 +75,7 @@ enum Input {
 
 const WAKER: u64 = u64::MAX;
 const FINISHED: u64 = u64::MAX - 1;
+const WATCHED: u64 = u64::MAX - 2;
 
 impl Blocking {
     /// A ring with up to `entries` disk threads, at most 16, started as they are needed.
@@ -146,10 +147,14 @@ impl Blocking {
         let idle = pending.input.is_empty() && pending.output.is_empty();
         let data = EventData::new_u64(fd as u64);
         let result = match (idle, pending.registered) {
-            (true, true) => epoll::delete(&self.epoll, &pending.socket),
+            (true, true) => pending.socket.descriptor().and_then(|socket| epoll::delete(&self.epoll, socket)),
             (true, false) => Ok(()),
-            (false, true) => epoll::modify(&self.epoll, &pending.socket, data, interest),
-            (false, false) => epoll::add(&self.epoll, &pending.socket, data, interest),
+            (false, true) => {
+                pending.socket.descriptor().and_then(|socket| epoll::modify(&self.epoll, socket, data, interest))
+            }
+            (false, false) => {
+                pending.socket.descriptor().and_then(|socket| epoll::add(&self.epoll, socket, data, interest))
+            }
         };
         self.system_calls += u64::from(!idle || pending.registered);
         pending.registered = !idle;
@@ -170,7 +175,7 @@ impl Blocking {
             output: VecDeque::new(),
             registered: false,
         };
-        self.sockets.entry(socket.as_raw_fd()).or_insert(fresh)
+        self.sockets.entry(socket.raw()).or_insert(fresh)
     }
 
     fn wait(&mut self, completions: usize, timeout: Option<Duration>) -> io::Result<()> {
@@ -221,6 +226,7 @@ impl Blocking {
                     let _ = rustix::io::read(&self.shared.finished.0.event, &mut [0; 8]);
                     self.take_done();
                 }
+                WATCHED => woken = true,
                 fd => self.advance(fd as RawFd),
             }
         }
@@ -239,8 +245,8 @@ impl Ring for Blocking {
             NetRequest::Accept { listener } => {
                 // A listener that waits all the same is asked only once epoll says that somebody is
                 // there.
-                let _ = rustix::io::ioctl_fionbio(&listener, true);
-                let fd = listener.as_raw_fd();
+                let _ = listener.descriptor().and_then(|listener| rustix::io::ioctl_fionbio(listener, true));
+                let fd = listener.raw();
                 self.pending(listener).input.push_back((tag, Input::Accept));
                 fd
             }
@@ -248,12 +254,12 @@ impl Ring for Blocking {
                 if buffer.capacity() == buffer.len() {
                     buffer.reserve(4096);
                 }
-                let fd = socket.as_raw_fd();
+                let fd = socket.raw();
                 self.pending(socket).input.push_back((tag, Input::Recv(buffer)));
                 fd
             }
             NetRequest::Send { socket, chunks } => {
-                let fd = socket.as_raw_fd();
+                let fd = socket.raw();
                 self.pending(socket).output.push_back((tag, chunks, 0));
                 fd
             }
@@ -263,15 +269,15 @@ impl Ring for Blocking {
 
     fn shutdown(&mut self, socket: &Socket) {
         // A socket that is not connected any more has nothing to end.
-        let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        self.advance(socket.as_raw_fd());
+        let _ = socket.descriptor().and_then(|socket| rustix::net::shutdown(socket, Shutdown::Both));
+        self.advance(socket.raw());
     }
 
     fn cancel(&mut self, socket: &Socket) {
-        let Some(mut pending) = self.sockets.remove(&socket.as_raw_fd()) else { return };
+        let Some(mut pending) = self.sockets.remove(&socket.raw()) else { return };
         if pending.registered {
             // Fails only if it is not there.
-            let _ = epoll::delete(&self.epoll, &pending.socket);
+            let _ = pending.socket.descriptor().and_then(|socket| epoll::delete(&self.epoll, socket));
         }
         let before = self.done.len();
         pending.fail(Errno::CANCELED, &mut self.done);
@@ -300,6 +306,10 @@ impl Ring for Blocking {
 
     fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(WATCHED), EventFlags::IN)?)
     }
 
     fn name(&self) -> &'static str {
@@ -347,6 +357,10 @@ impl Shared {
 }
 
 impl SocketQueue {
+    fn accept(&self) -> rustix::io::Result<rustix::fd::OwnedFd> {
+        rustix::net::accept_with(self.socket.descriptor()?, SocketFlags::CLOEXEC)
+    }
+
     /// Receives or accepts for the requests in their order, until the socket has no more; returns
     /// how many system calls that took.
     fn advance_input(&mut self, done: &mut Vec<Completion>) -> u64 {
@@ -354,7 +368,7 @@ impl SocketQueue {
         while let Some((tag, input)) = self.input.pop_front() {
             calls += 1;
             let outcome = match input {
-                Input::Accept => match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Input::Accept => match self.accept() {
                     Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
                         self.input.push_front((tag, Input::Accept));
                         return calls;
@@ -363,7 +377,11 @@ impl SocketQueue {
                 },
                 Input::Recv(mut buffer) => {
                     let spare = rustix::buffer::spare_capacity(&mut buffer);
-                    match rustix::net::recv(&self.socket, spare, RecvFlags::DONTWAIT) {
+                    match self
+                        .socket
+                        .descriptor()
+                        .and_then(|socket| rustix::net::recv(socket, spare, RecvFlags::DONTWAIT))
+                    {
                         Err(Errno::AGAIN | Errno::INTR) => {
                             self.input.push_front((tag, Input::Recv(buffer)));
                             return calls;
@@ -431,7 +449,7 @@ fn send(socket: &Socket, chunks: &[Chunk], mut skip: usize) -> rustix::io::Resul
         }
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket.as_fd(), &slices, &mut SendAncillaryBuffer::default(), flags)
+    rustix::net::sendmsg(socket.descriptor()?, &slices, &mut SendAncillaryBuffer::default(), flags)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

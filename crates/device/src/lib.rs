@@ -21,6 +21,7 @@ pub mod socket;
 pub mod sync;
 pub mod uring;
 pub mod volume;
+pub mod xdp;
 
 pub use block::{Block, BlockPart, Class, Pool};
 pub use geometry::Geometry;
@@ -30,4 +31,5 @@ pub use request::{DiskOutcome, DiskRequest, IoFault};
 pub use ring::{
     Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring, open_ring_for,
 };
+pub use socket::{SocketAddress, SocketHandle};
 pub use volume::Volume;

@@ -2,16 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::block::Block;
 use crate::request::{DiskOutcome, DiskRequest};
+use crate::socket::SocketHandle;
 use crate::volume::Volume;
 
 /// A listening or connected socket, shared with the requests in flight on it.
-pub type Socket = Arc<OwnedFd>;
+pub type Socket = Arc<SocketHandle>;
 
 /// One request to a socket.
 #[derive(Debug)]
@@ -150,6 +151,15 @@ pub trait Ring {
     /// A handle that ends a wait from another thread.
     fn waker(&self) -> Waker;
 
+    /// From now on a wait ends also while `descriptor` is readable, or has failed. The caller keeps
+    /// it open for as long as the ring lives.
+    ///
+    /// # Errors
+    /// This kind of ring waits for nothing but its own requests, or the system refused.
+    fn watch(&mut self, _: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// `io_uring`, `blocking` or `memory`.
     fn name(&self) -> &'static str;
 
@@ -283,5 +293,5 @@ pub(crate) fn accepted(socket: OwnedFd) -> (Socket, Option<SocketAddr>) {
     // Fails on a Unix socket, which has no such delay.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
     let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
-    (Arc::new(socket), peer)
+    (Arc::new(socket.into()), peer)
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub struct Uring {
     /// Landing place of the waker's eventfd read; boxed so that it does not move.
     woken: Box<u64>,
     waker_armed: bool,
+    /// Descriptors that end a wait, and whether the kernel has been told to poll them.
+    watched: Vec<(RawFd, bool)>,
     /// The waker was used since the last submit ended: the next one must not wait.
     waker_used: bool,
     /// Being dropped: what is left of a cancelled send is not issued again.
@@ -145,6 +147,10 @@ const POLL_FIRST: u16 = 1;
 /// User data of the waker's read and of cancellations.
 const WAKER: u64 = u64::MAX;
 const IGNORED: u64 = u64::MAX - 1;
+/// And of polls of watched descriptors, from here on: slots have 31 bits of generation.
+const WATCHED: u64 = 1 << 63;
+/// Most descriptors that are watched.
+const WATCHED_MAX: usize = 64;
 
 impl Uring {
     /// A ring with room for `entries` submissions in one system call.
@@ -187,6 +193,7 @@ impl Uring {
             waker: Waker::new()?,
             woken: Box::new(0),
             waker_armed: false,
+            watched: Vec::new(),
             waker_used: false,
             closing: false,
             in_flight: 0,
@@ -243,6 +250,16 @@ impl Uring {
         }
     }
 
+    fn arm_watches(&mut self) {
+        for number in 0..self.watched.len() {
+            let (descriptor, armed) = &mut self.watched[number];
+            if !std::mem::replace(armed, true) {
+                let entry = opcode::PollAdd::new(Fd(*descriptor), libc::POLLIN as u32).build();
+                self.push(entry.user_data(WATCHED | number as u64));
+            }
+        }
+    }
+
     /// Moves what the kernel has finished to `done`; goes on with short transfers.
     fn drain(&mut self) {
         loop {
@@ -258,6 +275,11 @@ impl Uring {
                 self.waker_used = true;
             }
             IGNORED => {}
+            watched if watched & WATCHED != 0 => {
+                if let Some((_, armed)) = self.watched.get_mut((watched & !WATCHED) as usize) {
+                    *armed = false;
+                }
+            }
             user_data => {
                 let slot = user_data as u32;
                 let Some(place) = self.slots.get_mut(slot as usize) else { return };
@@ -368,13 +390,14 @@ impl Ring for Uring {
 
     fn shutdown(&mut self, socket: &Socket) {
         // Wakes receives and sends; a listener's accept ends with EINVAL.
-        if rustix::net::shutdown(socket, rustix::net::Shutdown::Both).is_err() {
+        let shut = |descriptor| rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both);
+        if socket.descriptor().and_then(shut).is_err() {
             self.cancel(socket);
         }
     }
 
     fn cancel(&mut self, socket: &Socket) {
-        let every = CancelBuilder::fd(Fd(socket.as_raw_fd())).all();
+        let every = CancelBuilder::fd(Fd(socket.raw())).all();
         self.push(opcode::AsyncCancel2::new(every).build().user_data(IGNORED));
     }
 
@@ -387,6 +410,7 @@ impl Ring for Uring {
             Wait::For { .. } if self.waker_used => (0, None),
             Wait::For { completions, timeout } => {
                 self.arm_waker();
+                self.arm_watches();
                 let missing = (completions as usize).saturating_sub(self.done.len());
                 let gathers = timeout.is_some_and(|timeout| timeout <= GATHER_MAX);
                 (if gathers { missing } else { missing.min(1) }, timeout)
@@ -429,6 +453,14 @@ impl Ring for Uring {
 
     fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        if self.watched.len() == WATCHED_MAX {
+            return Err(io::Error::other("an io_uring watches 64 descriptors at most"));
+        }
+        self.watched.push((descriptor.as_raw_fd(), false));
+        Ok(())
     }
 
     fn name(&self) -> &'static str {
@@ -564,16 +596,14 @@ impl Work {
                 .build(),
             Kind::Accept { listener } => {
                 let flags = libc::SOCK_CLOEXEC;
-                opcode::Accept::new(Fd(listener.as_raw_fd()), std::ptr::null_mut(), std::ptr::null_mut())
-                    .flags(flags)
-                    .build()
+                opcode::Accept::new(Fd(listener.raw()), std::ptr::null_mut(), std::ptr::null_mut()).flags(flags).build()
             }
             Kind::Recv { socket, buffer } => {
                 let spare = buffer.spare_capacity_mut();
                 let (pointer, len) = (spare.as_mut_ptr().cast::<u8>(), spare.len().min(1 << 30));
-                opcode::Recv::new(Fd(socket.as_raw_fd()), pointer, len as u32).build()
+                opcode::Recv::new(Fd(socket.raw()), pointer, len as u32).build()
             }
-            Kind::RecvProvided { socket, len } => opcode::Recv::new(Fd(socket.as_raw_fd()), std::ptr::null_mut(), *len)
+            Kind::RecvProvided { socket, len } => opcode::Recv::new(Fd(socket.raw()), std::ptr::null_mut(), *len)
                 .buf_group(0)
                 .ioprio(POLL_FIRST)
                 .build()
@@ -587,7 +617,7 @@ impl Work {
                 // MSG_WAITALL: the kernel itself goes on after a short send.
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 let message: *const libc::msghdr = self.message.insert(message);
-                opcode::SendMsg::new(Fd(socket.as_raw_fd()), message).flags(flags as u32).build()
+                opcode::SendMsg::new(Fd(socket.raw()), message).flags(flags as u32).build()
             }
         })
     }
@@ -641,7 +671,9 @@ impl Work {
     /// it to blocking (on a non-blocking one some kernels answer EAGAIN instead of waiting).
     fn may_try_again(&mut self) -> bool {
         let Some(socket) = self.kind.socket() else { return true };
-        !std::mem::replace(&mut self.unblocked, true) && rustix::io::ioctl_fionbio(&socket, false).is_ok()
+        !std::mem::replace(&mut self.unblocked, true) && {
+            socket.descriptor().and_then(|descriptor| rustix::io::ioctl_fionbio(descriptor, false)).is_ok()
+        }
     }
 
     /// The completion of a request whose last result is `result`. Leaves room for another one.
@@ -719,7 +751,7 @@ mod tests {
             // A request that waits for its peer takes the place, and the kernel tells the end of
             // the flush once more.
             let (peer, own) = std::os::unix::net::UnixStream::pair().unwrap();
-            let socket: Socket = Arc::new(OwnedFd::from(own));
+            let socket: Socket = Arc::new(OwnedFd::from(own).into());
             ring.net(10 + tag, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
             ring.push(opcode::Nop::new().build().user_data(late));
             let short = Wait::For { completions: 1, timeout: Some(Duration::from_millis(20)) };

@@ -129,7 +129,7 @@ fn a_waker_ends_a_wait(kind: RingKind) {
 fn pair(bench: &mut Bench) -> (TcpStream, Socket) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    let listener: Socket = Arc::new(OwnedFd::from(listener).into());
     bench.ring.net(1, NetRequest::Accept { listener });
     bench.ring.submit(Wait::None).unwrap();
     let client = TcpStream::connect(address).unwrap();
@@ -176,7 +176,7 @@ fn bytes_go_both_ways(kind: RingKind) {
 fn a_shutdown_ends_what_waits(kind: RingKind) {
     let mut bench = Bench::new(kind);
     let (_client, socket) = pair(&mut bench);
-    let listener: Socket = Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()));
+    let listener: Socket = Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()).into());
     bench.ring.net(5, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(16) });
     bench.ring.net(6, NetRequest::Accept { listener: Arc::clone(&listener) });
     bench.ring.submit(Wait::None).unwrap();
@@ -196,7 +196,7 @@ fn a_cancelled_accept_leaves_the_listener_to_others(kind: RingKind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    let listener: Socket = Arc::new(OwnedFd::from(listener).into());
     for _ in 0..2 {
         bench.ring.net(6, NetRequest::Accept { listener: Arc::clone(&listener) });
         bench.ring.submit(Wait::None).unwrap();
@@ -272,10 +272,10 @@ fn non_blocking_sockets_are_waited_for(kind: RingKind) {
     let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (two, _) = listener.accept().unwrap();
     two.set_nonblocking(true).unwrap();
-    let socket: Socket = Arc::new(OwnedFd::from(two));
+    let socket: Socket = Arc::new(OwnedFd::from(two).into());
     let address = listener.local_addr().unwrap();
     bench.ring.net(1, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(16) });
-    bench.ring.net(2, NetRequest::Accept { listener: Arc::new(OwnedFd::from(listener)) });
+    bench.ring.net(2, NetRequest::Accept { listener: Arc::new(OwnedFd::from(listener).into()) });
     bench.ring.net(3, NetRequest::Send { socket, chunks: vec![Chunk::Bytes(vec![1; 16 << 20])] });
     bench.ring.submit(Wait::None).unwrap();
     one.write_all(b"x").unwrap();
@@ -296,7 +296,7 @@ fn several_accepts_wait_on_one_listener(kind: RingKind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    let listener: Socket = Arc::new(OwnedFd::from(listener).into());
     (0..3).for_each(|tag| bench.ring.net(tag, NetRequest::Accept { listener: Arc::clone(&listener) }));
     bench.ring.submit(Wait::None).unwrap();
     let clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -330,7 +330,7 @@ fn a_dropped_ring_leaves_shared_sockets_open(kind: RingKind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    let listener: Socket = Arc::new(OwnedFd::from(listener).into());
     let (_client, socket) = pair(&mut bench);
     bench.ring.net(1, NetRequest::Accept { listener: Arc::clone(&listener) });
     // Nobody reads: this send is under way when the ring goes.
@@ -350,7 +350,7 @@ fn many_that_wait_are_told_apart(kind: RingKind) {
     let mut bench = Bench::new(kind);
     let pairs: Vec<_> = (0..600).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
     let (mut peers, sockets): (Vec<_>, Vec<Socket>) =
-        pairs.into_iter().map(|(peer, socket)| (peer, Arc::new(OwnedFd::from(socket)))).unzip();
+        pairs.into_iter().map(|(peer, socket)| (peer, Arc::new(OwnedFd::from(socket).into()))).unzip();
     let mut buffers: Vec<_> = (0..600).map(|number| Vec::with_capacity(2048 + number * 4)).collect();
     for round in 0..3_u32 {
         for (tag, buffer) in (0..).zip(buffers.drain(..)) {
@@ -430,6 +430,37 @@ fn a_read_longer_than_its_block_is_refused(kind: RingKind) {
 }
 
 /// Each case on each ring, as its own test.
+/// Each wait, again and again until it is read; then waits last as long as they may.
+fn a_wait_ends_while_a_watched_descriptor_is_readable(kind: RingKind) {
+    use std::os::fd::AsFd;
+    let mut bench = Bench::new(kind);
+    let (mut writer, mut watched) = std::os::unix::net::UnixStream::pair().unwrap();
+    bench.ring.watch(watched.as_fd()).unwrap();
+    for round in 0..3 {
+        let waits = thread::spawn({
+            let mut writer = writer.try_clone().unwrap();
+            move || {
+                thread::sleep(Duration::from_millis(20 * round));
+                writer.write_all(b"x").unwrap();
+            }
+        });
+        bench.ring.submit(FOR_EVER).unwrap();
+        bench.ring.submit(FOR_EVER).unwrap();
+        watched.read_exact(&mut [0]).unwrap();
+        waits.join().unwrap();
+        // What was readable when it was last asked may end one more wait.
+        bench.ring.submit(Wait::For { completions: 1, timeout: Some(Duration::from_millis(5)) }).unwrap();
+    }
+    let started = Instant::now();
+    bench.ring.submit(Wait::For { completions: 1, timeout: Some(Duration::from_millis(50)) }).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(45), "nothing was readable");
+    let mut completions = Vec::new();
+    bench.ring.reap(&mut completions);
+    assert!(completions.is_empty() && bench.ring.in_flight() == 0);
+    writer.write_all(b"x").unwrap();
+    bench.ring.submit(FOR_EVER).unwrap();
+}
+
 macro_rules! on_every_ring {
     ($($case:ident),* $(,)?) => {
         mod io_uring {
@@ -461,6 +492,7 @@ on_every_ring!(
     a_receive_brings_no_more_than_there_is_room_for,
     a_volume_cut_within_a_page_is_short,
     a_read_longer_than_its_block_is_refused,
+    a_wait_ends_while_a_watched_descriptor_is_readable,
 );
 
 #[test]

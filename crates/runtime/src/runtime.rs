@@ -206,12 +206,23 @@ impl<S: Shard + 'static> Runtime<S> {
     /// # Errors
     /// The ring could not be made.
     pub fn driver(self: &Arc<Self>) -> io::Result<Driver<S>> {
+        self.driver_with(Ok)
+    }
+
+    /// The same, over a ring that `wrap` makes of it: one with sockets of its own, say.
+    ///
+    /// # Errors
+    /// A ring could not be made.
+    pub fn driver_with(
+        self: &Arc<Self>,
+        wrap: impl FnOnce(Box<dyn Ring + Send>) -> io::Result<Box<dyn Ring + Send>>,
+    ) -> io::Result<Driver<S>> {
         if self.is_forked() {
             return Err(io::Error::other(Error::Forked.to_string()));
         }
         let volumes = self.cells.iter().map(|cell| &cell.volume);
         let ring = open_ring_for(self.options.ring, self.options.ring_entries, volumes)?;
-        Ok(self.driver_over(ring))
+        Ok(self.driver_over(wrap(ring)?))
     }
 
     /// Keeps the calling thread near the medium, where the engine's lies on several nodes of the

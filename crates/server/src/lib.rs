@@ -54,6 +54,7 @@ mod tls;
 mod unix;
 mod watch;
 mod worker;
+mod xdp;
 
 pub use admin::Admin;
 #[doc(hidden)]
@@ -61,5 +62,7 @@ pub use driven::DrivenServer;
 pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
 pub use server::{Error, Inherited, Server, ServerOptions};
+/// Where to serve through AF_XDP, and with how much memory.
+pub use stratakv_device::xdp::{UMEM_BYTES, XdpOptions};
 pub use tls::TlsOptions;
 pub use unix::check_socket_path;

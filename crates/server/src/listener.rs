@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 /// rings.
 pub(crate) fn bind(address: SocketAddr) -> Result<(Socket, SocketAddr), Error> {
     let (listener, bound) = bind_tcp(address)?;
-    Ok((Arc::new(OwnedFd::from(listener)), bound))
+    Ok((Arc::new(listener.into()), bound))
 }
 
 /// A bound listener and the address it got.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketAddrUnix};
 use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_device::Socket;
+use stratakv_device::xdp::{XdpOptions, XdpRefusal};
+use stratakv_device::{Socket, SocketAddress};
 
 use crate::backups::Backups;
 use crate::block_budget::BlockBudget;
@@ -31,6 +30,7 @@ use crate::tls::{Acceptor, TlsOptions};
 use crate::unix::{self, SocketFile};
 use crate::watch::Watches;
 use crate::worker::Worker;
+use crate::xdp::{XdpServing, XdpShare};
 
 /// Answers on their way to clients may hold this part of a shard's buffers, over all connections:
 /// all of them may be of one, and it needs the others to read anything.
@@ -86,13 +86,16 @@ pub struct ServerOptions {
     /// protocol (`-Y`) and SASL PLAIN have it. Passwords are sent as they are. Read at the start
     /// and by [`Server::reload`]. Default: `None`, everybody who can connect may do everything.
     pub auth_file: Option<PathBuf>,
+    /// An interface and addresses of it that are served through AF_XDP, without the kernel's TCP,
+    /// at the ports of `memcache` and `tls_memcache`. Default: `None`.
+    pub xdp: Option<XdpOptions>,
 }
 
 /// A socket that somebody else made and listens on, a service manager say.
 #[derive(Clone, Debug)]
 pub struct Inherited {
     /// The socket.
-    pub socket: Arc<OwnedFd>,
+    pub socket: Socket,
     /// Whether its clients speak TLS.
     pub tls: bool,
 }
@@ -117,6 +120,7 @@ impl Default for ServerOptions {
             client_memory_bytes: None,
             shutdown_command: false,
             auth_file: None,
+            xdp: None,
         }
     }
 }
@@ -150,6 +154,9 @@ impl ServerOptions {
         }
         if !(1..=VALUE_BYTES_MAX).contains(&self.item_bytes_max) {
             return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", self.item_bytes_max));
+        }
+        if let Some(xdp) = &self.xdp {
+            xdp.check().map_err(Error::Option)?;
         }
         self.accounts()?;
         self.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
@@ -185,6 +192,9 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
+    /// AF_XDP cannot be had.
+    #[error(transparent)]
+    Xdp(#[from] XdpRefusal),
     /// The store refused a ring.
     #[error(transparent)]
     Store(#[from] stratakv::Error),
@@ -281,22 +291,22 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn of(socket: &Socket, last_seconds: u64) -> Peer {
-        let peer = rustix::net::getpeername(socket).ok().flatten();
-        let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let address = match socket.peer_address() {
+            Some(SocketAddress::Tcp(address)) => Some(address),
+            _ => None,
+        };
         let (is_watching, last_seconds) = (false.into(), last_seconds.into());
-        let descriptor = socket.as_raw_fd();
+        let descriptor = socket.number();
         Peer { descriptor, address, listens_at: local_address(socket), is_watching, last_seconds }
     }
 }
 
 /// Where a client has connected to.
 fn local_address(socket: &Socket) -> Option<String> {
-    let address = rustix::net::getsockname(socket).ok()?;
-    if address.address_family() == AddressFamily::UNIX {
-        let address = SocketAddrUnix::try_from(address).ok()?;
-        return Some(format!("unix:{}", address.path()?.to_string_lossy().escape_debug()));
+    match socket.local_address()? {
+        SocketAddress::Unix(path) => Some(format!("unix:{}", path?.escape_debug())),
+        SocketAddress::Tcp(address) => Some(format!("tcp:{address}")),
     }
-    Some(format!("tcp:{}", SocketAddr::try_from(address).ok()?))
 }
 
 /// How one thread is reached by the others.
@@ -355,6 +365,7 @@ pub struct Server {
     ticks_seen: Mutex<Vec<u64>>,
     /// Removed when it has stopped.
     files: Mutex<Vec<SocketFile>>,
+    xdp_addresses: Vec<SocketAddr>,
 }
 
 /// A socket to accept from.
@@ -367,7 +378,7 @@ pub(crate) struct Listening {
 impl Listening {
     /// Where: its descriptor, and in words.
     fn address(&self) -> (i32, String) {
-        (self.socket.as_raw_fd(), local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned()))
+        (self.socket.number(), local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned()))
     }
 }
 
@@ -407,6 +418,7 @@ impl Server {
     pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
         options.check()?;
         let Bound { listeners, addresses, files } = Bound::all(&options)?;
+        let xdp = open_xdp(&options, &listeners, &addresses)?;
         let (worker_slots, wakeups) = worker_slots(options.threads)?;
         let connections_max = listener::allow_connections(options.connections_max, options.threads);
         if connections_max < options.connections_max {
@@ -424,22 +436,34 @@ impl Server {
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
         }
-        let server =
-            Server { shared, threads: Mutex::default(), ticks_seen: Mutex::default(), files: Mutex::new(files) };
-        server.start_threads(listeners, wakeups)?;
+        let server = Server {
+            shared,
+            threads: Mutex::default(),
+            ticks_seen: Mutex::default(),
+            files: Mutex::new(files),
+            xdp_addresses: xdp.as_ref().map(|xdp| xdp.addresses.clone()).unwrap_or_default(),
+        };
+        server.start_threads(listeners, wakeups, xdp.map(|xdp| xdp.shares).unwrap_or_default())?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
         Ok(server)
     }
 
     /// Each thread makes its own ring and reports. The first one accepts for all.
-    fn start_threads(&self, listeners: Vec<Listening>, wakeups: Vec<Socket>) -> Result<(), Error> {
+    /// Those with a receive queue of AF_XDP accept from it, each for itself.
+    fn start_threads(
+        &self,
+        listeners: Vec<Listening>,
+        wakeups: Vec<Socket>,
+        shares: Vec<XdpShare>,
+    ) -> Result<(), Error> {
         let (report, reports) = mpsc::channel();
         let count = wakeups.len();
         let mut listeners = Some(listeners);
+        let mut shares = shares.into_iter();
         for (index, wakeup) in wakeups.into_iter().enumerate() {
             let (shared, report) = (Arc::clone(&self.shared), report.clone());
-            let listeners = listeners.take().unwrap_or_default();
-            let body = move || serve(shared, index, wakeup, listeners, &report);
+            let (listeners, xdp) = (listeners.take().unwrap_or_default(), shares.next());
+            let body = move || serve(shared, index, wakeup, (listeners, xdp), &report);
             let thread = std::thread::Builder::new().name(format!("server-{index}")).spawn(body);
             lock(&self.threads).push(thread.map_err(|error| Error::System { what: "start a thread", error })?);
         }
@@ -454,6 +478,11 @@ impl Server {
     /// sockets that it was given are not among them.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
+    }
+
+    /// The addresses it serves through AF_XDP.
+    pub fn xdp_addresses(&self) -> &[SocketAddr] {
+        &self.xdp_addresses
     }
 
     /// From now on operations that take this long are told in the log; `None`: none are.
@@ -615,6 +644,16 @@ pub(crate) fn share(
     })
 }
 
+/// With the ports that the kernel's listeners got, of which those for TLS come last.
+fn open_xdp(
+    options: &ServerOptions,
+    listeners: &[Listening],
+    addresses: &[SocketAddr],
+) -> Result<Option<XdpServing>, Error> {
+    let ports = addresses.iter().zip(listeners).map(|(address, listening)| (address.port(), listening.tls));
+    options.xdp.as_ref().map(|xdp| XdpServing::open(xdp, ports, options.threads)).transpose()
+}
+
 pub(crate) fn worker_slots(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socket>), Error> {
     let pair = || {
         let (wakeup, heard) = UnixStream::pair()?;
@@ -625,7 +664,7 @@ pub(crate) fn worker_slots(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socke
             open: Mutex::default(),
             wakeup,
         };
-        Ok((worker_slot, Arc::new(OwnedFd::from(heard))))
+        Ok((worker_slot, Arc::new(heard.into())))
     };
     let pairs = (0..threads).map(|_| pair()).collect::<io::Result<Vec<_>>>();
     Ok(pairs.map_err(|error| Error::System { what: "make a socket pair", error })?.into_iter().unzip())
@@ -636,7 +675,7 @@ fn serve(
     shared: Arc<Shared>,
     index: usize,
     wakeup: Socket,
-    listeners: Vec<Listening>,
+    (mut listeners, xdp): (Vec<Listening>, Option<XdpShare>),
     report: &mpsc::Sender<Result<(), Error>>,
 ) -> Result<(), Error> {
     struct StopOthers(Arc<Shared>);
@@ -649,11 +688,18 @@ fn serve(
     shared.store.stay_near(index);
     let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     shared.measures[index].thread_id.store(thread, Ordering::Relaxed);
-    let driver = match shared.store.driver() {
+    let driver = match xdp {
+        None => shared.store.driver().map_err(Error::from),
+        Some(xdp) => xdp.driver(&shared.store).map(|(driver, more)| {
+            listeners.extend(more);
+            driver
+        }),
+    };
+    let driver = match driver {
         Ok(driver) => driver,
         Err(error) => {
             // Nobody listens only if another thread's failure was reported first.
-            let _ = report.send(Err(error.into()));
+            let _ = report.send(Err(error));
             return Ok(());
         }
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stratakv_base::{Mono, Wall};
-use stratakv_device::Socket;
+use stratakv_device::{Socket, SocketAddress};
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
@@ -48,11 +48,11 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn backup(&self, name: &str) -> Vec<u8> {
-        let peer = rustix::net::getpeername(self.socket).ok().flatten();
-        let is_unix = peer.as_ref().is_some_and(|peer| peer.address_family() == rustix::net::AddressFamily::UNIX);
-        // A client at a UNIX socket is on this machine.
-        let local = is_unix.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let peer = local.or_else(|| SocketAddr::try_from(peer?).ok());
+        let peer = self.socket.peer_address().map(|peer| match peer {
+            SocketAddress::Tcp(peer) => peer,
+            // A client at a UNIX socket is on this machine.
+            SocketAddress::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
+        });
         let store = self.shared.store.clone();
         self.shared
             .backups

@@ -51,7 +51,7 @@ pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), 
         // Before anybody can connect: until it listens, connecting is refused.
         chmodat(CWD, path, Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())?;
         listen(&socket, BACKLOG)?;
-        Ok((Arc::new(socket), file))
+        Ok((Arc::new(socket.into()), file))
     };
     made().map_err(|error| refused((PLACE, error)))
 }

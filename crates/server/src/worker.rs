@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use stratakv::{Driver, Event};
 use stratakv_base::{Mono, Wall, fault_point};
 use stratakv_device::ring::Chunk;
-use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
+use stratakv_device::{NetOutcome, NetRequest, Socket, SocketHandle, Wait};
 use stratakv_engine::{Operation, Reply};
 use stratakv_protocol::memcache::reply;
 
@@ -383,7 +382,7 @@ impl Worker {
     /// Receives and sends what a connection wants.
     fn exchange(&mut self, number: u32, hangs_up: bool) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        if hangs_up && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+        if hangs_up && entry.socket.end_sending().is_err() {
             entry.connection.abort();
         }
         if let Some(buffer) = entry.connection.next_recv() {
@@ -434,7 +433,7 @@ impl Worker {
             } else if tls.is_sealed() && std::mem::take(&mut tls.sending) {
                 entry.connection.sent(true);
                 again = true;
-            } else if tls.is_over() && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+            } else if tls.is_over() && entry.socket.end_sending().is_err() {
                 entry.connection.abort();
             }
         }
@@ -449,11 +448,7 @@ impl Worker {
         if let (Some(tls), false) = (&mut entry.tls, entry.sending || entry.shut) {
             // One attempt to say why, or that it was all: the connection is closed in any case.
             tls.end();
-            let _ = rustix::net::send(
-                &*entry.socket,
-                &tls.seal(true),
-                rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
-            );
+            entry.socket.send_last_words(&tls.seal(true));
         }
         if (entry.receiving || entry.sending) && !entry.shut {
             entry.shut = true;
@@ -516,24 +511,24 @@ impl Worker {
         }
     }
 
-    /// Gives a new connection to the thread with the fewest.
+    /// Gives a new connection to the thread with the fewest. One of this thread's own stack stays
+    /// here: no other ring knows it.
     fn assign(&mut self, socket: Socket, tls: bool) {
+        let is_of_kernel = matches!(&*socket, SocketHandle::Kernel(_));
         if self.shared.connections() >= self.shared.connections_max {
             self.counters().rejected_connections.add(1);
             self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
             if !tls {
-                let _ = rustix::net::send(&*socket, reply::TOO_MANY_CONNECTIONS, rustix::net::SendFlags::DONTWAIT);
+                socket.send_last_words(reply::TOO_MANY_CONNECTIONS);
             }
             return;
         }
         self.counters().total_connections.add(1);
         let worker_slots = self.shared.worker_slots.iter().enumerate();
-        let Some((index, worker_slot)) =
-            worker_slots.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed))
-        else {
-            return;
-        };
+        let eligible = worker_slots.filter(|(index, _)| is_of_kernel || *index == self.index);
+        let fewest = eligible.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed));
+        let Some((index, worker_slot)) = fewest else { return };
         worker_slot.connections.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
             self.adopt(Arrival { socket, tls });
@@ -616,7 +611,7 @@ impl Worker {
     fn end(&mut self, number: u32) {
         let Some(entry) = self.touch(number) else { return };
         entry.ending = Some("shutdown");
-        if rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Read).is_err() {
+        if entry.socket.end_receiving().is_err() {
             entry.connection.abort();
         }
         entry.connection.end();
@@ -740,7 +735,7 @@ fn key_of(operation: &Operation) -> Option<&stratakv_base::Key> {
 }
 
 fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
-    Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.as_raw_fd() }
+    Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.number() }
 }
 
 pub(crate) fn after(now: Mono, duration: Duration) -> Mono {

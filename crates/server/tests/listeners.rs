@@ -118,7 +118,7 @@ fn sockets_that_were_inherited_are_served_and_still_listen_afterwards() {
         let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&path).unwrap());
         let address = tcp.local_addr().unwrap();
         let inherited = [OwnedFd::from(tcp), OwnedFd::from(unix)];
-        let inherited = inherited.map(|socket| Inherited { socket: Arc::new(socket), tls: false });
+        let inherited = inherited.map(|socket| Inherited { socket: Arc::new(socket.into()), tls: false });
         for _ in 0..2 {
             let options = ServerOptions { inherited: inherited.to_vec(), ..options() };
             let server = Server::start(store.clone(), options).unwrap();
@@ -142,7 +142,7 @@ fn all_that_is_listened_on_is_listed() {
     let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&given_path).unwrap());
     let given = tcp.local_addr().unwrap();
     let inherited = [OwnedFd::from(tcp), OwnedFd::from(unix)];
-    let inherited = inherited.map(|socket| Inherited { socket: Arc::new(socket), tls: false }).to_vec();
+    let inherited = inherited.map(|socket| Inherited { socket: Arc::new(socket.into()), tls: false }).to_vec();
     let memcache = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     let server = Server::start(store, ServerOptions { memcache, unix: vec![path.clone()], inherited, ..options() });
     let own = server.as_ref().unwrap().addresses()[0];

@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use stratakv_base::Mono;
 use stratakv_base::random::Random;
-use stratakv_device::{NetOutcome, NetRequest, Socket};
+use stratakv_device::{NetOutcome, NetRequest, Socket, SocketHandle};
 
 /// A client's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +64,7 @@ pub struct Lent {
 }
 
 struct Listener {
-    socket: Weak<OwnedFd>,
+    socket: Weak<SocketHandle>,
     shut: bool,
     /// Connections not yet accepted.
     queue: VecDeque<usize>,
@@ -73,7 +72,7 @@ struct Listener {
 
 struct Connection {
     /// The server's end, once accepted.
-    server: Option<Weak<OwnedFd>>,
+    server: Option<Weak<SocketHandle>>,
     /// The other end of the server's descriptor: shows what the server did to it by system calls.
     probe: Option<UnixStream>,
     to_server: VecDeque<u8>,
@@ -273,7 +272,8 @@ impl Net {
     /// The server ends what is in flight on a socket.
     pub(crate) fn shutdown(&mut self, socket: &Socket) {
         // Also for sockets that are not of this network, such as the bell of a server's thread.
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        let shut = |descriptor| rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both);
+        let _ = socket.descriptor().and_then(shut);
         if let Some(connection) = self.find(socket) {
             connection.shut = true;
         }
@@ -303,7 +303,7 @@ impl Net {
     }
 
     fn find(&mut self, socket: &Socket) -> Option<&mut Connection> {
-        let is_it = |server: &Weak<OwnedFd>| server.as_ptr() == Arc::as_ptr(socket);
+        let is_it = |server: &Weak<SocketHandle>| server.as_ptr() == Arc::as_ptr(socket);
         self.connections.iter_mut().rev().find(|connection| connection.server.as_ref().is_some_and(is_it))
     }
 
@@ -455,7 +455,7 @@ fn take(probe: &UnixStream, into: &mut Vec<u8>) -> Option<usize> {
 /// A socket that is not of this network: the bell of a server's thread.
 fn recv_for_real(socket: Socket, mut buffer: Vec<u8>) -> Progress {
     let mut bytes = [0; 64];
-    match rustix::net::recv(&socket, &mut bytes, RecvFlags::DONTWAIT) {
+    match socket.descriptor().and_then(|socket| rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT)) {
         Ok((_, count)) => {
             buffer.extend_from_slice(&bytes[..count]);
             Progress::Done(NetOutcome::Recv(buffer, Ok(count)))

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use stratakv_base::quantity::format_bytes;
 use stratakv_base::{CollectionId, Key, Level};
+use stratakv_device::Ring;
 use stratakv_engine::{Error as EngineError, Operation, Reply, Statistic};
 use stratakv_runtime::{EvictionListener, Runtime};
 
@@ -262,7 +263,19 @@ impl Store {
     /// # Errors
     /// The ring could not be made.
     pub fn driver(&self) -> Result<crate::Driver, Error> {
-        self.inner().runtime.driver().map_err(|error| Error::Io {
+        self.driver_with(Ok)
+    }
+
+    /// The same, over a ring that `wrap` makes of the store's.
+    ///
+    /// # Errors
+    /// A ring could not be made.
+    #[doc(hidden)]
+    pub fn driver_with(
+        &self,
+        wrap: impl FnOnce(Box<dyn Ring + Send>) -> std::io::Result<Box<dyn Ring + Send>>,
+    ) -> Result<crate::Driver, Error> {
+        self.inner().runtime.driver_with(wrap).map_err(|error| Error::Io {
             what: "set up a ring for",
             path: self.inner().path.clone(),
             error,

@@ -30,7 +30,7 @@ pub(crate) fn inherited() -> Result<Vec<Inherited>, Failure> {
                     index + 3
                 ))
             })?;
-            Ok(Inherited { socket: Arc::new(socket), tls })
+            Ok(Inherited { socket: Arc::new(socket.into()), tls })
         })
         .collect()
 }

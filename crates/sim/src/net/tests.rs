@@ -89,7 +89,7 @@ fn a_server_that_closes_with_bytes_unread_resets() {
     let (socket, peer, _listener) = connected(&mut net, &mut random);
     let mut read = Vec::new();
     assert_eq!(net.read(peer, 9, &mut read, &mut random), ClientRead::Nothing);
-    rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap();
+    socket.end_sending().unwrap();
     assert_eq!(net.read(peer, 9, &mut read, &mut random), ClientRead::End);
     net.write(peer, b"unread");
     drop(socket);

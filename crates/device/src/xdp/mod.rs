@@ -1,0 +1,36 @@
+//! Sockets without the kernel's TCP: frames by AF_XDP, TCP by `smoltcp`.
+
+mod bpf;
+mod connection;
+mod connections;
+mod filter;
+mod frame;
+mod frame_io;
+mod frame_pool;
+mod handle;
+mod interface;
+mod open;
+mod port;
+mod ring;
+mod stack;
+mod umem;
+mod xsk;
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../tests/fuzzing/mod.rs"]
+pub mod fuzzing;
+#[cfg(test)]
+#[path = "../../tests/unit/xdp/link.rs"]
+mod link_tests;
+#[cfg(test)]
+#[path = "../../tests/unit/xdp/stack.rs"]
+mod stack_tests;
+#[cfg(any(test, fuzzing))]
+#[path = "../../tests/unit/xdp/wire.rs"]
+mod wire;
+
+pub use frame_io::FrameIo;
+pub use handle::StackSocket;
+pub use open::{ADDRESSES_MAX, UMEM_BYTES, XdpOptions, XdpPort, XdpQueue, XdpRefusal};
+pub use ring::XdpRing;
+pub use stack::{Stack, StackCounters, StackOptions};
