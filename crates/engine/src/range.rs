@@ -36,7 +36,8 @@ pub fn is_empty_range(from: &Bound<Key>, to: &Bound<Key>) -> bool {
 mod tests {
     use super::*;
 
-    /// Against a list of keys: a range is empty if no key, of those between the keys too, lies in it.
+    /// Against a list of keys: a range is empty if no key, of those between the keys too, lies in
+    /// it.
     #[test]
     fn a_range_is_empty_if_no_key_could_lie_in_it() {
         let key = |text: &str| Key::bound(CollectionId(3), text.as_bytes());

@@ -7,7 +7,8 @@
 //! (the real code of an engine, its [`disk`], its clock) and judges every answer by the [`model`].
 //! [`search`] runs many and cuts a failure down; [`coverage`] counts what was tried.
 //!
-//! A disk may have the real NVMe driver in front of it, and a controller that is a program: [`nvme`].
+//! A disk may have the real NVMe driver in front of it, and a controller that is a program:
+//! [`nvme`].
 //!
 //! Above single shards, [`ring`] and [`net`] carry the real runtime, store and server, with several
 //! threads' worth of them turned by one; what overlapping clients saw is judged by

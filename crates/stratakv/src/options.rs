@@ -333,10 +333,10 @@ impl Options {
         self
     }
 
-    /// As [`Options::devices`], of NVMe controllers that this process drives itself by VFIO: each by
-    /// its PCI address, `0000:05:00.0`, for its first namespace, or `0000:05:00.0/2` for its second.
-    /// The controller must be bound to vfio-pci (`stratakv doctor --nvme` tells how); one process
-    /// has it at a time. docs/bypass.md tells when that pays.
+    /// As [`Options::devices`], of NVMe controllers that this process drives itself by VFIO: each
+    /// by its PCI address, `0000:05:00.0`, for its first namespace, or `0000:05:00.0/2` for its
+    /// second. The controller must be bound to vfio-pci (`stratakv doctor --nvme` tells how); one
+    /// process has it at a time. docs/bypass.md tells when that pays.
     #[must_use]
     pub fn nvme(self, addresses: impl IntoIterator<Item = impl AsRef<str>>) -> Options {
         let name = |address: &str| PathBuf::from(format!("nvme:{}", address.strip_prefix("nvme:").unwrap_or(address)));

@@ -6,7 +6,9 @@
 //! | file | what it is |
 //! |---|---|
 //! | `bus.rs` | the seam to a PCI function: registers, memory, interrupts |
-//! | `registers.rs`, `command.rs`, `status.rs`, `identify.rs` | what the specification lays out, by its names |
+//! | `registers.rs`, `command.rs`, `status.rs`, `identify.rs` | what the specification lays out |
+//! | `builder.rs` | commands of requests, and where their data lies |
+//! | `name.rs` | how a store names such a disk |
 //! | `memory.rs` | memory that the device reaches: queues, and the chunks of pools |
 //! | `queue.rs` | a submission and a completion queue |
 //! | `controller.rs` | bring-up, admin commands, reset, orderly end |

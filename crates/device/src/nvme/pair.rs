@@ -215,11 +215,7 @@ impl IoPair {
         let Some(request) = place.as_mut() else { return };
         request.running -= 1;
         request.fault = request.fault.or(fault);
-        fault_point!(
-            "nvme_split_ends_early",
-            request.fault.is_none() && request.running == 0,
-            request.issued = request.total
-        );
+        fault_point!("nvme_split_ends_early", request.running == 0, request.issued = request.total);
         if request.running > 0 || !request.is_issued() && request.fault.is_none() {
             return;
         }
@@ -227,7 +223,7 @@ impl IoPair {
             self.waiting.retain(|waits| *waits != number);
         }
         if let Some(mut request) = place.take() {
-            request.completed(&self.controller, self.generation);
+            request.completed(self.generation);
             self.done.push(request.end());
             self.unused.push(number);
         }
@@ -332,7 +328,6 @@ impl IoPair {
             self.command_ended(request, Some(IoFault::Os(libc::ETIMEDOUT)));
             return Late::Free;
         });
-        let _ = request;
         if slot.aborted {
             return Late::Lost;
         }
@@ -361,7 +356,7 @@ impl IoPair {
             let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else { continue };
             if was_begun(request) || is_dead {
                 request.running = 0;
-                fault_point!("nvme_reset_forgets_request", continue);
+                fault_point!("nvme_reset_forgetsrequest", continue);
                 self.refuse(number, IoFault::Os(fault));
             }
         }

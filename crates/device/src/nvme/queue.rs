@@ -100,7 +100,6 @@ impl Queues {
             self.commands.store(at + 4 * word, *value);
         }
         self.tail = self.next(self.tail);
-        let _ = bus;
         true
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::block::{Block, BlockPart};
-use crate::nvme::controller::Controller;
 use crate::nvme::memory::{Domain, MEMORY_PAGE_BYTES};
 use crate::nvme::namespace::NvmeVolume;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
@@ -134,14 +133,13 @@ impl Request {
     }
 
     /// Its last command has ended: what that says of the volume's cache is noted.
-    pub(super) fn completed(&mut self, controller: &Controller, generation: u32) {
+    pub(super) fn completed(&mut self, generation: u32) {
         let is_volatile = self.volume.namespace().has_volatile_cache();
         match &self.kind {
             Kind::Write { durable: false, .. } if is_volatile => self.volume.write_completed(generation),
             Kind::Flush if self.fault.is_none() => self.volume.flushed(self.covered),
             _ => {}
         }
-        let _ = controller;
     }
 
     pub(super) fn end(self) -> (u64, DiskOutcome) {

@@ -1,5 +1,5 @@
-//! What shards tell reaches who listens: in order, once, and what was told before there was anybody,
-//! too.
+//! What shards tell reaches who listens: in order, once, and what was told before there was
+//! anybody, too.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
