@@ -437,3 +437,14 @@ fn send(socket: &Socket, chunks: &[Chunk], mut skip: usize) -> rustix::io::Resul
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Later there may be no thread left to be had, and what nobody works off never ends.
+    #[test]
+    fn a_ring_has_a_thread_before_it_has_a_request() {
+        assert_eq!(Blocking::new(8).unwrap().threads.len(), 1);
+    }
+}

@@ -554,9 +554,7 @@ impl Work {
                         .build(),
                 }
             }
-            Kind::Flush { volume } => {
-                opcode::Fsync::new(Fd(volume.descriptor())).flags(FsyncFlags::DATASYNC).build()
-            }
+            Kind::Flush { volume } => opcode::Fsync::new(Fd(volume.descriptor())).flags(FsyncFlags::DATASYNC).build(),
             Kind::Allocate { volume, offset, len } => {
                 opcode::Fallocate::new(Fd(volume.descriptor()), *len).offset(*offset).build()
             }
@@ -690,5 +688,51 @@ impl Work {
                 net(NetOutcome::Send(if broken { Err(io::ErrorKind::WriteZero.into()) } else { system.map(|_| ()) }))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::OpenMode;
+
+    /// The slot of a request is used again, by a request that has nothing to do with it.
+    #[test]
+    fn a_completion_that_comes_late_ends_no_other_request() {
+        let Ok(mut ring) = Uring::new(8) else {
+            println!("skipped: no io_uring here");
+            return;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let mode = OpenMode { create: true, read_only: false };
+        let volume = Arc::new(Volume::open(&directory.path().join("v"), mode).unwrap());
+        let wait = Wait::For { completions: 1, timeout: None };
+        let mut done = Vec::new();
+        for tag in 1..4 {
+            let late = u64::from(ring.slots.first().map_or(0, |slot| slot.generation)) << 32;
+            ring.disk(tag, &volume, DiskRequest::Flush);
+            while done.is_empty() {
+                ring.submit(wait).unwrap();
+                ring.reap(&mut done);
+            }
+            assert_eq!((done.drain(..).count(), ring.in_flight()), (1, 0));
+            // A request that waits for its peer takes the place, and the kernel tells the end of
+            // the flush once more.
+            let (peer, own) = std::os::unix::net::UnixStream::pair().unwrap();
+            let socket: Socket = Arc::new(OwnedFd::from(own));
+            ring.net(10 + tag, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
+            ring.push(opcode::Nop::new().build().user_data(late));
+            let short = Wait::For { completions: 1, timeout: Some(Duration::from_millis(20)) };
+            ring.submit(short).unwrap();
+            ring.reap(&mut done);
+            assert!(done.is_empty() && ring.in_flight() == 1, "the late one ended it: {done:?}");
+            drop(peer);
+            while done.is_empty() {
+                ring.submit(wait).unwrap();
+                ring.reap(&mut done);
+            }
+            assert!(matches!(&done[..], [Completion::Net { tag: ended, .. }] if *ended == 10 + tag), "{done:?}");
+            done.clear();
+        }
     }
 }

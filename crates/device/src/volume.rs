@@ -305,8 +305,10 @@ mod tests {
         assert!(is_locked(), "one volume let go twice counts once");
         let share = volume.share.as_ref().unwrap();
         let held = Arc::clone(&share.held);
+        // Another handle of the same open file, as those of a device are.
+        let Medium::File(file) = &volume.medium else { panic!("it is a file") };
         let last = Volume {
-            medium: Medium::File(File::open(&at).unwrap()),
+            medium: Medium::File(file.try_clone().unwrap()),
             path: at.clone(),
             geometry: Geometry::unknown(),
             direct: volume.direct,

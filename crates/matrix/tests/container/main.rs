@@ -2,6 +2,7 @@
 
 mod cuts;
 mod damage;
+mod failing;
 #[cfg(feature = "fault_points")]
 mod fault_points;
 mod model;

@@ -112,7 +112,7 @@ pub fn memory(error: Error) -> PmemError {
     }
 }
 
-pub fn open<'r>(region: &'r Region, volume: &Volume) -> Result<Container<&'r Region>, String> {
+pub fn open<P: Pmem>(region: P, volume: &Volume) -> Result<Container<P>, String> {
     let text = |error: Error| error.to_string();
     let (mut container, _) = Container::open(region, UUID, SHARD, ROW_BYTES).map_err(text)?;
     let Volume { manifest, directory, rotation, known, .. } = volume;
@@ -123,8 +123,8 @@ pub fn open<'r>(region: &'r Region, volume: &Volume) -> Result<Container<&'r Reg
 }
 
 /// Appends a batch; its last version.
-pub fn append(
-    container: &mut Container<&Region>,
+pub fn append<P: Pmem>(
+    container: &mut Container<P>,
     changes: &[(u8, Option<usize>)],
     retain: &[u64],
     journal: &mut Journal,
@@ -170,8 +170,8 @@ fn contents(body: Body, value: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
 }
 
 /// Merges a column into the volume, as its tables would.
-pub fn install(
-    container: &Container<&Region>,
+pub fn install<P: Pmem>(
+    container: &Container<P>,
     (low, high): (u64, u64),
     volume: &Volume,
 ) -> Option<(stratakv_matrix::container::Column, Volume)> {
@@ -205,21 +205,21 @@ impl Journal {
         Journal { history: Vec::new(), moments: vec![Moment::default()] }
     }
 
-    pub fn acknowledge(&mut self, container: &Container<&Region>, region: &Region, volume: &Volume) {
+    pub fn acknowledge<P: Pmem>(&mut self, container: &Container<P>, region: &Region, volume: &Volume) {
         region.acknowledge();
         self.note(container, volume);
     }
 
-    pub fn note(&mut self, container: &Container<&Region>, volume: &Volume) {
+    pub fn note<P: Pmem>(&mut self, container: &Container<P>, volume: &Volume) {
         let (durable, appended) = (container.durable_version(), container.version());
         self.moments.push(Moment { durable, appended, volume: volume.clone() });
     }
 
     /// Does a step; whether there was room.
-    pub fn act<'r>(
+    pub fn act<P: Pmem + Clone>(
         &mut self,
-        container: &mut Container<&'r Region>,
-        region: &'r Region,
+        container: &mut Container<P>,
+        region: &Region,
         volume: &mut Volume,
         step: &Do,
     ) -> Result<bool, Error> {
@@ -231,7 +231,7 @@ impl Journal {
             Do::HandOver => container.hand_over().map(drop),
             Do::Reopen => {
                 let version = container.version();
-                *container = open(region, volume).expect("opened again");
+                *container = open(container.pmem().clone(), volume).expect("opened again");
                 assert_eq!(container.version(), version);
                 Ok(())
             }
@@ -294,7 +294,7 @@ pub fn record(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> (T
 }
 
 /// What a key is, in the container and below.
-pub fn look(container: &Container<&Region>, volume: &Volume, key: &[u8]) -> Result<Option<ModelVersion>, String> {
+pub fn look<P: Pmem>(container: &Container<P>, volume: &Volume, key: &[u8]) -> Result<Option<ModelVersion>, String> {
     let newest = container.version();
     let (hinted, full) = (container.get(key, newest), container.get_without_hints(key, newest));
     let (hinted, full) = (hinted.map_err(|stop| stop.to_string())?, full.map_err(|stop| stop.to_string())?);
@@ -309,7 +309,7 @@ pub fn look(container: &Container<&Region>, volume: &Volume, key: &[u8]) -> Resu
 }
 
 /// All that is in a container and below, through cursors.
-pub fn walk(container: &Container<&Region>, volume: &Volume) -> Result<BTreeMap<Vec<u8>, ModelVersion>, String> {
+pub fn walk<P: Pmem>(container: &Container<P>, volume: &Volume) -> Result<BTreeMap<Vec<u8>, ModelVersion>, String> {
     let mut all = volume.entries.clone();
     for mut cursor in container.cursors() {
         cursor.seek(b"").map_err(|stop| stop.to_string())?;

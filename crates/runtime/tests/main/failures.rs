@@ -73,7 +73,7 @@ fn tick(driver: &mut Driver<Toy>) -> io::Result<Vec<Event>> {
     Ok(events)
 }
 
-fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+pub fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(TaskWaker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,

@@ -1,6 +1,7 @@
 //! The runtime's tests: one binary.
 
 mod direct;
+mod events;
 mod failures;
 mod order;
 mod ticks;

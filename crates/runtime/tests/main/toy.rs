@@ -14,8 +14,8 @@ use stratakv_device::ring::RingKind;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{BlockPart, Class, Pool, Volume};
 use stratakv_engine::{
-    Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, IoOutcome, Message, Operation, Record, RecordPart,
-    Reply, Shard, ShardId, Statistic, Token, Value,
+    Capabilities, Change, ChangeKind, Effects, Error, Evicted, Expect, Io, IoOutcome, Message, Operation, Record,
+    RecordPart, Reply, Shard, ShardEvent, ShardId, Statistic, Token, Value,
 };
 use stratakv_runtime::{Member, Runtime, RuntimeOptions};
 
@@ -38,6 +38,8 @@ pub struct Toy {
 /// Keys that are answered at once, the first of them when the test lets go of [`HOLDING`].
 pub const HELD: u8 = 254;
 pub const AT_ONCE: u8 = 255;
+/// Keys from this one on tell an event when they are put: the record, and one that was evicted.
+pub const TELLS: u8 = 250;
 pub static HOLDING: Mutex<()> = Mutex::new(());
 pub static IS_HELD: AtomicBool = AtomicBool::new(false);
 
@@ -75,6 +77,14 @@ impl Shard for Toy {
             }
             Operation::Write { changes, .. } => {
                 let ChangeKind::Put { value, .. } = &changes[0].kind else { unreachable!() };
+                if changes[0].key.user()[0] >= TELLS {
+                    effects.events.push(ShardEvent::Grew { usable_bytes: u64::from(changes[0].key.user()[0]) });
+                    if effects.tells_evictions {
+                        let key = changes[0].key.clone();
+                        let evicted = Evicted { key, value_bytes: 8, expiry: Expiry::NEVER, used: false };
+                        effects.events.push(ShardEvent::Evicted(evicted));
+                    }
+                }
                 let mut block = effects.block(Class::Page).unwrap();
                 block.fill(0);
                 block[..value.len()].copy_from_slice(value);
