@@ -91,3 +91,21 @@ fn settings_of_tier_change_between_openings() {
     let saves = Options::new().engine(Engine::Tier).shards(1).memory_bytes(64 * MIB).save_at_shutdown(true);
     survives("tier that saves", &saves, &MEMORY[..2]);
 }
+
+/// Whatever the device is: a name that is there twice is told before anything is opened.
+#[test]
+fn a_device_that_is_named_twice_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (device, link) = (directory.path().join("device"), directory.path().join("link"));
+    std::fs::write(&device, b"no device").expect("a file");
+    std::os::unix::fs::symlink(&device, &link).expect("a link");
+    let other = directory.path().join("other");
+    for named in [[&device, &device, &other], [&other, &device, &link], [&link, &other, &device]] {
+        let options = Options::new().shards(4).devices(named);
+        let error = options.open(directory.path().join("data")).expect_err("it is refused");
+        assert!(error.to_string().contains("is named twice as a device of the store"), "{error}");
+    }
+    let alone = Options::new().shards(4).devices([&device]).open(directory.path().join("data"));
+    let error = alone.expect_err("it is no device");
+    assert!(error.to_string().contains("it is no block device"), "{error}");
+}
