@@ -52,8 +52,8 @@ pub(crate) struct Arguments {
     /// What carries the I/O
     #[arg(long, value_enum, default_value_t)]
     io: Io,
-    /// Report NVMe controllers instead, or the one at ADDRESS (0000:05:00.0), with the commands that
-    /// hand it to a user-space driver and give it back. Nothing is measured or written
+    /// Report NVMe controllers instead, or the one at ADDRESS (0000:05:00.0), with the commands
+    /// that hand it to a user-space driver and give it back. Nothing is measured or written
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "")]
     nvme: Option<String>,
     /// One JSON object

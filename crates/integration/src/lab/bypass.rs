@@ -165,8 +165,8 @@ fn board() -> Vec<String> {
     ["-M", "q35,accel=tcg", "-m", "1G", "-cpu", CPU, "-device", "intel-iommu,intremap=on"].map(str::to_owned).into()
 }
 
-/// Boots, looks at the controllers and drives one, then cuts the power of stores of these kinds. With
-/// several kinds, goes the operator's way at the end.
+/// Boots, looks at the controllers and drives one, then cuts the power of stores of these kinds.
+/// With several kinds, goes the operator's way at the end.
 ///
 /// # Errors
 /// A boot failed, or something is not as it should be. What the oracle finds is counted.

@@ -1,5 +1,5 @@
-//! The operator's way, by the program: `doctor`, bind, `serve`, a kill, give back, `check` under the
-//! kernel's driver. Each step's output is mailed to the host.
+//! The operator's way, by the program: `doctor`, bind, `serve`, a kill, give back, `check` under
+//! the kernel's driver. Each step's output is mailed to the host.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
