@@ -16,6 +16,9 @@ use stratakv_device::{RawDevice, RawRefusal};
 use crate::Output;
 use crate::failure::{Exit, Failure};
 
+/// What the label of a store's device begins with (docs/format-device.md).
+const LABEL_MAGIC: &[u8] = b"STRDEVL\0";
+
 /// What there is of controllers.
 pub(super) struct NvmeReport {
     there: Prerequisites,
@@ -214,6 +217,8 @@ fn with_contents(
 fn foreign(namespace: &NamespaceUse) -> Option<BindObstacle> {
     let device = format!("/dev/{}", namespace.name);
     let contents = match RawDevice::open(Path::new(&device), true) {
+        // A store's own device, given back: it may be taken again.
+        Ok(raw) if raw.read_page(0).is_ok_and(|page| page.starts_with(LABEL_MAGIC)) => Ok(None),
         Ok(raw) => raw.contents().map_err(|fault| fault.to_string()),
         // Claimed by what sysfs does not show, such as a store.
         Err(RawRefusal::Busy) => Ok(Some("what another program has open".to_owned())),
