@@ -732,7 +732,6 @@ mod tests {
     #[test]
     fn a_completion_that_comes_late_ends_no_other_request() {
         let Ok(mut ring) = Uring::new(8) else {
-            println!("skipped: no io_uring here");
             return;
         };
         let directory = tempfile::tempdir().unwrap();

@@ -81,6 +81,8 @@ impl Controller {
         if capabilities.mpsmin_bytes() > 4096 {
             return Err(NvmeError::PageSize(capabilities.mpsmin_bytes()));
         }
+        // Before it is told of any memory: another process may have left it at work.
+        stop(&*bus, capabilities)?;
         let entries = capabilities.mqes().min(ADMIN_ENTRIES.into()) as u16;
         let doorbells = [capabilities.doorbell(0, false), capabilities.doorbell(0, true)];
         let mut admin = Admin {
@@ -89,7 +91,6 @@ impl Controller {
             page: DmaMemory::new(&bus, IDENTIFY_BYTES)?,
             pairs: Vec::new(),
         };
-        stop(&*bus, capabilities)?;
         bring_up(&*bus, capabilities, &mut admin)?;
         let identity = {
             let page = admin.identify(&*bus, Cns::Controller, 0)?;

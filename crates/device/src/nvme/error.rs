@@ -68,14 +68,3 @@ pub enum NvmeError {
     #[error("{0}")]
     Io(#[from] io::Error),
 }
-
-impl NvmeError {
-    /// The same as the error of a system call.
-    pub(super) fn into_io(self) -> io::Error {
-        match self {
-            NvmeError::Io(error) => error,
-            NvmeError::Gone => io::Error::from_raw_os_error(libc::ENODEV),
-            other => io::Error::other(other),
-        }
-    }
-}

@@ -30,6 +30,9 @@ mod command;
 mod controller;
 mod emulated;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[path = "../../tests/fuzzing/identify.rs"]
+pub mod fuzzing;
 mod identify;
 pub mod inspect;
 mod memory;

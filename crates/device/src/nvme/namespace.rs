@@ -23,7 +23,7 @@ pub struct Namespace {
     nsid: u32,
     identity: NamespaceIdentity,
     len_bytes: u64,
-    /// For callers without a ring, made as they come.
+    /// For callers without a ring: one, and others as they come.
     callers: Vec<Mutex<Option<IoPair>>>,
 }
 
@@ -37,7 +37,9 @@ impl Namespace {
         let len_bytes = identity.len_bytes().ok_or(NvmeError::BadIdentity(nsid))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let callers = cores.min(usize::from(controller.pairs()) / 2).clamp(1, CALLERS_MAX);
-        let callers = (0..callers).map(|_| Mutex::new(None)).collect();
+        // The first one at once: what rings take later does not leave callers without.
+        let first = [Mutex::new(Some(IoPair::open(controller)?))].into_iter();
+        let callers = first.chain((1..callers).map(|_| Mutex::new(None))).collect();
         Ok(Arc::new(Namespace { controller: Arc::clone(controller), nsid, identity, len_bytes, callers }))
     }
 
@@ -92,15 +94,6 @@ impl Namespace {
     /// Does one request now: its offset is on the namespace. Waits until it is done.
     pub(crate) fn execute(&self, volume: &Arc<NvmeVolume>, request: DiskRequest) -> DiskOutcome {
         let mut caller = self.caller();
-        if caller.is_none() {
-            match IoPair::open(&self.controller) {
-                Ok(pair) => *caller = Some(pair),
-                Err(error) => {
-                    tracing::error!(device = self.controller.name(), %error, "no I/O queue pair for a caller");
-                    return refused(request, IoFault::Os(error.into_io().raw_os_error().unwrap_or(libc::EIO)));
-                }
-            }
-        }
         let Some(pair) = caller.as_mut() else { return refused(request, IoFault::Os(libc::ENODEV)) };
         pair.submit(0, volume, request);
         let mut done = Vec::with_capacity(1);
@@ -120,19 +113,21 @@ impl Namespace {
         }
     }
 
-    /// A pair that nobody uses, or the first one when it is free.
+    /// A pair that nobody uses; or the first one, when it is free.
     fn caller(&self) -> MutexGuard<'_, Option<IoPair>> {
-        let mut all = self.callers.iter();
-        loop {
-            let Some(next) = all.next() else {
-                // `open` makes one at least.
-                let [first, ..] = &self.callers[..] else { unreachable!("a namespace has a pair for callers") };
-                return first.lock().unwrap_or_else(PoisonError::into_inner);
-            };
-            if let Ok(free) = next.try_lock() {
+        for caller in &self.callers {
+            let Ok(mut free) = caller.try_lock() else { continue };
+            if free.is_none() {
+                // The controller may have no more.
+                *free = IoPair::open(&self.controller).ok();
+            }
+            if free.is_some() {
                 return free;
             }
         }
+        // `open` makes one at least.
+        let [first, ..] = &self.callers[..] else { unreachable!("a namespace has a pair for callers") };
+        first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Callers' pairs end, and the controller is shut down in order.

@@ -116,6 +116,11 @@ impl IoPair {
         self.requests.len() - self.unused.len() + self.done.len()
     }
 
+    /// Whether requests wait for room.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Begins a request, whose offset is on the namespace. The controller hears of it by
     /// [`ring`](IoPair::ring).
     pub fn submit(&mut self, tag: u64, volume: &Arc<NvmeVolume>, request: DiskRequest) {

@@ -112,15 +112,16 @@ impl Queues {
     /// Tells the controller of all commands that were put in, by one write, and of the completions
     /// that were taken.
     pub(super) fn ring(&mut self, bus: &dyn Bus) {
+        // First, so that each command that it hears of has a place for its completion.
+        if self.head != self.told {
+            bus.write_u32(self.doorbells[1], self.head.into());
+            self.told = self.head;
+        }
         if self.tail != self.rung {
             // The commands are in memory before the controller is told.
             fence(Ordering::Release);
             bus.write_u32(self.doorbells[0], self.tail.into());
             self.rung = self.tail;
-        }
-        if self.head != self.told {
-            bus.write_u32(self.doorbells[1], self.head.into());
-            self.told = self.head;
         }
     }
 

@@ -1,6 +1,7 @@
 //! [`NvmeRing`]: disks that this process drives, beside another ring's files and sockets.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,8 +55,14 @@ impl NvmeRing {
         self.pairs.last_mut().filter(|pair| Arc::ptr_eq(pair.controller(), controller))
     }
 
+    /// What has ended makes room for what waits: that is issued at once.
     fn poll(&mut self) {
-        self.pairs.iter_mut().for_each(|pair| pair.poll(&mut self.ended));
+        for pair in &mut self.pairs {
+            pair.poll(&mut self.ended);
+            if pair.has_waiting() {
+                pair.ring();
+            }
+        }
     }
 
     fn commands_in_flight(&self) -> usize {
@@ -137,6 +144,10 @@ impl Ring for NvmeRing {
         let ended = self.ended.drain(..);
         self.rest.reap(completions);
         completions.extend(ended.map(|(tag, outcome)| Completion::Disk { tag, outcome }));
+    }
+
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.rest.watch(descriptor)
     }
 
     fn has_news(&mut self) -> bool {

@@ -422,7 +422,7 @@ impl EmulatedDevice for EmulatedController {
                 self.doorbells += 1;
                 let index = (offset - DOORBELLS) / 4;
                 let queue = (index / 2) as u16;
-                if index % 2 == 0 {
+                if index.is_multiple_of(2) {
                     self.ring(queue, value, memory);
                 } else if let Some(completions) = self.completions.get_mut(&queue) {
                     completions.head = value;

@@ -85,10 +85,13 @@ impl ImageController {
             let quirk = self.quirks.remove(&self.taken);
             self.taken += 1;
             match quirk {
-                Some(quirk) => self.controller.misbehave(&command, quirk, memory),
-                None => {
+                Some(quirk) if quirk != Quirk::Twice => self.controller.misbehave(&command, quirk, memory),
+                quirk => {
                     let status = self.execute(&command, memory);
                     self.controller.complete(command.queue, command.cid(), status, memory);
+                    if quirk.is_some() {
+                        self.controller.complete_again(command.queue, command.cid(), memory);
+                    }
                 }
             }
         }

@@ -10,6 +10,7 @@ use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search};
 use stratakv_integration::world::{On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
+use stratakv_sim::nvme::Driven;
 
 use crate::worlds;
 
@@ -38,6 +39,9 @@ pub fn run(file: &Path, threads: usize) -> Result<(), String> {
             "in_place" => engine(&SlabEngine, &limits),
             "packed" => engine(&PackedEngine, &limits),
             "matrix" => engine(&MatrixEngine, &limits),
+            "nvme" => engine(&Driven(SlabEngine), &limits),
+            "nvme_packed" => engine(&Driven(PackedEngine), &limits),
+            "nvme_matrix" => engine(&Driven(MatrixEngine), &limits),
             _ => {
                 named(&world).map_or_else(|| Err(format!("there is no world `{world}`")), |world| whole(world, &limits))
             }
@@ -125,6 +129,9 @@ mod tests {
             "in_place",
             "packed",
             "matrix",
+            "nvme",
+            "nvme_packed",
+            "nvme_matrix",
             "tier",
             "store",
             "breaking",

@@ -1,19 +1,28 @@
-//! One list of cases, run on every ring: what a loop may rely on.
+//! One list of cases, run on every ring: what a loop may rely on. Rings of other media run them too
+//! (crates/sim/tests).
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stratakv_device::volume::OpenMode;
 use stratakv_device::{
     Block, BlockPart, Chunk, Class, Completion, DiskOutcome, DiskRequest, IoFault, NetOutcome, NetRequest, Pool, Ring,
-    RingKind, Socket, Volume, Wait, open_ring,
+    Socket, Volume, Wait,
 };
 
 const FOR_EVER: Wait = Wait::For { completions: 1, timeout: None };
+
+/// A ring under test.
+pub struct Kind {
+    /// Makes one.
+    pub ring: fn() -> Box<dyn Ring + Send>,
+    /// Makes an empty volume for it, in a directory; of 4 MiB at least.
+    pub volume: fn(&Path) -> Arc<Volume>,
+}
 
 struct Bench {
     ring: Box<dyn Ring + Send>,
@@ -23,11 +32,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(kind: RingKind) -> Bench {
+    fn new(kind: &Kind) -> Bench {
         let directory = tempfile::tempdir().unwrap();
-        let mode = OpenMode { create: true, read_only: false };
-        let volume = Arc::new(Volume::open(&directory.path().join("v"), mode).unwrap());
-        Bench { ring: open_ring(kind, 32).unwrap(), volume, pool: Pool::new(8 << 20), _directory: directory }
+        let volume = (kind.volume)(directory.path());
+        Bench { ring: (kind.ring)(), volume, pool: Pool::new(8 << 20), _directory: directory }
     }
 
     fn page(&self, fill: u8) -> Block {
@@ -58,7 +66,7 @@ impl Bench {
     }
 }
 
-fn disk_requests_do_what_they_say(kind: RingKind) {
+pub fn disk_requests_do_what_they_say(kind: &Kind) {
     let mut bench = Bench::new(kind);
     (0..100).for_each(|page| bench.write(page, page, page as u8 + 1, page % 2 == 0));
     for completion in bench.complete(100) {
@@ -76,7 +84,7 @@ fn disk_requests_do_what_they_say(kind: RingKind) {
     assert_eq!(bench.ring.in_flight(), 0);
 }
 
-fn several_parts_are_laid_back_to_back(kind: RingKind) {
+pub fn several_parts_are_laid_back_to_back(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let mut slice = bench.pool.take(Class::Slice).unwrap();
     slice.fill(9);
@@ -94,7 +102,7 @@ fn several_parts_are_laid_back_to_back(kind: RingKind) {
     }
 }
 
-fn a_read_past_the_end_is_short(kind: RingKind) {
+pub fn a_read_past_the_end_is_short(kind: &Kind) {
     let mut bench = Bench::new(kind);
     bench.write(0, 0, 1, false);
     bench.complete(1);
@@ -105,7 +113,7 @@ fn a_read_past_the_end_is_short(kind: RingKind) {
     };
 }
 
-fn a_wait_ends_with_its_time(kind: RingKind) {
+pub fn a_wait_ends_with_its_time(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let before = Instant::now();
     bench.ring.submit(Wait::For { completions: 1, timeout: Some(Duration::from_millis(20)) }).unwrap();
@@ -115,7 +123,7 @@ fn a_wait_ends_with_its_time(kind: RingKind) {
     assert!(done.is_empty());
 }
 
-fn a_waker_ends_a_wait(kind: RingKind) {
+pub fn a_waker_ends_a_wait(kind: &Kind) {
     let mut bench = Bench::new(kind);
     for _ in 0..20 {
         let waker = bench.ring.waker();
@@ -142,7 +150,7 @@ fn pair(bench: &mut Bench) -> (TcpStream, Socket) {
     }
 }
 
-fn bytes_go_both_ways(kind: RingKind) {
+pub fn bytes_go_both_ways(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (mut client, socket) = pair(&mut bench);
     bench.ring.net(2, NetRequest::Recv { socket: Arc::clone(&socket), buffer: b"kept ".to_vec() });
@@ -173,7 +181,7 @@ fn bytes_go_both_ways(kind: RingKind) {
     assert!(matches!(done[0], Completion::Net { outcome: NetOutcome::Recv(_, Ok(0)), .. }), "{done:?}");
 }
 
-fn a_shutdown_ends_what_waits(kind: RingKind) {
+pub fn a_shutdown_ends_what_waits(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (_client, socket) = pair(&mut bench);
     let listener: Socket = Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()).into());
@@ -192,7 +200,7 @@ fn a_shutdown_ends_what_waits(kind: RingKind) {
     }
 }
 
-fn a_cancelled_accept_leaves_the_listener_to_others(kind: RingKind) {
+pub fn a_cancelled_accept_leaves_the_listener_to_others(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -211,7 +219,7 @@ fn a_cancelled_accept_leaves_the_listener_to_others(kind: RingKind) {
     assert!(matches!(done[0], Completion::Net { tag: 7, outcome: NetOutcome::Accept(Ok(_)) }), "{done:?}");
 }
 
-fn a_dropped_ring_leaves_nothing_behind(kind: RingKind) {
+pub fn a_dropped_ring_leaves_nothing_behind(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (client, socket) = pair(&mut bench);
     bench.ring.net(5, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
@@ -237,7 +245,7 @@ fn spin(bench: &mut Bench, count: usize) -> Vec<Completion> {
     done
 }
 
-fn looks_without_waiting_make_progress(kind: RingKind) {
+pub fn looks_without_waiting_make_progress(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (mut client, socket) = pair(&mut bench);
     bench.ring.net(2, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
@@ -248,7 +256,7 @@ fn looks_without_waiting_make_progress(kind: RingKind) {
     assert_eq!(bench.ring.in_flight(), 0);
 }
 
-fn a_waker_ends_a_wait_for_several(kind: RingKind) {
+pub fn a_waker_ends_a_wait_for_several(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (_client, socket) = pair(&mut bench);
     bench.ring.net(2, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
@@ -265,7 +273,7 @@ fn a_waker_ends_a_wait_for_several(kind: RingKind) {
     }
 }
 
-fn non_blocking_sockets_are_waited_for(kind: RingKind) {
+pub fn non_blocking_sockets_are_waited_for(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -292,7 +300,7 @@ fn non_blocking_sockets_are_waited_for(kind: RingKind) {
     reader.join().unwrap().unwrap();
 }
 
-fn several_accepts_wait_on_one_listener(kind: RingKind) {
+pub fn several_accepts_wait_on_one_listener(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -308,7 +316,7 @@ fn several_accepts_wait_on_one_listener(kind: RingKind) {
     assert_eq!((clients.len(), bench.ring.in_flight()), (3, 0));
 }
 
-fn a_reset_by_the_peer_is_an_error(kind: RingKind) {
+pub fn a_reset_by_the_peer_is_an_error(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (client, socket) = pair(&mut bench);
     bench.ring.net(2, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(16) });
@@ -326,7 +334,7 @@ fn a_reset_by_the_peer_is_an_error(kind: RingKind) {
     }
 }
 
-fn a_dropped_ring_leaves_shared_sockets_open(kind: RingKind) {
+pub fn a_dropped_ring_leaves_shared_sockets_open(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -337,7 +345,7 @@ fn a_dropped_ring_leaves_shared_sockets_open(kind: RingKind) {
     bench.ring.net(2, NetRequest::Send { socket, chunks: vec![Chunk::Bytes(vec![1; 64 << 20])] });
     bench.ring.submit(Wait::None).unwrap();
     drop(bench.ring);
-    bench.ring = open_ring(kind, 8).unwrap();
+    bench.ring = (kind.ring)();
     bench.ring.net(3, NetRequest::Accept { listener });
     bench.ring.submit(Wait::None).unwrap();
     let _client = TcpStream::connect(address).unwrap();
@@ -346,7 +354,7 @@ fn a_dropped_ring_leaves_shared_sockets_open(kind: RingKind) {
 }
 
 /// More connections than the kernel is given buffers, all heard at once, twice; then the ends.
-fn many_that_wait_are_told_apart(kind: RingKind) {
+pub fn many_that_wait_are_told_apart(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let pairs: Vec<_> = (0..600).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
     let (mut peers, sockets): (Vec<_>, Vec<Socket>) =
@@ -383,7 +391,7 @@ fn many_that_wait_are_told_apart(kind: RingKind) {
     }
 }
 
-fn a_receive_brings_no_more_than_there_is_room_for(kind: RingKind) {
+pub fn a_receive_brings_no_more_than_there_is_room_for(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let (mut peer, socket) = pair(&mut bench);
     let sent: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
@@ -406,7 +414,7 @@ fn a_receive_brings_no_more_than_there_is_room_for(kind: RingKind) {
     assert_eq!(came, sent);
 }
 
-fn a_volume_cut_within_a_page_is_short(kind: RingKind) {
+pub fn a_volume_cut_within_a_page_is_short(kind: &Kind) {
     let mut bench = Bench::new(kind);
     bench.write(0, 0, 1, false);
     bench.write(1, 1, 1, false);
@@ -421,7 +429,7 @@ fn a_volume_cut_within_a_page_is_short(kind: RingKind) {
     assert!(matches!(outcome, DiskOutcome::Read(_, Err(IoFault::Short))), "{outcome:?}");
 }
 
-fn a_read_longer_than_its_block_is_refused(kind: RingKind) {
+pub fn a_read_longer_than_its_block_is_refused(kind: &Kind) {
     let mut bench = Bench::new(kind);
     let block = bench.page(0);
     bench.ring.disk(0, &bench.volume, DiskRequest::Read { offset: 0, block, len: 8192 });
@@ -429,9 +437,8 @@ fn a_read_longer_than_its_block_is_refused(kind: RingKind) {
     assert!(matches!(done[0], Completion::Disk { outcome: DiskOutcome::Read(_, Err(IoFault::Os(_))), .. }), "{done:?}");
 }
 
-/// Each case on each ring, as its own test.
 /// Each wait, again and again until it is read; then waits last as long as they may.
-fn a_wait_ends_while_a_watched_descriptor_is_readable(kind: RingKind) {
+pub fn a_wait_ends_while_a_watched_descriptor_is_readable(kind: &Kind) {
     use std::os::fd::AsFd;
     let mut bench = Bench::new(kind);
     let (mut writer, mut watched) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -459,59 +466,4 @@ fn a_wait_ends_while_a_watched_descriptor_is_readable(kind: RingKind) {
     assert!(completions.is_empty() && bench.ring.in_flight() == 0);
     writer.write_all(b"x").unwrap();
     bench.ring.submit(FOR_EVER).unwrap();
-}
-
-macro_rules! on_every_ring {
-    ($($case:ident),* $(,)?) => {
-        mod io_uring {
-            $(#[test] fn $case() { super::$case(super::RingKind::IoUring); })*
-        }
-        mod blocking {
-            $(#[test] fn $case() { super::$case(super::RingKind::Blocking); })*
-        }
-    };
-}
-
-on_every_ring!(
-    disk_requests_do_what_they_say,
-    several_parts_are_laid_back_to_back,
-    a_read_past_the_end_is_short,
-    a_wait_ends_with_its_time,
-    a_waker_ends_a_wait,
-    bytes_go_both_ways,
-    a_shutdown_ends_what_waits,
-    a_cancelled_accept_leaves_the_listener_to_others,
-    a_dropped_ring_leaves_nothing_behind,
-    looks_without_waiting_make_progress,
-    a_waker_ends_a_wait_for_several,
-    non_blocking_sockets_are_waited_for,
-    several_accepts_wait_on_one_listener,
-    a_reset_by_the_peer_is_an_error,
-    a_dropped_ring_leaves_shared_sockets_open,
-    many_that_wait_are_told_apart,
-    a_receive_brings_no_more_than_there_is_room_for,
-    a_volume_cut_within_a_page_is_short,
-    a_read_longer_than_its_block_is_refused,
-    a_wait_ends_while_a_watched_descriptor_is_readable,
-);
-
-#[test]
-fn an_io_uring_refuses_a_second_thread_and_says_why() {
-    let mut ring = open_ring(RingKind::IoUring, 8).unwrap();
-    let wait = Wait::For { completions: 1, timeout: Some(Duration::from_millis(1)) };
-    ring.submit(wait).unwrap();
-    // The drop at the other thread's end must not hang either.
-    let refusal = thread::spawn(move || ring.submit(wait).unwrap_err()).join().unwrap();
-    assert!(refusal.to_string().contains("another thread"), "{refusal}");
-}
-
-#[test]
-fn the_second_opener_of_a_volume_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("v");
-    let first = Volume::open(&path, OpenMode { create: true, read_only: false }).unwrap();
-    let second = Volume::open(&path, OpenMode::default()).unwrap_err();
-    assert_eq!(second.kind(), std::io::ErrorKind::WouldBlock);
-    drop(first);
-    Volume::open(&path, OpenMode::default()).unwrap();
 }

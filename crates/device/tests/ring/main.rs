@@ -1,0 +1,80 @@
+//! What every ring does: each case on each ring, as its own test.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use stratakv_device::volume::OpenMode;
+use stratakv_device::{Ring, RingKind, Volume, Wait, open_ring};
+
+mod cases;
+
+fn file(directory: &Path) -> Arc<Volume> {
+    Arc::new(Volume::open(&directory.join("v"), OpenMode { create: true, read_only: false }).unwrap())
+}
+
+fn uring() -> Box<dyn Ring + Send> {
+    open_ring(RingKind::IoUring, 32).unwrap()
+}
+
+fn threads() -> Box<dyn Ring + Send> {
+    open_ring(RingKind::Blocking, 32).unwrap()
+}
+
+macro_rules! on_every_ring {
+    ($($case:ident),* $(,)?) => {
+        mod io_uring {
+            use super::*;
+            $(#[test] fn $case() { cases::$case(&cases::Kind { ring: uring, volume: file }); })*
+        }
+        mod blocking {
+            use super::*;
+            $(#[test] fn $case() { cases::$case(&cases::Kind { ring: threads, volume: file }); })*
+        }
+    };
+}
+
+on_every_ring!(
+    disk_requests_do_what_they_say,
+    several_parts_are_laid_back_to_back,
+    a_read_past_the_end_is_short,
+    a_wait_ends_with_its_time,
+    a_waker_ends_a_wait,
+    bytes_go_both_ways,
+    a_shutdown_ends_what_waits,
+    a_cancelled_accept_leaves_the_listener_to_others,
+    a_dropped_ring_leaves_nothing_behind,
+    looks_without_waiting_make_progress,
+    a_waker_ends_a_wait_for_several,
+    non_blocking_sockets_are_waited_for,
+    several_accepts_wait_on_one_listener,
+    a_reset_by_the_peer_is_an_error,
+    a_dropped_ring_leaves_shared_sockets_open,
+    many_that_wait_are_told_apart,
+    a_receive_brings_no_more_than_there_is_room_for,
+    a_volume_cut_within_a_page_is_short,
+    a_read_longer_than_its_block_is_refused,
+    a_wait_ends_while_a_watched_descriptor_is_readable,
+);
+
+#[test]
+fn an_io_uring_refuses_a_second_thread_and_says_why() {
+    let mut ring = open_ring(RingKind::IoUring, 8).unwrap();
+    let wait = Wait::For { completions: 1, timeout: Some(Duration::from_millis(1)) };
+    ring.submit(wait).unwrap();
+    // The drop at the other thread's end must not hang either.
+    let refusal = thread::spawn(move || ring.submit(wait).unwrap_err()).join().unwrap();
+    assert!(refusal.to_string().contains("another thread"), "{refusal}");
+}
+
+#[test]
+fn the_second_opener_of_a_volume_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("v");
+    let first = Volume::open(&path, OpenMode { create: true, read_only: false }).unwrap();
+    let second = Volume::open(&path, OpenMode::default()).unwrap_err();
+    assert_eq!(second.kind(), std::io::ErrorKind::WouldBlock);
+    drop(first);
+    Volume::open(&path, OpenMode::default()).unwrap();
+}
