@@ -17,7 +17,7 @@ fn turned(toys: Vec<Toy>) -> (Arc<Runtime<Toy>>, Vec<Driver<Toy>>) {
     let mut ring = MemoryRing::new().unwrap();
     let members = toys.into_iter().enumerate().map(|(number, shard)| {
         let image = Image { bytes: vec![0; 256 * 4096], capacity_bytes: None };
-        let volume = ring.add(&format!("volume {number}"), image).unwrap();
+        let volume = ring.add(format!("volume {number}"), image).unwrap();
         Member { shard, volume, pool: Pool::new(4 << 20) }
     });
     let members = members.collect();

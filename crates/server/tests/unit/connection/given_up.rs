@@ -33,11 +33,7 @@ fn a_connection_that_is_given_up_keeps_nothing() {
             sending = sending.or_else(|| bench.connection.next_send());
             match random.below(3) {
                 0 => receiving.take().into_iter().for_each(|buffer| bench.receive(buffer, 100_000)),
-                1 => {
-                    if sending.take().is_some() {
-                        bench.connection.sent(true);
-                    }
-                }
+                1 if sending.take().is_some() => bench.connection.sent(true),
                 _ if bench.model.waiting() > 0 => {
                     let (sequence, reply) = bench.model.answer(&mut random);
                     bench.connection.replied(sequence, reply);
