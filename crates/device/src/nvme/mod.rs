@@ -1,7 +1,7 @@
 //! NVMe from user space: a driver over VFIO, or over whatever else is a [`Bus`].
 //!
 //! The second medium of UKV's design: the SSD's queues are in this process, and a tick rings their
-//! doorbells. docs/engine-nvme.md draws it.
+//! doorbells. docs/nvme.md draws it.
 //!
 //! | file | what it is |
 //! |---|---|
