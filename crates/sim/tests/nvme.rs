@@ -157,6 +157,35 @@ fn every_kind_of_controller_is_driven() {
     }
 }
 
+/// A thread sleeps in the ring below; the completion comes from elsewhere, a while later. Without the
+/// interrupt the sleep would end too, so calls are counted: one or two, not one every 100 us.
+#[test]
+fn an_interrupt_ends_a_sleep() {
+    let device = image(ControllerTraits::default(), NvmeOptions::default());
+    let mut bench = Bench { volume: volume_on(&device), device, ring: ring(), pool: Pool::new(8 << 20) };
+    bench.write(0, 0, 1, false);
+    bench.complete(1);
+    bench.device.with(|device| device.plan(0, Quirk::Lost { abortable: true }));
+    bench.read(0, 0);
+    bench.ring.submit(Wait::None).unwrap();
+    let before = bench.ring.system_calls();
+    let device = &bench.device;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(15));
+            assert!(device.find_lost());
+        });
+        let mut done = Vec::new();
+        while done.is_empty() {
+            bench.ring.submit(Wait::For { completions: 1, timeout: None }).unwrap();
+            bench.ring.reap(&mut done);
+        }
+        assert_eq!(fault(&told(done.remove(0)).1), None);
+    });
+    let calls = bench.ring.system_calls() - before;
+    assert!(calls <= 20, "{calls} system calls in 15 ms");
+}
+
 /// Doorbells: one write for all commands of a submit.
 #[test]
 fn a_submit_rings_once() {

@@ -1,6 +1,7 @@
 //! A controller: brought up, asked, reset, shut down (NVMe Base Specification 2.0, sections 3.5 to
 //! 3.7).
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use crate::nvme::Bus;
 use crate::nvme::command::{Cns, Command, CommandCompletion};
 use crate::nvme::error::NvmeError;
 use crate::nvme::identify::{ControllerIdentity, IDENTIFY_BYTES, NamespaceIdentity};
+use crate::nvme::interrupts::Interrupts;
 use crate::nvme::memory::{DmaMemory, Domain};
 use crate::nvme::queue::Queues;
 use crate::nvme::registers::{
@@ -49,6 +51,7 @@ pub struct Controller {
     capabilities: Capabilities,
     identity: ControllerIdentity,
     admin: Mutex<Admin>,
+    interrupts: Mutex<Interrupts>,
     /// Resets so far: queue pairs of an earlier generation are no more.
     generation: AtomicU32,
     /// It answers no more, or was shut down.
@@ -97,7 +100,9 @@ impl Controller {
             ControllerIdentity::parse(&page, capabilities.mpsmin_bytes())
         };
         tracing::debug!(device = bus.name(), ?identity, pairs = admin.pairs.len(), "an NVMe controller is ready");
+        let interrupts = Interrupts::new(&*bus, admin.pairs.len() as u16)?;
         Ok(Arc::new(Controller {
+            interrupts: Mutex::new(interrupts),
             domain: Domain::new(&bus),
             bus,
             options,
@@ -195,6 +200,18 @@ impl Controller {
         let mut admin = lock(&self.admin);
         if let Some(used) = admin.pairs.get_mut(usize::from(id).wrapping_sub(1)) {
             *used = false;
+        }
+    }
+
+    /// The interrupt of a pair signals `event` from now on, or nobody. Gives its vector; `None`: it
+    /// has none, and its completions are to be looked for.
+    pub(super) fn interrupt(&self, id: u16, event: Option<OwnedFd>) -> Option<u16> {
+        match lock(&self.interrupts).set(&*self.bus, id, event) {
+            Ok(vector) => vector,
+            Err(error) => {
+                tracing::warn!(device = self.name(), %error, "no interrupts: completions are looked for every 100 us");
+                None
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub trait EmulatedDevice: Debug + Send {
 pub struct DeviceMemory {
     regions: BTreeMap<u64, Region>,
     next: u64,
+    /// What interrupts signal, by vector.
+    events: Vec<Option<OwnedFd>>,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,14 @@ impl DeviceMemory {
         true
     }
 
+    /// Raises an interrupt.
+    pub fn interrupt(&self, vector: u16) {
+        if let Some(event) = self.events.get(usize::from(vector)).and_then(Option::as_ref) {
+            // A counter that is full has been signalled.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
     fn place(&self, address: u64, bytes: usize) -> Option<NonNull<u8>> {
         let (start, region) = self.regions.range(..=address).next_back()?;
         let offset = usize::try_from(address - start).ok()?;
@@ -94,7 +104,7 @@ struct Inner<D> {
 impl<D: EmulatedDevice> EmulatedBus<D> {
     /// To `device`; `name` is shown in messages.
     pub fn new(name: &str, device: D) -> EmulatedBus<D> {
-        let memory = DeviceMemory { regions: BTreeMap::new(), next: 1 << 32 };
+        let memory = DeviceMemory { regions: BTreeMap::new(), next: 1 << 32, events: Vec::new() };
         EmulatedBus { name: name.to_owned(), inner: Mutex::new(Inner { device, memory }) }
     }
 
@@ -156,11 +166,13 @@ unsafe impl<D: EmulatedDevice> Bus for EmulatedBus<D> {
     }
 
     fn vectors(&self) -> u16 {
-        0
+        64
     }
 
-    fn interrupts(&self, _events: &[Option<BorrowedFd<'_>>]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn interrupts(&self, events: &[Option<BorrowedFd<'_>>]) -> io::Result<()> {
+        let own = |event: &Option<BorrowedFd<'_>>| event.map(|event| event.try_clone_to_owned()).transpose();
+        self.inner().memory.events = events.iter().map(own).collect::<io::Result<_>>()?;
+        Ok(())
     }
 
     fn reset(&self) -> io::Result<()> {

@@ -35,6 +35,7 @@ mod error;
 pub mod fuzzing;
 mod identify;
 pub mod inspect;
+mod interrupts;
 mod memory;
 mod name;
 mod namespace;

@@ -14,6 +14,7 @@
 //! more: its commands have ended, or the controller was reset.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct IoPair {
     controller: Arc<Controller>,
     id: u16,
     queues: Queues,
+    /// Its interrupt, if it has one.
+    vector: Option<u16>,
     /// The controller's when the queues were made; afterwards they are no more.
     generation: u32,
     slots: Vec<CommandSlot>,
@@ -76,24 +79,40 @@ impl IoPair {
     /// # Errors
     /// See [`NvmeError`]; all pairs may be in use.
     pub fn open(controller: &Arc<Controller>) -> Result<IoPair, NvmeError> {
+        IoPair::open_with(controller, None)
+    }
+
+    /// The same; if the device has interrupts, each completion signals `event` (an eventfd).
+    ///
+    /// # Errors
+    /// As [`IoPair::open`].
+    pub fn open_with(controller: &Arc<Controller>, event: Option<OwnedFd>) -> Result<IoPair, NvmeError> {
         let (id, doorbells) = controller.reserve_pair()?;
-        let made = IoPair::create(controller, id, doorbells);
+        let made = IoPair::create(controller, id, doorbells, event);
         if made.is_err() {
+            controller.interrupt(id, None);
             controller.release_pair(id);
         }
         made
     }
 
-    fn create(controller: &Arc<Controller>, id: u16, doorbells: [usize; 2]) -> Result<IoPair, NvmeError> {
+    fn create(
+        controller: &Arc<Controller>,
+        id: u16,
+        doorbells: [usize; 2],
+        event: Option<OwnedFd>,
+    ) -> Result<IoPair, NvmeError> {
         let entries = controller.queue_entries();
         let queues = Queues::new(controller.shared_bus(), entries, doorbells)?;
         let slots = (entries - 1).min(SLOTS_MAX - 1);
         let builder = CommandBuilder::new(controller, slots)?;
-        let generation = controller.create_queues(id, &queues, None)?;
+        let vector = event.and_then(|event| controller.interrupt(id, Some(event)));
+        let generation = controller.create_queues(id, &queues, vector)?;
         Ok(IoPair {
             controller: Arc::clone(controller),
             id,
             queues,
+            vector,
             generation,
             slots: vec![CommandSlot::default(); slots.into()],
             free: (0..slots).rev().collect(),
@@ -114,6 +133,11 @@ impl IoPair {
     /// Requests that were begun and not yet given by [`poll`](IoPair::poll).
     pub fn in_flight(&self) -> usize {
         self.requests.len() - self.unused.len() + self.done.len()
+    }
+
+    /// Whether a completion ends the sleep of who sleeps for its event.
+    pub fn interrupts(&self) -> bool {
+        self.vector.is_some()
     }
 
     /// Whether requests wait for room.
@@ -377,7 +401,7 @@ impl IoPair {
             self.generation = self.controller.generation();
             return;
         }
-        match self.controller.create_queues(self.id, &self.queues, None) {
+        match self.controller.create_queues(self.id, &self.queues, self.vector) {
             Ok(generation) => self.generation = generation,
             // Noticed at the next poll.
             Err(error) => self.controller.give_up(&error),
@@ -414,6 +438,9 @@ impl Drop for IoPair {
                 tracing::warn!(device = self.controller.name(), %error, "an I/O queue pair cannot be deleted");
                 self.controller.reset(self.generation, "an I/O queue pair of it cannot be deleted");
             }
+        }
+        if self.vector.is_some() {
+            self.controller.interrupt(self.id, None);
         }
         self.controller.release_pair(self.id);
     }

@@ -11,14 +11,18 @@ use crate::ring::{Completion, NetRequest, Ring, Socket, Wait, Waker};
 use crate::sync;
 use crate::volume::Volume;
 
-/// With commands in flight the other ring sleeps no longer than this: no interrupt ends its sleep.
+/// With commands in flight the other ring sleeps no longer than this, if no interrupt ends its
+/// sleep.
 const NAP: Duration = Duration::from_micros(100);
+/// The same, if interrupts do: for one that was lost.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 
 /// A ring whose requests on namespaces go to queue pairs of its own, made when the first one comes.
 /// All others, and all socket requests, go to the ring below.
 ///
 /// A submit rings each pair's doorbells once and makes no system call for them. A wait with
-/// commands in flight looks without sleeping for 50 us, then sleeps in naps of 100 us.
+/// commands in flight looks without sleeping for 50 us, then sleeps until an interrupt; without
+/// interrupts, in naps of 100 us.
 pub struct NvmeRing {
     rest: Box<dyn Ring + Send>,
     pairs: Vec<IoPair>,
@@ -45,7 +49,9 @@ impl NvmeRing {
         if self.is_refused || controller.is_dead() {
             return None;
         }
-        match IoPair::open(controller) {
+        // An interrupt wakes the ring below as another thread does.
+        let event = self.rest.waker().0.event.try_clone().ok();
+        match IoPair::open_with(controller, event) {
             Ok(pair) => self.pairs.push(pair),
             Err(error) => {
                 self.is_refused = true;
@@ -81,9 +87,10 @@ impl NvmeRing {
             }
             std::hint::spin_loop();
         }
+        let longest = if self.pairs.iter().all(IoPair::interrupts) { SLEEP_MAX } else { NAP };
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
-            let nap = left.map_or(NAP, |left| left.min(NAP));
+            let nap = left.map_or(longest, |left| left.min(longest));
             let before = Instant::now();
             self.rest.submit(Wait::For { completions, timeout: Some(nap) })?;
             self.poll();

@@ -140,6 +140,8 @@ struct Completions {
     phase: bool,
     /// Told by the driver.
     head: u32,
+    /// Its interrupt, if the driver wants one.
+    vector: Option<u16>,
 }
 
 /// See [the module](super).
@@ -267,6 +269,7 @@ impl EmulatedController {
         assert!(was_told, "completion queue {queue} lies nowhere");
         completions.tail = next;
         completions.phase ^= next == 0;
+        completions.vector.into_iter().for_each(|vector| memory.interrupt(vector));
     }
 
     fn register(&self, at: usize) -> u32 {
@@ -353,7 +356,8 @@ impl EmulatedController {
                 (0, 0)
             }
             0x05 => {
-                let fresh = Completions { base: prp, entries, phase: true, ..Completions::default() };
+                let vector = (eleven >> 1 & 1 == 1).then_some((eleven >> 16) as u16);
+                let fresh = Completions { base: prp, entries, phase: true, vector, ..Completions::default() };
                 self.completions.insert(id, fresh);
                 (0, 0)
             }

@@ -30,6 +30,7 @@ impl NvmeImage {
             image: vec![0; (traits.blocks as usize) << traits.lbads],
             quirks: BTreeMap::new(),
             taken: 0,
+            lost: None,
             begin: Instant::now(),
         };
         let bus = Arc::new(EmulatedBus::new("0000:00:00.0", device));
@@ -47,6 +48,17 @@ impl NvmeImage {
         &self.namespace
     }
 
+    /// Does a command that it had lost, as [`Quirk::Lost`] has it. False if there is none.
+    pub fn find_lost(&self) -> bool {
+        self.bus.with(|device, memory| {
+            let Some(command) = device.lost.take() else { return false };
+            device.controller.mend();
+            let status = device.execute(&command, memory);
+            device.controller.complete(command.queue, command.cid(), status, memory);
+            true
+        })
+    }
+
     /// The device itself.
     pub fn with<R>(&self, look: impl FnOnce(&mut ImageController) -> R) -> R {
         self.bus.with(|device, _| look(device))
@@ -61,6 +73,8 @@ pub struct ImageController {
     /// What goes wrong, by the number of the I/O command that it befalls.
     quirks: BTreeMap<u64, Quirk>,
     taken: u64,
+    /// The last command that was lost.
+    lost: Option<Command>,
     begin: Instant,
 }
 
@@ -85,7 +99,10 @@ impl ImageController {
             let quirk = self.quirks.remove(&self.taken);
             self.taken += 1;
             match quirk {
-                Some(quirk) if quirk != Quirk::Twice => self.controller.misbehave(&command, quirk, memory),
+                Some(quirk) if quirk != Quirk::Twice => {
+                    self.lost = matches!(quirk, Quirk::Lost { .. }).then_some(command);
+                    self.controller.misbehave(&command, quirk, memory);
+                }
                 quirk => {
                     let status = self.execute(&command, memory);
                     self.controller.complete(command.queue, command.cid(), status, memory);
