@@ -157,8 +157,8 @@ fn every_kind_of_controller_is_driven() {
     }
 }
 
-/// A thread sleeps in the ring below; the completion comes from elsewhere, a while later. Without the
-/// interrupt the sleep would end too, so calls are counted: one or two, not one every 100 us.
+/// A thread sleeps in the ring below; the completion comes from elsewhere, a while later. Without
+/// the interrupt the sleep would end too, so calls are counted: one or two, not one every 100 us.
 #[test]
 fn an_interrupt_ends_a_sleep() {
     let device = image(ControllerTraits::default(), NvmeOptions::default());
