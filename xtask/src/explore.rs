@@ -23,7 +23,7 @@ const WORLDS: [(&str, &[&str], u64); 13] = [
     ("in_place", &["--placement", "in_place"], 1),
     ("packed", &["--placement", "packed"], 2),
     ("matrix", &["--engine", "matrix"], 3),
-    ("nvme", &["--medium", "nvme"], 2),
+    ("nvme", &["--medium", "nvme"], 3),
     ("nvme_matrix", &["--medium", "nvme", "--engine", "matrix"], 1),
     ("tier", &["--world", "tier"], 2),
     ("store", &["--world", "store"], 1),
