@@ -385,7 +385,7 @@ impl IoPair {
             let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else { continue };
             if was_begun(request) || is_dead {
                 request.running = 0;
-                fault_point!("nvme_reset_forgetsrequest", continue);
+                fault_point!("nvme_reset_forgets_request", continue);
                 self.refuse(number, IoFault::Os(fault));
             }
         }
