@@ -33,3 +33,8 @@ pub use ring::{
 };
 pub use socket::{SocketAddress, SocketHandle};
 pub use volume::Volume;
+
+/// What a mutex guards, also after a panic of another thread that had it.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -45,6 +45,19 @@ pub enum DiskRequest {
     },
 }
 
+impl DiskRequest {
+    /// The request, ended by a fault before it was begun.
+    pub(crate) fn refuse(self, fault: IoFault) -> DiskOutcome {
+        match self {
+            DiskRequest::Read { block, .. } => DiskOutcome::Read(block, Err(fault)),
+            DiskRequest::Write { .. } => DiskOutcome::Write(Err(fault)),
+            DiskRequest::Flush => DiskOutcome::Flush(Err(fault)),
+            DiskRequest::Allocate { .. } => DiskOutcome::Allocate(Err(fault)),
+            DiskRequest::Discard { .. } => DiskOutcome::Discard(Err(fault)),
+        }
+    }
+}
+
 /// How a disk request ended.
 #[derive(Debug)]
 pub enum DiskOutcome {
@@ -59,6 +72,18 @@ pub enum DiskOutcome {
     Allocate(Result<(), IoFault>),
     /// A discard.
     Discard(Result<(), IoFault>),
+}
+
+impl DiskOutcome {
+    /// Why it failed, if it did.
+    pub fn fault(&self) -> Option<IoFault> {
+        let (DiskOutcome::Read(_, result)
+        | DiskOutcome::Write(result)
+        | DiskOutcome::Flush(result)
+        | DiskOutcome::Allocate(result)
+        | DiskOutcome::Discard(result)) = self;
+        result.err()
+    }
 }
 
 /// Why a request failed.

@@ -284,7 +284,7 @@ impl Disk {
     pub fn complete(&mut self, random: &mut Random) -> Option<(u64, DiskOutcome)> {
         let Some(mut front) = self.front.take() else { return self.carry_out(random) };
         let ended = front.complete(self, random);
-        if let Some(fault) = ended.as_ref().and_then(|(_, outcome)| fault_of(outcome)) {
+        if let Some(fault) = ended.as_ref().and_then(|(_, outcome)| outcome.fault()) {
             self.full += u64::from(fault == IoFault::Full);
             self.failed += u64::from(matches!(fault, IoFault::Os(_)) && front.has_misbehaved);
         }
@@ -564,15 +564,6 @@ fn put(image: &mut Vec<u8>, page: u64, bytes: &[u8]) {
         image.resize(at + PAGE_BYTES, 0);
     }
     image[at..at + PAGE_BYTES].copy_from_slice(bytes);
-}
-
-fn fault_of(outcome: &DiskOutcome) -> Option<IoFault> {
-    let (DiskOutcome::Read(_, result)
-    | DiskOutcome::Write(result)
-    | DiskOutcome::Flush(result)
-    | DiskOutcome::Allocate(result)
-    | DiskOutcome::Discard(result)) = outcome;
-    result.err()
 }
 
 /// First page and number of pages.

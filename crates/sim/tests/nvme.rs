@@ -132,16 +132,6 @@ fn told(completion: Completion) -> (u64, DiskOutcome) {
     }
 }
 
-fn fault(outcome: &DiskOutcome) -> Option<IoFault> {
-    match outcome {
-        DiskOutcome::Read(_, result)
-        | DiskOutcome::Write(result)
-        | DiskOutcome::Flush(result)
-        | DiskOutcome::Allocate(result)
-        | DiskOutcome::Discard(result) => result.err(),
-    }
-}
-
 /// The least that a controller may have, and the most; blocks of 512 bytes and of 4 KiB.
 #[test]
 fn every_kind_of_controller_is_driven() {
@@ -150,9 +140,9 @@ fn every_kind_of_controller_is_driven() {
         let traits = ControllerTraits { blocks, lbads, mdts, queue_entries, pairs, volatile_cache: false };
         let mut bench = Bench::new(traits);
         (0..16).for_each(|slice| bench.write(slice, slice, slice as u8 + 1, false));
-        assert!(bench.complete(16).iter().all(|outcome| fault(outcome).is_none()));
+        assert!(bench.complete(16).iter().all(|outcome| outcome.fault().is_none()));
         bench.flush(0);
-        assert_eq!(bench.complete(1).iter().find_map(fault), None);
+        assert_eq!(bench.complete(1).iter().find_map(DiskOutcome::fault), None);
         bench.compare(16);
     }
 }
@@ -180,7 +170,7 @@ fn an_interrupt_ends_a_sleep() {
             bench.ring.submit(Wait::For { completions: 1, timeout: None }).unwrap();
             bench.ring.reap(&mut done);
         }
-        assert_eq!(fault(&told(done.remove(0)).1), None);
+        assert_eq!(told(done.remove(0)).1.fault(), None);
     });
     let calls = bench.ring.system_calls() - before;
     assert!(calls <= 20, "{calls} system calls in 15 ms");
@@ -222,7 +212,8 @@ fn a_controller_that_misbehaves_loses_nothing() {
         bench.device.with(|device| device.plan(3, quirk));
         (0..8).for_each(|slice| bench.write(slice, slice, slice as u8 + 1, true));
         let outcomes = bench.complete(8);
-        let failed: Vec<u64> = (0..).zip(&outcomes).filter(|(_, one)| fault(one).is_some()).map(|(at, _)| at).collect();
+        let failed: Vec<u64> =
+            (0..).zip(&outcomes).filter(|(_, one)| one.fault().is_some()).map(|(at, _)| at).collect();
         match quirk {
             Quirk::NotReady => assert!(failed.is_empty(), "it is sent again"),
             Quirk::Twice => {}
@@ -230,7 +221,7 @@ fn a_controller_that_misbehaves_loses_nothing() {
         }
         failed.iter().for_each(|slice| bench.write(*slice, *slice, *slice as u8 + 1, true));
         let again = bench.complete(failed.len());
-        assert!(again.iter().all(|outcome| fault(outcome).is_none()), "{quirk:?}: it works again: {again:?}");
+        assert!(again.iter().all(|outcome| outcome.fault().is_none()), "{quirk:?}: it works again: {again:?}");
         bench.compare(8);
     }
 }
@@ -245,11 +236,11 @@ fn a_flush_after_a_reset_fails_once() {
     bench.complete(1);
     bench.device.with(|device| device.plan(0, Quirk::Fatal));
     bench.read(0, 0);
-    assert_eq!(bench.complete(1).iter().find_map(fault), Some(IoFault::Os(libc_etimedout())));
+    assert_eq!(bench.complete(1).iter().find_map(DiskOutcome::fault), Some(IoFault::Os(libc_etimedout())));
     bench.flush(0);
-    assert!(fault(&bench.complete(1)[0]).is_some(), "the write may be lost");
+    assert!(bench.complete(1)[0].fault().is_some(), "the write may be lost");
     bench.flush(0);
-    assert_eq!(fault(&bench.complete(1)[0]), None);
+    assert_eq!(bench.complete(1)[0].fault(), None);
 }
 
 fn libc_etimedout() -> i32 {
@@ -266,14 +257,14 @@ fn a_device_that_disappears_fails_what_is_asked() {
     bench.device.with(|device| device.plan(2, Quirk::Gone));
     (0..5).for_each(|tag| bench.read(tag, tag));
     let outcomes = bench.complete(5);
-    assert!(outcomes.iter().filter(|one| fault(one).is_some()).count() >= 3, "{outcomes:?}");
+    assert!(outcomes.iter().filter(|one| one.fault().is_some()).count() >= 3, "{outcomes:?}");
     assert!(bench.device.namespace().controller().is_dead());
     bench.write(0, 0, 1, true);
     bench.flush(1);
     let gone = Some(IoFault::Os(std::io::Error::from(rustix::io::Errno::NODEV).raw_os_error().unwrap_or_default()));
-    assert_eq!(bench.complete(2).iter().map(fault).collect::<Vec<_>>(), [gone, gone]);
+    assert_eq!(bench.complete(2).iter().map(DiskOutcome::fault).collect::<Vec<_>>(), [gone, gone]);
     let outcome = sync::execute(&bench.volume, DiskRequest::Flush);
-    assert_eq!(fault(&outcome), gone, "callers without a ring hear it too");
+    assert_eq!(outcome.fault(), gone, "callers without a ring hear it too");
 }
 
 /// More threads than the controller has queue pairs: the others wait for one another.
@@ -289,7 +280,7 @@ fn rings_beyond_the_queue_pairs_are_served() {
             ring.submit(Wait::For { completions: 1, timeout: None }).unwrap();
             ring.reap(&mut done);
         }
-        assert!(done.into_iter().all(|one| fault(&told(one).1).is_none()));
+        assert!(done.into_iter().all(|one| told(one).1.fault().is_none()));
     }
     drop(rings);
     bench.compare(4);
@@ -326,7 +317,7 @@ fn chunks_that_come_and_go_are_found_by_the_device() {
     for round in 0..20 {
         bench.pool = Pool::new(2 << 20);
         (0..4).for_each(|slice| bench.write(slice, slice, slice as u8 + 1 + round % 2, false));
-        assert!(bench.complete(4).iter().all(|outcome| fault(outcome).is_none()), "round {round}");
+        assert!(bench.complete(4).iter().all(|outcome| outcome.fault().is_none()), "round {round}");
         (0..4).for_each(|slice| bench.write(slice, slice, slice as u8 + 1, false));
         bench.complete(4);
         bench.compare(4);

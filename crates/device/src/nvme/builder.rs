@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use stratakv_base::fault_point;
 
+use crate::nvme::Bus;
 use crate::nvme::command::{Command, Extent, Prp};
-use crate::nvme::controller::Controller;
 use crate::nvme::memory::{DmaMemory, MEMORY_PAGE_BYTES};
-use crate::nvme::requests::{Kind, Request};
+use crate::nvme::requests::{Kind, MISALIGNED, Request};
 use crate::request::IoFault;
 
 /// Entries of a PRP list of one page, and so pages of one command.
@@ -19,15 +19,13 @@ const RANGE_BLOCKS_MAX: u64 = u32::MAX as u64;
 /// Makes the commands of one queue pair.
 #[derive(Debug)]
 pub(super) struct CommandBuilder {
-    controller: Arc<Controller>,
     /// A page for each slot: its PRP list, or its range.
     lists: DmaMemory,
 }
 
 impl CommandBuilder {
-    pub(super) fn new(controller: &Arc<Controller>, slots: u16) -> io::Result<CommandBuilder> {
-        let lists = DmaMemory::new(controller.shared_bus(), usize::from(slots) * MEMORY_PAGE_BYTES)?;
-        Ok(CommandBuilder { controller: Arc::clone(controller), lists })
+    pub(super) fn new(bus: &Arc<dyn Bus>, slots: u16) -> io::Result<CommandBuilder> {
+        Ok(CommandBuilder { lists: DmaMemory::new(bus, usize::from(slots) * MEMORY_PAGE_BYTES)? })
     }
 
     /// The next command of a request, and how many bytes of the request it does.
@@ -66,16 +64,29 @@ impl CommandBuilder {
     /// or the list of the rest.
     fn prp(&mut self, slot: u16, request: &Request, bytes: u64) -> Result<Prp, IoFault> {
         let list = usize::from(slot) * MEMORY_PAGE_BYTES;
-        let pages = bytes.div_ceil(MEMORY_PAGE_BYTES as u64);
+        let pages = bytes.div_ceil(MEMORY_PAGE_BYTES as u64) as usize;
+        let domain = request.volume.namespace().controller().domain();
+        let refused = |error: io::Error| IoFault::Os(error.raw_os_error().unwrap_or(libc::ENOMEM));
         let mut prp = [0; 2];
-        for page in 0..pages {
-            let at = request.issued + page * MEMORY_PAGE_BYTES as u64;
-            let address = request.address(at, self.controller.domain())?;
-            match page {
-                0 => prp[0] = address,
-                1 if pages == 2 => prp[1] = address,
-                _ => self.lists.store_u64(list + 8 * (page as usize - 1), address),
+        let mut page = 0;
+        for (block, run) in request.runs(request.issued) {
+            // A block lies in one piece, so it is looked up once.
+            let (byte, chunk) = block.reach(run.start).ok_or(MISALIGNED)?;
+            let first = domain.address(byte, chunk).map_err(refused)?;
+            for offset in (0..run.len() as u64).step_by(MEMORY_PAGE_BYTES).take(pages - page) {
+                match page {
+                    0 => prp[0] = first + offset,
+                    1 if pages == 2 => prp[1] = first + offset,
+                    _ => self.lists.store_u64(list + 8 * (page - 1), first + offset),
+                }
+                page += 1;
             }
+            if page == pages {
+                break;
+            }
+        }
+        if page < pages {
+            return Err(MISALIGNED);
         }
         if pages > 2 {
             prp[1] = self.lists.address(list);

@@ -3,9 +3,10 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::lock;
 use crate::nvme::Bus;
 use crate::nvme::command::{Cns, Command, CommandCompletion};
 use crate::nvme::error::NvmeError;
@@ -14,7 +15,7 @@ use crate::nvme::interrupts::Interrupts;
 use crate::nvme::memory::{DmaMemory, Domain};
 use crate::nvme::queue::Queues;
 use crate::nvme::registers::{
-    ACQ, AQA, ASQ, CAP, CC, CC_EN, CC_FORM, CC_SHN_NORMAL, CSTS, Capabilities, ControllerStatus, VS,
+    ACQ, AQA, ASQ, CAP, CC, CC_EN, CC_FORM, CC_SHN_NORMAL, CSTS, Capabilities, ControllerStatus, GONE, VS,
 };
 use crate::nvme::status::CommandStatus;
 
@@ -75,7 +76,7 @@ impl Controller {
     /// See [`NvmeError`].
     pub fn start(bus: Arc<dyn Bus>, options: NvmeOptions) -> Result<Arc<Controller>, NvmeError> {
         let capabilities = Capabilities(bus.read_u64(CAP));
-        if bus.read_u32(VS) == u32::MAX {
+        if bus.read_u32(VS) == GONE {
             return Err(NvmeError::Gone);
         }
         if !capabilities.css_nvm() {
@@ -350,8 +351,9 @@ impl Admin {
 fn stop(bus: &dyn Bus, capabilities: Capabilities) -> Result<(), NvmeError> {
     // One that is just starting is waited for first (3.5.3).
     let timeout = ready_timeout(capabilities);
-    if bus.read_u32(CC) & CC_EN == CC_EN && bus.read_u32(CC) != u32::MAX {
-        let _ready = wait(bus, timeout, "ready", |status| status.rdy() || status.0 & 2 == 2);
+    let configuration = bus.read_u32(CC);
+    if configuration & CC_EN == CC_EN && configuration != GONE {
+        let _ready = wait(bus, timeout, "ready", |status| status.rdy() || status.cfs());
     }
     bus.write_u32(CC, CC_FORM);
     wait(bus, timeout, "disabled", |status| !status.rdy())
@@ -400,8 +402,4 @@ fn wait(
         }
         bus.pause();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

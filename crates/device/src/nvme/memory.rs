@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::block::CHUNK_BYTES;
+use crate::lock;
 use crate::nvme::Bus;
 
 /// The unit in which a controller is told of memory (CC.MPS 0).
@@ -186,8 +187,4 @@ pub(crate) fn release(start: NonNull<u8>) -> bool {
     }
     let domains: Vec<Arc<Domain>> = lock(&DOMAINS).iter().filter_map(Weak::upgrade).collect();
     domains.iter().all(|domain| domain.forget(start.as_ptr() as usize).is_ok())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

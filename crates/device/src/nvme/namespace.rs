@@ -94,7 +94,7 @@ impl Namespace {
     /// Does one request now: its offset is on the namespace. Waits until it is done.
     pub(crate) fn execute(&self, volume: &Arc<NvmeVolume>, request: DiskRequest) -> DiskOutcome {
         let mut caller = self.caller();
-        let Some(pair) = caller.as_mut() else { return refused(request, IoFault::Os(libc::ENODEV)) };
+        let Some(pair) = caller.as_mut() else { return request.refuse(IoFault::Os(libc::ENODEV)) };
         pair.submit(0, volume, request);
         let mut done = Vec::with_capacity(1);
         let begin = self.controller.bus().now();
@@ -139,16 +139,6 @@ impl Namespace {
             *caller.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         self.controller.shut_down()
-    }
-}
-
-fn refused(request: DiskRequest, fault: IoFault) -> DiskOutcome {
-    match request {
-        DiskRequest::Read { block, .. } => DiskOutcome::Read(block, Err(fault)),
-        DiskRequest::Write { .. } => DiskOutcome::Write(Err(fault)),
-        DiskRequest::Flush => DiskOutcome::Flush(Err(fault)),
-        DiskRequest::Allocate { .. } => DiskOutcome::Allocate(Err(fault)),
-        DiskRequest::Discard { .. } => DiskOutcome::Discard(Err(fault)),
     }
 }
 

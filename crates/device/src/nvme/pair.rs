@@ -105,7 +105,7 @@ impl IoPair {
         let entries = controller.queue_entries();
         let queues = Queues::new(controller.shared_bus(), entries, doorbells)?;
         let slots = (entries - 1).min(SLOTS_MAX - 1);
-        let builder = CommandBuilder::new(controller, slots)?;
+        let builder = CommandBuilder::new(controller.shared_bus(), slots)?;
         let vector = event.and_then(|event| controller.interrupt(id, Some(event)));
         let generation = controller.create_queues(id, &queues, vector)?;
         Ok(IoPair {
@@ -251,7 +251,7 @@ impl IoPair {
         if !request.is_issued() {
             self.waiting.retain(|waits| *waits != number);
         }
-        if let Some(mut request) = place.take() {
+        if let Some(request) = place.take() {
             request.completed(self.generation);
             self.done.push(request.end());
             self.unused.push(number);

@@ -1,9 +1,10 @@
 //! A disk request on its way: what it is of, how far it came, and the blocks that it owns.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block::{Block, BlockPart};
-use crate::nvme::memory::{Domain, MEMORY_PAGE_BYTES};
+use crate::nvme::memory::MEMORY_PAGE_BYTES;
 use crate::nvme::namespace::NvmeVolume;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
@@ -34,19 +35,19 @@ pub(super) enum Kind {
     Discard,
 }
 
-const MISALIGNED: IoFault = IoFault::Os(libc::EINVAL);
+pub(super) const MISALIGNED: IoFault = IoFault::Os(libc::EINVAL);
 
 impl Request {
     /// Or how it ends, if the device need not be asked.
     pub(super) fn new(tag: u64, volume: &Arc<NvmeVolume>, request: DiskRequest) -> Result<Request, DiskOutcome> {
         let namespace = volume.namespace();
-        let is_gone = namespace.controller().is_dead();
-        let gone = IoFault::Os(libc::ENODEV);
+        if namespace.controller().is_dead() {
+            return Err(request.refuse(IoFault::Os(libc::ENODEV)));
+        }
         let fits = |offset: u64, len: u64, beyond| {
             let lba = u64::from(namespace.lba_bytes());
             let end = offset.checked_add(len);
             match end {
-                _ if is_gone => Err(gone),
                 _ if !offset.is_multiple_of(lba) || !len.is_multiple_of(lba) || len == 0 => Err(MISALIGNED),
                 Some(end) if end <= namespace.len_bytes() => Ok(()),
                 _ => Err(beyond),
@@ -73,9 +74,6 @@ impl Request {
                 (Kind::Write { parts, durable: durable && namespace.has_volatile_cache() }, offset, total)
             }
             DiskRequest::Flush => {
-                if is_gone {
-                    return Err(DiskOutcome::Flush(Err(gone)));
-                }
                 volume.may_flush().map_err(|fault| DiskOutcome::Flush(Err(fault)))?;
                 (Kind::Flush, 0, 1)
             }
@@ -109,31 +107,24 @@ impl Request {
         self.issued >= self.total
     }
 
-    /// Where the device finds byte `at` of its data, which begins a page.
-    pub(super) fn address(&self, at: u64, domain: &Domain) -> Result<u64, IoFault> {
-        let refused = |error: std::io::Error| IoFault::Os(error.raw_os_error().unwrap_or(libc::ENOMEM));
-        let (block, at) = match &self.kind {
-            Kind::Read { block } => (block, at),
-            Kind::Write { parts, .. } => {
-                let mut skip = at;
-                let found = parts.iter().find_map(|part| {
-                    let len = u64::from(part.len);
-                    if skip < len {
-                        return Some((&*part.block, u64::from(part.start) + skip));
-                    }
-                    skip -= len;
-                    None
-                });
-                found.ok_or(MISALIGNED)?
-            }
-            Kind::Flush | Kind::Discard => return Err(MISALIGNED),
+    /// Its data from byte `from` on: blocks, and which bytes of each.
+    pub(super) fn runs(&self, from: u64) -> impl Iterator<Item = (&Block, Range<usize>)> {
+        let (read, parts) = match &self.kind {
+            Kind::Read { block } => (Some((block, 0, self.total as usize)), &[][..]),
+            Kind::Write { parts, .. } => (None, &parts[..]),
+            Kind::Flush | Kind::Discard => (None, &[][..]),
         };
-        let (byte, chunk) = block.reach(at as usize).ok_or(MISALIGNED)?;
-        domain.address(byte, chunk).map_err(refused)
+        let parts = parts.iter().map(|part| (&*part.block, part.start as usize, part.len as usize));
+        let mut skip = from as usize;
+        read.into_iter().chain(parts).filter_map(move |(block, start, len)| {
+            let skipped = skip.min(len);
+            skip -= skipped;
+            (skipped < len).then_some((block, start + skipped..start + len))
+        })
     }
 
     /// Its last command has ended: what that says of the volume's cache is noted.
-    pub(super) fn completed(&mut self, generation: u32) {
+    pub(super) fn completed(&self, generation: u32) {
         let is_volatile = self.volume.namespace().has_volatile_cache();
         match &self.kind {
             Kind::Write { durable: false, .. } if is_volatile => self.volume.write_completed(generation),

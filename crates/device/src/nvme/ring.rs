@@ -106,16 +106,13 @@ impl NvmeRing {
 impl Ring for NvmeRing {
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
         let Some(nvme) = volume.nvme().map(Arc::clone) else { return self.rest.disk(tag, volume, request) };
-        if self.pair(volume).is_none() {
+        let Some(pair) = self.pair(volume) else {
             let outcome = sync::execute(volume, request);
             return self.ended.push((tag, outcome));
-        }
-        let request = match volume.place(request) {
-            Ok(request) => request,
-            Err(outcome) => return self.ended.push((tag, outcome)),
         };
-        if let Some(pair) = self.pair(volume) {
-            pair.submit(tag, &nvme, request);
+        match volume.place(request) {
+            Ok(request) => pair.submit(tag, &nvme, request),
+            Err(outcome) => self.ended.push((tag, outcome)),
         }
     }
 

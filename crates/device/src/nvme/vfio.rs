@@ -23,7 +23,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use vfio_bindings::bindings::vfio::{
     VFIO_API_VERSION, VFIO_DEVICE_FLAGS_RESET, VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE,
@@ -37,6 +37,7 @@ use super::Bus;
 use super::inspect::{Inspector, NVME_CLASS, NvmeFunction, VFIO_DRIVER};
 use super::pci::PciAddress;
 use crate::fork::Lineage;
+use crate::lock;
 use crate::sync;
 use addresses::IoAddresses;
 use bar::{Bar, Region};
@@ -388,10 +389,6 @@ fn map_error(error: &io::Error, bytes: usize) -> io::Error {
 }
 
 /// A panic of another thread leaves the tables whole: they are changed after the system call.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 #[path = "../../tests/unit/nvme/vfio.rs"]
 mod tests;
