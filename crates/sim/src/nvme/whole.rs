@@ -65,7 +65,7 @@ impl NvmeImage {
     }
 }
 
-/// See [the module](self).
+/// The device behind [`ImageBus`]: registers and queues, an image, and what goes wrong with it.
 #[derive(Debug)]
 pub struct ImageController {
     controller: EmulatedController,
