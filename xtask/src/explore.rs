@@ -19,12 +19,16 @@ What fails is cut down and written to target/explore/WORLD-SEED.txt, with the co
 Then: mend it, and keep it (docs/testing.md, \"When a seed fails\").";
 
 /// Name and arguments of every world, with its share of the time.
-const WORLDS: [(&str, &[&str], u64); 13] = [
+const WORLDS: [(&str, &[&str], u64); 17] = [
     ("in_place", &["--placement", "in_place"], 1),
     ("packed", &["--placement", "packed"], 2),
     ("matrix", &["--engine", "matrix"], 3),
     ("nvme", &["--medium", "nvme"], 3),
     ("nvme_matrix", &["--medium", "nvme", "--engine", "matrix"], 1),
+    ("nvme_store", &["--medium", "nvme", "--world", "store"], 1),
+    ("nvme_library", &["--medium", "nvme", "--world", "library"], 1),
+    ("nvme_pipelined", &["--medium", "nvme", "--world", "pipelined"], 1),
+    ("nvme_server", &["--medium", "nvme", "--world", "server"], 1),
     ("tier", &["--world", "tier"], 2),
     ("store", &["--world", "store"], 1),
     ("breaking", &["--world", "breaking"], 1),

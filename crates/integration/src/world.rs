@@ -141,6 +141,16 @@ impl Statistics {
     }
 }
 
+/// What drives the disks of a world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// Requests go to them as they are.
+    #[default]
+    Kernel,
+    /// The NVMe driver of this process does, through a controller that is a program.
+    Nvme,
+}
+
 /// Runs the world of a seed; the error says what went wrong.
 pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
@@ -148,8 +158,12 @@ pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 /// (hundreds of operations at once over one session), `store`, `breaking` (a store whose shards
 /// break), `server`, `breaking_server` (one whose shards break while the clock is stepped), or one
 /// shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a
-/// server; none: each seed has its own.
-pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
+/// server; none: each seed has its own. Not every world can have its disks driven by the
+/// NVMe driver.
+pub fn by_name(name: &str, on: Option<On>, medium: Medium) -> Option<RunSeed> {
+    if medium == Medium::Nvme {
+        return by_name_driven(name, on);
+    }
     match (name, on) {
         ("store", None) => Some(store::run),
         ("store", Some(On::Matrix)) => Some(store::run_on_matrix),
@@ -163,6 +177,17 @@ pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
         ("server", Some(On::Matrix)) => Some(|seed| server::run_on(On::Matrix, seed)),
         ("server", Some(On::Tier)) => Some(|seed| server::run_on(On::Tier, seed)),
         ("tier", None | Some(On::Tier)) => Some(crate::sim::tier::run),
+        _ => None,
+    }
+}
+
+fn by_name_driven(name: &str, on: Option<On>) -> Option<RunSeed> {
+    match (name, on) {
+        ("store", None) => Some(|seed| store::run_over(Medium::Nvme, seed)),
+        ("pipelined", None) => Some(|seed| pipelined::run_over(Medium::Nvme, seed)),
+        ("library", None) => Some(|seed| library::run_over(Medium::Nvme, seed)),
+        ("server", None) => Some(|seed| server::run_over(Medium::Nvme, seed)),
+        ("breaking_server", None) => Some(|seed| server::run_breaking_over(Medium::Nvme, seed)),
         _ => None,
     }
 }
@@ -197,6 +222,7 @@ struct Setup {
     placement: Placement,
     reactors: usize,
     chances: Chances,
+    medium: Medium,
 }
 
 impl Setup {
@@ -213,6 +239,7 @@ impl Setup {
             reactors: 1 + random.below(2) as usize,
             placement: if random.below(3) == 0 { Placement::Packed } else { Placement::InPlace },
             chances: Chances { delay: [0, 0, 800, 6000][random.below(4) as usize], ..Chances::default() },
+            medium: Medium::Kernel,
         }
     }
 }

@@ -18,7 +18,7 @@ use stratakv_sim::ring::World;
 use stratakv_slab::{CheckpointPace, Slab, SlabConfig, SlabOpener};
 use stratakv_tier::{Start, TierConfig, TierOpener};
 
-use super::{Setup, Statistics};
+use super::{Medium, Setup, Statistics};
 
 /// Of a shard of engine `matrix`: its region, and what a unit of it has.
 const REGION_BYTES: u64 = 1 << 20;
@@ -67,7 +67,11 @@ impl Host {
         for shard in 0..setup.shards {
             let options =
                 DiskOptions { capacity_bytes: setup.capacity_bytes + 8 * 4096, volatile_cache: setup.volatile_cache };
-            world.add_disk(name(shard), Disk::new(options));
+            let disk = match setup.medium {
+                Medium::Kernel => Disk::new(options),
+                Medium::Nvme => Disk::driven(options),
+            };
+            world.add_disk(name(shard), disk);
         }
         let pools = (0..setup.shards).map(|_| Pool::new(setup.memory_bytes as usize)).collect();
         let now = Now { mono: Mono(1_000_000_000), wall: Wall(1_000_000) };

@@ -18,7 +18,7 @@ use stratakv_base::probe;
 use stratakv_base::random::Random;
 use stratakv_sim::disk::Chances;
 
-use crate::world::{Host, Setup, Statistics, left_out};
+use crate::world::{Host, Medium, Setup, Statistics, left_out};
 use machine::{Life, Machine};
 use model::{COLLECTIONS, Call, Calls, Model, Wholeness};
 
@@ -31,8 +31,16 @@ const VOLUME_BYTES_MIN: u64 = 1 << 20;
 /// # Errors
 /// What the store did wrong.
 pub fn run(seed: u64) -> Result<Statistics, String> {
+    run_over(Medium::Kernel, seed)
+}
+
+/// As [`run`], with disks that are driven so.
+///
+/// # Errors
+/// What the library did wrong.
+pub fn run_over(medium: Medium, seed: u64) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x11B4_A47E_0000_0001);
-    let mut setup = Setup::draw(&mut random);
+    let mut setup = Setup { medium, ..Setup::draw(&mut random) };
     setup.capacity_bytes = setup.capacity_bytes.max(VOLUME_BYTES_MIN);
     setup.engine = if seed % 4 == 2 { Engine::Matrix } else { Engine::Slab };
     setup.placement = if seed % 4 == 1 { Placement::Packed } else { Placement::InPlace };
@@ -40,6 +48,8 @@ pub fn run(seed: u64) -> Result<Statistics, String> {
         0 => Chances { read_error: 300, ..setup.chances },
         1 => Chances { write_error: 60, flush_error: 60, ..setup.chances },
         2 => Chances { error_forever: 30, ..setup.chances },
+        // Controllers misbehave as often as writes fail.
+        _ if medium == Medium::Nvme => Chances { write_error: 60, ..setup.chances },
         _ => setup.chances,
     };
     setup.chances = Chances { delay: setup.chances.delay, ..troubles };

@@ -19,7 +19,7 @@ use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_engine::Error;
 
-use crate::world::{Host, Process, Setup, Statistics, left_out};
+use crate::world::{Host, Medium, Process, Setup, Statistics, left_out};
 
 /// Rounds in which nothing happens after which the store counts as stuck.
 const IDLE_ROUNDS_MAX: u32 = 3_000;
@@ -30,8 +30,16 @@ const PAGE: u64 = 4096;
 /// # Errors
 /// What the store did wrong.
 pub fn run(seed: u64) -> Result<Statistics, String> {
+    run_over(Medium::Kernel, seed)
+}
+
+/// As [`run`], with disks that are driven so.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_over(medium: Medium, seed: u64) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x919E_11AE_D000_0001);
-    let mut setup = Setup::draw(&mut random);
+    let mut setup = Setup { medium, ..Setup::draw(&mut random) };
     setup.engine = if seed % 3 == 2 { Engine::Matrix } else { Engine::Slab };
     setup.placement = if seed % 3 == 1 { Placement::Packed } else { Placement::InPlace };
     let keys = [20, 100, 300][random.below(3) as usize];

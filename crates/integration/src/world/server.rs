@@ -22,7 +22,7 @@ use stratakv_server::{DrivenServer, ServerOptions};
 use stratakv_sim::coverage::StorePhase;
 use stratakv_sim::search::{panics, watch_panics};
 
-use crate::world::{Host, On, Process, Statistics, left_out};
+use crate::world::{Host, Medium, On, Process, Statistics, left_out};
 use adversary::Adversary;
 use circumstances::Circumstances;
 use client::{Client, Mood};
@@ -39,8 +39,16 @@ const SEND_BYTES_MAX: u64 = 3 << 20;
 /// # Errors
 /// What the server did wrong.
 pub fn run(seed: u64) -> Result<Statistics, String> {
+    run_over(Medium::Kernel, seed)
+}
+
+/// As [`run`], with disks that are driven so.
+///
+/// # Errors
+/// What the server did wrong.
+pub fn run_over(medium: Medium, seed: u64) -> Result<Statistics, String> {
     let all = [On::InPlace, On::Tier, On::Packed, On::Tier, On::InPlace, On::Matrix, On::Packed, On::Tier];
-    run_on(all[(seed % 8) as usize], seed)
+    run_with(all[(seed % 8) as usize], medium, seed, |_| {})
 }
 
 /// As [`run`], on this engine.
@@ -48,7 +56,7 @@ pub fn run(seed: u64) -> Result<Statistics, String> {
 /// # Errors
 /// What the server did wrong.
 pub fn run_on(on: On, seed: u64) -> Result<Statistics, String> {
-    run_with(on, seed, |_| {})
+    run_with(on, Medium::Kernel, seed, |_| {})
 }
 
 /// As [`run`], over several shards, some of which break in each life, as by a panic, while the wall
@@ -58,6 +66,14 @@ pub fn run_on(on: On, seed: u64) -> Result<Statistics, String> {
 /// # Errors
 /// What the server did wrong.
 pub fn run_breaking(seed: u64) -> Result<Statistics, String> {
+    run_breaking_over(Medium::Kernel, seed)
+}
+
+/// As [`run_breaking`], with disks that are driven so.
+///
+/// # Errors
+/// What the server did wrong.
+pub fn run_breaking_over(medium: Medium, seed: u64) -> Result<Statistics, String> {
     let all = [On::InPlace, On::Packed, On::Matrix, On::Tier];
     // In half of the seeds everything is whole, and clients only share a key.
     let change = if seed & 4 == 0 {
@@ -65,15 +81,16 @@ pub fn run_breaking(seed: u64) -> Result<Statistics, String> {
     } else {
         |circumstances: &mut Circumstances| circumstances.shares = true
     };
-    run_with(all[(seed % 4) as usize], seed, change)
+    run_with(all[(seed % 4) as usize], medium, seed, change)
 }
 
-fn run_with(on: On, seed: u64, change: fn(&mut Circumstances)) -> Result<Statistics, String> {
+fn run_with(on: On, medium: Medium, seed: u64, change: fn(&mut Circumstances)) -> Result<Statistics, String> {
     watch_panics();
     let panics_before = panics();
     let mut random = Random::new(seed ^ 0x5E4F_E400_0000_0001);
     let mut circumstances = Circumstances::draw(on, &mut random);
     // Without it more goes to the volume.
+    circumstances.setup.medium = medium;
     circumstances.setup.collected_percent = if seed & 8 == 0 { 66 } else { 0 };
     change(&mut circumstances);
     let mut run = Run::new(circumstances, random);

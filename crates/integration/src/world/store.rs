@@ -21,7 +21,7 @@ use stratakv_device::Wait;
 use stratakv_engine::Error;
 use stratakv_sim::linearizability::{self, Failure, History, HistoryEntry};
 
-use crate::world::{Host, Process, Setup, Statistics, left_out};
+use crate::world::{Host, Medium, Process, Setup, Statistics, left_out};
 use backup::Backing;
 use client::{owned, scanned};
 use requests::Requests;
@@ -42,7 +42,19 @@ const VOLUME_BYTES_MIN: u64 = 96 * 4096;
 /// # Errors
 /// What the store did wrong.
 pub fn run(seed: u64) -> Result<Statistics, String> {
-    run_with(seed, |_| {}, |_| {})
+    run_over(Medium::Kernel, seed)
+}
+
+/// As [`run`], with disks that are driven so.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_over(medium: Medium, seed: u64) -> Result<Statistics, String> {
+    let driven = |setup: &mut Setup| setup.medium = Medium::Nvme;
+    match medium {
+        Medium::Kernel => run_with(seed, |_| {}, |_| {}),
+        Medium::Nvme => run_with(seed, driven, |_| {}),
+    }
 }
 
 /// As [`run`], on engine `matrix`, whose regions survive kills, so power does not fail.

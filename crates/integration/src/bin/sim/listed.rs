@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use stratakv_integration::probes;
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search};
-use stratakv_integration::world::{On, RunSeed, by_name};
+use stratakv_integration::world::{Medium, On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::nvme::Driven;
 
@@ -74,8 +74,11 @@ fn reached() -> Result<(), String> {
 
 fn named(world: &str) -> Option<RunSeed> {
     match world {
-        "store_on_matrix" => by_name("store", Some(On::Matrix)),
-        world => by_name(world, None),
+        "store_on_matrix" => by_name("store", Some(On::Matrix), Medium::Kernel),
+        world => match world.strip_prefix("nvme_") {
+            Some(driven) => by_name(driven, None, Medium::Nvme),
+            None => by_name(world, None, Medium::Kernel),
+        },
     }
 }
 

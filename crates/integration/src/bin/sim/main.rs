@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
-use stratakv_integration::world::{On, RunSeed, by_name};
+use stratakv_integration::world::{Medium, On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::nvme::Driven;
 use stratakv_sim::scenario::Statistics;
@@ -36,7 +36,7 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
        sim --fault-points NAME,NAME,… --known FILE    the same from the seeds of a list, a line each: NAME SEED; few seeds each, whatever time they take
        sim --fault-points NAME,NAME,… --write FILE    draws that list
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
-       --medium nvme                                      requests of a shard go through the NVMe driver and a controller that is a program
+       --medium nvme                                      requests of a shard, or of the store in a world, go through the NVMe driver and a controller that is a program
        --placement in_place|packed                        of engine slab; a fault point `packed:NAME` is of placement packed, `matrix:NAME` in engine matrix
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
@@ -152,8 +152,10 @@ fn arguments() -> Result<Arguments, String> {
             Which::Tier => On::Tier,
         });
         let known = "known: shard, library, pipelined, store, breaking, server (with --engine), breaking_server, tier";
-        let found = by_name(&name, on);
-        arguments.world = Some(found.ok_or_else(|| format!("there is no world `{name}` with that engine; {known}"))?);
+        let medium = if arguments.driven { Medium::Nvme } else { Medium::Kernel };
+        let found = by_name(&name, on, medium);
+        arguments.world =
+            Some(found.ok_or_else(|| format!("there is no world `{name}` with that engine and medium; {known}"))?);
     }
     if !bounded {
         arguments.search.time = Duration::from_secs(60);

@@ -41,7 +41,7 @@ fn a_seed_always_gives_the_same_run() {
 fn a_disk_that_loses_writes_is_noticed() {
     let lossy = |circumstances: &mut Circumstances| circumstances.setup.chances.lost = 3000;
     for on in [On::InPlace, On::Packed] {
-        assert!((0..80).any(|seed| run_with(on, seed, lossy).is_err()), "{on:?}");
+        assert!((0..80).any(|seed| run_with(on, Medium::Kernel, seed, lossy).is_err()), "{on:?}");
     }
 }
 
