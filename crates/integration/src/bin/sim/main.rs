@@ -33,6 +33,7 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
        sim --world NAME --seed SEED [--without A..B,C..D]   one seed of a world again, without some of its events; it is cut down if it fails
        sim --listed FILE    the seeds of a list, a line each: WORLD FROM SEEDS # why
        sim [--engine slab] --fault-points NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
+       sim --world NAME --fault-points NAME,NAME,…           the same in that world, instead of where it is at home
        sim --fault-points NAME,NAME,… --known FILE    the same from the seeds of a list, a line each: NAME SEED; few seeds each, whatever time they take
        sim --fault-points NAME,NAME,… --write FILE    draws that list
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
@@ -167,8 +168,11 @@ fn run(arguments: Arguments) -> Result<(), String> {
     if let Some(file) = &arguments.listed {
         return listed::run(file, arguments.search.threads);
     }
-    if let Some(world) = arguments.world {
+    if let Some(world) = arguments.world.filter(|_| arguments.fault_points.is_empty()) {
         return worlds::run(world, &arguments);
+    }
+    if !arguments.fault_points.is_empty() {
+        return listen_to(&arguments);
     }
     match arguments.engine.unwrap_or(Which::InPlace) {
         Which::InPlace if arguments.driven => run_engine(&Driven(SlabEngine), arguments),
@@ -198,9 +202,6 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
             flips.at_rest, flips.in_service, flips.told_at_opening, flips.told_by_a_read, flips.harmless
         );
         return Ok(());
-    }
-    if !arguments.fault_points.is_empty() {
-        return listen_to(&arguments);
     }
     let started = Instant::now();
     let (statistics, failure) = search(engine, &arguments.search, &|sums, next| {

@@ -56,7 +56,7 @@ pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
                     Some(seed) => Limit { from: *seed, seeds: SEEDS_AFTER_KNOWN, cpu_seconds: f64::INFINITY },
                     None => Limit { from: arguments.search.from, seeds: u64::MAX, cpu_seconds: arguments.cpu_seconds },
                 };
-                let found = search(name, limit, arguments.trace);
+                let found = search(name, arguments.world, limit, arguments.trace);
                 let mut caught = caught.lock().unwrap_or_else(PoisonError::into_inner);
                 tell(name, limit, found.as_ref());
                 caught.extend(found.map(|found| (name.clone(), found.seed)));
@@ -79,12 +79,13 @@ pub fn listen_to(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Searches for one fault point where it is at home.
-fn search(name: &str, limit: Limit, script: bool) -> Option<Caught> {
+/// Searches for one fault point in the world that was asked for, else where it is at home.
+fn search(name: &str, asked: Option<RunSeed>, limit: Limit, script: bool) -> Option<Caught> {
     let (engine, bare) = name.split_once(':').unwrap_or(("", name));
     // What several shards do together shows in a store only.
-    if let Some((_, world)) = WORLDS.iter().find(|(prefix, _)| name.starts_with(prefix)) {
-        let (seeds, cpu_seconds, why) = sim::listen_in_world(*world, bare, limit)?;
+    let home = WORLDS.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, world)| *world);
+    if let Some(world) = asked.or(home) {
+        let (seeds, cpu_seconds, why) = sim::listen_in_world(world, bare, limit)?;
         return Some(Caught { seed: limit.from + seeds - 1, seeds, cpu_seconds, why, script: None });
     }
     let found = match engine {
