@@ -6,15 +6,13 @@ use std::sync::Arc;
 use stratakv_base::fault_point;
 
 use crate::nvme::Bus;
-use crate::nvme::command::{Command, Extent, Prp};
-use crate::nvme::memory::{DmaMemory, MEMORY_PAGE_BYTES};
+use crate::nvme::command::{Command, Prp};
+use crate::nvme::memory::{DmaMemory, Domain, MEMORY_PAGE_BYTES};
 use crate::nvme::requests::{Kind, MISALIGNED, Request};
 use crate::request::IoFault;
 
 /// Entries of a PRP list of one page, and so pages of one command.
 const PAGES_MAX: usize = MEMORY_PAGE_BYTES / 8;
-/// Logical blocks that a range of Dataset Management counts.
-const RANGE_BLOCKS_MAX: u64 = u32::MAX as u64;
 
 /// Makes the commands of one queue pair.
 #[derive(Debug)]
@@ -28,26 +26,22 @@ impl CommandBuilder {
         Ok(CommandBuilder { lists: DmaMemory::new(bus, usize::from(slots) * MEMORY_PAGE_BYTES)? })
     }
 
-    /// The next command of a request, and how many bytes of the request it does.
-    pub(super) fn command(&mut self, slot: u16, request: &Request) -> Result<(Command, u64), IoFault> {
-        let namespace = request.volume.namespace();
-        let (nsid, lba) = (namespace.nsid(), u64::from(namespace.lba_bytes()));
-        let left = request.total - request.issued;
-        let at = request.offset + request.issued;
+    /// The next command of a request, and how many bytes of the request it does. Its memory is
+    /// reached by `domain`.
+    pub(super) fn command(&mut self, slot: u16, request: &Request, domain: &Domain) -> Result<(Command, u64), IoFault> {
         let page = usize::from(slot) * MEMORY_PAGE_BYTES;
         match &request.kind {
-            Kind::Flush => Ok((Command::flush(nsid), 1)),
+            Kind::Flush => Ok((Command::flush(request.volume.shape().nsid), 1)),
             Kind::Discard => {
-                let blocks = (left / lba).min(RANGE_BLOCKS_MAX);
-                self.lists.store(page, 0);
-                self.lists.store(page + 4, blocks as u32);
-                self.lists.store_u64(page + 8, at / lba);
-                Ok((Command::deallocate(nsid, self.lists.address(page)), blocks * lba))
+                let (range, bytes) = request.next_range();
+                for (at, word) in (page..).step_by(4).zip(range) {
+                    self.lists.store(at, word);
+                }
+                Ok((Command::deallocate(request.volume.shape().nsid, self.lists.address(page)), bytes))
             }
             Kind::Read { .. } | Kind::Write { .. } => {
-                let bytes = left.min(namespace.transfer_bytes_max()).min((PAGES_MAX * MEMORY_PAGE_BYTES) as u64);
-                let extent = Extent { nsid, slba: at / lba, blocks: (bytes / lba) as u32 };
-                let prp = self.prp(slot, request, bytes)?;
+                let (extent, bytes) = request.next_extent((PAGES_MAX * MEMORY_PAGE_BYTES) as u64);
+                let prp = self.prp(slot, request, bytes, domain)?;
                 Ok(match &request.kind {
                     Kind::Write { durable, .. } => {
                         let mut fua = *durable;
@@ -62,10 +56,9 @@ impl CommandBuilder {
 
     /// Where the next `bytes` of a request's data lie (4.1.1): the first page, then the second one
     /// or the list of the rest.
-    fn prp(&mut self, slot: u16, request: &Request, bytes: u64) -> Result<Prp, IoFault> {
+    fn prp(&mut self, slot: u16, request: &Request, bytes: u64, domain: &Domain) -> Result<Prp, IoFault> {
         let list = usize::from(slot) * MEMORY_PAGE_BYTES;
         let pages = bytes.div_ceil(MEMORY_PAGE_BYTES as u64) as usize;
-        let domain = request.volume.namespace().controller().domain();
         let refused = |error: io::Error| IoFault::Os(error.raw_os_error().unwrap_or(libc::ENOMEM));
         let mut prp = [0; 2];
         let mut page = 0;
