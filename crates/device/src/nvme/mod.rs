@@ -12,7 +12,7 @@
 //! | `memory.rs` | memory that the device reaches: queues, and the chunks of pools |
 //! | `queue.rs` | a submission and a completion queue |
 //! | `controller.rs` | bring-up, admin commands, reset, orderly end |
-//! | `requests.rs`, `table.rs`, `shape.rs` | disk requests, their parts and answers; shared with `passthrough` |
+//! | `requests.rs`, `table.rs`, `shape.rs` | disk requests, their parts and answers; for all
 //! | `pair.rs` | disk requests to commands and back; deadlines |
 //! | `vfio.rs`, `pci.rs` | a bus whose device is one, bound to vfio-pci |
 //! | `inspect.rs` | what the system says of controllers, and how they are bound; for `doctor` |
