@@ -23,6 +23,8 @@ pub(crate) struct Request {
     /// Commands in flight.
     pub(crate) running: u16,
     pub(crate) fault: Option<IoFault>,
+    /// The controller's generation when it was begun.
+    pub(crate) begun: u32,
     /// Of a flush: the writes that it covers.
     covered: u64,
 }
@@ -104,6 +106,7 @@ impl Request {
             total,
             running: 0,
             fault: None,
+            begun: generation,
             covered,
         })
     }

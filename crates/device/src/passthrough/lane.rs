@@ -49,8 +49,6 @@ struct CommandSlot {
     retries: u8,
     /// When it is sent again.
     resend_at: Duration,
-    /// The namespace's when the command was made.
-    generation: u32,
 }
 
 impl Lane {
@@ -146,7 +144,6 @@ impl Lane {
         command.command.trace(self.namespace.name());
         self.free.pop();
         (place.request, place.command, place.retries) = (Some(number), command, 0);
-        place.generation = self.namespace.generation();
         requests.issued(number, bytes)
     }
 
@@ -171,11 +168,15 @@ impl Lane {
     fn slot_ended(&mut self, number: u16, request: u32, fault: Option<IoFault>) {
         let Some(slot) = self.slots.get_mut(usize::from(number)) else { return };
         slot.request = None;
-        let begun = slot.generation;
         self.free.push(number);
-        let mut after_reset = self.requests.get(request).and_then(|held| self.namespace.fault_of_reset(held, begun));
+        let Some(held) = self.requests.get(request) else { return };
+        let mut after_reset = self.namespace.fault_of_reset(held);
         fault_point!("passthrough_flush_outlives_reset", after_reset = None);
-        self.requests.command_ended(request, self.namespace.generation(), fault.or(after_reset));
+        // A write that was begun before a reset may have been in the cache when it came, whatever
+        // the order in which they are heard of.
+        let mut generation = held.begun;
+        fault_point!("passthrough_write_outlives_reset", generation = self.namespace.generation());
+        self.requests.command_ended(request, generation, fault.or(after_reset));
     }
 
     /// Sends again what has rested.
@@ -222,3 +223,7 @@ impl Drop for Lane {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/passthrough/lanes.rs"]
+mod tests;

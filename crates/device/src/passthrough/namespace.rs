@@ -163,8 +163,7 @@ impl PassthroughNamespace {
 
     /// Does one request now: its offset is on the namespace. Waits until it is done.
     pub(crate) fn execute(&self, state: &Arc<VolumeState>, request: DiskRequest) -> DiskOutcome {
-        let begin = self.generation();
-        let mut request = match Request::new(0, state, begin, request) {
+        let mut request = match Request::new(0, state, self.generation(), request) {
             Ok(request) => request,
             Err(outcome) => return outcome,
         };
@@ -179,8 +178,8 @@ impl PassthroughNamespace {
                 Err(fault) => request.fault = Some(fault),
             }
         }
-        request.fault = request.fault.or(self.fault_of_reset(&request, begin));
-        request.completed(self.generation());
+        request.fault = request.fault.or(self.fault_of_reset(&request));
+        request.completed(request.begun);
         request.end().1
     }
 
@@ -206,8 +205,8 @@ impl PassthroughNamespace {
 
     /// A flush that was begun before a reset and ended after it: what the cache held meanwhile may
     /// be lost, whatever the flush says.
-    pub(super) fn fault_of_reset(&self, request: &Request, begun: u32) -> Option<IoFault> {
-        (request.is_flush() && self.generation() != begun).then_some(IoFault::Os(libc::EIO))
+    pub(super) fn fault_of_reset(&self, request: &Request) -> Option<IoFault> {
+        (request.is_flush() && self.generation() != request.begun).then_some(IoFault::Os(libc::EIO))
     }
 }
 
