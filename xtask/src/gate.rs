@@ -63,6 +63,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("lab", &["lab", "--short"]),
     Step::xtask("lab: persistent memory", &["lab", "--pmem"]),
     Step::xtask("lab: controllers driven from user space", &["lab", "--bypass"]),
+    Step::xtask("lab: NVMe commands by io_uring", &["lab", "--passthrough"]),
     Step::xtask("lab: raw devices", &["lab", "--raw"]),
     Step::xtask("real data", &["realdata"]),
 ];

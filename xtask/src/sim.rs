@@ -79,6 +79,7 @@ fn fault_points(tree: &Tree) -> BTreeSet<String> {
     let product = |path: &str| {
         let has_tests_of_its_own = path.starts_with("crates/hash/")
             || path.starts_with("crates/matrix/src/container/")
+            || path.starts_with("crates/device/src/passthrough/")
             || path.starts_with("crates/device/src/xdp/");
         path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED && !has_tests_of_its_own
     };

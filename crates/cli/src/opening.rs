@@ -22,8 +22,9 @@ pub(crate) struct DataArguments {
     /// The store's directory; more than once to spread a new store over several disks
     #[arg(long, value_name = "DIR", env = "STRATAKV_DATA", default_value = "./stratakv-data")]
     data: Vec<PathBuf>,
-    /// A raw block device for the volumes; repeat it for several. For an existing store: where the
-    /// device is now. --data then holds the store's description only
+    /// A raw block device for the volumes, or an NVMe namespace's character device (/dev/ng0n1),
+    /// which takes commands past the block layer; repeat it for several. For an existing store:
+    /// where the device is now. --data then holds the store's description only
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
     /// An NVMe controller that is bound to vfio-pci, by its PCI address, for the volumes: this

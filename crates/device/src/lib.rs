@@ -13,6 +13,7 @@ pub mod fork;
 pub mod geometry;
 pub mod memory;
 pub mod nvme;
+pub mod passthrough;
 mod provided;
 pub mod raw;
 pub mod request;
@@ -20,12 +21,14 @@ pub mod ring;
 pub mod socket;
 pub mod sync;
 pub mod uring;
+mod uring_setup;
 pub mod volume;
 pub mod xdp;
 
 pub use block::{Block, BlockPart, Class, Pool};
 pub use geometry::Geometry;
 pub use nvme::NvmeRing;
+pub use passthrough::PassthroughRing;
 pub use raw::{RawDevice, RawRefusal};
 pub use request::{DiskOutcome, DiskRequest, IoFault};
 pub use ring::{

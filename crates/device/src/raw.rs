@@ -12,6 +12,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use crate::block::{Block, BlockPart, Class, Pool};
 use crate::geometry::Geometry;
 use crate::nvme::{DriveRefusal, Namespace, NvmeName, NvmeVolume, VfioRefusal};
+use crate::passthrough::{GenericDevice, PassthroughNamespace, PassthroughRefusal, PassthroughVolume, generic_sibling};
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::sync;
 use crate::volume::{Medium, Share, Volume};
@@ -28,8 +29,8 @@ pub struct RawDevice {
     whole: Volume,
     len_bytes: u64,
     held: Arc<AtomicUsize>,
-    /// Kept for what the kernel ties to it.
-    _claim: Option<File>,
+    /// Kept for what the kernel ties to them.
+    _claims: Vec<File>,
 }
 
 /// Why a device cannot be opened.
@@ -39,7 +40,7 @@ pub enum RawRefusal {
     #[error("there is no such device")]
     Missing,
     /// A file or directory.
-    #[error("it is no block device")]
+    #[error("it is no block device, nor an NVMe namespace's character device (/dev/ng0n1)")]
     NoDevice,
     /// Mounted, or part of something, or open in a store.
     #[error("it is mounted, or another program has it: unmount it, or stop that program")]
@@ -55,14 +56,34 @@ pub enum RawRefusal {
     /// It is a namespace that this process was to drive, and cannot.
     #[error(transparent)]
     Driven(#[from] DriveRefusal),
+    /// It is a namespace that was to take commands, and cannot.
+    #[error(transparent)]
+    Passthrough(#[from] PassthroughRefusal),
     /// The system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
+impl RawRefusal {
+    /// Of a device that could not be opened or locked.
+    pub(crate) fn of_open(error: io::Error) -> RawRefusal {
+        match error.kind() {
+            io::ErrorKind::NotFound => RawRefusal::Missing,
+            io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => RawRefusal::Busy,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => RawRefusal::Permission,
+            // ENXIO and ENODEV: a node without a device behind it.
+            _ if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM)) => {
+                RawRefusal::Missing
+            }
+            _ => RawRefusal::Io(error),
+        }
+    }
+}
+
 impl RawDevice {
-    /// Opens `path` for direct I/O: a block device, or a namespace that this process drives, which
-    /// is named as an [`NvmeName`]. For writing it is claimed; for reading others may have it open
+    /// Opens `path` for direct I/O: a block device; an NVMe namespace's character device, which
+    /// takes commands; or a namespace that this process drives, which is named as an [`NvmeName`].
+    /// For writing it is claimed; for reading others may have it open
     /// for reading too.
     ///
     /// A device held by a process that has just died is waited for, up to two seconds.
@@ -74,16 +95,14 @@ impl RawDevice {
             let name = name.map_err(VfioRefusal::Address).map_err(DriveRefusal::Vfio)?;
             return Ok(RawDevice::of_namespace(path, &name.open()?));
         }
-        let refusal = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => RawRefusal::Missing,
-            io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => RawRefusal::Busy,
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => RawRefusal::Permission,
-            // ENXIO and ENODEV: a node without a device behind it.
-            _ if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM)) => {
-                RawRefusal::Missing
-            }
-            _ => RawRefusal::Io(error),
-        };
+        let refusal = RawRefusal::of_open;
+        if let Some(device) = GenericDevice::find(path) {
+            let (namespace, claim) = PassthroughNamespace::open(path, &device, read_only)?;
+            return Ok(RawDevice {
+                _claims: claim.into_iter().collect(),
+                ..RawDevice::of_passthrough(path, &namespace)
+            });
+        }
         if !std::fs::metadata(path).map_err(refusal)?.file_type().is_block_device() {
             return Err(RawRefusal::NoDevice);
         }
@@ -92,6 +111,8 @@ impl RawDevice {
             if read_only { None } else { Some(sync::wait_while_busy(|| open(false, libc::O_EXCL)).map_err(refusal)?) };
         let file = open(!read_only, libc::O_DIRECT).map_err(refusal)?;
         sync::lock(&file, read_only, sync::LOCK_WAIT).map_err(refusal)?;
+        let mut claims: Vec<File> = claim.into_iter().collect();
+        claims.extend(lock_sibling(&file, read_only).map_err(refusal)?);
         let geometry = Geometry::probe(&file);
         if geometry.sector_bytes as usize > PAGE_BYTES {
             return Err(RawRefusal::Sectors(geometry.sector_bytes));
@@ -99,7 +120,7 @@ impl RawDevice {
         let len_bytes = sync::file_len(&file)?;
         let whole =
             Volume { medium: Medium::File(file), path: path.to_path_buf(), geometry, direct: true, share: None };
-        Ok(RawDevice { whole, len_bytes, held: Arc::default(), _claim: claim })
+        Ok(RawDevice { whole, len_bytes, held: Arc::default(), _claims: claims })
     }
 
     /// A namespace that this process drives, as such a device; `path` is its name in messages and
@@ -112,7 +133,24 @@ impl RawDevice {
             direct: true,
             share: None,
         };
-        RawDevice { whole, len_bytes: namespace.len_bytes(), held: Arc::default(), _claim: None }
+        RawDevice { whole, len_bytes: namespace.len_bytes(), held: Arc::default(), _claims: Vec::new() }
+    }
+
+    /// The same of a namespace that takes its commands by the kernel.
+    pub fn of_passthrough(path: &Path, namespace: &Arc<PassthroughNamespace>) -> RawDevice {
+        let whole = Volume {
+            medium: Medium::Passthrough(PassthroughVolume::new(namespace)),
+            path: path.to_path_buf(),
+            geometry: namespace.geometry(),
+            direct: true,
+            share: None,
+        };
+        RawDevice { whole, len_bytes: namespace.len_bytes(), held: Arc::default(), _claims: Vec::new() }
+    }
+
+    /// The namespace, if it takes its commands by the kernel.
+    pub fn passthrough(&self) -> Option<&Arc<PassthroughNamespace>> {
+        self.whole.passthrough().map(|volume| volume.namespace())
     }
 
     /// The path it was opened by.
@@ -137,6 +175,7 @@ impl RawDevice {
         let medium = match &self.whole.medium {
             Medium::File(file) => Medium::File(file.try_clone()?),
             Medium::Nvme(volume) => Medium::Nvme(NvmeVolume::new(volume.namespace())),
+            Medium::Passthrough(volume) => Medium::Passthrough(PassthroughVolume::new(volume.namespace())),
         };
         self.held.fetch_add(1, Ordering::AcqRel);
         let share = Share { range: start..end, held: Arc::clone(&self.held), release: AtomicBool::new(false) };
@@ -202,6 +241,14 @@ impl RawDevice {
         }
         Ok(bytes)
     }
+}
+
+/// Locks the character device of a block device that is an NVMe namespace: commands in flight of a
+/// process that was killed hold that lock. Who may not open it leaves it.
+fn lock_sibling(block: &File, shared: bool) -> io::Result<Option<File>> {
+    let sibling = generic_sibling(block).and_then(|path| File::open(path).ok());
+    let locked = sibling.map(|file| sync::lock(&file, shared, sync::LOCK_WAIT).map(|()| file));
+    locked.transpose()
 }
 
 fn block() -> Result<Block, IoFault> {

@@ -160,7 +160,7 @@ pub trait Ring {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// `io_uring`, `blocking` or `memory`.
+    /// `io_uring`, `passthrough`, `blocking` or `memory`, for one.
     fn name(&self) -> &'static str;
 
     /// System calls made by this thread for the ring so far; 0 where none are made, or none are
@@ -269,7 +269,8 @@ pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send
 }
 
 /// As [`open_ring`], for requests to these volumes: if this process drives the device of one, the
-/// ring is an [`NvmeRing`](crate::NvmeRing).
+/// ring is an [`NvmeRing`](crate::NvmeRing); if one takes commands by the kernel, a
+/// [`PassthroughRing`](crate::PassthroughRing) on io_uring, or the threads of the other kind.
 ///
 /// # Errors
 /// As [`open_ring`].
@@ -278,8 +279,15 @@ pub fn open_ring_for<'v>(
     entries: u32,
     volumes: impl IntoIterator<Item = &'v Arc<Volume>>,
 ) -> io::Result<Box<dyn Ring + Send>> {
-    let ring = open_ring(kind, entries)?;
-    let is_driven = volumes.into_iter().any(|volume| volume.is_driven_here());
+    let mut ring = open_ring(kind, entries)?;
+    let (mut is_driven, mut is_commanded) = (false, false);
+    for volume in volumes {
+        is_driven |= volume.is_driven_here();
+        is_commanded |= volume.passthrough().is_some();
+    }
+    if is_commanded && ring.name() == "io_uring" {
+        ring = Box::new(crate::passthrough::PassthroughRing::new(ring));
+    }
     Ok(if is_driven { Box::new(crate::nvme::NvmeRing::new(ring)) } else { ring })
 }
 

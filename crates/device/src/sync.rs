@@ -24,6 +24,7 @@ pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
     let file = match &volume.medium {
         Medium::File(file) => file,
         Medium::Nvme(volume) => return volume.namespace().execute(volume, request),
+        Medium::Passthrough(volume) => return volume.namespace().execute(volume.state(), request),
     };
     match request {
         DiskRequest::Read { offset, mut block, len } => {
@@ -158,7 +159,7 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
 
 /// Tries `open` again while a device is claimed by a process that may just have died, as [`lock`]
 /// does for files.
-pub(crate) fn wait_while_busy(mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+pub(crate) fn wait_while_busy<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
         match open() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::block::{Block, BlockPart};
@@ -19,6 +19,7 @@ use crate::fork::Lineage;
 use crate::provided::Provided;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
+use crate::uring_setup::OwnedUring;
 use crate::volume::Volume;
 
 /// An io_uring that belongs to one thread: the one that first submits.
@@ -26,10 +27,9 @@ use crate::volume::Volume;
 /// Set up with DEFER_TASKRUN, so completions are processed when this thread asks for them and never
 /// interrupt it.
 pub struct Uring {
-    ring: IoUring,
+    ring: OwnedUring<squeue::Entry, cqueue::Entry>,
     /// Dropped after the ring, which knows its memory.
     provided: Buffers,
-    enabled: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Entries that did not fit the submission queue yet.
@@ -47,7 +47,6 @@ pub struct Uring {
     closing: bool,
     in_flight: usize,
     disk_in_flight: usize,
-    system_calls: u64,
     lineage: Lineage,
 }
 
@@ -160,32 +159,18 @@ impl Uring {
     /// 5.11 (no timeout of a wait).
     pub fn new(entries: u32) -> io::Result<Uring> {
         let entries = entries.clamp(8, 4096).next_power_of_two();
-        let modern = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_r_disabled()
-            .setup_submit_all()
-            .setup_cqsize(entries * 4)
-            .build(entries);
-        let (ring, enabled) = match modern {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (IoUring::new(entries)?, true),
-            other => (other?, false),
-        };
-        if !ring.params().is_feature_ext_arg() {
+        let ring = OwnedUring::new(entries)?;
+        if !ring.ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "this kernel's io_uring is too old (5.11 is needed)",
             ));
         }
         Ok(Uring {
-            ring,
             // The older flags mean an older kernel.
-            provided: if enabled { Buffers::Refused } else { Buffers::Untried },
-            enabled,
+            provided: if ring.is_of_old_kernel() { Buffers::Refused } else { Buffers::Untried },
+            ring,
             lineage: Lineage::here(),
-            system_calls: 0,
             slots: Vec::new(),
             free: Vec::new(),
             backlog: VecDeque::new(),
@@ -226,7 +211,7 @@ impl Uring {
         // SAFETY: every pointer in the entry is into the boxed Work in its slot (or the boxed waker
         // word), which stays where it is until the completion with its user data has been reaped;
         // Drop waits for all of them.
-        if !self.backlog.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err() {
+        if !self.backlog.is_empty() || unsafe { self.ring.ring.submission().push(&entry) }.is_err() {
             self.backlog.push_back(entry);
         }
     }
@@ -234,7 +219,7 @@ impl Uring {
     fn push_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: as in `push`.
-            if unsafe { self.ring.submission().push(entry) }.is_err() {
+            if unsafe { self.ring.ring.submission().push(entry) }.is_err() {
                 break;
             }
             self.backlog.pop_front();
@@ -263,7 +248,7 @@ impl Uring {
     /// Moves what the kernel has finished to `done`; goes on with short transfers.
     fn drain(&mut self) {
         loop {
-            let Some(entry) = self.ring.completion().next() else { return };
+            let Some(entry) = self.ring.ring.completion().next() else { return };
             self.finish(&entry);
         }
     }
@@ -303,40 +288,11 @@ impl Uring {
             }
         }
     }
-
-    /// Whether the kernel has something for us that only a call brings: deferred task work, or
-    /// completions that found the queue full.
-    fn kernel_has_news(&mut self) -> bool {
-        let queue = self.ring.submission();
-        queue.taskrun() || queue.cq_overflow()
-    }
-
-    fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
-        if !self.enabled {
-            self.ring.submitter().register_enable_rings()?;
-            self.enabled = true;
-        }
-        self.system_calls += 1;
-        let result = match timeout.filter(|_| want > 0) {
-            None => self.ring.submit_and_wait(want),
-            Some(timeout) => {
-                let time = Timespec::from(timeout);
-                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&time))
-            }
-        };
-        match result.map_err(|error| error.raw_os_error()) {
-            Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
-            Err(Some(libc::EEXIST)) => Err(io::Error::other(
-                "an io_uring was moved to another thread after its first submit; it belongs to that thread",
-            )),
-            Err(errno) => Err(errno.map_or_else(|| io::Error::other("io_uring_enter"), io::Error::from_raw_os_error)),
-        }
-    }
 }
 
 impl Ring for Uring {
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
-        if volume.is_driven_here() {
+        if volume.takes_commands() {
             // Not this ring's: done as for a caller without one.
             let outcome = crate::sync::execute(volume, request);
             return self.done.push(Completion::Disk { tag, outcome });
@@ -370,7 +326,7 @@ impl Ring for Uring {
                 if buffer.capacity() == buffer.len() {
                     buffer.reserve(4096);
                 }
-                let provided = if Provided::replaces(&buffer) { self.provided.ready(&self.ring) } else { None };
+                let provided = if Provided::replaces(&buffer) { self.provided.ready(&self.ring.ring) } else { None };
                 match provided {
                     None => Kind::Recv { socket, buffer },
                     Some(provided) => {
@@ -416,18 +372,19 @@ impl Ring for Uring {
                 (if gathers { missing } else { missing.min(1) }, timeout)
             }
         };
-        let queued = !self.ring.submission().is_empty();
-        let result = if want > 0 || queued || self.kernel_has_news() { self.enter(want, timeout) } else { Ok(()) };
+        let queued = !self.ring.ring.submission().is_empty();
+        let result =
+            if want > 0 || queued || self.ring.kernel_has_news() { self.ring.enter(want, timeout) } else { Ok(()) };
         fence(Ordering::SeqCst);
         self.waker.awake();
         self.drain();
         self.waker_used = false;
         result?;
         // What did not fit, and the rests of short transfers.
-        let mut again = !self.ring.submission().is_empty();
+        let mut again = !self.ring.ring.submission().is_empty();
         while again || !self.backlog.is_empty() {
             self.push_backlog();
-            self.enter(0, None)?;
+            self.ring.enter(0, None)?;
             self.drain();
             again = false;
         }
@@ -444,7 +401,7 @@ impl Ring for Uring {
     }
 
     fn has_news(&mut self) -> bool {
-        !self.done.is_empty() || !self.ring.completion().is_empty() || self.kernel_has_news()
+        !self.done.is_empty() || !self.ring.ring.completion().is_empty() || self.ring.kernel_has_news()
     }
 
     fn in_flight(&self) -> usize {
@@ -468,7 +425,7 @@ impl Ring for Uring {
     }
 
     fn system_calls(&self) -> u64 {
-        self.system_calls
+        self.ring.system_calls()
     }
 }
 
@@ -487,7 +444,7 @@ impl Drop for Uring {
             self.push_backlog();
             self.waker.announce_sleep();
             self.waker.wake();
-            if self.enter(1, None).is_err() {
+            if self.ring.enter(1, None).is_err() {
                 // Cannot reap: leak what the kernel may still write to rather than free it.
                 for slot in self.slots.drain(..) {
                     Box::leak(slot.work);

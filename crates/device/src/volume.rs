@@ -1,5 +1,5 @@
 //! A file, or a range of a raw device, opened for direct I/O; or a range of an NVMe namespace that
-//! this process drives itself.
+//! this process drives itself, or that takes its commands by the kernel.
 
 use std::fs::File;
 use std::io;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::geometry::Geometry;
 use crate::nvme::NvmeVolume;
+use crate::passthrough::PassthroughVolume;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
 /// An open volume: the file (or the device and a range of it, see [`RawDevice`](crate::RawDevice)),
@@ -37,6 +38,8 @@ pub(crate) enum Medium {
     File(File),
     /// A device that this process drives.
     Nvme(Arc<NvmeVolume>),
+    /// A device that takes commands by the kernel's driver.
+    Passthrough(Arc<PassthroughVolume>),
 }
 
 /// What one volume has of a device that others lie on too.
@@ -105,6 +108,7 @@ impl Volume {
                     tracing::warn!(device = %self.path.display(), %error, "the device did not end in order");
                 }
             }
+            Medium::Passthrough(volume) => volume.namespace().unlock(),
         }
     }
 
@@ -118,15 +122,24 @@ impl Volume {
             None => match &self.medium {
                 Medium::File(file) => crate::sync::file_len(file),
                 Medium::Nvme(volume) => Ok(volume.namespace().len_bytes()),
+                Medium::Passthrough(volume) => Ok(volume.namespace().len_bytes()),
             },
         }
     }
 
-    /// Its place on a device that this process drives; `None`: its requests go to the kernel.
+    /// Its place on a device that this process drives; `None`: it is on none.
     pub(crate) fn nvme(&self) -> Option<&Arc<NvmeVolume>> {
         match &self.medium {
             Medium::Nvme(volume) => Some(volume),
-            Medium::File(_) => None,
+            Medium::File(_) | Medium::Passthrough(_) => None,
+        }
+    }
+
+    /// Its place on a device that takes commands by the kernel's driver; `None`: it is on none.
+    pub(crate) fn passthrough(&self) -> Option<&Arc<PassthroughVolume>> {
+        match &self.medium {
+            Medium::Passthrough(volume) => Some(volume),
+            Medium::File(_) | Medium::Nvme(_) => None,
         }
     }
 
@@ -135,11 +148,16 @@ impl Volume {
         self.nvme().is_some()
     }
 
+    /// Whether its requests are NVMe commands of this process, and not requests to a file.
+    pub(crate) fn takes_commands(&self) -> bool {
+        !matches!(self.medium, Medium::File(_))
+    }
+
     /// Its descriptor; -1 if the kernel has none.
     pub(crate) fn descriptor(&self) -> RawFd {
         match &self.medium {
             Medium::File(file) => file.as_raw_fd(),
-            Medium::Nvme(_) => -1,
+            Medium::Nvme(_) | Medium::Passthrough(_) => -1,
         }
     }
 

@@ -135,9 +135,11 @@ fn told(completion: Completion) -> (u64, DiskOutcome) {
 /// The least that a controller may have, and the most; blocks of 512 bytes and of 4 KiB.
 #[test]
 fn every_kind_of_controller_is_driven() {
-    for (queue_entries, mdts, lbads, pairs) in [(2, 0, 9, 1), (2, 1, 12, 1), (3, 4, 12, 2), (65_536, 9, 9, 64)] {
+    let kinds = [(2, 0, 9, 1), (2, 1, 12, 1), (3, 4, 12, 2), (65_536, 9, 9, 64)];
+    for ((queue_entries, mdts, lbads, pairs), sgls) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+    {
         let blocks = (4 << 20) >> lbads;
-        let traits = ControllerTraits { blocks, lbads, mdts, queue_entries, pairs, volatile_cache: false };
+        let traits = ControllerTraits { blocks, lbads, mdts, queue_entries, pairs, volatile_cache: false, sgls };
         let mut bench = Bench::new(traits);
         (0..16).for_each(|slice| bench.write(slice, slice, slice as u8 + 1, false));
         assert!(bench.complete(16).iter().all(|outcome| outcome.fault().is_none()));

@@ -12,6 +12,7 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
 use stratakv_base::quantity::format_bytes;
 use stratakv_device::nvme::{DriveRefusal, NvmeError, NvmeName, VfioRefusal};
+use stratakv_device::passthrough::PassthroughRefusal;
 use stratakv_device::{IoFault, RawDevice, RawRefusal, Volume};
 
 use crate::directory::Manifest;
@@ -306,9 +307,10 @@ fn refuse_contents(raw: &RawDevice, uuid: &[u8; 16]) -> Result<(), Error> {
     };
     let Some(holds) = holds else { return Ok(()) };
     let path = raw.path().display();
-    let emptied = match NvmeName::of(raw.path()) {
-        None => format!("`blkdiscard --zeroout {path}`"),
-        Some(_) => {
+    let emptied = match (NvmeName::of(raw.path()), raw.passthrough()) {
+        (None, None) => format!("`blkdiscard --zeroout {path}`"),
+        (None, Some(namespace)) => format!("`blkdiscard --zeroout {}`", namespace.block_path().display()),
+        (Some(_), _) => {
             "`blkdiscard --zeroout` after you gave it back to the kernel (`stratakv doctor --nvme` tells how)".into()
         }
     };
@@ -348,6 +350,9 @@ fn refused(path: &Path, refusal: RawRefusal, advice: &str) -> Error {
         RawRefusal::NoDevice => ErrorKind::Usage,
         RawRefusal::Sectors(_) => ErrorKind::Unsupported,
         RawRefusal::Driven(refusal) => kind_of_drive(refusal),
+        RawRefusal::Passthrough(PassthroughRefusal::NoBlockDevice(_)) => ErrorKind::NotFound,
+        RawRefusal::Passthrough(PassthroughRefusal::OldKernel(_)) => ErrorKind::Unsupported,
+        RawRefusal::Passthrough(PassthroughRefusal::Nvme(error)) => kind_of_nvme(error),
         RawRefusal::Permission | RawRefusal::Io(_) => ErrorKind::Io,
     };
     unusable(path, kind, format!("{refusal}{advice}"))
@@ -357,13 +362,22 @@ fn kind_of_drive(refusal: &DriveRefusal) -> ErrorKind {
     match refusal {
         DriveRefusal::Vfio(VfioRefusal::Missing(_)) => ErrorKind::NotFound,
         DriveRefusal::Vfio(VfioRefusal::Busy { .. }) => ErrorKind::Locked,
-        DriveRefusal::Vfio(VfioRefusal::Address(_) | VfioRefusal::NoNvme(..) | VfioRefusal::Driver { .. })
-        | DriveRefusal::Nvme(_, NvmeError::NoNamespace { .. }) => ErrorKind::Usage,
-        DriveRefusal::Vfio(VfioRefusal::NoIommu(_) | VfioRefusal::NoVfio(_) | VfioRefusal::Unsupported { .. })
-        | DriveRefusal::Nvme(_, NvmeError::Format { .. } | NvmeError::NoNvm | NvmeError::PageSize(_)) => {
+        DriveRefusal::Vfio(VfioRefusal::Address(_) | VfioRefusal::NoNvme(..) | VfioRefusal::Driver { .. }) => {
+            ErrorKind::Usage
+        }
+        DriveRefusal::Vfio(VfioRefusal::NoIommu(_) | VfioRefusal::NoVfio(_) | VfioRefusal::Unsupported { .. }) => {
             ErrorKind::Unsupported
         }
-        DriveRefusal::Vfio(_) | DriveRefusal::Nvme(..) => ErrorKind::Io,
+        DriveRefusal::Nvme(_, error) => kind_of_nvme(error),
+        DriveRefusal::Vfio(_) => ErrorKind::Io,
+    }
+}
+
+fn kind_of_nvme(error: &NvmeError) -> ErrorKind {
+    match error {
+        NvmeError::NoNamespace { .. } => ErrorKind::Usage,
+        NvmeError::Format { .. } | NvmeError::NoNvm | NvmeError::PageSize(_) => ErrorKind::Unsupported,
+        _ => ErrorKind::Io,
     }
 }
 

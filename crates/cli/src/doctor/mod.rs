@@ -2,6 +2,7 @@
 
 mod advice;
 mod device;
+mod generic;
 mod matrix;
 mod measure;
 mod nvme;
@@ -31,13 +32,15 @@ use system::System;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
   stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
+  stratakv doctor /dev/ng0n1
   stratakv doctor --nvme 0000:05:00.0
 
 Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, \
 and takes about twenty seconds (with --long, a minute more). Run it while nothing else uses the \
-disk. For a devdax device it only reports what a region there would be.")]
+disk. For a devdax device it only reports what a region there would be, and for an NVMe \
+namespace's character device what that is.")]
 pub(crate) struct Arguments {
-    /// A directory on the disk in question, or a devdax device
+    /// A directory on the disk in question; or a devdax device, or an NVMe namespace (/dev/ng0n1)
     #[arg(default_value = ".")]
     directory: PathBuf,
     /// Size of the temporary file
@@ -129,11 +132,14 @@ fn refuse_missing(path: &Path) -> Result<(), Failure> {
     Err(Failure::new(Exit::NotFound, format!("there is no {shown}: {advice}")))
 }
 
-/// Not a directory: a devdax device, or nothing that can be measured.
+/// Not a directory: a devdax device or an NVMe namespace, or nothing that can be measured.
 fn run_on_device(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = &arguments.directory;
     if let Some(device) = device::Prospect::look(path) {
         return device.write(&System::read(), arguments.json, output).map_err(Failure::output);
+    }
+    if let Some(namespace) = generic::NamespaceReport::look(path) {
+        return namespace?.write(arguments.json, output).map_err(Failure::output);
     }
     let path = path.display();
     let is_block_device =

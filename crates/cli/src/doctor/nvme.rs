@@ -17,7 +17,7 @@ use crate::Output;
 use crate::failure::{Exit, Failure};
 
 /// What the label of a store's device begins with (docs/format-device.md).
-const LABEL_MAGIC: &[u8] = b"STRDEVL\0";
+pub(super) const LABEL_MAGIC: &[u8] = b"STRDEVL\0";
 
 /// What there is of controllers.
 pub(super) struct NvmeReport {

@@ -17,6 +17,7 @@ use crate::nvme::queue::Queues;
 use crate::nvme::registers::{
     ACQ, AQA, ASQ, CAP, CC, CC_EN, CC_FORM, CC_SHN_NORMAL, CSTS, Capabilities, ControllerStatus, GONE, VS,
 };
+use crate::nvme::shape::NamespaceShape;
 use crate::nvme::status::CommandStatus;
 
 /// Entries of the admin queues.
@@ -140,21 +141,12 @@ impl Controller {
     /// # Errors
     /// There is none of that number, or its format is not taken.
     pub fn namespace(&self, nsid: u32) -> Result<NamespaceIdentity, NvmeError> {
-        let missing = NvmeError::NoNamespace { nsid, nn: self.identity.nn };
         if nsid == 0 || nsid > self.identity.nn {
-            return Err(missing);
+            return Err(NvmeError::NoNamespace { nsid, nn: self.identity.nn });
         }
         let page = lock(&self.admin).identify(&*self.bus, Cns::Namespace, nsid)?;
         let found = NamespaceIdentity::parse(&page).ok_or(NvmeError::BadIdentity(nsid))?;
-        if found.nsze_blocks == 0 {
-            return Err(missing);
-        }
-        let NamespaceIdentity { lba_bytes, metadata_bytes, is_protected, .. } = found;
-        if !matches!(lba_bytes, 512 | 4096) || metadata_bytes > 0 || is_protected {
-            let protected = if is_protected { ", protected end to end" } else { "" };
-            return Err(NvmeError::Format { nsid, lba_bytes, metadata_bytes, protected });
-        }
-        found.len_bytes().map(|_| found).ok_or(NvmeError::BadIdentity(nsid))
+        NamespaceShape::new(nsid, &self.identity, &found).map(|_| found)
     }
 
     pub(super) fn status(&self) -> ControllerStatus {

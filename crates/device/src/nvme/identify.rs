@@ -20,6 +20,8 @@ pub struct ControllerIdentity {
     pub takes_dataset_management: bool,
     /// ONCS: takes Write Zeroes.
     pub takes_write_zeroes: bool,
+    /// SGLS: takes scatter gather lists.
+    pub takes_sgls: bool,
     /// VWC: a volatile write cache is present.
     pub volatile_write_cache: bool,
     /// AWUPF: Atomic Write Unit Power Fail, in logical blocks; at least 1.
@@ -65,6 +67,7 @@ impl ControllerIdentity {
             nn: u32_at(page, 516),
             takes_dataset_management: oncs >> 2 & 1 == 1,
             takes_write_zeroes: oncs >> 3 & 1 == 1,
+            takes_sgls: matches!(u32_at(page, 536) & 3, 1 | 2),
             volatile_write_cache: page[525] & 1 == 1,
             awupf_blocks: u32::from(u16_at(page, 528)) + 1,
         }

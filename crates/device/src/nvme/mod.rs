@@ -12,7 +12,8 @@
 //! | `memory.rs` | memory that the device reaches: queues, and the chunks of pools |
 //! | `queue.rs` | a submission and a completion queue |
 //! | `controller.rs` | bring-up, admin commands, reset, orderly end |
-//! | `pair.rs`, `requests.rs` | disk requests to commands and back; deadlines |
+//! | `requests.rs`, `table.rs`, `shape.rs` | disk requests, their parts and answers; for all
+//! | `pair.rs` | disk requests to commands and back; deadlines |
 //! | `vfio.rs`, `pci.rs` | a bus whose device is one, bound to vfio-pci |
 //! | `inspect.rs` | what the system says of controllers, and how they are bound; for `doctor` |
 //! | `emulated.rs` | a bus whose device is a program, for simulators |
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 mod builder;
 mod bus;
-mod command;
+pub(crate) mod command;
 mod controller;
 mod emulated;
 mod error;
@@ -43,9 +44,11 @@ mod pair;
 mod pci;
 mod queue;
 mod registers;
-mod requests;
+pub(crate) mod requests;
 mod ring;
-mod status;
+pub(crate) mod shape;
+pub(crate) mod status;
+pub(crate) mod table;
 mod vfio;
 
 pub use bus::Bus;

@@ -13,7 +13,6 @@
 //! A request is answered once, and its blocks go back only when the controller reaches them no
 //! more: its commands have ended, or the controller was reset.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +25,14 @@ use crate::nvme::controller::Controller;
 use crate::nvme::error::NvmeError;
 use crate::nvme::namespace::NvmeVolume;
 use crate::nvme::queue::Queues;
-use crate::nvme::requests::{Kind, Request};
-use crate::nvme::status::{CommandStatus, RETRIES_MAX};
+use crate::nvme::requests::Request;
+use crate::nvme::status::{CommandStatus, RETRIES_MAX, RETRY_AFTER};
+use crate::nvme::table::{Issue, RequestTable};
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
 /// Bits of a command identifier that are the slot's number; the rest tells its uses apart.
 const SLOT_BITS: u16 = 10;
 const SLOTS_MAX: u16 = 1 << SLOT_BITS;
-/// A command that failed for now is sent again after this time, then after twice as long.
-const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// See the module. It belongs to one thread at a time.
 #[derive(Debug)]
@@ -49,12 +47,7 @@ pub struct IoPair {
     slots: Vec<CommandSlot>,
     free: Vec<u16>,
     builder: CommandBuilder,
-    /// By number; `None` where one has ended.
-    requests: Vec<Option<Request>>,
-    unused: Vec<u32>,
-    /// Requests that are not issued whole.
-    waiting: VecDeque<u32>,
-    done: Vec<(u64, DiskOutcome)>,
+    requests: RequestTable,
     /// When deadlines are next compared.
     next_look: Duration,
 }
@@ -117,10 +110,7 @@ impl IoPair {
             slots: vec![CommandSlot::default(); slots.into()],
             free: (0..slots).rev().collect(),
             builder,
-            requests: Vec::new(),
-            unused: Vec::new(),
-            waiting: VecDeque::new(),
-            done: Vec::new(),
+            requests: RequestTable::default(),
             next_look: Duration::ZERO,
         })
     }
@@ -132,7 +122,7 @@ impl IoPair {
 
     /// Requests that were begun and not yet given by [`poll`](IoPair::poll).
     pub fn in_flight(&self) -> usize {
-        self.requests.len() - self.unused.len() + self.done.len()
+        self.requests.in_flight()
     }
 
     /// Whether a completion ends the sleep of who sleeps for its event.
@@ -142,38 +132,25 @@ impl IoPair {
 
     /// Whether requests wait for room.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        self.requests.has_waiting()
     }
 
     /// Begins a request, whose offset is on the namespace. The controller hears of it by
     /// [`ring`](IoPair::ring).
     pub fn submit(&mut self, tag: u64, volume: &Arc<NvmeVolume>, request: DiskRequest) {
-        let request = match Request::new(tag, volume, request) {
-            Ok(request) => request,
-            Err(outcome) => return self.done.push((tag, outcome)),
+        let refusal = self.controller.is_dead().then_some(IoFault::Os(libc::ENODEV));
+        let begun = match refusal {
+            Some(fault) => Err(request.refuse(fault)),
+            None => Request::new(tag, volume.state(), self.controller.generation(), request),
         };
-        fault_point!("nvme_flush_lost", matches!(request.kind, Kind::Flush), return self.done.push(request.end()));
-        let number = self.unused.pop().unwrap_or_else(|| {
-            self.requests.push(None);
-            (self.requests.len() - 1) as u32
-        });
-        if let Some(place) = self.requests.get_mut(number as usize) {
-            *place = Some(request);
-        }
-        self.waiting.push_back(number);
+        self.requests.begin(begun.map_err(|outcome| (tag, outcome)));
     }
 
     /// Issues what waits, as far as there is room, and tells the controller by one write.
     pub fn ring(&mut self) {
-        while let Some(number) = self.waiting.front().copied() {
-            match self.issue(number) {
-                Issue::Whole => {
-                    self.waiting.pop_front();
-                }
-                Issue::More => {}
-                Issue::NoRoom => break,
-            }
-        }
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.issue_waiting(|requests, number| self.issue(requests, number));
+        self.requests = requests;
         self.queues.ring(self.controller.bus());
     }
 
@@ -200,7 +177,7 @@ impl IoPair {
                 self.look(now);
             }
         }
-        done.append(&mut self.done);
+        self.requests.take_done(done);
     }
 
     /// Takes a completion, or says what is wrong with it.
@@ -226,7 +203,7 @@ impl IoPair {
         if fault.is_some() {
             tracing::debug!(device = self.controller.name(), %status, "an NVMe command failed");
         }
-        self.command_ended(request, fault);
+        self.requests.command_ended(request, self.generation, fault);
         None
     }
 
@@ -238,45 +215,16 @@ impl IoPair {
         }
     }
 
-    /// One command of a request has ended.
-    fn command_ended(&mut self, number: u32, fault: Option<IoFault>) {
-        let Some(place) = self.requests.get_mut(number as usize) else { return };
-        let Some(request) = place.as_mut() else { return };
-        request.running -= 1;
-        request.fault = request.fault.or(fault);
-        fault_point!("nvme_split_ends_early", request.running == 0, request.issued = request.total);
-        if request.running > 0 || !request.is_issued() && request.fault.is_none() {
-            return;
-        }
-        if !request.is_issued() {
-            self.waiting.retain(|waits| *waits != number);
-        }
-        if let Some(request) = place.take() {
-            request.completed(self.generation);
-            self.done.push(request.end());
-            self.unused.push(number);
-        }
-    }
-
-    /// Ends a request of which no command is in flight.
-    fn refuse(&mut self, number: u32, fault: IoFault) {
-        if let Some(mut request) = self.requests.get_mut(number as usize).and_then(Option::take) {
-            request.fault = request.fault.or(Some(fault));
-            self.done.push(request.end());
-            self.unused.push(number);
-        }
-    }
-
     /// Issues the next command of a request.
-    fn issue(&mut self, number: u32) -> Issue {
+    fn issue(&mut self, requests: &mut RequestTable, number: u32) -> Issue {
         if self.controller.is_dead() || self.controller.generation() != self.generation {
             return Issue::NoRoom;
         }
         let Some(slot) = self.free.last().copied() else { return Issue::NoRoom };
-        let Some(request) = self.requests.get(number as usize).and_then(Option::as_ref) else { return Issue::Whole };
-        let (command, bytes) = match self.builder.command(slot, request) {
+        let Some(request) = requests.get(number) else { return Issue::Whole };
+        let (command, bytes) = match self.builder.command(slot, request, self.controller.domain()) {
             Ok(made) => made,
-            Err(fault) => return self.fail_issue(number, fault),
+            Err(fault) => return requests.cannot_issue(number, fault),
         };
         let uses = self.slots.get(usize::from(slot)).map_or(0, |slot| slot.uses);
         let command = command.with_cid((uses & (u16::MAX >> SLOT_BITS)) << SLOT_BITS | slot);
@@ -292,26 +240,7 @@ impl IoPair {
             let fresh = CommandSlot { uses, ..CommandSlot::default() };
             *place = CommandSlot { request: Some(number), command, deadline: now + timeout, ..fresh };
         }
-        let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else {
-            return Issue::Whole;
-        };
-        request.running += 1;
-        request.issued += bytes;
-        if request.is_issued() { Issue::Whole } else { Issue::More }
-    }
-
-    /// A command cannot be made: the request ends when those before it have.
-    fn fail_issue(&mut self, number: u32, fault: IoFault) -> Issue {
-        let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else {
-            return Issue::Whole;
-        };
-        if request.running == 0 {
-            self.refuse(number, fault);
-        } else {
-            request.fault = request.fault.or(Some(fault));
-            request.total = request.issued;
-        }
-        Issue::Whole
+        requests.issued(number, bytes)
     }
 
     /// Compares deadlines, and sends again what rested.
@@ -354,7 +283,7 @@ impl IoPair {
         }
         fault_point!("nvme_block_reused_early", {
             self.free_slot(number);
-            self.command_ended(request, Some(IoFault::Os(libc::ETIMEDOUT)));
+            self.requests.command_ended(request, self.generation, Some(IoFault::Os(libc::ETIMEDOUT)));
             return Late::Free;
         });
         if slot.aborted {
@@ -379,18 +308,9 @@ impl IoPair {
     /// flight. Each request of theirs ends, and the queues are made anew.
     fn start_anew(&mut self) {
         let fault = if self.controller.is_dead() { libc::ENODEV } else { libc::ETIMEDOUT };
-        let was_begun = |request: &Request| request.running > 0 || request.issued > 0;
         let is_dead = self.controller.is_dead();
-        for number in 0..self.requests.len() as u32 {
-            let Some(request) = self.requests.get_mut(number as usize).and_then(Option::as_mut) else { continue };
-            if was_begun(request) || is_dead {
-                request.running = 0;
-                fault_point!("nvme_reset_forgets_request", continue);
-                self.refuse(number, IoFault::Os(fault));
-            }
-        }
-        let requests = &self.requests;
-        self.waiting.retain(|number| requests.get(*number as usize).is_some_and(Option::is_some));
+        let ends = |request: &Request| request.running > 0 || request.issued > 0 || is_dead;
+        self.requests.fail(IoFault::Os(fault), ends);
         for number in 0..self.slots.len() as u16 {
             if self.slots.get(usize::from(number)).is_some_and(|slot| slot.request.is_some()) {
                 self.free_slot(number);
@@ -411,7 +331,7 @@ impl IoPair {
     /// Ends what is in flight, whatever it takes: the controller answers, or is reset.
     fn drain(&mut self) {
         let mut done = Vec::new();
-        let is_busy = |pair: &IoPair| pair.free.len() < pair.slots.len() || !pair.waiting.is_empty();
+        let is_busy = |pair: &IoPair| pair.free.len() < pair.slots.len() || pair.has_waiting();
         // A command that is not answered is aborted, then the controller is reset: that takes less.
         let deadline = self.controller.bus().now() + 4 * self.controller.options().command_timeout;
         // One that is given up reaches no memory.
@@ -451,12 +371,4 @@ enum Late {
     Free,
     No(Duration),
     Lost,
-}
-
-/// How far a request came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Issue {
-    Whole,
-    More,
-    NoRoom,
 }

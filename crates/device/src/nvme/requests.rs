@@ -4,52 +4,60 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block::{Block, BlockPart};
+use crate::nvme::command::Extent;
 use crate::nvme::memory::MEMORY_PAGE_BYTES;
-use crate::nvme::namespace::NvmeVolume;
+use crate::nvme::shape::{NamespaceShape, VolumeState};
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
 /// A request, from its submission to its outcome.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) tag: u64,
-    pub(super) volume: Arc<NvmeVolume>,
-    pub(super) kind: Kind,
+pub(crate) struct Request {
+    pub(crate) tag: u64,
+    pub(crate) volume: Arc<VolumeState>,
+    pub(crate) kind: Kind,
     /// Where on the namespace, in bytes.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Bytes of it that commands were made of; a flush counts as one.
-    pub(super) issued: u64,
-    pub(super) total: u64,
+    pub(crate) issued: u64,
+    pub(crate) total: u64,
     /// Commands in flight.
-    pub(super) running: u16,
-    pub(super) fault: Option<IoFault>,
+    pub(crate) running: u16,
+    pub(crate) fault: Option<IoFault>,
+    /// The controller's generation when it was begun.
+    pub(crate) begun: u32,
     /// Of a flush: the writes that it covers.
     covered: u64,
 }
 
 /// What it does.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read { block: Block },
     Write { parts: Vec<BlockPart>, durable: bool },
     Flush,
     Discard,
 }
 
-pub(super) const MISALIGNED: IoFault = IoFault::Os(libc::EINVAL);
+/// Logical blocks that a range of Dataset Management counts.
+const RANGE_BLOCKS_MAX: u64 = u32::MAX as u64;
+
+pub(crate) const MISALIGNED: IoFault = IoFault::Os(libc::EINVAL);
 
 impl Request {
-    /// Or how it ends, if the device need not be asked.
-    pub(super) fn new(tag: u64, volume: &Arc<NvmeVolume>, request: DiskRequest) -> Result<Request, DiskOutcome> {
-        let namespace = volume.namespace();
-        if namespace.controller().is_dead() {
-            return Err(request.refuse(IoFault::Os(libc::ENODEV)));
-        }
+    /// Or how it ends, if the device need not be asked. `generation` is the controller's.
+    pub(crate) fn new(
+        tag: u64,
+        volume: &Arc<VolumeState>,
+        generation: u32,
+        request: DiskRequest,
+    ) -> Result<Request, DiskOutcome> {
+        let shape = volume.shape();
         let fits = |offset: u64, len: u64, beyond| {
-            let lba = u64::from(namespace.lba_bytes());
+            let lba = u64::from(shape.lba_bytes);
             let end = offset.checked_add(len);
             match end {
                 _ if !offset.is_multiple_of(lba) || !len.is_multiple_of(lba) || len == 0 => Err(MISALIGNED),
-                Some(end) if end <= namespace.len_bytes() => Ok(()),
+                Some(end) if end <= shape.len_bytes => Ok(()),
                 _ => Err(beyond),
             }
         };
@@ -71,10 +79,10 @@ impl Request {
                 aligned
                     .and_then(|()| fits(offset, total, IoFault::Full))
                     .map_err(|fault| DiskOutcome::Write(Err(fault)))?;
-                (Kind::Write { parts, durable: durable && namespace.has_volatile_cache() }, offset, total)
+                (Kind::Write { parts, durable: durable && shape.has_volatile_cache }, offset, total)
             }
             DiskRequest::Flush => {
-                volume.may_flush().map_err(|fault| DiskOutcome::Flush(Err(fault)))?;
+                volume.may_flush(generation).map_err(|fault| DiskOutcome::Flush(Err(fault)))?;
                 (Kind::Flush, 0, 1)
             }
             DiskRequest::Allocate { offset, len } => {
@@ -82,7 +90,7 @@ impl Request {
             }
             DiskRequest::Discard { offset, len } => {
                 fits(offset, len, IoFault::Short).map_err(|fault| DiskOutcome::Discard(Err(fault)))?;
-                if !namespace.controller().identity().takes_dataset_management {
+                if !shape.takes_dataset_management {
                     return Err(DiskOutcome::Discard(Err(IoFault::Os(libc::EOPNOTSUPP))));
                 }
                 (Kind::Discard, offset, len)
@@ -98,17 +106,39 @@ impl Request {
             total,
             running: 0,
             fault: None,
+            begun: generation,
             covered,
         })
     }
 
+    /// Whether it is a flush.
+    pub(crate) fn is_flush(&self) -> bool {
+        matches!(self.kind, Kind::Flush)
+    }
+
+    /// The blocks of its next command, of `most` bytes at most, and how many bytes these are.
+    pub(crate) fn next_extent(&self, most: u64) -> (Extent, u64) {
+        let NamespaceShape { nsid, lba_bytes, transfer_bytes_max, .. } = *self.volume.shape();
+        let lba = u64::from(lba_bytes);
+        let bytes = (self.total - self.issued).min(most).min(transfer_bytes_max);
+        (Extent { nsid, slba: (self.offset + self.issued) / lba, blocks: (bytes / lba) as u32 }, bytes)
+    }
+
+    /// The same of a discard: a range of Dataset Management (NVM 3.2.1, figure 39) as words.
+    pub(crate) fn next_range(&self) -> ([u32; 4], u64) {
+        let lba = u64::from(self.volume.shape().lba_bytes);
+        let blocks = ((self.total - self.issued) / lba).min(RANGE_BLOCKS_MAX);
+        let slba = (self.offset + self.issued) / lba;
+        ([0, blocks as u32, slba as u32, (slba >> 32) as u32], blocks * lba)
+    }
+
     /// Whether commands were made of all of it.
-    pub(super) fn is_issued(&self) -> bool {
+    pub(crate) fn is_issued(&self) -> bool {
         self.issued >= self.total
     }
 
     /// Its data from byte `from` on: blocks, and which bytes of each.
-    pub(super) fn runs(&self, from: u64) -> impl Iterator<Item = (&Block, Range<usize>)> {
+    pub(crate) fn runs(&self, from: u64) -> impl Iterator<Item = (&Block, Range<usize>)> {
         let (read, parts) = match &self.kind {
             Kind::Read { block } => (Some((block, 0, self.total as usize)), &[][..]),
             Kind::Write { parts, .. } => (None, &parts[..]),
@@ -124,8 +154,8 @@ impl Request {
     }
 
     /// Its last command has ended: what that says of the volume's cache is noted.
-    pub(super) fn completed(&self, generation: u32) {
-        let is_volatile = self.volume.namespace().has_volatile_cache();
+    pub(crate) fn completed(&self, generation: u32) {
+        let is_volatile = self.volume.shape().has_volatile_cache;
         match &self.kind {
             Kind::Write { durable: false, .. } if is_volatile => self.volume.write_completed(generation),
             Kind::Flush if self.fault.is_none() => self.volume.flushed(self.covered),
@@ -133,7 +163,7 @@ impl Request {
         }
     }
 
-    pub(super) fn end(self) -> (u64, DiskOutcome) {
+    pub(crate) fn end(self) -> (u64, DiskOutcome) {
         let result = self.fault.map_or(Ok(()), Err);
         let outcome = match self.kind {
             Kind::Read { block } => DiskOutcome::Read(block, result),

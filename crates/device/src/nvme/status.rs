@@ -2,6 +2,7 @@
 //! caller.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::request::IoFault;
 
@@ -10,11 +11,13 @@ use crate::request::IoFault;
 pub struct CommandStatus(u16);
 
 /// Times that a command is sent again when the controller says that this may help.
-pub(super) const RETRIES_MAX: u8 = 5;
+pub(crate) const RETRIES_MAX: u8 = 5;
+/// A command that failed for now is sent again after this time, then after twice as long.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 impl CommandStatus {
     /// From the 15 bits of the field.
-    pub(super) fn new(bits: u16) -> CommandStatus {
+    pub(crate) fn new(bits: u16) -> CommandStatus {
         CommandStatus(bits & 0x7FFF)
     }
 
@@ -24,12 +27,12 @@ impl CommandStatus {
     }
 
     /// It did what it was asked.
-    pub(super) fn is_success(self) -> bool {
+    pub(crate) fn is_success(self) -> bool {
         self.code() == 0
     }
 
     /// Whether the same command may succeed later (Do Not Retry is not set), and its kind says so.
-    pub(super) fn may_be_retried(self) -> bool {
+    pub(crate) fn may_be_retried(self) -> bool {
         let may = self.0 >> 14 & 1 == 0;
         // Data Transfer Error, Internal Error, Namespace Not Ready, Command Interrupted,
         // Transient Transport Error, Reservation Conflict no; paths: all.
@@ -37,7 +40,7 @@ impl CommandStatus {
     }
 
     /// What a caller is told.
-    pub(super) fn fault(self) -> IoFault {
+    pub(crate) fn fault(self) -> IoFault {
         match self.code() {
             // Capacity Exceeded; LBA Out of Range.
             0x81 => IoFault::Full,

@@ -1,14 +1,19 @@
 //! What every ring does: each case on each ring, as its own test.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use stratakv_device::nvme::IDENTIFY_BYTES;
+use stratakv_device::passthrough::{EmulatedData, EmulatedNamespace, EmulatedTarget};
 use stratakv_device::volume::OpenMode;
-use stratakv_device::{Ring, RingKind, Volume, Wait, open_ring};
+use stratakv_device::{PassthroughRing, RawDevice, Ring, RingKind, Volume, Wait, open_ring};
 
 mod cases;
+#[path = "../unit/passthrough/image.rs"]
+#[expect(dead_code, reason = "other tests make it fail, and look at it")]
+mod image;
 
 fn file(directory: &Path) -> Arc<Volume> {
     Arc::new(Volume::open(&directory.join("v"), OpenMode { create: true, read_only: false }).unwrap())
@@ -22,15 +27,43 @@ fn threads() -> Box<dyn Ring + Send> {
     open_ring(RingKind::Blocking, 32).unwrap()
 }
 
+/// A namespace that takes commands, whose kernel is a program: they end in any order.
+fn commanded(_directory: &Path) -> Arc<Volume> {
+    let device = Arc::new(Mutex::new(image::Image::new(1024, 1, image::Quirks { retry: 50, ..Default::default() })));
+    let namespace = EmulatedTarget::open(&device).unwrap();
+    let raw = RawDevice::of_passthrough(Path::new("/dev/ng0n1"), &namespace);
+    Arc::new(raw.range(0, raw.len_bytes()).unwrap())
+}
+
+fn passthrough() -> Box<dyn Ring + Send> {
+    Box::new(PassthroughRing::new(uring()))
+}
+
+fn passthrough_on_threads() -> Box<dyn Ring + Send> {
+    Box::new(PassthroughRing::new(threads()))
+}
+
 macro_rules! on_every_ring {
-    ($($case:ident),* $(,)?) => {
+    ($($case:ident),* ; $($of_files:ident),* $(,)?) => {
+        mod passthrough {
+            use super::*;
+            $(#[test] fn $case() { cases::$case(&cases::Kind { ring: super::passthrough, volume: commanded }); })*
+        }
+        mod passthrough_on_threads {
+            use super::*;
+            $(#[test] fn $case() {
+                cases::$case(&cases::Kind { ring: super::passthrough_on_threads, volume: commanded });
+            })*
+        }
         mod io_uring {
             use super::*;
             $(#[test] fn $case() { cases::$case(&cases::Kind { ring: uring, volume: file }); })*
+            $(#[test] fn $of_files() { cases::$of_files(&cases::Kind { ring: uring, volume: file }); })*
         }
         mod blocking {
             use super::*;
             $(#[test] fn $case() { cases::$case(&cases::Kind { ring: threads, volume: file }); })*
+            $(#[test] fn $of_files() { cases::$of_files(&cases::Kind { ring: threads, volume: file }); })*
         }
     };
 }
@@ -38,7 +71,6 @@ macro_rules! on_every_ring {
 on_every_ring!(
     disk_requests_do_what_they_say,
     several_parts_are_laid_back_to_back,
-    a_read_past_the_end_is_short,
     a_wait_ends_with_its_time,
     a_waker_ends_a_wait,
     bytes_go_both_ways,
@@ -53,9 +85,10 @@ on_every_ring!(
     a_dropped_ring_leaves_shared_sockets_open,
     many_that_wait_are_told_apart,
     a_receive_brings_no_more_than_there_is_room_for,
-    a_volume_cut_within_a_page_is_short,
     a_read_longer_than_its_block_is_refused,
-    a_wait_ends_while_a_watched_descriptor_is_readable,
+    a_wait_ends_while_a_watched_descriptor_is_readable;
+    a_read_past_the_end_is_short,
+    a_volume_cut_within_a_page_is_short,
 );
 
 #[test]

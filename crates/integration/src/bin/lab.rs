@@ -16,7 +16,7 @@ const USAGE: &str = "\
 usage: lab [--boots 2] [--prefixes 200] [--seed 1] [--steps 60] [--short] [--break no-flush|no-fua]
        lab --pmem [--kills 2] [--seed 1]
        lab --bypass [--short] [--prefixes 200] [--seed 1] [--break no-flush|no-fua]
-       lab --raw, as --bypass
+       lab --raw, lab --passthrough, as --bypass
 
 Boots QEMU with an NVMe whose writes and flushes are logged, writes to a store there from 20 lanes, cuts the power at so many places of the
 log, lets file system and store recover, and compares with what was acknowledged. Boots take turns with io_uring and blocking I/O; a last
@@ -25,7 +25,8 @@ the oracle must find out. --pmem: regions of engine hash on emulated persistent 
 device); the machine is killed while it writes, so many times, and boots again; what `stratakv doctor` says there is compared with the
 machine it runs on. Then one with two nodes, a region on both: what a thread writes lies on its node, after a kill too.
 --bypass: controllers behind an IOMMU, driven by this process through VFIO: registers, requests, a reset, a kill, then power cuts of stores on
-them, I/O errors, and doctor, bind, serve, kill, give back, check. --raw: such stores on raw devices of the kernel's driver. Skips, with one line, where QEMU and a kernel cannot be installed.
+them, I/O errors, and doctor, bind, serve, kill, give back, check. --raw: such stores on raw devices of the kernel's driver.
+--passthrough: the same by NVMe commands through io_uring, after what every ring does and requests against an oracle. Skips, with one line, where QEMU and a kernel cannot be installed.
 ";
 
 fn main() -> ExitCode {
@@ -74,6 +75,7 @@ fn arguments(words: &[String]) -> Result<(Plan, Harness), String> {
             "--short" => plan.boots = 1,
             "--pmem" => harness = Harness::Pmem { kills: 2 },
             "--bypass" => harness = Harness::Bypass { driver: Driver::Here },
+            "--passthrough" => harness = Harness::Bypass { driver: Driver::Passthrough },
             "--raw" => harness = Harness::Bypass { driver: Driver::Kernel },
             option => {
                 let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;

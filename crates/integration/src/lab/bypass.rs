@@ -10,6 +10,7 @@ mod drive;
 mod look;
 mod operate;
 mod pages;
+mod passthrough;
 mod trace;
 mod work;
 
@@ -50,6 +51,11 @@ pub enum BypassTask {
         /// Of what is written where.
         seed: u64,
     },
+    /// The same by commands through the kernel's driver, and what any ring does.
+    Commands {
+        /// Of what is written where.
+        seed: u64,
+    },
     /// Do what an operator does, by the program.
     Operate,
     /// Write the lab's workload to a store.
@@ -74,6 +80,20 @@ pub enum Driver {
     Kernel,
     /// This process, by VFIO.
     Here,
+    /// The kernel, which takes NVMe commands by io_uring.
+    Passthrough,
+}
+
+impl Driver {
+    const ALL: [Driver; 3] = [Driver::Kernel, Driver::Here, Driver::Passthrough];
+
+    fn name(self) -> &'static str {
+        match self {
+            Driver::Kernel => "kernel",
+            Driver::Here => "here",
+            Driver::Passthrough => "passthrough",
+        }
+    }
 }
 
 /// A store whose volumes lie on the controller.
@@ -118,10 +138,10 @@ impl BypassTask {
             BypassTask::Look => format!("{GUEST} bypass look"),
             BypassTask::Operate => format!("{GUEST} bypass operate"),
             BypassTask::Drive { seed } => format!("{GUEST} bypass drive {seed}"),
+            BypassTask::Commands { seed } => format!("{GUEST} bypass commands {seed}"),
             BypassTask::Work(WorkTask { kind, driver, errors, seed, steps }) => {
                 let what = if errors { "errors" } else { "work" };
-                let driver = if driver == Driver::Kernel { "kernel" } else { "here" };
-                format!("{GUEST} bypass {what} {driver} {} {seed} {steps}", kind.name())
+                format!("{GUEST} bypass {what} {} {} {seed} {steps}", driver.name(), kind.name())
             }
         }
     }
@@ -134,9 +154,10 @@ impl BypassTask {
             ["bypass", "look"] => Some(BypassTask::Look),
             ["bypass", "operate"] => Some(BypassTask::Operate),
             ["bypass", "drive", seed] => Some(BypassTask::Drive { seed: seed.parse().ok()? }),
+            ["bypass", "commands", seed] => Some(BypassTask::Commands { seed: seed.parse().ok()? }),
             ["bypass", what @ ("work" | "errors"), driver, kind, seed, steps] => Some(BypassTask::Work(WorkTask {
                 kind: StoreKind::of(kind)?,
-                driver: if driver == "kernel" { Driver::Kernel } else { Driver::Here },
+                driver: Driver::ALL.into_iter().find(|known| known.name() == driver)?,
                 errors: what == "errors",
                 seed: seed.parse().ok()?,
                 steps: steps.parse().ok()?,
@@ -179,6 +200,10 @@ pub fn run(
 ) -> Result<Tally, String> {
     if plan.lies.is_honest() && driver == Driver::Here {
         drive_controllers(machine, cache, report)?;
+    }
+    if plan.lies.is_honest() && driver == Driver::Passthrough {
+        let drives = Drives::create(cache)?;
+        report(machine.boot_on(&board(), &drives.plain(), &BypassTask::Commands { seed: 1 }.to_words())?);
     }
     let tally = cuts::run(machine, cache, plan, (driver, kinds), report)?;
     if plan.lies.is_honest() && driver == Driver::Here && kinds.len() > 1 && tally.lost == 0 {
@@ -240,6 +265,7 @@ pub(super) fn guest(task: BypassTask) -> Result<String, String> {
         BypassTask::Look => look::run(),
         BypassTask::Operate => operate::run(),
         BypassTask::Drive { seed } => drive::run(seed),
+        BypassTask::Commands { seed } => passthrough::run(seed),
         BypassTask::Work(task) => work::run(task),
     }
 }
@@ -252,9 +278,10 @@ mod tests {
     fn tasks_are_read_from_the_words_that_they_are_written_as() {
         let work = |kind, driver, errors| BypassTask::Work(WorkTask { kind, driver, errors, seed: 7, steps: 60 });
         let works = StoreKind::ALL.map(|kind| work(kind, Driver::Here, true));
-        let others = [BypassTask::Look, BypassTask::Operate, BypassTask::Drive { seed: 3 }];
-        let kernel = work(StoreKind::Packed, Driver::Kernel, false);
-        for task in works.into_iter().chain(others).chain([kernel]) {
+        let others =
+            [BypassTask::Look, BypassTask::Operate, BypassTask::Drive { seed: 3 }, BypassTask::Commands { seed: 4 }];
+        let drivers = Driver::ALL.map(|driver| work(StoreKind::Packed, driver, false));
+        for task in works.into_iter().chain(others).chain(drivers) {
             let words: Vec<String> = format!("noapic {}", task.to_words()).split(' ').map(str::to_owned).collect();
             assert_eq!(BypassTask::from_words(&words), Some(task));
             assert!(super::super::guest::Task::from_words(&words).is_none(), "{words:?}");

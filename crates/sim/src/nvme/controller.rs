@@ -29,11 +29,21 @@ pub struct ControllerTraits {
     pub volatile_cache: bool,
     /// I/O queue pairs.
     pub pairs: u16,
+    /// SGLS: takes scatter gather lists.
+    pub sgls: bool,
 }
 
 impl Default for ControllerTraits {
     fn default() -> ControllerTraits {
-        ControllerTraits { blocks: 1 << 20, lbads: 12, mdts: 4, queue_entries: 64, volatile_cache: true, pairs: 4 }
+        ControllerTraits {
+            blocks: 1 << 20,
+            lbads: 12,
+            mdts: 4,
+            queue_entries: 64,
+            volatile_cache: true,
+            pairs: 4,
+            sgls: true,
+        }
     }
 }
 
@@ -118,8 +128,13 @@ impl Command {
         self.dwords[12] >> 30 & 1 == 1
     }
 
-    /// PRP Entries 1 and 2.
-    pub fn prp(&self) -> [u64; 2] {
+    /// Whether its Data Pointer is an SGL (PSDT).
+    pub fn has_sgl(&self) -> bool {
+        self.dwords[0] >> 14 & 3 != 0
+    }
+
+    /// Its Data Pointer: PRP Entries 1 and 2, or an SGL descriptor.
+    pub fn data_pointer(&self) -> [u64; 2] {
         [6, 8].map(|at| u64::from(self.dwords[at]) | u64::from(self.dwords[at + 1]) << 32)
     }
 }
@@ -339,7 +354,7 @@ impl EmulatedController {
 
     /// The status field and Dword 0 of the completion.
     fn admin_command(&mut self, command: &Command, memory: &DeviceMemory) -> (u16, u32) {
-        let [prp, _] = command.prp();
+        let [prp, _] = command.data_pointer();
         let (ten, eleven) = (command.dwords[10], command.dwords[11]);
         let (id, entries) = (ten as u16, (ten >> 16) + 1);
         match command.dwords[0] & 0xFF {
@@ -391,6 +406,7 @@ impl EmulatedController {
                 bytes[77] = traits.mdts;
                 bytes[516] = 1;
                 bytes[520] = 0b1100;
+                bytes[536] = u8::from(traits.sgls);
                 bytes[525] = u8::from(traits.volatile_cache);
             }
             (0, 1) => {

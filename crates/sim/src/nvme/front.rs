@@ -9,7 +9,7 @@ use stratakv_device::nvme::{Bus, Controller, EmulatedBus, IoPair, Namespace, Nvm
 use stratakv_device::{Block, BlockPart, Class, DiskOutcome, DiskRequest, IoFault, Pool};
 
 use super::controller::{Command, ControllerTraits, EmulatedController, Opcode, Quirk};
-use super::prp::{self, Run};
+use super::transfer::{self, Run};
 use crate::disk::{Disk, DiskOptions};
 
 const PAGE_BYTES: u64 = 4096;
@@ -57,6 +57,7 @@ impl NvmeFront {
             queue_entries: [64, 5, 2][(drawn / 3 % 3) as usize],
             volatile_cache: options.volatile_cache,
             pairs: 2,
+            sgls: (drawn / 9).is_multiple_of(2),
         };
         let bus = Arc::new(EmulatedBus::new("emulated", EmulatedController::new(traits)));
         let driver = NvmeOptions { command_timeout: TIMEOUT, depth: 32 };
@@ -184,13 +185,13 @@ impl NvmeFront {
     fn request(&self, command: &Command) -> Option<(DiskRequest, Vec<Run>)> {
         let lbads = self.bus.with(|device, _| device.traits().lbads);
         let (mut offset, mut len) = (command.slba() << lbads, command.blocks() << lbads);
-        let runs = |len: u64| self.bus.with(|_, memory| prp::pages(command.prp(), len as usize, memory));
+        let runs = |len: u64| self.bus.with(|_, memory| transfer::runs(command, len as usize, memory));
         Some(match command.opcode()? {
             Opcode::Flush => (DiskRequest::Flush, Vec::new()),
             Opcode::Write => {
                 let (runs, mut block) = (runs(len)?, self.block()?);
                 let data = block.get_mut(..len as usize)?;
-                if !self.bus.with(|_, memory| prp::gather(&runs, data, memory)) {
+                if !self.bus.with(|_, memory| transfer::gather(&runs, data, memory)) {
                     return None;
                 }
                 let parts = vec![BlockPart { block: Arc::new(block), start: 0, len: len as u32 }];
@@ -200,7 +201,7 @@ impl NvmeFront {
             Opcode::DatasetManagement | Opcode::WriteZeroes => {
                 if command.opcode() == Some(Opcode::DatasetManagement) {
                     let mut range = [0; 16];
-                    if !self.bus.with(|_, memory| memory.read(command.prp()[0], &mut range)) {
+                    if !self.bus.with(|_, memory| memory.read(command.data_pointer()[0], &mut range)) {
                         return None;
                     }
                     let blocks = u32::from_le_bytes(range[4..8].try_into().ok()?);
@@ -222,7 +223,7 @@ impl NvmeFront {
         let Taken { command, runs, completes_twice } = taken;
         let (result, failed) = match &outcome {
             DiskOutcome::Read(block, result) => {
-                self.bus.with(|_, memory| prp::scatter(&runs, block, memory));
+                self.bus.with(|_, memory| transfer::scatter(&runs, block, memory));
                 (*result, 0x281)
             }
             DiskOutcome::Write(result) | DiskOutcome::Discard(result) => (*result, 0x280),

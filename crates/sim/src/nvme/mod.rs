@@ -7,7 +7,7 @@
 mod controller;
 mod driven;
 mod front;
-mod prp;
+mod transfer;
 mod whole;
 
 pub use controller::{Command, ControllerTraits, EmulatedController, Opcode, Quirk};

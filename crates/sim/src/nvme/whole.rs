@@ -10,7 +10,7 @@ use stratakv_device::nvme::{
 };
 
 use super::controller::{Command, ControllerTraits, EmulatedController, Opcode, Quirk};
-use super::prp;
+use super::transfer;
 
 /// An emulated device, opened by the driver.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl ImageController {
         }
         if opcode == Opcode::DatasetManagement {
             let mut range = [0; 16];
-            return if memory.read(command.prp()[0], &mut range) { 0 } else { 0x04 };
+            return if memory.read(command.data_pointer()[0], &mut range) { 0 } else { 0x04 };
         }
         let bytes = (command.blocks() as usize) << lbads;
         let at = (command.slba() as usize) << lbads;
@@ -131,10 +131,10 @@ impl ImageController {
             place.fill(0);
             return 0;
         }
-        let Some(runs) = prp::pages(command.prp(), bytes, memory) else { return 0x13 };
+        let Some(runs) = transfer::runs(&command, bytes, memory) else { return 0x13 };
         let done = match opcode {
-            Opcode::Write => prp::gather(&runs, place, memory),
-            _ => prp::scatter(&runs, place, memory),
+            Opcode::Write => transfer::gather(&runs, place, memory),
+            _ => transfer::scatter(&runs, place, memory),
         };
         if done { 0 } else { 0x04 }
     }

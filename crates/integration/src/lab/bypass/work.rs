@@ -48,7 +48,7 @@ pub(super) fn run(task: WorkTask) -> Result<String, String> {
 struct Volumes {
     /// As the store's options name it.
     name: String,
-    /// The commands of this process; `None`: the kernel's driver has it.
+    /// The commands of this process; `None`: the kernel makes them.
     trace: Option<CommandTrace>,
 }
 
@@ -58,9 +58,12 @@ impl Volumes {
             begin_trace()?;
             return Ok(Volumes { name: block_device("VOLUME")?, trace: None });
         }
-        let trace = CommandTrace::begin()?;
+        let trace = Some(CommandTrace::begin()?);
+        if driver == Driver::Passthrough {
+            return Ok(Volumes { name: generic_device("VOLUME")?, trace });
+        }
         bind(VOLUME)?;
-        Ok(Volumes { name: format!("nvme:{VOLUME}"), trace: Some(trace) })
+        Ok(Volumes { name: format!("nvme:{VOLUME}"), trace })
     }
 
     /// The writes that were issued, as lines.
@@ -69,7 +72,9 @@ impl Volumes {
             let (number, trace) = end_trace(self.name.trim_start_matches("/dev/"))?;
             return Ok(kernel_text(writes_of(&trace, &number)));
         };
-        give_back(VOLUME)?;
+        if self.name.starts_with("nvme:") {
+            give_back(VOLUME)?;
+        }
         Ok(trace.to_text())
     }
 }
@@ -88,4 +93,9 @@ pub(super) fn block_device(serial: &str) -> Result<String, String> {
         }
     }
     Err(format!("there is no block device {serial}"))
+}
+
+/// The same namespace's character device, which takes commands.
+pub(super) fn generic_device(serial: &str) -> Result<String, String> {
+    Ok(block_device(serial)?.replace("/dev/nvme", "/dev/ng"))
 }
