@@ -246,9 +246,12 @@ impl RawDevice {
 /// Locks the character device of a block device that is an NVMe namespace: commands in flight of a
 /// process that was killed hold that lock. Who may not open it leaves it.
 fn lock_sibling(block: &File, shared: bool) -> io::Result<Option<File>> {
-    let sibling = generic_sibling(block).and_then(|path| File::open(path).ok());
-    let locked = sibling.map(|file| sync::lock(&file, shared, sync::LOCK_WAIT).map(|()| file));
-    locked.transpose()
+    let Some(path) = generic_sibling(block) else { return Ok(None) };
+    match File::open(path) {
+        Ok(file) => sync::lock(&file, shared, sync::LOCK_WAIT).map(|()| Some(file)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn block() -> Result<Block, IoFault> {

@@ -328,8 +328,8 @@ impl Options {
     /// finds them where they were, or, if some are named here, where these are, in any order. A
     /// name that stays (`/dev/disk/by-id/..`) is best.
     ///
-    /// An NVMe namespace's character device (`/dev/ng0n1`) takes NVMe commands by io_uring, past the
-    /// block layer. It is the same device as its block device: a store opens on either.
+    /// An NVMe namespace's character device (`/dev/ng0n1`) takes NVMe commands by io_uring, past
+    /// the block layer. It is the same device as its block device: a store opens on either.
     #[must_use]
     pub fn devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
         self.devices = paths.into_iter().map(Into::into).collect();

@@ -1,5 +1,5 @@
-//! `stratakv doctor /dev/ng0n1`: an NVMe namespace that takes commands by the kernel's driver. It is
-//! identified; nothing is measured or written.
+//! `stratakv doctor /dev/ng0n1`: an NVMe namespace that takes commands by the kernel's driver. It
+//! is identified; nothing is measured or written.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

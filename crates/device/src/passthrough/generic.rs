@@ -37,6 +37,7 @@ pub struct GenericDevice {
 impl GenericDevice {
     /// The device at `path`; `None` if that is none of the kernel's NVMe driver.
     pub fn find(path: &Path) -> Option<GenericDevice> {
+        // What cannot be looked at is opened as any device, which says why not.
         let metadata = fs::metadata(path).ok()?;
         let number = metadata.rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -45,6 +46,7 @@ impl GenericDevice {
 
     /// The same by its number, on a machine whose `sys` and `dev` are folders of `root`.
     fn of_number(root: &Path, (major, minor): (u32, u32)) -> Option<GenericDevice> {
+        // A device that sysfs does not know is none of that driver.
         let folder = fs::canonicalize(root.join(format!("sys/dev/char/{major}:{minor}"))).ok()?;
         let name = folder.file_name()?.to_str()?.to_owned();
         // In a class of its own since the node exists.
@@ -91,12 +93,14 @@ impl GenericDevice {
 
 /// The character device of a block device that is a namespace: `/dev/ng0n1` of `/dev/nvme0n1`.
 pub(crate) fn generic_sibling(block: &File) -> Option<PathBuf> {
+    // Without a number there is no sibling to be found: the block device has a lock of its own.
     let number = block.metadata().ok()?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     sibling_of(Path::new("/"), (major, minor))
 }
 
 fn sibling_of(root: &Path, (major, minor): (u32, u32)) -> Option<PathBuf> {
+    // As above.
     let folder = fs::canonicalize(root.join(format!("sys/dev/block/{major}:{minor}"))).ok()?;
     let name = format!("ng{}", folder.file_name()?.to_str()?.strip_prefix("nvme")?);
     let is_there = root.join("sys/class/nvme-generic").join(&name).exists();

@@ -30,7 +30,7 @@ impl CommandOutcome {
         let CommandOutcome(number) = self;
         if number < 0 {
             return Err(match -number {
-                // The kernel cancelled it when it reset the controller, after a timeout or on request.
+                // The kernel cancelled it when it reset the controller: after a timeout, say.
                 libc::EINTR => {
                     CommandFailure { fault: IoFault::Os(libc::ETIMEDOUT), may_be_retried: false, was_reset: true }
                 }
