@@ -115,8 +115,8 @@ fn case_volume(_: &Path) -> Arc<Volume> {
 
 /// Sockets of cases are on the loopback interface: RTM_NEWLINK of interface 1, IFF_UP.
 fn bring_loopback_up() -> Result<(), String> {
-    let route = Some(rustix::net::netlink::ROUTE);
-    let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, route).map_err(text("open netlink"))?;
+    // No protocol is NETLINK_ROUTE.
+    let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None).map_err(text("open netlink"))?;
     let words: [u32; 8] = [32, 1 << 16 | 16, 1, 0, 0, 1, 1, 1];
     let message: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     rustix::net::send(&socket, &message, SendFlags::empty()).map_err(text("set the loopback interface up"))?;
