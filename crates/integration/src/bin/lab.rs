@@ -3,13 +3,14 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use stratakv_integration::lab::bypass::{Driver, StoreKind};
-use stratakv_integration::lab::host::{Plan, run};
-use stratakv_integration::lab::{bypass, guest, machine::Machine, numa, pmem};
+use stratakv_integration::lab::host::{Plan, Tally, run};
+use stratakv_integration::lab::machine::{self, Machine};
+use stratakv_integration::lab::{bypass, guest, numa, pmem};
 use stratakv_integration::program;
 
 const USAGE: &str = "\
@@ -60,6 +61,8 @@ enum Harness {
     Pmem { kills: u32 },
     /// A store on a raw device that this driver has.
     Bypass { driver: Driver },
+    /// Servers with both halves, and nothing else.
+    Serve,
 }
 
 fn arguments(words: &[String]) -> Result<(Plan, Harness), String> {
@@ -74,6 +77,7 @@ fn arguments(words: &[String]) -> Result<(Plan, Harness), String> {
             "--short" => plan.boots = 1,
             "--pmem" => harness = Harness::Pmem { kills: 2 },
             "--bypass" => harness = Harness::Bypass { driver: Driver::Here },
+            "--serve" => harness = Harness::Serve,
             "--raw" => harness = Harness::Bypass { driver: Driver::Kernel },
             option => {
                 let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;
@@ -99,17 +103,19 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
     let cache = cache()?;
     let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
     let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
-    let programs = match harness {
-        Harness::Pmem { .. } => vec![program::binary()],
-        Harness::Bypass { driver: Driver::Here } if plan.boots > 1 && plan.lies.is_honest() => vec![program::binary()],
+    let mut programs = match harness {
+        Harness::Pmem { .. } | Harness::Serve | Harness::Bypass { driver: Driver::Here } => vec![program::binary().to_owned()],
         Harness::Block | Harness::Bypass { .. } => vec![],
     };
+    if matches!(harness, Harness::Serve | Harness::Bypass { driver: Driver::Here }) {
+        match machine::network_tools() {
+            Ok(tools) => programs.extend(tools),
+            Err(why) => return skipped(&why),
+        }
+    }
     let machine = match Machine::prepare(&cache, &programs) {
         Ok(machine) => machine,
-        Err(why) => {
-            println!("skipped: no lab here: {why}");
-            return Ok(());
-        }
+        Err(why) => return skipped(&why),
     };
     let report = &mut |line| println!("{:>4} s  {line}", started.elapsed().as_secs());
     if let Harness::Pmem { kills } = harness {
@@ -120,10 +126,26 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
         println!("lab: {nodes}");
         return Ok(());
     }
-    let tally = match harness {
-        Harness::Bypass { driver } => bypass::run(&machine, &cache, plan, (driver, &bypass_kinds(plan)), report)?,
-        _ => run(&machine, &cache, plan, report)?,
+    let tallies = match harness {
+        Harness::Bypass { driver } => {
+            let first = bypass::run(&machine, &cache, plan, (driver, &bypass_kinds(plan)), report)?;
+            let has_network = driver == Driver::Here && (first.lost == 0 || !plan.lies.is_honest());
+            let second = has_network.then(|| bypass::serve(&machine, &cache, plan, plan.boots == 1, report));
+            [Some(Ok(first)), second].into_iter().flatten().collect::<Result<Vec<Tally>, String>>()?
+        }
+        Harness::Serve => vec![bypass::serve(&machine, &cache, plan, plan.boots == 1, report)?],
+        _ => vec![run(&machine, &cache, plan, report)?],
     };
+    tallies.iter().try_for_each(|tally| judge(plan, tally, started, &cache))
+}
+
+fn skipped(why: &str) -> Result<(), String> {
+    println!("skipped: no lab here: {why}");
+    Ok(())
+}
+
+/// Says what was seen; the devices of a lab that is honest lose nothing, and others are found out.
+fn judge(plan: &Plan, tally: &Tally, started: Instant, cache: &Path) -> Result<(), String> {
     println!(
         "lab: {} boots, {} writes ({} FUA), {} flushes, {} prefixes replayed, {} acknowledged writes checked, {} keys compared, \
          lost {}, in {} s",

@@ -10,6 +10,7 @@ mod drive;
 mod look;
 mod operate;
 mod pages;
+mod serve;
 mod trace;
 mod work;
 
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 
 use stratakv::{Engine, Options, Placement};
+
+use serve::{ServeKind, ServeTask};
 
 use super::guest::{GUEST, TRACE, text};
 use super::host::{Plan, Tally};
@@ -34,6 +37,8 @@ pub(super) const MODULE_FILES: [&str; 6] = [
     "drivers/vfio/pci/vfio-pci-core.ko",
     "drivers/vfio/pci/vfio-pci.ko",
 ];
+/// The module of cables between network namespaces.
+pub(super) const VETH_MODULE: &str = "drivers/net/veth.ko";
 /// The controllers that the guest takes, by where QEMU plugs them in.
 const VOLUME: &str = "0000:00:04.0";
 const SPARE: &str = "0000:00:05.0";
@@ -41,7 +46,7 @@ const SPARE_BYTES: u64 = 64 << 20;
 
 /// What the kernel's command line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BypassTask {
+pub(super) enum BypassTask {
     /// Take the controllers, open them, read their registers, give them back.
     Look,
     /// Write, read, flush and discard by the driver; a reset of the controller, and a process that
@@ -54,6 +59,8 @@ pub enum BypassTask {
     Operate,
     /// Write the lab's workload to a store.
     Work(WorkTask),
+    /// Serve clients by both halves.
+    Serve(ServeTask),
 }
 
 /// A store, and what is done to it.
@@ -117,6 +124,7 @@ impl BypassTask {
         match self {
             BypassTask::Look => format!("{GUEST} bypass look"),
             BypassTask::Operate => format!("{GUEST} bypass operate"),
+            BypassTask::Serve(task) => format!("{GUEST} bypass serve {}", task.to_words()),
             BypassTask::Drive { seed } => format!("{GUEST} bypass drive {seed}"),
             BypassTask::Work(WorkTask { kind, driver, errors, seed, steps }) => {
                 let what = if errors { "errors" } else { "work" };
@@ -133,6 +141,7 @@ impl BypassTask {
         match words[..] {
             ["bypass", "look"] => Some(BypassTask::Look),
             ["bypass", "operate"] => Some(BypassTask::Operate),
+            ["bypass", "serve", ref words @ ..] => ServeTask::from_words(words).map(BypassTask::Serve),
             ["bypass", "drive", seed] => Some(BypassTask::Drive { seed: seed.parse().ok()? }),
             ["bypass", what @ ("work" | "errors"), driver, kind, seed, steps] => Some(BypassTask::Work(WorkTask {
                 kind: StoreKind::of(kind)?,
@@ -185,6 +194,30 @@ pub fn run(
         report(cuts::operate(machine, cache)?);
     }
     Ok(tally)
+}
+
+/// Boots servers on both halves, one for each kind of store and a cache, cuts the power under them;
+/// the controller fails under others. With `short`, one store only, which the seed draws.
+///
+/// # Errors
+/// As [`run`]: a boot failed, or something is not as it should be.
+pub fn serve(
+    machine: &Machine,
+    cache: &Path,
+    plan: &Plan,
+    short: bool,
+    report: &mut dyn FnMut(String),
+) -> Result<Tally, String> {
+    let all = ServeKind::ALL;
+    let stores = StoreKind::ALL.len();
+    let kinds = if short { all.get(plan.seed as usize % stores..).unwrap_or_default() } else { &all[..] };
+    let kinds = if short { kinds.get(..1).unwrap_or_default() } else { kinds };
+    serve::host::run(machine, cache, plan, kinds, report)
+}
+
+/// Programs of this host that the guest needs to lay cables; `None`: they are not installed.
+pub fn network_tools() -> Option<Vec<PathBuf>> {
+    serve::tools()
 }
 
 /// Everything below a store.
@@ -241,6 +274,7 @@ pub(super) fn guest(task: BypassTask) -> Result<String, String> {
         BypassTask::Operate => operate::run(),
         BypassTask::Drive { seed } => drive::run(seed),
         BypassTask::Work(task) => work::run(task),
+        BypassTask::Serve(task) => serve::run(task),
     }
 }
 
