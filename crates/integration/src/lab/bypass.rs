@@ -21,7 +21,9 @@ use rustix::mount::{MountFlags, mount};
 
 use stratakv::{Engine, Options, Placement};
 
+pub(super) use binding::{bind, give_back};
 use serve::{ServeKind, ServeTask};
+pub(super) use work::block_device;
 
 use super::guest::{GUEST, TRACE, text};
 use super::host::{Plan, Tally};
@@ -40,7 +42,7 @@ pub(super) const MODULE_FILES: [&str; 6] = [
 /// The module of cables between network namespaces.
 pub(super) const VETH_MODULE: &str = "drivers/net/veth.ko";
 /// The controllers that the guest takes, by where QEMU plugs them in.
-const VOLUME: &str = "0000:00:04.0";
+pub(super) const VOLUME: &str = "0000:00:04.0";
 const SPARE: &str = "0000:00:05.0";
 const SPARE_BYTES: u64 = 64 << 20;
 

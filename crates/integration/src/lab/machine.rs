@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{bypass, pmem};
+use super::{bypass, counts, pmem};
 
 /// A task that takes longer is ended.
 const TASK_MAX: Duration = Duration::from_secs(300);
@@ -310,7 +310,8 @@ fn pack(kernel: &Path, others: &[PathBuf]) -> Result<Vec<u8>, String> {
     let folder = modules_of(kernel)?.join("kernel");
     let named = |path: &str| format!("{}/{}", pmem::MODULES, path.replace('/', "_"));
     let memory = pmem::MODULE_FILES.iter().map(|name| (folder.join("drivers").join(name), named(name)));
-    let bypass = bypass::MODULE_FILES.iter().chain([&bypass::VETH_MODULE]).map(|name| (folder.join(name), named(name)));
+    let network = [&bypass::VETH_MODULE].into_iter().chain(&counts::MODULE_FILES);
+    let bypass = bypass::MODULE_FILES.iter().chain(network).map(|name| (folder.join(name), named(name)));
     let modules = memory.chain(bypass.filter(|(path, _)| path.exists()));
     for (path, name) in modules.chain(programs) {
         let bytes = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;

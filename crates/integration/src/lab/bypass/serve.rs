@@ -23,9 +23,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use super::super::errors::Switch;
 use super::super::guest::{open_direct, send_mail, text, write};
 use super::super::workload::{BLOCKING, LANES, SESSIONS};
-use super::binding::{bind, give_back};
-use super::work::block_device;
-use super::{StoreKind, VOLUME};
+use super::{StoreKind, VOLUME, bind, block_device, give_back};
 
 use clients::{Clients, Connection, Done, Script, Stage};
 use network::Network;
