@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(150);
 
 /// What a boot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ServeTask {
+pub(in crate::lab) struct ServeTask {
     pub(super) kind: ServeKind,
     pub(super) trouble: Trouble,
     pub(super) seed: u64,
@@ -55,7 +55,7 @@ pub(super) struct ServeTask {
 
 /// The store that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServeKind {
+pub(in crate::lab) enum ServeKind {
     Store(StoreKind),
     /// A cache whose second tier is on the controller. It promises nothing for a power cut.
     Tier,
@@ -63,7 +63,7 @@ pub(super) enum ServeKind {
 
 /// What happens to the controller, beside kills and pulled cables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(in crate::lab) enum Trouble {
     Nothing,
     /// Its writes fail for a while.
     WriteErrors,

@@ -2,6 +2,9 @@
  * in a file that the lab maps too. Compiled by the lab; the API is declared here, as Debian packages
  * no header for it.
  *
+ * Instructions are counted by translated blocks, when one begins: a block that a fault ends early is
+ * counted whole.
+ *
  * A *look* is what user space executes between two `pause` instructions, if the kernel executes
  * nothing meanwhile. A thread that polls executes one `pause` a look.
  */
@@ -24,11 +27,12 @@ typedef void (*executed)(unsigned int, void *);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, translated);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, executed, int, void *);
 void qemu_plugin_register_vcpu_insn_exec_inline(struct qemu_plugin_insn *, int, void *, uint64_t);
+void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *, int, void *, uint64_t);
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
-uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 
 enum { NO_REGISTERS = 0, ADD = 0, LOOKS = 4096 };
 
@@ -67,14 +71,15 @@ static bool is(const struct qemu_plugin_insn *insn, uint8_t first, uint8_t secon
 static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
     (void)id;
-    for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
+    size_t insns = qemu_plugin_tb_n_insns(tb);
+    bool kernel = qemu_plugin_tb_vaddr(tb) >> 63;
+    uint64_t *of = kernel ? &counts->kernel : &counts->user;
+    qemu_plugin_register_vcpu_tb_exec_inline(tb, ADD, of, insns);
+    for (size_t i = 0; !kernel && i < insns; i++) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-        bool kernel = qemu_plugin_insn_vaddr(insn) >> 63;
-        uint64_t *of = kernel ? &counts->kernel : &counts->user;
-        qemu_plugin_register_vcpu_insn_exec_inline(insn, ADD, of, 1);
-        if (!kernel && is(insn, 0x0f, 0x05))
+        if (is(insn, 0x0f, 0x05))
             qemu_plugin_register_vcpu_insn_exec_inline(insn, ADD, &counts->syscalls, 1);
-        if (!kernel && is(insn, 0xf3, 0x90))
+        if (is(insn, 0xf3, 0x90))
             qemu_plugin_register_vcpu_insn_exec_cb(insn, paused, NO_REGISTERS, NULL);
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::system::finit_module;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::super::super::guest::text;
+use super::super::super::guest::{text, write};
 use super::super::super::machine::find;
 use super::super::super::pmem::MODULES;
 use super::super::VETH_MODULE;
@@ -58,7 +58,10 @@ impl Network {
             let tool = scope.spawn(|| {
                 network.enter()?;
                 // Else frames have no checksum: a kernel leaves that to the cable, which has none.
-                run("/ethtool", "-K eth0 tx off")
+                run("/ethtool", "-K eth0 tx off")?;
+                // Else a connection changes its queue of the cable when it sends something again,
+                // which no card does.
+                write("/proc/sys/net/core/txrehash", "0")
             });
             tool.join().map_err(|_| "ethtool's thread panicked".to_owned())?
         });
