@@ -290,7 +290,8 @@ mod tests {
         let works = StoreKind::ALL.map(|kind| work(kind, Driver::Here, true));
         let others = [BypassTask::Look, BypassTask::Operate, BypassTask::Drive { seed: 3 }];
         let kernel = work(StoreKind::Packed, Driver::Kernel, false);
-        for task in works.into_iter().chain(others).chain([kernel]) {
+        let serve = ServeTask { kind: ServeKind::Tier, trouble: serve::Trouble::Reset, seed: 1, steps: 2 };
+        for task in works.into_iter().chain(others).chain([kernel, BypassTask::Serve(serve)]) {
             let words: Vec<String> = format!("noapic {}", task.to_words()).split(' ').map(str::to_owned).collect();
             assert_eq!(BypassTask::from_words(&words), Some(task));
             assert!(super::super::guest::Task::from_words(&words).is_none(), "{words:?}");

@@ -12,6 +12,7 @@ mod observe;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::guest::GUEST;
@@ -22,13 +23,13 @@ use super::workload::DEVICE_BYTES;
 pub(super) use guest::run as guest;
 
 use load::{Load, Verb};
-use network::HostNetwork;
+use network::{Guest, HostNetwork};
 use observe::{Observation, Observer};
 
 /// Modules of the network card, as for [`super::bypass`].
 pub(super) const MODULE_FILES: [&str; 8] = [
-    "drivers/virtio/virtio.ko",
     "drivers/virtio/virtio_ring.ko",
+    "drivers/virtio/virtio.ko",
     "drivers/virtio/virtio_pci_legacy_dev.ko",
     "drivers/virtio/virtio_pci_modern_dev.ko",
     "drivers/virtio/virtio_pci.ko",
@@ -117,15 +118,19 @@ pub fn run(
 ) -> Result<String, String> {
     let files = Files::create(cache)?;
     let network = HostNetwork::make()?;
+    let gone = AtomicBool::new(false);
+    let guest = Guest { gone: &gone };
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             network.enter()?;
-            measure(&files, plan, report)
+            measure(&files, guest, plan, report)
         });
         let booted = scope.spawn(|| {
             network.enter()?;
             let board = ["-M", "q35,accel=tcg", "-m", "1G", "-cpu", CPU, "-device", "intel-iommu,intremap=on"];
-            machine.boot_on(&board.map(str::to_owned), &files.drives(), &format!("{GUEST} counts"))
+            let said = machine.boot_on(&board.map(str::to_owned), &files.drives(), &format!("{GUEST} counts"));
+            gone.store(true, Ordering::Release);
+            said
         });
         let measured = measured.join().map_err(|_| "who measures panicked".to_owned())?;
         let booted = booted.join().map_err(|_| "who boots panicked".to_owned())?;
@@ -139,24 +144,24 @@ pub fn run(
 }
 
 /// The servers in turn.
-fn measure(files: &Files, plan: CountsPlan, report: &mut dyn FnMut(String)) -> Result<String, String> {
-    let observer = Observer::new(&files.counts, &files.trace);
+fn measure(files: &Files, guest: Guest<'_>, plan: CountsPlan, report: &mut dyn FnMut(String)) -> Result<String, String> {
+    let observer = Observer { counts: &files.counts, trace: &files.trace, guest };
     let mut rows = Vec::new();
     let measured = measure_all(&observer, plan, &mut rows, report);
     // Else the machine waits for its host.
-    let ended = network::ask("end", false);
+    let ended = network::ask(guest, "end", false);
     measured.and(ended)?;
     Ok(observe::table(&rows))
 }
 
 fn measure_all(
-    observer: &Observer,
+    observer: &Observer<'_>,
     plan: CountsPlan,
     rows: &mut Vec<Observation>,
     report: &mut dyn FnMut(String),
 ) -> Result<(), String> {
     for kind in ServerKind::ALL {
-        network::ask(&format!("start {}", kind.name()), true)?;
+        network::ask(observer.guest, &format!("start {}", kind.name()), true)?;
         let load = Load { address: format!("{}:{PORT}", kind.address()), keys: plan.keys };
         if kind == ServerKind::Kernel {
             load.fill()?;
@@ -168,7 +173,7 @@ fn measure_all(
             report(row.to_string());
             rows.push(row);
         }
-        network::ask("stop", true)?;
+        network::ask(observer.guest, "stop", true)?;
     }
     Ok(())
 }
@@ -221,7 +226,7 @@ impl Files {
             ("-device", "nvme,serial=VOLUME,drive=v0,addr=4".to_owned()),
             ("-device", "nvme,serial=HOME,drive=h0,addr=6".to_owned()),
             ("-netdev", format!("tap,id=n0,ifname={},script=no,downscript=no,vhost=off", network::TAP)),
-            ("-device", "virtio-net-pci,netdev=n0,addr=9,mac=52:54:00:12:34:56".to_owned()),
+            ("-device", "virtio-net-pci,netdev=n0,addr=9,romfile=,mac=52:54:00:12:34:56".to_owned()),
         ] {
             words.extend([option.to_owned(), value]);
         }

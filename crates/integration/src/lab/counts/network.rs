@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,13 +63,27 @@ fn ip(words: &str) -> Result<(), String> {
     }
 }
 
+/// The machine, as far as the one who measures knows of it.
+#[derive(Clone, Copy)]
+pub(super) struct Guest<'a> {
+    /// It has ended.
+    pub(super) gone: &'a AtomicBool,
+}
+
+impl Guest<'_> {
+    fn is_gone(self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
 /// Has the guest do something: its answer.
-pub(super) fn ask(command: &str, answers: bool) -> Result<String, String> {
+pub(super) fn ask(guest: Guest<'_>, command: &str, answers: bool) -> Result<String, String> {
     let address = format!("{KERNEL_ADDRESS}:{CONTROL_PORT}").parse().map_err(text("read an address"))?;
     let begin = Instant::now();
     let mut stream = loop {
         match TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
             Ok(stream) => break stream,
+            Err(_) if guest.is_gone() => return Err("the guest is gone".into()),
             Err(error) if begin.elapsed() > BOOT => return Err(format!("the guest takes no commands: {error}")),
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }

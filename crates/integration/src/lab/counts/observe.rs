@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Write as _};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 
 use super::load::{Load, Verb};
-use super::{ServerKind, network};
+use super::network::{self, Guest};
+use super::ServerKind;
 
 /// What the emulator tells of its controllers, a line each.
 pub(super) const EVENTS: [&str; 5] = [
@@ -22,9 +23,10 @@ const WORDS: usize = 4;
 const LOOK_SLACK: usize = 4;
 
 /// Reads counters.
-pub(super) struct Observer {
-    counts: PathBuf,
-    trace: PathBuf,
+pub(super) struct Observer<'a> {
+    pub(super) counts: &'a Path,
+    pub(super) trace: &'a Path,
+    pub(super) guest: Guest<'a>,
 }
 
 /// All counters at one time.
@@ -55,11 +57,7 @@ pub(super) struct Observation {
     interrupts: [u64; 3],
 }
 
-impl Observer {
-    pub(super) fn new(counts: &Path, trace: &Path) -> Observer {
-        Observer { counts: counts.to_owned(), trace: trace.to_owned() }
-    }
-
+impl Observer<'_> {
     /// Runs a load, and counts while it runs.
     pub(super) fn observe(
         &self,
@@ -69,22 +67,22 @@ impl Observer {
     ) -> Result<Observation, String> {
         let before = Mutex::new(Counters::default());
         let begin = || {
-            let interrupts = interrupts()?;
+            let interrupts = self.interrupts()?;
             let mut place = before.lock().map_err(|_| "a reader of counters panicked".to_owned())?;
             *place = Counters { interrupts, ..self.read()? };
             Ok(())
         };
         load.run(verb, in_flight, requests, &begin)?;
         let after = self.read()?;
-        let after = Counters { interrupts: interrupts()?, ..after };
+        let after = Counters { interrupts: self.interrupts()?, ..after };
         let before = before.into_inner().map_err(|_| "a reader of counters panicked".to_owned())?;
         Ok(Observation::between((kind, verb, in_flight, requests), &before, &after))
     }
 
     fn read(&self) -> Result<Counters, String> {
-        let bytes = fs::read(&self.counts).map_err(|error| format!("cannot read the plugin's counters: {error}"))?;
+        let bytes = fs::read(self.counts).map_err(|error| format!("cannot read the plugin's counters: {error}"))?;
         let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-        let trace = fs::read(&self.trace).map_err(|error| format!("cannot read the emulator's trace: {error}"))?;
+        let trace = fs::read(self.trace).map_err(|error| format!("cannot read the emulator's trace: {error}"))?;
         let trace = String::from_utf8_lossy(&trace);
         let mut events = [0; EVENTS.len()];
         for line in trace.lines() {
@@ -94,12 +92,12 @@ impl Observer {
         }
         Ok(Counters { words: words.collect(), events, interrupts: [0; 3] })
     }
-}
 
-fn interrupts() -> Result<[u64; 3], String> {
-    let answer = network::ask("interrupts", true)?;
-    let words: Vec<u64> = answer.split(' ').map_while(|word| word.parse().ok()).collect();
-    words.try_into().map_err(|_| format!("interrupts are `{answer}`"))
+    fn interrupts(&self) -> Result<[u64; 3], String> {
+        let answer = network::ask(self.guest, "interrupts", true)?;
+        let words: Vec<u64> = answer.split(' ').map_while(|word| word.parse().ok()).collect();
+        words.try_into().map_err(|_| format!("interrupts are `{answer}`"))
+    }
 }
 
 impl Observation {
