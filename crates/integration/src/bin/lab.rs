@@ -112,7 +112,9 @@ fn lab(plan: &Plan, harness: Harness) -> Result<(), String> {
     let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
     let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
     let mut programs = match harness {
-        Harness::Pmem { .. } | Harness::Serve | Harness::Counts { .. } | Harness::Bypass { driver: Driver::Here } => vec![program::binary().to_owned()],
+        Harness::Pmem { .. } | Harness::Serve | Harness::Counts { .. } | Harness::Bypass { driver: Driver::Here } => {
+            vec![program::binary().to_owned()]
+        }
         Harness::Block | Harness::Bypass { .. } => vec![],
     };
     if matches!(harness, Harness::Serve | Harness::Counts { .. } | Harness::Bypass { driver: Driver::Here }) {

@@ -144,7 +144,12 @@ pub fn run(
 }
 
 /// The servers in turn.
-fn measure(files: &Files, guest: Guest<'_>, plan: CountsPlan, report: &mut dyn FnMut(String)) -> Result<String, String> {
+fn measure(
+    files: &Files,
+    guest: Guest<'_>,
+    plan: CountsPlan,
+    report: &mut dyn FnMut(String),
+) -> Result<String, String> {
     let observer = Observer { counts: &files.counts, trace: &files.trace, guest };
     let mut rows = Vec::new();
     let measured = measure_all(&observer, plan, &mut rows, report);

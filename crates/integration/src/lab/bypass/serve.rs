@@ -31,8 +31,7 @@ pub(super) use network::tools;
 use server::{Server, lost_interrupts};
 
 /// Where clients find the server; no kernel has the address.
-const SERVER: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 2)), 11211);
+const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 2)), 11211);
 /// How long nothing is asked of a server before it counts as idle: far longer than it looks for
 /// work.
 const IDLE: Duration = Duration::from_millis(200);
@@ -141,7 +140,8 @@ pub(super) fn run(task: ServeTask) -> Result<String, String> {
         witness: &home,
         may_forget: task.kind == ServeKind::Tier,
     };
-    let mut director = Director { task, stage: &stage, network: &network, home: &home, server: None, story: Story::default() };
+    let mut director =
+        Director { task, stage: &stage, network: &network, home: &home, server: None, story: Story::default() };
     director.start()?;
     let done = thread::scope(|scope| {
         let clients = |number| {
@@ -353,7 +353,9 @@ impl Director<'_> {
         match (is_on_disk, interrupts, lost) {
             (true, 0, _) => Err("requests of an idle server came without an interrupt of the controller".into()),
             (_, _, lost) if lost > 0 => Err(format!("{lost} sleeps of an idle server did not end by an interrupt")),
-            _ => Ok(format!("{IDLE_ROUNDS} requests when idle: {interrupts} interrupts of the controller, {lost} lost")),
+            _ => {
+                Ok(format!("{IDLE_ROUNDS} requests when idle: {interrupts} interrupts of the controller, {lost} lost"))
+            }
         }
     }
 }
@@ -362,10 +364,8 @@ impl Director<'_> {
 fn idle_request(connection: &mut Connection, stage: &Stage, round: u32) -> Result<(), String> {
     let name = super::super::workload::name(IDLE_KEY);
     let value = vec![round as u8; 200 << 10];
-    let commands = [
-        crate::memcache::set_command(name.as_bytes(), 0, &value),
-        format!("delete {name}\r\n").into_bytes(),
-    ];
+    let commands =
+        [crate::memcache::set_command(name.as_bytes(), 0, &value), format!("delete {name}\r\n").into_bytes()];
     for (command, expected) in commands.iter().zip(["STORED", "DELETED"]) {
         let sent = connection.send(command, stage);
         let line = sent.and_then(|()| connection.line(stage)).map_err(clients::Broken::say)?;

@@ -43,7 +43,8 @@ impl HostNetwork {
 
     /// Has the calling thread, and what it starts, be there.
     pub(super) fn enter(&self) -> Result<(), String> {
-        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(text("enter a namespace"))
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(text("enter a namespace"))
     }
 }
 
