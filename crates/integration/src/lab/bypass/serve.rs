@@ -173,7 +173,7 @@ pub(super) fn run(task: ServeTask) -> Result<String, String> {
     let sum = |of: fn(&Done) -> u32| done.iter().map(of).sum::<u32>();
     Ok(format!(
         "{} steps acknowledged and {} values read over AF_XDP by {} connections; {} servers ({} killed), {} flaps, \
-         {} errors answered; {}",
+         {} errors answered, {} commands of the driver; {}",
         sum(|done| done.acknowledged),
         sum(|done| done.gets),
         sum(|done| done.connections),
@@ -181,6 +181,7 @@ pub(super) fn run(task: ServeTask) -> Result<String, String> {
         story.kills,
         story.flaps,
         stage.errors.load(Ordering::Acquire),
+        story.mail.lines().filter(|line| line.contains(' ')).count(),
         story.idle,
     ))
 }
