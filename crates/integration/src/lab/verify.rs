@@ -13,6 +13,9 @@ use super::workload::{self, Known};
 use crate::loop_device::LoopDevice;
 use crate::value;
 
+/// Compares a store on its devices with what must be there: how many keys.
+pub(super) type CompareStore<'a> = dyn Fn(&Path, &[PathBuf]) -> Result<u64, String> + 'a;
+
 /// Where the contents of cut devices are looked at.
 pub struct Bench {
     folder: tempfile::TempDir,
@@ -61,7 +64,7 @@ impl Bench {
         device: &[u8],
         volumes: Option<&[u8]>,
         is_new: bool,
-        compare: &dyn Fn(&Path, &[PathBuf]) -> Result<u64, String>,
+        compare: &CompareStore<'_>,
     ) -> Result<u64, String> {
         let store = self.extract(device)?;
         let volumes = volumes.map(|bytes| self.attach(bytes)).transpose()?;

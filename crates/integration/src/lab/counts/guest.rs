@@ -2,10 +2,10 @@
 //! connection of its own.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount};
@@ -53,9 +53,16 @@ pub(in super::super) fn run() -> Result<String, String> {
     Ok(format!("{} servers; clock {}", host.served, clock.unwrap_or_default().trim()))
 }
 
+/// A server.
+struct Running {
+    process: Child,
+    /// What it says afterwards is little, and nobody reads it; but it must not be closed.
+    _voice: Lines<BufReader<ChildStdout>>,
+}
+
 /// What the host asks of the guest.
 struct Host {
-    server: Option<Child>,
+    server: Option<Running>,
     is_bound: bool,
     served: u32,
 }
@@ -95,17 +102,16 @@ impl Host {
             let status = server.wait().map_err(text("wait for the server"))?;
             return Err(format!("server {} did not start: {status}", kind.name()));
         }
-        (self.server, self.served) = (Some(server), self.served + 1);
-        // What it says afterwards is little; nobody reads it.
-        std::mem::forget(lines);
+        self.server = Some(Running { process: server, _voice: lines });
+        self.served += 1;
         Ok("ok".into())
     }
 
     fn stop(&mut self) -> Result<String, String> {
         let mut server = self.server.take().ok_or("there is no server")?;
-        let pid = rustix::process::Pid::from_child(&server);
+        let pid = rustix::process::Pid::from_child(&server.process);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).map_err(text("end the server"))?;
-        let status = server.wait().map_err(text("wait for the server"))?;
+        let status = server.process.wait().map_err(text("wait for the server"))?;
         if status.success() { Ok("ok".into()) } else { Err(format!("the server's end was {status}")) }
     }
 }
