@@ -353,7 +353,8 @@ impl Director<'_> {
         let lost = lost_interrupts(&self.said()) - lost_before;
         match (is_on_disk, interrupts, lost) {
             (true, 0, _) => Err("requests of an idle server came without an interrupt of the controller".into()),
-            // Each round has two requests, and each at least a command. On a busy host an interrupt may
+            // Each round has two requests, and each at least a command. On a busy host an
+            // interrupt may
             // come in the moment of the look.
             (_, _, lost) if lost >= IDLE_ROUNDS as usize => {
                 Err(format!("{lost} sleeps of an idle server did not end by an interrupt"))

@@ -14,7 +14,8 @@ pub(super) const EVENTS: [&str; 5] =
     ["pci_nvme_mmio_doorbell_sq", "pci_nvme_mmio_doorbell_cq", "pci_nvme_read", "pci_nvme_write", "pci_nvme_flush_ns"];
 /// Words before the histogram of looks, in the plugin's file.
 const WORDS: usize = 4;
-/// A look of fewer instructions found nothing. In vain they take 414 to 1,484, always the same number
+/// A look of fewer instructions found nothing. In vain they take 414 to 1,484, always the same
+/// number
 /// for the same server; those that found something take more than 2,500.
 const VAIN_MAX: usize = 2000;
 

@@ -13,7 +13,7 @@ use stratakv_device::{Block, Class, Pool};
 
 use super::super::super::guest::{open_direct, text};
 use super::super::super::workload::{self, Known, name};
-use super::script::{self, DEPTH, Step};
+use super::script::{self, ClientStep, DEPTH};
 
 /// A connection looks so often whether its server is still the same.
 const LOOK: Duration = Duration::from_millis(100);
@@ -129,7 +129,7 @@ impl<'a> Clients<'a> {
 
     fn work(&mut self) -> Result<(), String> {
         while self.acknowledged.iter().any(|count| *count < self.script.steps) {
-            let batches: Vec<Vec<Step>> = (0..self.acknowledged.len()).map(|lane| self.batch(lane)).collect();
+            let batches: Vec<Vec<ClientStep>> = (0..self.acknowledged.len()).map(|lane| self.batch(lane)).collect();
             for (lane, batch) in batches.iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
                 self.connect(lane)?;
                 let commands = self.commands(lane, batch);
@@ -159,14 +159,14 @@ impl<'a> Clients<'a> {
     }
 
     /// The steps that are sent together.
-    fn batch(&self, lane: usize) -> Vec<Step> {
+    fn batch(&self, lane: usize) -> Vec<ClientStep> {
         let first = self.acknowledged[lane];
         let last = self.script.steps.min(first + DEPTH);
         let mut batch = Vec::new();
         for number in first..last {
             let step = script::step(self.script.seed, self.lane(lane), number);
             batch.push(step);
-            let Step::Get { key } = step else { continue };
+            let ClientStep::Get { key } = step else { continue };
             let written = self.known[lane].get(&key).and_then(|known| known.acknowledged);
             let len = written.and_then(|sequence| script::value_of(self.script.seed, key, sequence));
             if len.is_some_and(|value| value.len() > LONG) || batch.len() > 1 {
@@ -176,16 +176,16 @@ impl<'a> Clients<'a> {
         batch
     }
 
-    fn commands(&self, lane: usize, batch: &[Step]) -> Vec<u8> {
+    fn commands(&self, lane: usize, batch: &[ClientStep]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (number, step) in (self.acknowledged[lane]..).zip(batch) {
             match step {
-                Step::Set { key, .. } => {
+                ClientStep::Set { key, .. } => {
                     let value = script::value(*step, u64::from(number) + 1).unwrap_or_default();
                     bytes.extend_from_slice(&crate::memcache::set_command(name(*key).as_bytes(), 0, &value));
                 }
-                Step::Delete { key } => bytes.extend_from_slice(format!("delete {}\r\n", name(*key)).as_bytes()),
-                Step::Get { key } => bytes.extend_from_slice(format!("get {}\r\n", name(*key)).as_bytes()),
+                ClientStep::Delete { key } => bytes.extend_from_slice(format!("delete {}\r\n", name(*key)).as_bytes()),
+                ClientStep::Get { key } => bytes.extend_from_slice(format!("get {}\r\n", name(*key)).as_bytes()),
             }
         }
         bytes
@@ -209,7 +209,7 @@ impl<'a> Clients<'a> {
     }
 
     /// Counts the steps that were acknowledged, up to the first that was not.
-    fn take_replies(&mut self, lane: usize, batch: &[Step]) -> Result<u32, String> {
+    fn take_replies(&mut self, lane: usize, batch: &[ClientStep]) -> Result<u32, String> {
         let mut news = 0;
         for step in batch {
             let Some(mut connection) = self.connections[lane].take() else { break };
@@ -234,25 +234,31 @@ impl<'a> Clients<'a> {
     }
 
     /// A step was sent, and its answer is not known.
-    fn may_have_happened(&mut self, lane: usize, step: Step, number: u32) {
+    fn may_have_happened(&mut self, lane: usize, step: ClientStep, number: u32) {
         let (key, found) = match step {
-            Step::Set { key, .. } => (key, Some(u64::from(number) + 1)),
-            Step::Delete { key } => (key, None),
-            Step::Get { .. } => return,
+            ClientStep::Set { key, .. } => (key, Some(u64::from(number) + 1)),
+            ClientStep::Delete { key } => (key, None),
+            ClientStep::Get { .. } => return,
         };
         self.known[lane].entry(key).or_default().in_flight.push(found);
     }
 
-    fn take_reply(&mut self, connection: &mut Connection, lane: usize, step: Step, number: u32) -> Result<(), Broken> {
-        if let Step::Get { key } = step {
+    fn take_reply(
+        &mut self,
+        connection: &mut Connection,
+        lane: usize,
+        step: ClientStep,
+        number: u32,
+    ) -> Result<(), Broken> {
+        if let ClientStep::Get { key } = step {
             let found = connection.value(key, self.stage)?;
             self.done.gets += 1;
             return self.compare(lane, key, found.as_deref());
         }
         let line = connection.line(self.stage)?;
         let (key, found) = match (line.as_str(), step) {
-            ("STORED", Step::Set { key, .. }) => (key, Some(u64::from(number) + 1)),
-            ("DELETED" | "NOT_FOUND", Step::Delete { key }) => (key, None),
+            ("STORED", ClientStep::Set { key, .. }) => (key, Some(u64::from(number) + 1)),
+            ("DELETED" | "NOT_FOUND", ClientStep::Delete { key }) => (key, None),
             (line, _) => return Err(connection.refused(line, self.stage)),
         };
         self.known[lane].insert(key, Known { acknowledged: found, in_flight: Vec::new() });

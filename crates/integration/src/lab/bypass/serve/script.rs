@@ -17,19 +17,19 @@ const LEN_MAX: u64 = 256 << 10;
 
 /// One command of a lane. Its number plus one is the *sequence* of what it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ClientStep {
     Set { key: u64, len: usize },
     Delete { key: u64 },
     Get { key: u64 },
 }
 
-/// Step `number` (from 0) of `lane`.
-pub(super) fn step(seed: u64, lane: u32, number: u32) -> Step {
+/// ClientStep `number` (from 0) of `lane`.
+pub(super) fn step(seed: u64, lane: u32, number: u32) -> ClientStep {
     let mut random = Random::new(seed ^ (u64::from(lane) + 1) << 48 ^ (u64::from(number) + 1) << 20);
     let key = u64::from(lane) << 20 | random.below(KEYS);
     match random.below(10) {
-        0 => return Step::Delete { key },
-        1..=3 => return Step::Get { key },
+        0 => return ClientStep::Delete { key },
+        1..=3 => return ClientStep::Get { key },
         _ => {}
     }
     let max = match random.below(24) {
@@ -38,12 +38,12 @@ pub(super) fn step(seed: u64, lane: u32, number: u32) -> Step {
         5..=8 => 32,
         _ => 1500,
     };
-    Step::Set { key, len: 1 + random.below(max) as usize }
+    ClientStep::Set { key, len: 1 + random.below(max) as usize }
 }
 
 /// The value that a step writes, if it writes one.
-pub(super) fn value(step: Step, sequence: u64) -> Option<Vec<u8>> {
-    let Step::Set { key, len } = step else { return None };
+pub(super) fn value(step: ClientStep, sequence: u64) -> Option<Vec<u8>> {
+    let ClientStep::Set { key, len } = step else { return None };
     // The end of a short value tells more than its begin, which is the key.
     let mut value = value::encode(key, sequence, len);
     Some(value.split_off(value.len() - len))
@@ -62,9 +62,9 @@ pub(super) fn known(seed: u64, acknowledged: &[u32], steps: u32) -> BTreeMap<u64
     for (lane, count) in (0..).zip(acknowledged) {
         for number in 0..steps.min(*count + DEPTH) {
             let (key, found) = match step(seed, lane, number) {
-                Step::Set { key, .. } => (key, Some(u64::from(number) + 1)),
-                Step::Delete { key } => (key, None),
-                Step::Get { .. } => continue,
+                ClientStep::Set { key, .. } => (key, Some(u64::from(number) + 1)),
+                ClientStep::Delete { key } => (key, None),
+                ClientStep::Get { .. } => continue,
             };
             let known = known.entry(key).or_default();
             if number < *count { known.acknowledged = found } else { known.in_flight.push(found) }
@@ -77,7 +77,7 @@ pub(super) fn known(seed: u64, acknowledged: &[u32], steps: u32) -> BTreeMap<u64
 pub(super) fn writes(seed: u64, acknowledged: &[u32]) -> u64 {
     let lanes = (0..).zip(acknowledged);
     let steps = lanes.flat_map(|(lane, count)| (0..*count).map(move |number| step(seed, lane, number)));
-    steps.filter(|step| !matches!(step, Step::Get { .. })).count() as u64
+    steps.filter(|step| !matches!(step, ClientStep::Get { .. })).count() as u64
 }
 
 /// Whether these bytes, or none, may be found under a key.
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn values_of_all_lengths_tell_their_sequence() {
         let sets = (0..4000).filter_map(|number| match step(5, 3, number) {
-            Step::Set { key, len } => Some((key, u64::from(number) + 1, len)),
+            ClientStep::Set { key, len } => Some((key, u64::from(number) + 1, len)),
             _ => None,
         });
         let mut lens = Vec::new();
@@ -139,8 +139,8 @@ mod tests {
         for (key, known) in &all {
             let after = (20..20 + DEPTH).map(|number| (step(9, 0, number), number));
             let of_key = after.filter_map(|(step, number)| match step {
-                Step::Set { key: of, .. } if of == *key => Some(Some(u64::from(number) + 1)),
-                Step::Delete { key: of } if of == *key => Some(None),
+                ClientStep::Set { key: of, .. } if of == *key => Some(Some(u64::from(number) + 1)),
+                ClientStep::Delete { key: of } if of == *key => Some(None),
                 _ => None,
             });
             assert_eq!(known.in_flight, of_key.collect::<Vec<_>>());
