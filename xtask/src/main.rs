@@ -46,7 +46,7 @@ usage: cargo xtask COMMAND
   interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --fault-points; --flips 1; --help says more
-  lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; --bypass; --passthrough; docs/lab.md says more
+  lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; --bypass; --passthrough; --counts; docs/lab.md says more
   language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M; --of COMMIT first: of that commit

@@ -94,6 +94,9 @@ impl NvmeRing {
             let before = Instant::now();
             self.rest.submit(Wait::For { completions, timeout: Some(nap) })?;
             self.poll();
+            if before.elapsed() >= nap && nap == SLEEP_MAX && !self.ended.is_empty() {
+                tracing::debug!("a completion came without its interrupt, or in the moment of a look for it");
+            }
             // The announcement ends with the first sleep, and so does the wait if that was ended.
             let was_ended = before.elapsed() < nap || was_announced;
             if !self.ended.is_empty() || self.rest.has_news() || was_ended || left.is_some_and(|left| left <= nap) {

@@ -42,8 +42,8 @@ impl EmulatedData<'_> {
         for Piece { address, bytes: count } in self.pieces() {
             let at = bytes.len();
             bytes.resize(at + count, 0);
-            // SAFETY: every command came by `CommandTarget::execute` or `CommandQueue::push`; by their
-            // contracts its memory is valid until it has ended.
+            // SAFETY: every command came by `CommandTarget::execute` or `CommandQueue::push`; by
+            // their contracts its memory is valid until it has ended.
             unsafe { ptr::copy_nonoverlapping(address as *const u8, bytes[at..].as_mut_ptr(), count) };
         }
         bytes

@@ -11,6 +11,7 @@ mod look;
 mod operate;
 mod pages;
 mod passthrough;
+mod serve;
 mod trace;
 mod work;
 
@@ -20,6 +21,10 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 
 use stratakv::{Engine, Options, Placement};
+
+pub(super) use binding::{bind, give_back};
+use serve::{ServeKind, ServeTask};
+pub(super) use work::block_device;
 
 use super::guest::{GUEST, TRACE, text};
 use super::host::{Plan, Tally};
@@ -35,14 +40,16 @@ pub(super) const MODULE_FILES: [&str; 6] = [
     "drivers/vfio/pci/vfio-pci-core.ko",
     "drivers/vfio/pci/vfio-pci.ko",
 ];
+/// The module of cables between network namespaces.
+pub(super) const VETH_MODULE: &str = "drivers/net/veth.ko";
 /// The controllers that the guest takes, by where QEMU plugs them in.
-const VOLUME: &str = "0000:00:04.0";
+pub(super) const VOLUME: &str = "0000:00:04.0";
 const SPARE: &str = "0000:00:05.0";
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// What the kernel's command line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BypassTask {
+pub(super) enum BypassTask {
     /// Take the controllers, open them, read their registers, give them back.
     Look,
     /// Write, read, flush and discard by the driver; a reset of the controller, and a process that
@@ -60,6 +67,8 @@ pub enum BypassTask {
     Operate,
     /// Write the lab's workload to a store.
     Work(WorkTask),
+    /// Serve clients by both halves.
+    Serve(ServeTask),
 }
 
 /// A store, and what is done to it.
@@ -137,6 +146,7 @@ impl BypassTask {
         match self {
             BypassTask::Look => format!("{GUEST} bypass look"),
             BypassTask::Operate => format!("{GUEST} bypass operate"),
+            BypassTask::Serve(task) => format!("{GUEST} bypass serve {}", task.to_words()),
             BypassTask::Drive { seed } => format!("{GUEST} bypass drive {seed}"),
             BypassTask::Commands { seed } => format!("{GUEST} bypass commands {seed}"),
             BypassTask::Work(WorkTask { kind, driver, errors, seed, steps }) => {
@@ -153,6 +163,7 @@ impl BypassTask {
         match words[..] {
             ["bypass", "look"] => Some(BypassTask::Look),
             ["bypass", "operate"] => Some(BypassTask::Operate),
+            ["bypass", "serve", ref words @ ..] => ServeTask::from_words(words).map(BypassTask::Serve),
             ["bypass", "drive", seed] => Some(BypassTask::Drive { seed: seed.parse().ok()? }),
             ["bypass", "commands", seed] => Some(BypassTask::Commands { seed: seed.parse().ok()? }),
             ["bypass", what @ ("work" | "errors"), driver, kind, seed, steps] => Some(BypassTask::Work(WorkTask {
@@ -212,6 +223,30 @@ pub fn run(
     Ok(tally)
 }
 
+/// Boots servers on both halves, one for each kind of store and a cache, cuts the power under them;
+/// the controller fails under others. With `short`, one store only, which the seed draws.
+///
+/// # Errors
+/// As [`run`]: a boot failed, or something is not as it should be.
+pub fn serve(
+    machine: &Machine,
+    cache: &Path,
+    plan: &Plan,
+    short: bool,
+    report: &mut dyn FnMut(String),
+) -> Result<Tally, String> {
+    let all = ServeKind::ALL;
+    let stores = StoreKind::ALL.len();
+    let kinds = if short { all.get(plan.seed as usize % stores..).unwrap_or_default() } else { &all[..] };
+    let kinds = if short { kinds.get(..1).unwrap_or_default() } else { kinds };
+    serve::host::run(machine, cache, plan, kinds, report)
+}
+
+/// Programs of this host that the guest needs to lay cables; `None`: they are not installed.
+pub fn network_tools() -> Option<Vec<PathBuf>> {
+    serve::tools()
+}
+
 /// Everything below a store.
 fn drive_controllers(machine: &Machine, cache: &Path, report: &mut dyn FnMut(String)) -> Result<(), String> {
     let drives = Drives::create(cache)?;
@@ -267,6 +302,7 @@ pub(super) fn guest(task: BypassTask) -> Result<String, String> {
         BypassTask::Drive { seed } => drive::run(seed),
         BypassTask::Commands { seed } => passthrough::run(seed),
         BypassTask::Work(task) => work::run(task),
+        BypassTask::Serve(task) => serve::run(task),
     }
 }
 
@@ -281,7 +317,8 @@ mod tests {
         let others =
             [BypassTask::Look, BypassTask::Operate, BypassTask::Drive { seed: 3 }, BypassTask::Commands { seed: 4 }];
         let drivers = Driver::ALL.map(|driver| work(StoreKind::Packed, driver, false));
-        for task in works.into_iter().chain(others).chain(drivers) {
+        let serve = ServeTask { kind: ServeKind::Tier, trouble: serve::Trouble::Reset, seed: 1, steps: 2 };
+        for task in works.into_iter().chain(others).chain(drivers).chain([BypassTask::Serve(serve)]) {
             let words: Vec<String> = format!("noapic {}", task.to_words()).split(' ').map(str::to_owned).collect();
             assert_eq!(BypassTask::from_words(&words), Some(task));
             assert!(super::super::guest::Task::from_words(&words).is_none(), "{words:?}");

@@ -110,7 +110,7 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    fn next_state(&self) -> Result<(), String> {
+    pub(super) fn next_state(&self) -> Result<(), String> {
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.device, flags, self.at, 4096).map_err(text("write zeroes"))
     }

@@ -14,6 +14,7 @@ use stratakv::{Change, ChangeKind, Expect, Expiry, IoBackend, Key, Level, Operat
 use stratakv_device::{Block, Class, Pool};
 
 use super::bypass::{self, BypassTask};
+use super::counts;
 use super::errors;
 use super::numa::{self, NumaTask};
 use super::pmem::{self, PmemTask};
@@ -68,7 +69,8 @@ pub fn is_guest(words: &[String]) -> bool {
     let is_task = Task::from_words(words).is_some()
         || PmemTask::from_words(words).is_some()
         || NumaTask::from_words(words).is_some()
-        || BypassTask::from_words(words).is_some();
+        || BypassTask::from_words(words).is_some()
+        || counts::is_task(words);
     std::process::id() == 1 && is_task
 }
 
@@ -86,6 +88,8 @@ pub fn main(words: &[String]) -> ! {
         numa::guest(task)
     } else if let Some(task) = BypassTask::from_words(words) {
         bypass::guest(task)
+    } else if counts::is_task(words) {
+        counts::guest()
     } else if let Some(task) = Task::from_words(words) {
         run(task)
     } else {

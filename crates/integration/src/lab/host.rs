@@ -1,6 +1,5 @@
 //! The host's side: boots, cuts, compares, counts.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use super::log::{self, LogEntry};
 use super::machine::{Machine, tool};
 use super::replay::{Fate, Lies, Replayer};
 use super::verify::Bench;
-use super::workload::{self, DEVICE_BYTES, FILE_SYSTEM_BYTES, Known, LANES};
+use super::workload::{self, DEVICE_BYTES, FILE_SYSTEM_BYTES, LANES};
 use super::{errors, trace};
 
 /// Findings reported in full; they are all counted.
@@ -78,8 +77,10 @@ pub fn run(machine: &Machine, cache: &Path, plan: &Plan, report: &mut dyn FnMut(
         let entries = files.entries(&log, &mut tally)?;
         let share = plan.prefixes / plan.boots + u32::from(boot < plan.prefixes % plan.boots);
         let bench = Bench::new()?;
-        let verify = |device: &[u8], known: &BTreeMap<u64, Known>| bench.verify(device, known);
-        let cuts = Cuts { seed: task.seed, steps: task.steps, count: share, words: task.to_words(), verify: &verify };
+        let verify = |device: &[u8], acknowledged: &[u32]| {
+            bench.verify(device, &workload::known(task.seed, acknowledged, task.steps))
+        };
+        let cuts = Cuts { seed: task.seed, count: share, words: task.to_words(), verify: &verify };
         cuts.run(Replayer::new(base, &log, &entries, plan.lies), (&log, &entries), &mut tally, report);
         if tally.lost > 0 {
             // The next boot would write over the log that shows it.
@@ -94,15 +95,14 @@ pub fn run(machine: &Machine, cache: &Path, plan: &Plan, report: &mut dyn FnMut(
     Ok(tally)
 }
 
-/// Compares what a cut left with what is known, and says how many keys.
-pub(super) type Verify<'a> = dyn Fn(&[u8], &BTreeMap<u64, Known>) -> Result<u64, String> + 'a;
+/// Compares what a cut left with how many steps of each lane were acknowledged, and says how many
+/// keys.
+pub(super) type Verify<'a> = dyn Fn(&[u8], &[u32]) -> Result<u64, String> + 'a;
 
 /// Power cuts over one log: what was asked for, and how a device that lost its power is looked at.
 pub(super) struct Cuts<'a> {
     /// Of the workload.
     pub(super) seed: u64,
-    /// Of each lane.
-    pub(super) steps: u32,
     pub(super) count: u32,
     /// What the boot did, for findings.
     pub(super) words: String,
@@ -127,10 +127,9 @@ impl Cuts<'_> {
                 }
             }
             seen = cut;
-            let known = workload::known(self.seed, &acknowledged, self.steps);
             tally.prefixes += 1;
             tally.acknowledged += acknowledged.iter().map(|count| u64::from(*count)).sum::<u64>();
-            match (self.verify)(&replayer.cut(cut, fate), &known) {
+            match (self.verify)(&replayer.cut(cut, fate), &acknowledged) {
                 Ok(compared) => tally.compared += compared,
                 Err(why) => {
                     tally.lost += 1;

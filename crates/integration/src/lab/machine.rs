@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{bypass, pmem};
+use super::{bypass, counts, pmem};
 
 /// A task that takes longer is ended.
 const TASK_MAX: Duration = Duration::from_secs(300);
@@ -34,6 +34,9 @@ const OWES: &str = "submit_bio_wait";
 /// Lines of the console shown when something went wrong.
 const TAIL_LINES: usize = 200;
 
+/// Programs that must be there.
+const NEEDED: [&str; 4] = ["qemu-system-x86_64", "mkfs.ext4", "e2fsck", "debugfs"];
+
 /// Kernel and first file system.
 pub struct Machine {
     kernel: PathBuf,
@@ -46,8 +49,8 @@ impl Machine {
     ///
     /// # Errors
     /// QEMU, e2fsprogs or the kernel is not there and cannot be installed.
-    pub fn prepare(cache: &Path, programs: &[&Path]) -> Result<Machine, String> {
-        if !["qemu-system-x86_64", "mkfs.ext4", "e2fsck", "debugfs"].iter().all(|name| runs(name)) {
+    pub fn prepare(cache: &Path, programs: &[PathBuf]) -> Result<Machine, String> {
+        if !NEEDED.iter().all(|name| runs(name)) {
             install()?;
         }
         let kernel = fetch_kernel(cache)?;
@@ -196,6 +199,19 @@ fn tail(said: &str) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
+/// This host's programs by which the guest lays cables between network namespaces.
+///
+/// # Errors
+/// They are not there, and cannot be installed.
+pub fn network_tools() -> Result<Vec<PathBuf>, String> {
+    if bypass::network_tools().is_none() && rustix::process::geteuid().is_root() {
+        let root = Path::new("/");
+        succeed("apt-get", &["update", "-q"], root)?;
+        succeed("apt-get", &["install", "-q", "-y", "--no-install-recommends", "iproute2", "ethtool"], root)?;
+    }
+    bypass::network_tools().ok_or_else(|| "install iproute2 and ethtool first".to_owned())
+}
+
 fn runs(program: &str) -> bool {
     find(program).is_some()
 }
@@ -263,13 +279,13 @@ fn fetch_kernel(cache: &Path) -> Result<PathBuf, String> {
 
 /// This program, one that makes file systems and those asked for, the libraries they need, modules
 /// of the kernel, and a console, as a `newc` archive.
-fn pack(kernel: &Path, others: &[&Path]) -> Result<Vec<u8>, String> {
+fn pack(kernel: &Path, others: &[PathBuf]) -> Result<Vec<u8>, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let maker = find("mkfs.ext4").ok_or("mkfs.ext4 is not installed")?;
     let mut programs = vec![(program, "init".to_owned()), (maker, "mkfs.ext4".to_owned())];
     for other in others {
         let name = other.file_name().ok_or_else(|| format!("{} is no program", other.display()))?;
-        programs.push((other.to_path_buf(), name.to_string_lossy().into_owned()));
+        programs.push((other.clone(), name.to_string_lossy().into_owned()));
     }
     let paths: Vec<_> = programs.iter().map(|(path, _)| path.to_string_lossy()).collect();
     let needs = succeed("ldd", &paths.iter().map(|path| &**path).collect::<Vec<&str>>(), Path::new("/"))?;
@@ -277,7 +293,7 @@ fn pack(kernel: &Path, others: &[&Path]) -> Result<Vec<u8>, String> {
     let libraries: BTreeSet<&str> =
         words.filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))).collect();
     let mut archive = Archive::default();
-    for folder in ["dev", "proc", "sys", "data", pmem::MODULES] {
+    for folder in ["dev", "proc", "sys", "data", "run", pmem::MODULES] {
         archive.add(folder, 0o040_755, (0, 0), &[]);
     }
     archive.add("dev/console", 0o020_600, (5, 1), &[]);
@@ -294,7 +310,8 @@ fn pack(kernel: &Path, others: &[&Path]) -> Result<Vec<u8>, String> {
     let folder = modules_of(kernel)?.join("kernel");
     let named = |path: &str| format!("{}/{}", pmem::MODULES, path.replace('/', "_"));
     let memory = pmem::MODULE_FILES.iter().map(|name| (folder.join("drivers").join(name), named(name)));
-    let bypass = bypass::MODULE_FILES.iter().map(|name| (folder.join(name), named(name)));
+    let network = [&bypass::VETH_MODULE].into_iter().chain(&counts::MODULE_FILES);
+    let bypass = bypass::MODULE_FILES.iter().chain(network).map(|name| (folder.join(name), named(name)));
     let modules = memory.chain(bypass.filter(|(path, _)| path.exists()));
     for (path, name) in modules.chain(programs) {
         let bytes = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;

@@ -8,6 +8,7 @@
 //! ([`verify`]).
 
 pub mod bypass;
+pub mod counts;
 mod doctor;
 pub mod errors;
 pub mod guest;

@@ -44,6 +44,22 @@ pub fn mark(
     within: Range<u64>,
     entries: &mut [LogEntry],
 ) -> Result<u64, String> {
+    match mark_some(writes, within, entries)? {
+        (marked, None) => Ok(marked),
+        (_, Some(extent)) => Err(format!("a write of {extent:?} was issued and is not in the log")),
+    }
+}
+
+/// As [`mark`]; also tells of a write that was issued and is not in the log, if there is one. Those
+/// must be the last over their extents.
+///
+/// # Errors
+/// A write was logged that was not issued.
+pub(super) fn mark_some(
+    writes: impl Iterator<Item = IssuedWrite>,
+    within: Range<u64>,
+    entries: &mut [LogEntry],
+) -> Result<(u64, Option<(u64, u64)>), String> {
     let mut issued: HashMap<(u64, u64), VecDeque<bool>> = HashMap::new();
     for IssuedWrite { sector, sectors, fua } in writes {
         issued.entry((sector, sectors)).or_default().push_back(fua);
@@ -60,10 +76,7 @@ pub fn mark(
         *fua = is_fua;
         marked += u64::from(is_fua);
     }
-    match issued.iter().find(|(_, left)| !left.is_empty()) {
-        Some((extent, _)) => Err(format!("a write of {extent:?} was issued and is not in the log")),
-        None => Ok(marked),
-    }
+    Ok((marked, issued.into_iter().find(|(_, left)| !left.is_empty()).map(|(extent, _)| extent)))
 }
 
 /// The write (or write of zeroes) to `device` that a line tells of, if it does.

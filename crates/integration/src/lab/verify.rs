@@ -13,6 +13,9 @@ use super::workload::{self, Known};
 use crate::loop_device::LoopDevice;
 use crate::value;
 
+/// Compares a store on its devices with what must be there: how many keys.
+pub(super) type CompareStore<'a> = dyn Fn(&Path, &[PathBuf]) -> Result<u64, String> + 'a;
+
 /// Where the contents of cut devices are looked at.
 pub struct Bench {
     folder: tempfile::TempDir,
@@ -47,14 +50,29 @@ impl Bench {
         volumes: Option<&[u8]>,
         known: &BTreeMap<u64, Known>,
     ) -> Result<u64, String> {
-        let none_acknowledged = known.values().all(|known| known.acknowledged.is_none());
+        let is_new = known.values().all(|known| known.acknowledged.is_none());
+        self.verify_with(device, volumes, is_new, &|store, devices| compare(store, devices, known))
+    }
+
+    /// As [`Bench::verify_spread`], with a comparison of the caller's: of a store and its devices.
+    /// `is_new`: nothing was acknowledged, so that it may not be there.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn verify_with(
+        &self,
+        device: &[u8],
+        volumes: Option<&[u8]>,
+        is_new: bool,
+        compare: &CompareStore<'_>,
+    ) -> Result<u64, String> {
         let store = self.extract(device)?;
         let volumes = volumes.map(|bytes| self.attach(bytes)).transpose()?;
         let devices: Vec<PathBuf> = volumes.iter().map(|device| device.path().to_owned()).collect();
         let check = || stratakv::check_spread(&store, &[], &devices, &[], None);
         let checked = match check() {
             // Cut off while it was being created.
-            Err(Error::NotFound { .. }) if none_acknowledged => return Ok(0),
+            Err(Error::NotFound { .. }) if is_new => return Ok(0),
             checked => checked.map_err(|error| format!("check: {error}"))?,
         };
         // Before the superblocks are repaired by opening, one copy may be torn: a cut in the middle
@@ -66,7 +84,7 @@ impl Bench {
         if !damage.is_empty() || !checked.mistakes.is_empty() {
             return Err(format!("check: damage {damage:?}, mistakes {:?}", checked.mistakes));
         }
-        let compared = compare(&store, &devices, known)?;
+        let compared = compare(&store, &devices)?;
         let report = check().map_err(|error| format!("check after recovery: {error}"))?;
         if report.is_sound() { Ok(compared) } else { Err(format!("check after recovery: {report:?}")) }
     }

@@ -1,4 +1,5 @@
-//! Where a command's data lies (NVMe Base Specification 2.0, section 4.1), and taking it from there.
+//! Where a command's data lies (NVMe Base Specification 2.0, section 4.1), and taking it from
+//! there.
 
 use stratakv_device::nvme::DeviceMemory;
 

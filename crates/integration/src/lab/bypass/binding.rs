@@ -14,7 +14,7 @@ use super::MODULE_FILES;
 ///
 /// # Errors
 /// It should not be taken, or a command failed.
-pub(super) fn bind(address: &str) -> Result<Vec<String>, String> {
+pub(in crate::lab) fn bind(address: &str) -> Result<Vec<String>, String> {
     let inspector = Inspector::here();
     let function = function(&inspector, address)?;
     let obstacles = |obstacles: Vec<_>| format!("{address} is not to be bound: {obstacles:?}");
@@ -27,7 +27,7 @@ pub(super) fn bind(address: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// A command failed.
-pub(super) fn give_back(address: &str) -> Result<Vec<String>, String> {
+pub(in crate::lab) fn give_back(address: &str) -> Result<Vec<String>, String> {
     let commands = give_back_commands(&function(&Inspector::here(), address)?);
     commands.iter().try_for_each(|command| run(command))?;
     Ok(commands)

@@ -18,16 +18,16 @@ use super::super::log::{self, LogEntry};
 use super::super::machine::Machine;
 use super::super::replay::Replayer;
 use super::super::verify::Bench;
-use super::super::workload::DEVICE_BYTES;
+use super::super::workload::{self, DEVICE_BYTES};
 use super::super::{errors, trace as issued};
 use super::{BypassTask, Driver, StoreKind, WorkTask, board, trace};
 
 /// Bytes of the device with the volumes, behind HOME's.
 const VOLUME_BYTES: u64 = 96 << 20;
-const VOLUMES: Range<u64> = DEVICE_BYTES..DEVICE_BYTES + VOLUME_BYTES;
+pub(super) const VOLUMES: Range<u64> = DEVICE_BYTES..DEVICE_BYTES + VOLUME_BYTES;
 const SWITCH_BYTES: u64 = 1 << 20;
 /// Flushes behind the driver's last one: at the orderly ends of two controllers, and of QEMU.
-const END_FLUSHES_MAX: u64 = 4;
+pub(super) const END_FLUSHES_MAX: u64 = 4;
 
 /// Boots and power cuts for each kind of store, and one boot with I/O errors.
 pub(super) fn run(
@@ -51,11 +51,11 @@ pub(super) fn run(
         let log = read(&files.log)?;
         let entries = files.entries(&log, driver, &mut tally)?;
         let bench = Bench::new()?;
-        let verify = |image: &[u8], known: &_| {
+        let verify = |image: &[u8], acknowledged: &[u32]| {
             let (home, volumes) = image.split_at_checked(DEVICE_BYTES as usize).ok_or("the image is cut off")?;
-            bench.verify_spread(home, Some(volumes), known)
+            bench.verify_spread(home, Some(volumes), &workload::known(seed, acknowledged, plan.steps))
         };
-        let cuts = Cuts { seed: task.seed, steps: task.steps, count: share, words, verify: &verify };
+        let cuts = Cuts { seed: task.seed, count: share, words, verify: &verify };
         let replayer = Replayer::new(base, &log, &entries, plan.lies).write_through(0..DEVICE_BYTES);
         cuts.run(replayer, (&log, &entries), &mut tally, report);
         if tally.lost > 0 {
@@ -80,14 +80,14 @@ pub(super) fn operate(machine: &Machine, cache: &Path) -> Result<String, String>
 }
 
 /// Files of one boot.
-struct Files {
-    device: PathBuf,
-    log: PathBuf,
-    mail: PathBuf,
+pub(super) struct Files {
+    pub(super) device: PathBuf,
+    pub(super) log: PathBuf,
+    pub(super) mail: PathBuf,
 }
 
 impl Files {
-    fn create(cache: &Path) -> Result<Files, String> {
+    pub(super) fn create(cache: &Path) -> Result<Files, String> {
         let path = |name: &str| cache.join(format!("bypass-{name}.img"));
         let files = Files { device: path("device"), log: path("log"), mail: path("mail") };
         let lengths = [(&files.device, VOLUMES.end + SWITCH_BYTES), (&files.log, 0), (&files.mail, 64 << 20)];
@@ -100,7 +100,7 @@ impl Files {
     }
 
     /// All of it logged.
-    fn logged(&self) -> Vec<String> {
+    pub(super) fn logged(&self) -> Vec<String> {
         let log = format!("driver=file,node-name=l0,filename={},cache.no-flush=on", self.log.display());
         let mail = format!("driver=file,node-name=m0,filename={},cache.no-flush=on", self.mail.display());
         let top = "driver=blklogwrites,node-name=b0,file=f0,log=l0,log-sector-size=512".to_owned();
@@ -121,6 +121,13 @@ impl Files {
         words.extend(controllers());
         words.extend(["-device".to_owned(), "nvme,serial=SWITCH,drive=s0,share-rw=on,addr=7".to_owned()]);
         words
+    }
+
+    /// The same with a controller for mail.
+    pub(super) fn failing_and_mail(&self) -> Vec<String> {
+        let mail = format!("driver=file,node-name=m0,filename={},cache.no-flush=on", self.mail.display());
+        let more = ["-blockdev".to_owned(), mail, "-device".to_owned(), "nvme,serial=MAIL,drive=m0,addr=8".to_owned()];
+        self.failing().into_iter().chain(more).collect()
     }
 
     fn nodes(&self, nodes: &[String], top: &str) -> Vec<String> {

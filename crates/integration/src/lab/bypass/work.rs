@@ -85,7 +85,7 @@ fn open(kind: StoreKind, device: &str) -> Result<Store, String> {
 }
 
 /// The kernel's block device of the controller with a serial number: their order is not fixed.
-pub(super) fn block_device(serial: &str) -> Result<String, String> {
+pub(in crate::lab) fn block_device(serial: &str) -> Result<String, String> {
     for entry in fs::read_dir("/sys/block").map_err(text("list block devices"))?.flatten() {
         let found = fs::read_to_string(entry.path().join("device/serial")).unwrap_or_default();
         if found.trim() == serial {
