@@ -147,6 +147,7 @@ pub struct Measured {
 pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result<Vec<Measured>, String> {
     plan.check()?;
     crate::ukv::pin_this_process(plan.cores.1)?;
+    network::go_first(std::process::id(), 1)?;
     let network = Network::new(plan.mtu)?;
     network.enter()?;
     let mut all = Vec::new();

@@ -1,6 +1,7 @@
 //! Sockets without the kernel's TCP: frames by AF_XDP, TCP by `smoltcp`.
 
 mod bpf;
+mod buffers;
 mod connection;
 mod connections;
 mod filter;
@@ -29,6 +30,7 @@ mod stack_tests;
 #[path = "../../tests/unit/xdp/wire.rs"]
 mod wire;
 
+pub use buffers::BufferSizes;
 pub use frame_io::FrameIo;
 pub use handle::StackSocket;
 pub use open::{ADDRESSES_MAX, UMEM_BYTES, XdpOptions, XdpPort, XdpQueue, XdpRefusal};

@@ -31,7 +31,8 @@ pub struct XdpOptions {
     pub interface: String,
     /// Addresses that the stack has there, with the lengths of their prefixes; up to 8.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Bytes of frames for each receive queue.
+    /// Bytes of frames for each receive queue; and as many for what its connections have buffered
+    /// beyond 48 KiB each.
     pub umem_bytes: u64,
     /// Most connections of each receive queue.
     pub connections_max: usize,
@@ -183,6 +184,7 @@ impl XdpOptions {
         let mtu = interface.mtu.min(frame_bytes(interface.mtu) - HEADROOM - ETHERNET_BYTES);
         let mut options = StackOptions::new(interface.hardware, self.addresses.clone(), mtu);
         options.connections_max = self.connections_max;
+        options.buffers.shared = usize::try_from(self.umem_bytes).unwrap_or(usize::MAX);
         let attachment = Arc::new(Attachment { _link: link, _program: program, _sockets: map });
         let queue = |io| XdpQueue {
             io,

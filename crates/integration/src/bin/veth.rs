@@ -19,7 +19,7 @@ Makes two network namespaces with a veth cable between them, starts each server 
 one thread, and loads it from the other on the second. `xdp` is ours on AF_XDP, `uring` ours on the kernel's TCP; all keep their
 records in memory. --steer on: each end's frames are received on the core of that end, so that what the kernel does for a server
 counts as the server's. Medians of the rounds go to stdout as Markdown, with --out to DIR/veth.md too, and every round to
-DIR/veth.json. Needs root, `ip` and `ethtool`. --short is a smoke run, in less than a minute.
+DIR/veth.json. Server and load run before other programs of the machine (SCHED_FIFO). Needs root, `ip`, `ethtool` and `chrt`. --short is a smoke run, in less than a minute.
 ";
 
 struct Arguments {
