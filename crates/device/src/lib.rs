@@ -13,6 +13,7 @@ pub mod fork;
 pub mod geometry;
 pub mod memory;
 pub mod nvme;
+pub mod privileges;
 mod provided;
 pub mod raw;
 pub mod request;

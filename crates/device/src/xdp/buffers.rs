@@ -88,9 +88,8 @@ impl BufferMemory {
         let mapped_bytes = receive_bytes + sizes.send_most;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping touches no memory that is in use.
-        let memory = unsafe {
-            libc::mmap(std::ptr::null_mut(), mapped_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
+        let memory =
+            unsafe { libc::mmap(std::ptr::null_mut(), mapped_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let memory = match NonNull::new(memory.cast::<u8>()) {
             Some(address) if memory != libc::MAP_FAILED => address,
             _ => {
