@@ -149,14 +149,18 @@ impl Account {
     }
 
     /// This process and all its threads are that user from now on, without capabilities and without
-    /// a way back. Memory that is locked later is not limited.
+    /// a way back. Memory that is locked later is limited as little as the system allows.
     ///
     /// # Errors
     /// It is not root, or the system refuses. Rights may have been given up in part by then.
     pub fn become_it(&self) -> io::Result<()> {
-        use rustix::process::{Resource, Rlimit, setrlimit};
-        // Devices have more memory locked for them while a store grows, and root may always.
-        setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })?;
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        // Devices have more memory locked for them while a store grows, and root may always. Root
+        // of a container may not change its limit; it keeps what it has.
+        if setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
+            let maximum = getrlimit(Resource::Memlock).maximum;
+            setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum })?;
+        }
         let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         // SAFETY: `groups` lives until the call returns. The library has all threads do the same.
         check(unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) })?;
