@@ -71,7 +71,8 @@ pub(super) struct BufferMemory {
     budget: Arc<BufferBudget>,
 }
 
-// SAFETY: the mapping belongs to this value; who has its slices keeps it alive, as `slices` demands.
+// SAFETY: the mapping belongs to this value; who has its slices keeps it alive, as `slices`
+// demands.
 unsafe impl Send for BufferMemory {}
 
 impl BufferMemory {

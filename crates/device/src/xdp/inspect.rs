@@ -108,6 +108,7 @@ fn queues_of(name: &str) -> usize {
 
 impl ProcessFacts {
     fn now() -> ProcessFacts {
+        // Without /proc all capabilities are told as missing.
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let capabilities = capabilities_in(&status);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;

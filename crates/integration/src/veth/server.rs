@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use stratakv_bench::wire::Protocol;
@@ -16,7 +17,9 @@ use crate::{process, program};
 /// How long a server may take to answer its first connection.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
-const PORT: u16 = 11211;
+/// Each server has a port of its own: the kernel may hold that of one that was killed for a while.
+const FIRST_PORT: u16 = 11211;
+static STARTED: AtomicU16 = AtomicU16::new(0);
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,18 +61,18 @@ impl Contender {
         }
     }
 
-    fn arguments(self, place: &Path, memory_bytes: u64) -> Vec<String> {
+    fn arguments(self, place: &Path, memory_bytes: u64, port: u16) -> Vec<String> {
         let (place, mib) = (place.display(), memory_bytes >> 20);
         let ours = format!(
-            "serve --engine tier --capacity 0 --threads 1 --shards 1 --insecure --item-bytes-max 2M --memory {memory_bytes} --memcache {KERNEL}:{PORT} --data {place}/store"
+            "serve --engine tier --capacity 0 --threads 1 --shards 1 --insecure --item-bytes-max 2M --memory {memory_bytes} --memcache {KERNEL}:{port} --data {place}/store"
         );
         let line = match self {
             Contender::Uring => ours,
             Contender::Xdp => format!("{ours} --xdp {INTERFACE} --address {BYPASS}/24"),
             // As root memcached wants to be told as whom to run.
-            Contender::Memcached => format!("-l {KERNEL} -p {PORT} -U 0 -u root -t 1 -c 1100 -I 2m -m {mib}"),
+            Contender::Memcached => format!("-l {KERNEL} -p {port} -U 0 -u root -t 1 -c 1100 -I 2m -m {mib}"),
             Contender::Redis => format!(
-                "--port {PORT} --bind {KERNEL} --protected-mode no --io-threads 1 --save  --appendonly no --maxmemory {memory_bytes} --maxmemory-policy allkeys-lru --dir {place}"
+                "--port {port} --bind {KERNEL} --protected-mode no --io-threads 1 --save  --appendonly no --maxmemory {memory_bytes} --maxmemory-policy allkeys-lru --dir {place}"
             ),
         };
         // Two blanks: an empty argument.
@@ -87,10 +90,11 @@ impl Contender {
         let log = place.join("log");
         let output = File::create(&log).map_err(cannot)?;
         let mut command = network.command(plan.cores.0);
-        command.arg(self.program()).args(self.arguments(&place, plan.memory_bytes)).stdin(Stdio::null());
+        let port = FIRST_PORT + STARTED.fetch_add(1, Ordering::Relaxed) % 10_000;
+        command.arg(self.program()).args(self.arguments(&place, plan.memory_bytes, port)).stdin(Stdio::null());
         command.stdout(output.try_clone().map_err(cannot)?).stderr(output);
         let child = command.spawn().map_err(cannot)?;
-        let address = SocketAddr::from((if self == Contender::Xdp { BYPASS } else { KERNEL }, PORT));
+        let address = SocketAddr::from((if self == Contender::Xdp { BYPASS } else { KERNEL }, port));
         let mut running = Running { child, address, receivers: Vec::new(), log };
         running.wait_ready().map_err(|why| format!("{}: {why}", self.name()))?;
         if self == Contender::Xdp && plan.is_steered {
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn each_is_told_the_same_room_and_its_own_address() {
-        let said = |contender: Contender| contender.arguments(Path::new("/x"), 64 << 20).join(" ");
+        let said = |contender: Contender| contender.arguments(Path::new("/x"), 64 << 20, 7).join(" ");
         assert!(said(Contender::Xdp).contains("--memory 67108864 ") && said(Contender::Xdp).contains("--xdp xdp0"));
         assert!(!said(Contender::Uring).contains("--xdp") && said(Contender::Uring).contains("--threads 1"));
         assert!(said(Contender::Memcached).ends_with("-m 64") && said(Contender::Memcached).contains("-t 1"));
