@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::toolchain::target_directory;
 
 /// Runs one of the long harnesses of `stratakv-integration` (`attacks`, `crash`, `differ`,
-/// `realdata`, `soak`, `suites`, `ukv`, `walks`) against an optimised server. `crash`, `differ` and
+/// `realdata`, `soak`, `suites`, `ukv`, `veth`, `walks`)
+/// against an optimised server. `crash`, `differ` and
 /// `suites` run against the one that the tests built, with every assertion on: nobody looks at its
 /// speed, and nothing is built twice.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {

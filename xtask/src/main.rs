@@ -40,6 +40,7 @@ usage: cargo xtask COMMAND
   book                  docs/ as a book of HTML pages in target/book, by mdBook; a warning fails it
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
+  compare --veth [OPTIONS]  ours on AF_XDP and on io_uring, memcached and Redis over veth, in turn; --short; --help says more; root
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   differ [OPTIONS]      the same commands to our server and to memcached 1.6.18, every answer compared: fresh seeds; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
         "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),
+        "compare" if rest.iter().any(|word| word == "--veth") => cargo::harness(&repository(), "veth", rest),
         "compare" => compare::run(&repository(), rest),
         "language" => language::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),

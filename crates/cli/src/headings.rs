@@ -12,7 +12,7 @@ const HEADINGS: [(&str, &[&str]); 7] = [
         &["unix_mode", "threads", "connections", "item_bytes_max", "idle_timeout", "request_timeout", "admin_name"],
     ),
     ("Network without the kernel's TCP", &["xdp", "address", "xdp_memory"]),
-    ("Security", &["tls_cert", "tls_key", "tls_client_ca", "insecure", "enable_shutdown"]),
+    ("Security", &["tls_cert", "tls_key", "tls_client_ca", "insecure", "user", "enable_shutdown"]),
     ("Logging", &["log", "log_format", "slow_log_ms"]),
 ];
 

@@ -3,11 +3,12 @@
 mod listen;
 mod signals;
 mod systemd;
+mod user;
 mod xdp;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use crate::opening::{
 use crate::say::say;
 use listen::{Listen, address, mode};
 use signals::Signals;
+use user::{Paths, UserArguments};
 use xdp::XdpArguments;
 
 /// Serve a store to memcache clients; it is created if there is none
@@ -79,6 +81,8 @@ pub(crate) struct Arguments {
     /// one of them has signed
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    user: UserArguments,
     #[command(flatten)]
     xdp: XdpArguments,
     #[command(flatten)]
@@ -277,6 +281,21 @@ impl Arguments {
         )))
     }
 
+    /// What is done to files while it serves.
+    fn paths(&self) -> Paths {
+        let folder = |path: &Path| match path.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let sockets = self.memcache.iter().filter_map(Listen::path).map(folder);
+        let files = [&self.config, &self.tls_cert, &self.tls_key, &self.tls_client_ca, &self.auth_file];
+        Paths {
+            written: sockets.chain(self.backup_dir.clone()).collect(),
+            store: self.open.data.all().map(Path::to_owned).collect(),
+            read: files.into_iter().flatten().cloned().collect(),
+        }
+    }
+
     fn tls(&self) -> Option<TlsOptions> {
         let (certificate, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
         Some(TlsOptions { certificate, key, client_authority: self.tls_client_ca.clone() })
@@ -342,13 +361,17 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     for path in &options.unix {
         stratakv_server::check_socket_path(path, arguments.open.data.all()).map_err(failure)?;
     }
+    let becoming = arguments.user.prepare(arguments.paths())?;
+    let prepared = Server::prepare(options).map_err(failure)?;
     let started = Instant::now();
     systemd::opening();
     let admin = arguments.start_admin()?;
     let store = arguments.open()?;
     let signals = Signals::register()?;
-    let server = Server::start(store.clone(), options).map_err(failure)?;
-    let server = Arc::new(server);
+    let server = Arc::new(prepared.start(store.clone()).map_err(failure)?);
+    if let Some(becoming) = becoming {
+        becoming.become_it()?;
+    }
     if let Some(admin) = &admin {
         admin.serve(&server);
     }

@@ -3,12 +3,17 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+#[path = "xdp/interface.rs"]
+mod interface;
 #[path = "xdp/network.rs"]
 mod network;
+#[path = "xdp/user.rs"]
+mod user;
 
 use network::{INTERFACE, KERNEL, Losses, Network, SERVER, SERVER_OF_IPV6, network};
 
@@ -17,15 +22,21 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 struct Server {
     process: Child,
     port: u16,
-    _data: tempfile::TempDir,
+    _data: Option<tempfile::TempDir>,
 }
 
 impl Server {
     fn start(network: &Network, more: &[&str]) -> Server {
         let data = tempfile::tempdir().unwrap();
+        let mut server = Server::start_on(network, &data.path().join("store"), more);
+        server._data = Some(data);
+        server
+    }
+
+    fn start_on(network: &Network, data: &Path, more: &[&str]) -> Server {
         let mut command = network.command(PROGRAM);
         command.args(["serve", "--memory", "64M", "--memcache", "0.0.0.0:0", "--insecure"]);
-        command.arg("--data").arg(data.path().join("store"));
+        command.arg("--data").arg(data);
         command.args(["--xdp", INTERFACE, "--address", "10.77.0.2/24", "--address", "fd77::2/64"]).args(more);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
@@ -34,7 +45,7 @@ impl Server {
             let Output { stderr, .. } = process.wait_with_output().unwrap();
             panic!("the server did not start: {}", String::from_utf8_lossy(&stderr));
         };
-        Server { process, port: address.parse().unwrap(), _data: data }
+        Server { process, port: address.parse().unwrap(), _data: None }
     }
 
     fn end(mut self) {

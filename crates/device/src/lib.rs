@@ -14,6 +14,7 @@ pub mod geometry;
 pub mod memory;
 pub mod nvme;
 pub mod passthrough;
+pub mod privileges;
 mod provided;
 pub mod raw;
 pub mod request;

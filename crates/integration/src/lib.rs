@@ -1,6 +1,6 @@
 //! What StrataKV's integration tests stand on: the built program as a child process, a plain
 //! memcache client, values that prove themselves, and the long harnesses (`attacks`, `crash`,
-//! `realdata`, `suites`, `ukv`, `walks`) that `cargo xtask` runs too.
+//! `realdata`, `suites`, `ukv`, `veth`, `walks`) that `cargo xtask` runs too.
 //!
 //! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world`
 //! have it inside simulations.
@@ -29,5 +29,6 @@ pub mod soak;
 pub mod suites;
 pub mod ukv;
 pub mod value;
+pub mod veth;
 pub mod walks;
 pub mod world;

@@ -25,6 +25,22 @@ pub fn cpu(process: u32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// How long a core was not idle so far, interrupts included and what a host took from it left out;
+/// none if there is no such core.
+pub fn core_busy(core: usize) -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = busy_ticks(&stat, core).unwrap_or_default();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The core's line has user, nice, system, idle, iowait, irq and softirq.
+fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
+    let name = format!("cpu{core}");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))?;
+    let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
+    [0, 1, 2, 5, 6].into_iter().map(|field| fields.get(field).copied()).sum::<Option<u64>>()
+}
+
 /// User and system time in /proc/PID/stat, whose second field may hold anything, blanks and
 /// brackets too.
 fn ticks(stat: &str) -> Option<u64> {
@@ -114,6 +130,12 @@ pub fn allow_open_files(wanted: u64) -> u64 {
 mod tests {
     use super::*;
     use std::net::{SocketAddr, TcpListener};
+
+    #[test]
+    fn a_core_is_busy_but_when_it_waits() {
+        let stat = "cpu  9 9 9 9 9 9 9\ncpu1 1 2 4 100 200 8 16 32 0 0\ncpu11 1 1 1 1 1 1 1 0 0 0\n";
+        assert_eq!((busy_ticks(stat, 1), busy_ticks(stat, 11), busy_ticks(stat, 2)), (Some(31), Some(5), None));
+    }
 
     #[test]
     fn time_is_found_behind_any_name() {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use stratakv_bench::Distribution;
 use stratakv_bench::wire::{self, WireOptions, WireReport, Work};
 
-pub use baseline::Baseline;
+pub use baseline::{Baseline, pin_this_process};
 use baseline::{Room, Running};
 use system_calls::Counter;
 
@@ -298,7 +298,7 @@ pub struct Measured {
 /// The plan cannot be run here.
 pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result<Vec<Measured>, String> {
     plan.check()?;
-    baseline::pin_this_process(plan.load_core)?;
+    pin_this_process(plan.load_core)?;
     let mut all = Vec::new();
     for round in 1..=plan.rounds {
         for case in plan.cases.iter().copied() {

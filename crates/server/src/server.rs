@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_device::xdp::{XdpOptions, XdpRefusal};
+use stratakv_device::xdp::{PreparedXdp, XdpHealth, XdpOptions, XdpRefusal};
 use stratakv_device::{Socket, SocketAddress};
 
 use crate::backups::Backups;
@@ -232,6 +232,8 @@ pub(crate) struct Shared {
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
+    /// Of the interface that is served through AF_XDP.
+    pub(crate) xdp_health: OnceLock<Arc<XdpHealth>>,
     pub(crate) details: Details,
     pub(crate) worker_slots: Vec<WorkerSlot>,
     pub(crate) block_budget: Arc<BlockBudget>,
@@ -357,6 +359,23 @@ impl Shared {
     }
 }
 
+/// A server that waits for its store.
+#[derive(Debug)]
+pub struct PreparedServer {
+    options: ServerOptions,
+    xdp: Option<PreparedXdp>,
+}
+
+impl PreparedServer {
+    /// See [`Server::start`].
+    ///
+    /// # Errors
+    /// See [`Server::start`].
+    pub fn start(self, store: Store) -> Result<Server, Error> {
+        Server::start_prepared(store, self)
+    }
+}
+
 /// A running server. Dropping it shuts it down and waits.
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -415,10 +434,25 @@ impl Server {
     /// # Errors
     /// An address cannot be had (the message says why and what to do), an option makes no sense, or
     /// the system refuses threads or rings.
-    pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
+    pub fn start(store: Store, options: ServerOptions) -> Result<Server, Error> {
+        Server::prepare(options)?.start(store)
+    }
+
+    /// Does what can be done before the store is there, and be refused: opening a store may take
+    /// minutes. It has the interface of AF_XDP from now on; kernel sockets are not bound yet.
+    ///
+    /// # Errors
+    /// An option makes no sense, or the interface is refused.
+    pub fn prepare(options: ServerOptions) -> Result<PreparedServer, Error> {
         options.check()?;
+        let xdp = options.xdp.as_ref().map(|xdp| xdp.prepare(options.threads)).transpose()?;
+        Ok(PreparedServer { options, xdp })
+    }
+
+    fn start_prepared(store: Store, PreparedServer { mut options, xdp }: PreparedServer) -> Result<Server, Error> {
         let Bound { listeners, addresses, files } = Bound::all(&options)?;
-        let xdp = open_xdp(&options, &listeners, &addresses)?;
+        let ports = addresses.iter().zip(&listeners).map(|(address, listening)| (address.port(), listening.tls));
+        let xdp = options.xdp.as_ref().zip(xdp).map(|xdp| XdpServing::open(xdp, ports, options.threads)).transpose()?;
         let (worker_slots, wakeups) = worker_slots(options.threads)?;
         let connections_max = listener::allow_connections(options.connections_max, options.threads);
         if connections_max < options.connections_max {
@@ -435,6 +469,10 @@ impl Server {
         let shared = share(store, &options, accounts, addresses, listens_at, worker_slots);
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
+        }
+        if let Some(xdp) = &xdp {
+            // It is set once.
+            let _ = shared.xdp_health.set(Arc::clone(&xdp.health));
         }
         let server = Server {
             shared,
@@ -632,6 +670,7 @@ pub(crate) fn share(
         marks: Marks::default(),
         recency: Recency::default(),
         watches,
+        xdp_health: OnceLock::new(),
         details: Details::default(),
         worker_slots,
         block_budget: BlockBudget::new(block_budget_bytes),
@@ -645,15 +684,6 @@ pub(crate) fn share(
 }
 
 /// With the ports that the kernel's listeners got, of which those for TLS come last.
-fn open_xdp(
-    options: &ServerOptions,
-    listeners: &[Listening],
-    addresses: &[SocketAddr],
-) -> Result<Option<XdpServing>, Error> {
-    let ports = addresses.iter().zip(listeners).map(|(address, listening)| (address.port(), listening.tls));
-    options.xdp.as_ref().map(|xdp| XdpServing::open(xdp, ports, options.threads)).transpose()
-}
-
 pub(crate) fn worker_slots(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socket>), Error> {
     let pair = || {
         let (wakeup, heard) = UnixStream::pair()?;

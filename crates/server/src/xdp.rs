@@ -1,9 +1,10 @@
 //! Serving through AF_XDP beside the kernel's sockets: which thread has which receive queue.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use stratakv::Store;
-use stratakv_device::xdp::{XdpOptions, XdpQueue, XdpRing};
+use stratakv_device::xdp::{PreparedXdp, XdpHealth, XdpOptions, XdpQueue, XdpRing};
 
 use crate::server::{Error, Listening};
 
@@ -19,12 +20,13 @@ pub(crate) struct XdpServing {
     /// For the first threads, in order.
     pub(crate) shares: Vec<XdpShare>,
     pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) health: Arc<XdpHealth>,
 }
 
 impl XdpServing {
     /// Opens the interface and takes frames to the ports of these listeners.
     pub(crate) fn open(
-        options: &XdpOptions,
+        (options, prepared): (&XdpOptions, PreparedXdp),
         ports: impl Iterator<Item = (u16, bool)>,
         threads: usize,
     ) -> Result<XdpServing, Error> {
@@ -37,7 +39,9 @@ impl XdpServing {
             ));
         }
         let numbers: Vec<u16> = ports.iter().map(|(port, _)| *port).collect();
-        let queues = options.open(&numbers, threads)?.into_queues();
+        let port = prepared.serve(&numbers)?;
+        let health = port.health();
+        let queues = port.into_queues();
         let at = |(port, tls): &(u16, bool)| {
             let (port, tls) = (*port, *tls);
             let places = options.addresses.iter().map(move |(address, _)| (SocketAddr::new(*address, port), tls));
@@ -53,7 +57,7 @@ impl XdpServing {
             );
         }
         let shares = queues.into_iter().map(|queue| XdpShare { queue, listen: listen.clone() }).collect();
-        Ok(XdpServing { shares, addresses })
+        Ok(XdpServing { shares, addresses, health })
     }
 }
 

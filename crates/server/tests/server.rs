@@ -16,6 +16,7 @@ mod conversations;
 mod endings;
 mod memory;
 mod names;
+mod through_xdp;
 mod watching;
 use conversations::{conversations, matches};
 
@@ -24,6 +25,7 @@ struct Bench {
     server: Server,
     store: Store,
     _directory: tempfile::TempDir,
+    _network: Option<through_xdp::Network>,
 }
 
 impl Bench {
@@ -54,13 +56,17 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let store = options.open(directory.path().join("data")).unwrap();
         let mut options = options_on(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let network = through_xdp::network();
+        network.iter().for_each(|network| network.serve_here(&mut options));
         change(&mut options);
         let server = Server::start(store.clone(), options).unwrap();
-        Bench { server, store, _directory: directory }
+        // Clients are at the other end.
+        network.iter().for_each(|network| network.enter());
+        Bench { server, store, _directory: directory, _network: network }
     }
 
     fn address(&self) -> SocketAddr {
-        self.server.addresses()[0]
+        *self.server.xdp_addresses().first().unwrap_or(&self.server.addresses()[0])
     }
 
     fn connect(&self) -> TcpStream {
@@ -333,7 +339,7 @@ fn shutting_down_answers_what_was_received_and_keeps_it() {
         // Only what does not end in order is cut off, after ten seconds.
         assert!(begun.elapsed() < Duration::from_secs(9), "the connections did not end by themselves");
         assert!(is_ended(&mut idle));
-        assert!(TcpStream::connect(bench.address()).is_err());
+        assert!(TcpStream::connect_timeout(&bench.address(), Duration::from_millis(500)).is_err());
         let kept = bench.store.get(b"a").unwrap().unwrap().to_bytes();
         assert!(kept == "2" || answer.is_empty(), "{kept:?}");
     }
@@ -629,9 +635,9 @@ fn memccapable_passes_whole() {
         return;
     }
     let bench = Bench::new();
-    let port = bench.address().port().to_string();
+    let (host, port) = (bench.address().ip().to_string(), bench.address().port().to_string());
     for protocol in ["-a", "-b"] {
-        let output = Command::new(MEMCCAPABLE).args(["-h", "127.0.0.1", "-p", &port, protocol]).output().unwrap();
+        let output = Command::new(MEMCCAPABLE).args(["-h", &host, "-p", &port, protocol]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let passed = text.matches("[pass]").count();
         assert!(output.status.success() && text.contains("All tests passed") && passed == 27, "{passed}: {text}");

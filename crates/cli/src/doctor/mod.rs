@@ -8,6 +8,7 @@ mod measure;
 mod nvme;
 mod persistence;
 mod system;
+mod xdp;
 
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -33,7 +34,7 @@ use system::System;
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
   stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
   stratakv doctor /dev/ng0n1
-  stratakv doctor --nvme 0000:05:00.0
+  stratakv doctor --nvme 0000:05:00.0\n  stratakv doctor --xdp eth1
 
 Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, \
 and takes about twenty seconds (with --long, a minute more). Run it while nothing else uses the \
@@ -59,6 +60,10 @@ pub(crate) struct Arguments {
     /// that hand it to a user-space driver and give it back. Nothing is measured or written
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "")]
     nvme: Option<String>,
+    /// Report a network interface instead: what stands between it and `serve --xdp`, with the
+    /// commands that mend it. Nothing is measured or changed
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "nvme")]
+    xdp: Option<String>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -67,6 +72,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if let Some(address) = &arguments.nvme {
         let report = nvme::NvmeReport::look(&Inspector::here(), address)?;
+        return report.write(arguments.json, output).map_err(Failure::output);
+    }
+    if let Some(interface) = &arguments.xdp {
+        let report = xdp::XdpReport::look(interface)?;
         return report.write(arguments.json, output).map_err(Failure::output);
     }
     if !(0.01..=600.0).contains(&arguments.seconds) {

@@ -108,8 +108,47 @@ impl Network {
 
     /// Has the calling thread be a client from now on.
     pub fn enter(&self) {
-        let file = File::open(format!("/run/netns/{}", self.client)).unwrap();
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        enter(&self.client);
+    }
+
+    /// Has the calling thread be at the server's end from now on.
+    pub fn enter_server(&self) {
+        enter(&self.server);
+    }
+
+    /// Removes the server's interface.
+    pub fn remove(&self) {
+        demand(&format!("-n {} link del {INTERFACE}", self.server));
+    }
+
+    /// Asks by ARP who has an address: whether there was an answer, one to a question with a VLAN
+    /// tag, and whether the kernel at the server's end saw that question.
+    pub fn sees_tagged_arp(&self, address: &str) -> (bool, bool, bool) {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/xdp/tagged.py");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.client, "python3", script, "eth0", &self.server, INTERFACE]);
+        let output = command.args([CLIENT, address]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let words: Vec<bool> = said.split_whitespace().map(|word| word == "True").collect();
+        let [untagged, tagged, passed] = words[..] else {
+            panic!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        };
+        (untagged, tagged, passed)
+    }
+
+    /// The longest IP packet to an address that leaves the client while something is done.
+    pub fn longest_segment_to(&self, address: &str, body: impl FnOnce()) -> usize {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/xdp/longest.py");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.client, "python3", script, "eth0", address]);
+        let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "watching");
+        body();
+        drop(program.stdin.take());
+        let longest = lines.next().unwrap().unwrap();
+        program.wait().unwrap();
+        longest.parse().unwrap()
     }
 
     /// Takes the server's end of the cable down, or up again.
@@ -132,18 +171,23 @@ impl Drop for Network {
     }
 }
 
+fn enter(namespace: &str) {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
 fn cable(one: (&str, &str), other: (&str, &str), mtu: u32) {
     demand(&format!("-n {} link add {} type veth peer name {} netns {}", one.0, one.1, other.1, other.0));
     for (namespace, interface) in [one, other] {
         demand(&format!("-n {namespace} link set {interface} mtu {mtu} up"));
         demand(&format!("-n {namespace} link set lo up"));
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/xdp/checksums.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/xdp/checksums.py");
         demand(&format!("netns exec {namespace} python3 {script} {interface}"));
     }
 }
 
 fn forward(namespace: &str, Losses { seed, lost_of_1000, delay_ms }: Losses) -> Child {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/xdp/forward.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/xdp/forward.py");
     let numbers = [seed.to_string(), lost_of_1000.to_string(), delay_ms.to_string()];
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, "python3", script, "left", "right"]).args(numbers);

@@ -15,6 +15,7 @@ const PROGRAM_LOAD: c_long = 5;
 #[cfg(test)]
 const PROGRAM_TEST_RUN: c_long = 10;
 const LINK_CREATE: c_long = 28;
+const LINK_UPDATE: c_long = 29;
 const MAP_OF_XDP_SOCKETS: u32 = 17;
 const PROGRAM_OF_XDP: u32 = 6;
 const ATTACHED_AS_XDP: u32 = 37;
@@ -67,6 +68,15 @@ struct LinkCreate {
     interface: u32,
     attached_as: u32,
     flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LinkUpdate {
+    link: u32,
+    program: u32,
+    flags: u32,
+    replaced: u32,
 }
 
 /// One call; a positive result or an error.
@@ -199,13 +209,13 @@ impl Program {
             descriptor(LINK_CREATE, &mut arguments)
         };
         match link(IN_THE_DRIVER) {
-            Ok(link) => Ok(Link { _link: link, is_native: true }),
+            Ok(link) => Ok(Link { link, is_native: true }),
             // Another program is there, or the rights are missing: the other mode has no more.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EPERM | libc::ENODEV)) => Err(error),
             Err(native) => match link(IN_THE_STACK) {
                 Ok(link) => {
                     tracing::warn!(error = %native, "the driver takes no XDP program; using the kernel's generic mode, which is slower");
-                    Ok(Link { _link: link, is_native: false })
+                    Ok(Link { link, is_native: false })
                 }
                 Err(_) => Err(native),
             },
@@ -216,9 +226,20 @@ impl Program {
 /// An attached program; detached when dropped, or when the process ends in any way.
 #[derive(Debug)]
 pub(super) struct Link {
-    _link: OwnedFd,
+    link: OwnedFd,
     /// In the driver.
     pub(super) is_native: bool,
+}
+
+impl Link {
+    /// Has another program run in the place of the one that was attached.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub(super) fn replace_with(&self, program: &Program) -> io::Result<()> {
+        let (link, program) = (self.link.as_raw_fd().cast_unsigned(), program.0.as_raw_fd().cast_unsigned());
+        call(LINK_UPDATE, &mut LinkUpdate { link, program, ..LinkUpdate::default() }).map(|_| ())
+    }
 }
 
 impl AsFd for SocketMap {

@@ -11,6 +11,7 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::EthernetAddress;
 use stratakv_base::fault_point;
 
+use super::buffers::BufferMemory;
 use super::frame::Ends;
 use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 
@@ -38,7 +39,9 @@ pub(super) struct Connection {
     pub(super) phase: ConnectionPhase,
     /// The neighbour that its frames come from.
     pub(super) neighbor: EthernetAddress,
+    /// Over `memory`, which is dropped after it.
     pub(super) sockets: SocketSet<'static>,
+    memory: BufferMemory,
     handle: SocketHandle,
     requests: Requests,
     pub(super) untaken_bytes: Arc<AtomicU64>,
@@ -48,6 +51,8 @@ pub(super) struct Connection {
     pub(super) timer_at: Option<Instant>,
     /// Listed among those that may have something to send.
     pub(super) is_listed: bool,
+    /// Bytes were handed over since it last had its turn to send.
+    has_received: bool,
 }
 
 #[derive(Default)]
@@ -77,7 +82,11 @@ struct Sending {
 }
 
 impl Connection {
-    pub(super) fn new(ends: Ends, neighbor: EthernetAddress, socket: tcp::Socket<'static>) -> Connection {
+    pub(super) fn new(
+        ends: Ends,
+        neighbor: EthernetAddress,
+        (socket, memory): (tcp::Socket<'static>, BufferMemory),
+    ) -> Connection {
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
         Connection {
@@ -85,13 +94,31 @@ impl Connection {
             phase: ConnectionPhase::Opening,
             neighbor,
             sockets,
+            memory,
             handle,
             requests: Requests::default(),
             untaken_bytes: Arc::default(),
             probe_every: UNTAKEN_PROBE,
             timer_at: None,
             is_listed: false,
+            has_received: false,
         }
+    }
+
+    /// A socket over the buffers of a new connection.
+    #[expect(unsafe_code, reason = "the socket borrows memory that its connection keeps")]
+    pub(super) fn socket_over(memory: &BufferMemory) -> tcp::Socket<'static> {
+        // SAFETY: called once for each memory, by whoever makes it; and `Connection` has both, the
+        // socket in front: fields are dropped in their order.
+        let (receive, send) = unsafe { memory.slices() };
+        tcp::Socket::new(tcp::SocketBuffer::new(receive), tcp::SocketBuffer::new(send))
+    }
+
+    /// Whether what it sends can wait for the next tick: bytes have just been handed over, whose
+    /// answer will be there by then, and nothing else is to be sent. True once only.
+    pub(super) fn awaits_answer(&mut self) -> bool {
+        let has_received = std::mem::take(&mut self.has_received);
+        has_received && self.phase == ConnectionPhase::Open && self.tcp().send_queue() == 0
     }
 
     pub(super) fn tcp(&mut self) -> &mut tcp::Socket<'static> {
@@ -140,10 +167,14 @@ impl Connection {
             let Some(result) = receiving.take_from(socket, *ends_receiving) else { break };
             let outcome = |Receiving { tag, buffer, .. }| net(tag, NetOutcome::Recv(buffer, result));
             done.extend(recvs.pop_front().map(outcome));
+            self.has_received = true;
         }
         while let Some(sending) = sends.front_mut() {
-            let Some(result) = sending.put_into(socket) else { break };
+            let Some(result) = sending.put_into(socket, &mut self.memory) else { break };
             done.extend(sends.pop_front().map(|sending| net(sending.tag, NetOutcome::Send(result))));
+        }
+        if sends.is_empty() && socket.send_queue() == 0 {
+            self.memory.shrink();
         }
         if sends.is_empty() && std::mem::take(ends_sending) {
             socket.close();
@@ -198,7 +229,7 @@ impl Receiving {
 
 impl Sending {
     /// Puts bytes into the socket's buffer, as many as there is room for; `None`: not yet all.
-    fn put_into(&mut self, socket: &mut tcp::Socket<'static>) -> Option<io::Result<()>> {
+    fn put_into(&mut self, socket: &mut tcp::Socket<'static>, memory: &mut BufferMemory) -> Option<io::Result<()>> {
         loop {
             let (chunk, start) = self.next;
             let Some(bytes) = self.chunks.get(chunk).map(Chunk::bytes) else { return Some(Ok(())) };
@@ -207,7 +238,11 @@ impl Sending {
                 self.next = (chunk + 1, 0);
                 continue;
             }
-            match socket.send_slice(left) {
+            let room = memory.send_bytes().saturating_sub(socket.send_queue());
+            if left.len() > room && memory.grow() {
+                continue;
+            }
+            match socket.send_slice(left.get(..room).unwrap_or(left)) {
                 Ok(0) => return None,
                 Ok(put) => {
                     self.next.1 += put;

@@ -134,6 +134,14 @@ fn half(value: u16) -> u32 {
     u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }
 
+/// A program that takes nothing: all goes on to the kernel.
+pub(super) fn pass_all() -> Vec<Instruction> {
+    let mut a = Assembler::default();
+    a.put(MOVE_IMMEDIATE, R0, 0, 0, PASS); //              r0 = XDP_PASS
+    a.put(EXIT, 0, 0, 0, 0);
+    a.finish()
+}
+
 impl Filter {
     /// The program. Offsets are those of an Ethernet frame without VLAN.
     pub(super) fn program(&self) -> Vec<Instruction> {

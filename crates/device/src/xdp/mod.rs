@@ -1,6 +1,7 @@
 //! Sockets without the kernel's TCP: frames by AF_XDP, TCP by `smoltcp`.
 
 mod bpf;
+mod buffers;
 mod connection;
 mod connections;
 mod filter;
@@ -8,7 +9,9 @@ mod frame;
 mod frame_io;
 mod frame_pool;
 mod handle;
+pub mod inspect;
 mod interface;
+mod netlink;
 mod open;
 mod port;
 mod ring;
@@ -29,8 +32,9 @@ mod stack_tests;
 #[path = "../../tests/unit/xdp/wire.rs"]
 mod wire;
 
+pub use buffers::BufferSizes;
 pub use frame_io::FrameIo;
 pub use handle::StackSocket;
-pub use open::{ADDRESSES_MAX, UMEM_BYTES, XdpOptions, XdpPort, XdpQueue, XdpRefusal};
+pub use open::{ADDRESSES_MAX, PreparedXdp, UMEM_BYTES, XdpHealth, XdpOptions, XdpPort, XdpQueue, XdpRefusal};
 pub use ring::XdpRing;
 pub use stack::{Stack, StackCounters, StackOptions};

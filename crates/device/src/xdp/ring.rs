@@ -2,12 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::open::{Attachment, XdpQueue};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::open::{Attachment, XdpHealth, XdpQueue};
 use super::stack::Stack;
 use super::umem::UmemIo;
 use super::xsk::XskRings;
@@ -18,6 +21,8 @@ use crate::volume::Volume;
 
 /// How long after its last work a thread looks for more before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+/// How often a thread that is busy asks whether its interface is there.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a ring waits for peers to take what was sent to them.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -36,7 +41,12 @@ pub struct XdpRing {
     worked_at: Instant,
     /// Requests on the stack's sockets.
     net_in_flight: usize,
-    /// The interface is gone, which was said.
+    /// Tells of changes of interfaces.
+    news: OwnedFd,
+    health: Arc<XdpHealth>,
+    /// When it was last asked whether the interface is there.
+    checked_at: Instant,
+    /// The interface is gone: connections have been reset.
     has_failed: bool,
     lineage: Lineage,
 }
@@ -52,12 +62,13 @@ impl XdpRing {
         queue: XdpQueue,
         listen: &[SocketAddr],
     ) -> io::Result<(XdpRing, Vec<Socket>)> {
-        let XdpQueue { io, options, interface, attachment } = queue;
+        let XdpQueue { io, options, interface, news, health, attachment } = queue;
         let mut stack = Stack::new(io, options);
         let listeners = listen.iter().map(|address| stack.listen(*address)).collect();
         let waker = Waker::new()?;
         rest.watch(waker.0.event.as_fd())?;
         rest.watch(stack.io().rings.as_fd())?;
+        rest.watch(news.as_fd())?;
         let started = Instant::now();
         let ring = XdpRing {
             rest,
@@ -69,6 +80,9 @@ impl XdpRing {
             started,
             worked_at: started,
             net_in_flight: 0,
+            news,
+            health,
+            checked_at: started,
             has_failed: false,
             lineage: Lineage::here(),
         };
@@ -90,7 +104,22 @@ impl XdpRing {
         if worked {
             self.worked_at = now;
         }
+        if now.saturating_duration_since(self.checked_at) >= CHECK_EVERY {
+            self.check(now);
+        }
         worked
+    }
+
+    /// Asks whether the interface is there.
+    fn check(&mut self, now: Instant) {
+        self.checked_at = now;
+        // What they say is asked for below; that there are more than fit is read as well.
+        while !matches!(rustix::net::recv(&self.news, &mut [0u8; 4096][..], RecvFlags::empty()), Err(Errno::AGAIN)) {}
+        if !self.has_failed
+            && let Err(error) = self.stack.io_mut().rings.check()
+        {
+            self.fail(&error);
+        }
     }
 
     /// Takes what the stack has completed.
@@ -102,14 +131,17 @@ impl XdpRing {
 
     /// Connections end; sockets of the kernel and disks go on.
     fn fail(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.has_failed, true) {
+        if std::mem::replace(&mut self.has_failed, true) {
+            return;
+        }
+        if self.health.is_newly_gone() {
             let interface = &self.interface;
             tracing::error!(
                 interface, %error,
                 "the interface is gone: AF_XDP serves nobody there any more; restart the server when it is back"
             );
-            self.stack.reset_all();
         }
+        self.stack.reset_all();
     }
 
     fn stack_time(&self, now: Instant) -> smoltcp::time::Instant {
@@ -161,7 +193,10 @@ impl XdpRing {
         };
         self.rest.submit(Wait::For { completions: 1, timeout })?;
         self.rest.reap(&mut self.done);
-        self.tick();
+        if !self.tick() && self.done.is_empty() {
+            // Something else woke it.
+            self.check(Instant::now());
+        }
         Ok(())
     }
 

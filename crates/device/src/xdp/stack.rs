@@ -15,6 +15,7 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpListenEndpoint};
 use stratakv_base::fault_point;
 
+use super::buffers::{BufferBudget, BufferMemory, BufferSizes};
 use super::connection::{Connection, ConnectionPhase};
 use super::connections::{ConnectionKey, Connections, Oldest};
 use super::frame::{Ends, FrameClass, Segment, classify};
@@ -46,10 +47,8 @@ pub struct StackOptions {
     pub connections_max: usize,
     /// Most connections that are opening, and for each listener most that wait to be accepted.
     pub backlog: usize,
-    /// Bytes that each connection may hold received, and bytes it may hold sent and unacknowledged.
-    pub receive_bytes: usize,
-    /// See `receive_bytes`.
-    pub send_bytes: usize,
+    /// How much connections hold.
+    pub buffers: BufferSizes,
     /// How often a silent peer is asked whether it is there.
     pub probe_every: std::time::Duration,
     /// A connection is reset whose peer acknowledges nothing for so long.
@@ -57,8 +56,8 @@ pub struct StackOptions {
 }
 
 impl StackOptions {
-    /// The defaults: 10,000 connections, a backlog of 256, 16 KiB to receive and 32 KiB to send
-    /// each, a probe every 30 s, 75 s for the peer.
+    /// The defaults: 10,000 connections, a backlog of 256, those of [`BufferSizes`], a probe every
+    /// 30 s, 75 s for the peer.
     pub fn new(hardware: [u8; 6], addresses: Vec<(IpAddr, u8)>, mtu: usize) -> StackOptions {
         StackOptions {
             hardware,
@@ -66,8 +65,7 @@ impl StackOptions {
             mtu,
             connections_max: 10_000,
             backlog: 256,
-            receive_bytes: 16 << 10,
-            send_bytes: 32 << 10,
+            buffers: BufferSizes::default(),
             probe_every: std::time::Duration::from_secs(30),
             peer_timeout: std::time::Duration::from_secs(75),
         }
@@ -93,6 +91,7 @@ pub struct StackCounters {
 pub struct Stack<F> {
     io: F,
     options: StackOptions,
+    buffers: Arc<BufferBudget>,
     /// Answers segments; it is made anew for each connection, since its random numbers are no
     /// secret once some of them are known, and sequence numbers must be.
     segments: Interface,
@@ -174,6 +173,7 @@ impl<F: FrameIo> Stack<F> {
         let segments = interface(&options, HardwareAddress::Ip, seeds.next(), &mut port);
         Stack {
             io,
+            buffers: BufferBudget::new(options.buffers),
             options,
             segments,
             neighbors,
@@ -390,9 +390,9 @@ impl<F: FrameIo> Stack<F> {
         !self.done.is_empty()
     }
 
-    /// When the next timer is due.
+    /// When the next timer is due; now, if something waits for the next tick.
     pub fn next_timer(&self) -> Option<Instant> {
-        self.connections.next_timer()
+        if self.connections.has_listed() { Some(self.now) } else { self.connections.next_timer() }
     }
 
     /// Resets all connections: their peers should not wait for an end that nobody will send.
@@ -536,8 +536,9 @@ impl<F: FrameIo> Stack<F> {
             self.counters.evicted += 1;
             self.remove(oldest);
         }
-        let buffer = |bytes| tcp::SocketBuffer::new(vec![0; bytes]);
-        let mut socket = tcp::Socket::new(buffer(self.options.receive_bytes), buffer(self.options.send_bytes));
+        // Without memory it is as if the SYN had been lost.
+        let memory = BufferMemory::new(&self.buffers).ok()?;
+        let mut socket = Connection::socket_over(&memory);
         socket.set_nagle_enabled(false);
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.set_timeout(Some(OPENING_TIMEOUT));
@@ -547,7 +548,7 @@ impl<F: FrameIo> Stack<F> {
         let hardware = EthernetAddress(self.options.hardware);
         let mut port = IpPort { packet: None, io: &mut self.io, from: hardware, to: hardware, mtu: self.options.mtu };
         self.segments = interface(&self.options, HardwareAddress::Ip, self.seeds.next(), &mut port);
-        let key = self.connections.insert(Connection::new(segment.ends, segment.from, socket));
+        let key = self.connections.insert(Connection::new(segment.ends, segment.from, (socket, memory)));
         self.opening_count += 1;
         self.opening.push(key);
         let (connections, backlog) = (&mut self.connections, self.options.backlog);
@@ -606,11 +607,16 @@ impl<F: FrameIo> Stack<F> {
         self.hand_over_ready(number);
     }
 
-    /// Sends what the listed connections have to send.
+    /// Sends what the listed connections have to send. Whose request has just been handed over has
+    /// its turn at the next tick: the acknowledgement goes with the answer.
     fn send_listed(&mut self) {
         for key in self.connections.take_listed() {
             let Some(connection) = self.connections.get(key) else { continue };
             connection.is_listed = false;
+            if connection.awaits_answer() {
+                self.connections.list(key);
+                continue;
+            }
             let mut port = IpPort {
                 packet: None,
                 io: &mut self.io,

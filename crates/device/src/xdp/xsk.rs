@@ -163,6 +163,18 @@ impl Default for Offsets {
     }
 }
 
+/// Whether the kernel was built with AF_XDP.
+pub(super) fn is_built() -> bool {
+    // SAFETY: takes no pointers.
+    let number = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if number < 0 {
+        return io::Error::last_os_error().raw_os_error() != Some(libc::EAFNOSUPPORT);
+    }
+    // SAFETY: socket(2) returned a new descriptor, which nobody else owns.
+    drop(unsafe { OwnedFd::from_raw_fd(number) });
+    true
+}
+
 impl XskRings {
     /// A socket at one receive queue of an interface, over a UMEM. The driver's zero-copy mode is
     /// tried first by the kernel itself.
@@ -199,6 +211,15 @@ impl XskRings {
         let options: u32 = get(&socket, libc::XDP_OPTIONS).unwrap_or(0);
         let is_zero_copy = options & libc::XDP_OPTIONS_ZEROCOPY != 0;
         Ok(XskRings { socket, fill, completion, receive, transmit, is_zero_copy, system_calls: 0 })
+    }
+
+    /// What has befallen the socket since it was last asked: its interface is gone.
+    ///
+    /// # Errors
+    /// That.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        self.system_calls += 1;
+        Ok(rustix::net::sockopt::socket_error(&self.socket)??)
     }
 
     /// Has the kernel send what is queued.

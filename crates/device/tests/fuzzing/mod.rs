@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smoltcp::wire::TcpControl;
 
+use super::buffers::BufferSizes;
 use super::wire::{self, Crafted, PORT, THEIRS, segment_of, sent};
 use crate::ring::{Chunk, Completion, NetOutcome, NetRequest};
 
@@ -21,7 +22,8 @@ const BACKLOG: usize = 4;
 pub fn frames(input: &[u8]) {
     let mut options = wire::options();
     (options.backlog, options.connections_max) = (BACKLOG, 8);
-    (options.receive_bytes, options.send_bytes) = (2048, 4096);
+    options.buffers =
+        BufferSizes { receive_least: 2048, receive_most: 4096, send_least: 4096, send_most: 8192, shared: 4096 };
     let (mut stack, listener) = wire::stack(options, 16, 1);
     let mut sockets = Vec::new();
     stack.request(ACCEPT, NetRequest::Accept { listener: Arc::clone(&listener) });

@@ -38,6 +38,10 @@ fn server(shared: &Shared, out: &mut Exposition) {
     out.one("uptime_seconds", "gauge", "Since the server started.", shared.started.elapsed().as_secs());
     out.one("connections", "gauge", "Connections open.", shared.connections());
     out.one("connections_max", "gauge", "Connections that may be open.", shared.connections_max);
+    if let Some(health) = shared.xdp_health.get() {
+        let up = u8::from(!health.is_gone());
+        out.one("xdp_up", "gauge", "1 while the interface of AF_XDP is there, 0 once it has been removed.", up);
+    }
     for (name, value) in Counters::sum(&shared.counters) {
         let what = format!("What memcache's `stats` calls {name}.");
         out.one(&format!("{}_total", name.strip_prefix("total_").unwrap_or(name)), "counter", &what, value);

@@ -131,7 +131,7 @@ impl ImageController {
             place.fill(0);
             return 0;
         }
-        let Some(runs) = transfer::runs(&command, bytes, memory) else { return 0x13 };
+        let Some(runs) = transfer::runs(command, bytes, memory) else { return 0x13 };
         let done = match opcode {
             Opcode::Write => transfer::gather(&runs, place, memory),
             _ => transfer::scatter(&runs, place, memory),

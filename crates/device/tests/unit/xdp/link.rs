@@ -16,6 +16,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpCidr};
 use stratakv_base::random::Random;
 
+use super::buffers::BufferSizes;
 use super::wire::{self, Crafted, MemoryStack, OURS, PORT, THEIR_HARDWARE, THEIRS};
 use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Socket};
 
@@ -207,8 +208,13 @@ impl World {
     fn new(seed: u64) -> World {
         let mut random = Random::new(seed);
         let mut options = wire::options();
-        options.receive_bytes = 2048 << random.below(4);
-        options.send_bytes = 2048 << random.below(5);
+        options.buffers = BufferSizes {
+            receive_least: 2048,
+            receive_most: 2048 << random.below(4),
+            send_least: 2048,
+            send_most: 2048 << random.below(5),
+            shared: 1024 << random.below(8),
+        };
         options.backlog = 8 + random.below(8) as usize;
         options.peer_timeout = std::time::Duration::from_secs(300);
         let backlog = options.backlog;

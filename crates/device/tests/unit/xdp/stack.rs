@@ -184,7 +184,7 @@ fn a_listener_that_is_shut_down_accepts_nobody() {
 #[test]
 fn a_peer_that_acknowledges_nothing_is_given_up_and_holds_bounded_memory() {
     let options = wire::options();
-    let (bound, timeout) = (options.send_bytes as u64, options.peer_timeout);
+    let (bound, timeout) = (options.buffers.send_most as u64, options.peer_timeout);
     let (mut stack, listener) = wire::stack(options, 64, 7);
     open(&mut stack, (THEIRS, 40_000), 10);
     let socket = accept(&mut stack, &listener);
