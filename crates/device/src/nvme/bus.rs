@@ -53,7 +53,7 @@ pub unsafe trait Bus: Debug + Send + Sync {
     /// Nothing is mapped there.
     fn unmap(&self, address: u64, bytes: usize) -> io::Result<()>;
 
-    /// Interrupt vectors (MSI-X) that [`interrupt`](Bus::interrupt) takes.
+    /// Interrupt vectors (MSI-X) that [`interrupts`](Bus::interrupts) takes.
     fn vectors(&self) -> u16;
 
     /// From now on `event` (an eventfd) is signalled by each vector that it stands for; `None`:

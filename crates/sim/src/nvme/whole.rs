@@ -65,7 +65,7 @@ impl NvmeImage {
     }
 }
 
-/// The device behind [`ImageBus`]: registers and queues, an image, and what goes wrong with it.
+/// The device behind a [`NvmeImage`]: registers and queues, an image, and what goes wrong with it.
 #[derive(Debug)]
 pub struct ImageController {
     controller: EmulatedController,
