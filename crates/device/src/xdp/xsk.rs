@@ -204,6 +204,9 @@ impl XskRings {
         let completion = Queue::map(&socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64, offsets.cr, address)?;
         let receive = Queue::map(&socket, libc::XDP_PGOFF_RX_RING, offsets.rx, descriptor)?;
         let transmit = Queue::map(&socket, libc::XDP_PGOFF_TX_RING, offsets.tx, descriptor)?;
+        // In copy mode frames on their way count for the socket's buffer: what is smaller than the
+        // frames there are makes calls in vain. Without the right to it, the default stays.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, umem.bytes());
         // Older kernels send 32 frames a call, and more calls are made.
         let _ = set(&socket, MAX_TX_BUDGET, &RING_ENTRIES);
         bind(&socket, interface, queue)?;
@@ -292,13 +295,17 @@ impl FrameRings for XskRings {
         if self.fill.wants_wakeup() {
             self.wake_receiver();
         }
+        let mut taken = None;
         for _ in 0..KICKS_MAX {
-            let is_sent = self.transmit.consumer().load(Ordering::Acquire) == self.transmit.ours;
-            if is_sent || !self.transmit.wants_wakeup() {
+            let consumed = self.transmit.consumer().load(Ordering::Acquire);
+            // A kick that sent nothing is not repeated: something else has to end first.
+            if consumed == self.transmit.ours || taken == Some(consumed) || !self.transmit.wants_wakeup() {
                 break;
             }
+            taken = Some(consumed);
             match self.kick().map_err(|error| error.raw_os_error()) {
-                // 32 were sent, or the interface's queue is full: again, or at the next flush.
+                // As many were sent as a call sends, or the interface's queue is full: again, or at
+                // the next flush.
                 Ok(()) | Err(Some(libc::EAGAIN | libc::EINTR)) => {}
                 Err(Some(libc::EBUSY | libc::ENOBUFS)) => break,
                 // It may come up again.
