@@ -21,6 +21,7 @@ use stratakv_device::{
 use super::super::guest::text;
 use super::pages::{self, PAGE_BYTES, Pages};
 use super::work::{block_device, generic_device};
+use crate::process;
 
 #[path = "../../../../device/tests/ring/cases.rs"]
 #[expect(dead_code, clippy::unwrap_used, clippy::panic, reason = "tests, some of them of files")]
@@ -46,6 +47,8 @@ macro_rules! cases_of {
 pub(super) fn run(seed: u64) -> Result<String, String> {
     fs::create_dir_all("/tmp").map_err(text("make /tmp"))?;
     bring_loopback_up()?;
+    // A case has hundreds of connections.
+    process::allow_open_files(4096);
     let (volume, spare) = (generic_device("VOLUME")?, generic_device("SPARE")?);
     let excluded = exclusion(&volume, &block_device("VOLUME")?)?;
     let raw = RawDevice::open(Path::new(&volume), false).map_err(text("open the namespace"))?;
