@@ -14,6 +14,33 @@ use stratakv_device::{
     Socket, Volume, Wait,
 };
 
+/// Hands the names of all cases to a macro, but of those that are of files.
+macro_rules! cases_of_every_ring {
+    ($with:ident) => {
+        $with! {
+            disk_requests_do_what_they_say,
+            several_parts_are_laid_back_to_back,
+            a_wait_ends_with_its_time,
+            a_waker_ends_a_wait,
+            bytes_go_both_ways,
+            a_shutdown_ends_what_waits,
+            a_cancelled_accept_leaves_the_listener_to_others,
+            a_dropped_ring_leaves_nothing_behind,
+            looks_without_waiting_make_progress,
+            a_waker_ends_a_wait_for_several,
+            non_blocking_sockets_are_waited_for,
+            several_accepts_wait_on_one_listener,
+            a_reset_by_the_peer_is_an_error,
+            a_dropped_ring_leaves_shared_sockets_open,
+            many_that_wait_are_told_apart,
+            a_receive_brings_no_more_than_there_is_room_for,
+            a_read_longer_than_its_block_is_refused,
+            a_wait_ends_while_a_watched_descriptor_is_readable,
+        }
+    };
+}
+pub(crate) use cases_of_every_ring;
+
 const FOR_EVER: Wait = Wait::For { completions: 1, timeout: None };
 
 /// A ring under test.

@@ -44,7 +44,7 @@ fn passthrough_on_threads() -> Box<dyn Ring + Send> {
 }
 
 macro_rules! on_every_ring {
-    ($($case:ident),* ; $($of_files:ident),* $(,)?) => {
+    ($($case:ident),* $(,)?) => {
         mod passthrough {
             use super::*;
             $(#[test] fn $case() { cases::$case(&cases::Kind { ring: super::passthrough, volume: commanded }); })*
@@ -58,38 +58,30 @@ macro_rules! on_every_ring {
         mod io_uring {
             use super::*;
             $(#[test] fn $case() { cases::$case(&cases::Kind { ring: uring, volume: file }); })*
-            $(#[test] fn $of_files() { cases::$of_files(&cases::Kind { ring: uring, volume: file }); })*
         }
         mod blocking {
             use super::*;
             $(#[test] fn $case() { cases::$case(&cases::Kind { ring: threads, volume: file }); })*
-            $(#[test] fn $of_files() { cases::$of_files(&cases::Kind { ring: threads, volume: file }); })*
         }
     };
 }
 
-on_every_ring!(
-    disk_requests_do_what_they_say,
-    several_parts_are_laid_back_to_back,
-    a_wait_ends_with_its_time,
-    a_waker_ends_a_wait,
-    bytes_go_both_ways,
-    a_shutdown_ends_what_waits,
-    a_cancelled_accept_leaves_the_listener_to_others,
-    a_dropped_ring_leaves_nothing_behind,
-    looks_without_waiting_make_progress,
-    a_waker_ends_a_wait_for_several,
-    non_blocking_sockets_are_waited_for,
-    several_accepts_wait_on_one_listener,
-    a_reset_by_the_peer_is_an_error,
-    a_dropped_ring_leaves_shared_sockets_open,
-    many_that_wait_are_told_apart,
-    a_receive_brings_no_more_than_there_is_room_for,
-    a_read_longer_than_its_block_is_refused,
-    a_wait_ends_while_a_watched_descriptor_is_readable;
-    a_read_past_the_end_is_short,
-    a_volume_cut_within_a_page_is_short,
-);
+/// Volumes that are cut, and end.
+macro_rules! on_files {
+    ($($case:ident),* $(,)?) => {
+        mod files_by_io_uring {
+            use super::*;
+            $(#[test] fn $case() { cases::$case(&cases::Kind { ring: uring, volume: file }); })*
+        }
+        mod files_by_threads {
+            use super::*;
+            $(#[test] fn $case() { cases::$case(&cases::Kind { ring: threads, volume: file }); })*
+        }
+    };
+}
+
+cases::cases_of_every_ring!(on_every_ring);
+on_files!(a_read_past_the_end_is_short, a_volume_cut_within_a_page_is_short);
 
 #[test]
 fn an_io_uring_refuses_a_second_thread_and_says_why() {

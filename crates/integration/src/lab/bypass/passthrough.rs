@@ -72,26 +72,7 @@ pub(super) fn run(seed: u64) -> Result<String, String> {
 
 /// The rings' cases, on ranges of the device in turn.
 fn conformance() -> Result<usize, String> {
-    let cases = cases_of!(
-        disk_requests_do_what_they_say,
-        several_parts_are_laid_back_to_back,
-        a_wait_ends_with_its_time,
-        a_waker_ends_a_wait,
-        bytes_go_both_ways,
-        a_shutdown_ends_what_waits,
-        a_cancelled_accept_leaves_the_listener_to_others,
-        a_dropped_ring_leaves_nothing_behind,
-        looks_without_waiting_make_progress,
-        a_waker_ends_a_wait_for_several,
-        non_blocking_sockets_are_waited_for,
-        several_accepts_wait_on_one_listener,
-        a_reset_by_the_peer_is_an_error,
-        a_dropped_ring_leaves_shared_sockets_open,
-        many_that_wait_are_told_apart,
-        a_receive_brings_no_more_than_there_is_room_for,
-        a_read_longer_than_its_block_is_refused,
-        a_wait_ends_while_a_watched_descriptor_is_readable,
-    );
+    let cases = cases::cases_of_every_ring!(cases_of);
     for (name, case) in cases {
         let kind = cases::Kind { ring: case_ring, volume: case_volume };
         let passed = std::thread::spawn(move || case(&kind)).join();
