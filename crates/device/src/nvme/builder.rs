@@ -62,12 +62,12 @@ impl CommandBuilder {
     /// SGL where that is taken: a block lies in one piece, and so needs one descriptor instead of
     /// an entry for each of its pages.
     fn data(&mut self, slot: u16, request: &Request, bytes: u64, domain: &Domain) -> Result<DataPointer, IoFault> {
-        let takes_sgls = request.volume.shape().takes_sgls;
-        if takes_sgls && bytes > 2 * MEMORY_PAGE_BYTES as u64 && request.runs(request.issued).count() <= DESCRIPTORS_MAX
-        {
+        let pages = bytes.div_ceil(MEMORY_PAGE_BYTES as u64) as usize;
+        // A run fills its pages, so there are no more runs than pages.
+        if request.volume.shape().takes_sgls && (3..=DESCRIPTORS_MAX).contains(&pages) {
             return self.sgl(slot, request, bytes, domain);
         }
-        self.prp(slot, request, bytes, domain)
+        self.prp(slot, request, pages, domain)
     }
 
     /// An SGL (4.1.2): the one data block that there is, or a segment of several.
@@ -97,9 +97,8 @@ impl CommandBuilder {
     }
 
     /// PRP entries (4.1.1): the first page, then the second one or the list of the rest.
-    fn prp(&mut self, slot: u16, request: &Request, bytes: u64, domain: &Domain) -> Result<DataPointer, IoFault> {
+    fn prp(&mut self, slot: u16, request: &Request, pages: usize, domain: &Domain) -> Result<DataPointer, IoFault> {
         let list = usize::from(slot) * MEMORY_PAGE_BYTES;
-        let pages = bytes.div_ceil(MEMORY_PAGE_BYTES as u64) as usize;
         let mut prp = [0; 2];
         let mut page = 0;
         for (block, run) in request.runs(request.issued) {
