@@ -13,6 +13,7 @@ pub mod differ;
 pub mod engine;
 pub mod executor;
 pub mod lab;
+mod logged;
 pub mod loop_device;
 pub mod memcache;
 pub mod packages;

@@ -5,17 +5,16 @@ use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::Advice;
 use rustix::thread::CpuSet;
 use stratakv_bench::wire::Protocol;
 
+use crate::logged::LoggedProcess;
 use crate::{process, program};
 
-/// How long a server may take to answer its first connection.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -121,15 +120,12 @@ impl Baseline {
         let cannot = |error: io::Error| format!("cannot start {}: {error}", self.name());
         fs::create_dir_all(place).map_err(cannot)?;
         let address = program::free_address().map_err(cannot)?;
-        let log = place.join("log");
-        let output = File::create(&log).map_err(cannot)?;
         let mut command = Command::new("taskset");
         let cores: Vec<String> = room.cores.iter().map(usize::to_string).collect();
         command.arg("-c").arg(cores.join(",")).arg(self.program());
-        command.args(self.arguments(place, address, room)).stdin(Stdio::null());
-        command.stdout(output.try_clone().map_err(cannot)?).stderr(output);
-        let child = command.spawn().map_err(cannot)?;
-        let mut running = Running { child, address, place: place.to_owned(), log };
+        command.args(self.arguments(place, address, room));
+        let process = LoggedProcess::spawn(&mut command, place).map_err(cannot)?;
+        let mut running = Running { process, address, place: place.to_owned() };
         running.wait_ready().map_err(|why| format!("{}: {why}", self.name()))?;
         Ok(running)
     }
@@ -138,10 +134,9 @@ impl Baseline {
 /// A server at work. Killed when dropped.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    process: LoggedProcess,
     address: SocketAddr,
     place: PathBuf,
-    log: PathBuf,
 }
 
 impl Running {
@@ -152,27 +147,18 @@ impl Running {
 
     /// Its process.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// What it said, for messages.
     pub fn said(&self) -> String {
-        format!("it said: {}", fs::read_to_string(&self.log).unwrap_or_default().trim())
+        self.process.said()
     }
 
     fn wait_ready(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + START_TIMEOUT;
         let SocketAddr::V4(address) = self.address else { return Err("servers are started on IPv4".into()) };
-        while !process::listens(self.id(), address).unwrap_or(false) {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("it ended ({status}); {}", self.said()));
-            }
-            if Instant::now() > deadline {
-                return Err(format!("it takes no connections; {}", self.said()));
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
+        let id = self.id();
+        self.process.wait_until(|| process::listens(id, address).unwrap_or(false), POLL)
     }
 
     /// Processor time so far, the kernel's work for it included.
@@ -197,14 +183,6 @@ impl Running {
             }
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
         }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, or ends.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,21 +1,19 @@
 //! The servers: how each is started in the server's namespace, and what it has used.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stratakv_bench::wire::Protocol;
 
 use super::Plan;
 use super::network::{BYPASS, INTERFACE, KERNEL, Network};
+use crate::logged::LoggedProcess;
 use crate::{process, program};
 
-/// How long a server may take to answer its first connection.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 /// Each server has a port of its own: the kernel may hold that of one that was killed for a while.
 const FIRST_PORT: u16 = 11211;
@@ -87,15 +85,12 @@ impl Contender {
         let cannot = |error: io::Error| format!("cannot start {}: {error}", self.name());
         fs::create_dir_all(place).map_err(cannot)?;
         let place = place.canonicalize().map_err(cannot)?;
-        let log = place.join("log");
-        let output = File::create(&log).map_err(cannot)?;
         let mut command = network.command(plan.cores.0);
         let port = FIRST_PORT + STARTED.fetch_add(1, Ordering::Relaxed) % 10_000;
-        command.arg(self.program()).args(self.arguments(&place, plan.memory_bytes, port)).stdin(Stdio::null());
-        command.stdout(output.try_clone().map_err(cannot)?).stderr(output);
-        let child = command.spawn().map_err(cannot)?;
+        command.arg(self.program()).args(self.arguments(&place, plan.memory_bytes, port));
+        let process = LoggedProcess::spawn(&mut command, &place).map_err(cannot)?;
         let address = SocketAddr::from((if self == Contender::Xdp { BYPASS } else { KERNEL }, port));
-        let mut running = Running { child, address, receivers: Vec::new(), log };
+        let mut running = Running { process, address, receivers: Vec::new() };
         running.wait_ready().map_err(|why| format!("{}: {why}", self.name()))?;
         if self == Contender::Xdp && plan.is_steered {
             running.receivers = network.receive_on(plan.cores.0)?;
@@ -107,11 +102,10 @@ impl Contender {
 /// A server at work. Killed when dropped.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    process: LoggedProcess,
     address: SocketAddr,
     /// Threads of the kernel that receive for it.
     receivers: Vec<u32>,
-    log: PathBuf,
 }
 
 impl Running {
@@ -122,34 +116,17 @@ impl Running {
 
     /// What it said, for messages.
     pub fn said(&self) -> String {
-        format!("it said: {}", fs::read_to_string(&self.log).unwrap_or_default().trim())
+        self.process.said()
     }
 
     fn wait_ready(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_err() {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("it ended ({status}); {}", self.said()));
-            }
-            if Instant::now() > deadline {
-                return Err(format!("it takes no connections; {}", self.said()));
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
+        let address = self.address;
+        self.process.wait_until(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok(), POLL)
     }
 
     /// Processor time so far, the kernel's work for it included.
     pub fn cpu(&self) -> Duration {
-        process::cpu(self.child.id()) + self.receivers.iter().map(|thread| process::cpu(*thread)).sum::<Duration>()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, or ends.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        process::cpu(self.process.id()) + self.receivers.iter().map(|thread| process::cpu(*thread)).sum::<Duration>()
     }
 }
 
