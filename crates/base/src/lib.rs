@@ -1,4 +1,4 @@
-//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers and instants:
+//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot tables and instants:
 //! what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod limits;
 pub mod probe;
 pub mod quantity;
 pub mod random;
+pub mod slots;
 pub mod time;
 
 pub use corruption::{Corruption, Place, Unreadable};
