@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, fault_point};
+use stratakv_chassis::superblock::SuperblockPair;
 use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 use stratakv_index::PageCache;
@@ -33,7 +34,7 @@ use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::{CompactionBackoff, pages_min};
 use crate::statistics::Counters;
-use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock, SuperblockError};
+use crate::volume::{EXPECTED, Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock};
 
 /// A manifest longer than this is none: 1 GiB.
 const MANIFEST_PAGES_MAX: u32 = 1 << 18;
@@ -78,7 +79,7 @@ pub struct MatrixOpener<P> {
     replace: Option<u32>,
     loss: Option<Loss>,
     io: IoTable<OpenerIoPurpose>,
-    found: [Option<Result<Superblock, SuperblockError>>; 2],
+    superblocks: SuperblockPair<Superblock>,
     superblock: Superblock,
     bytes: Vec<u8>,
     read_bytes: u64,
@@ -120,7 +121,7 @@ impl<P: Pmem> MatrixOpener<P> {
             replace: None,
             loss: None,
             io: IoTable::new(),
-            found: [None, None],
+            superblocks: SuperblockPair::default(),
             superblock: Superblock::default(),
             bytes: Vec::new(),
             read_bytes: 0,
@@ -227,27 +228,14 @@ impl<P: Pmem> MatrixOpener<P> {
 
     /// Both superblocks were read: the manifest is where the newer one says.
     fn choose(&mut self, effects: &mut Effects) {
-        let [Some(first), Some(second)] = &self.found else { return };
-        let mut whole: Vec<Superblock> =
-            [first, second].into_iter().filter_map(|found| found.as_ref().ok()).copied().collect();
-        whole.sort_by_key(|superblock| std::cmp::Reverse((superblock.number, superblock.known.epoch.number)));
-        let Some(newest) = whole.first().copied() else {
-            let error = refusal(first, second, self.config.shard);
-            return self.fail(error);
+        let newest = match self.superblocks.choose((self.config.shard, self.config.shards), EXPECTED) {
+            Ok(newest) => newest,
+            Err(error) => return self.fail(error),
         };
-        if (newest.shard, newest.shards) != (self.config.shard, self.config.shards) {
-            let (is, of) = (newest.shard, newest.shards);
-            return self.fail(Error::WrongVolume(format!(
-                "this volume is shard {is} of {of}, and shard {} of {} was looked for: put each volume back under its own name",
-                self.config.shard, self.config.shards
-            )));
-        }
-        let differs = |found: &Result<Superblock, SuperblockError>| {
-            found.as_ref().map_or(true, |superblock| superblock.number != newest.number)
-        };
-        self.repairs = differs(first) || differs(second);
+        let (is_whole, mut whole) = (self.superblocks.is_whole(), self.superblocks.newest_first());
+        self.repairs = !is_whole || whole.iter().any(|superblock| superblock.number != newest.number);
         // One that cannot be read may have the next number already.
-        self.highest = newest.number + u64::from(first.is_err() || second.is_err());
+        self.highest = newest.number + u64::from(!is_whole);
         whole.dedup_by_key(|superblock| superblock.number);
         let is_plausible = |superblock: &Superblock| (1..=MANIFEST_PAGES_MAX).contains(&superblock.pages);
         let copies =
@@ -279,7 +267,7 @@ impl<P: Pmem> MatrixOpener<P> {
             }
             Ok(opened) => {
                 self.opened = Some(opened);
-                let counts = |slot: usize| self.found.get(slot) == Some(&Some(Ok(self.counted)));
+                let counts = |slot: usize| self.superblocks.has(slot, &self.counted);
                 // A slot that could not be read may have an epoch that the volume took up and the
                 // region will have forgotten, once it begins the one after the next.
                 let mut other = (0..2).find(|slot| !counts(*slot));
@@ -361,8 +349,7 @@ impl<P: Pmem> MatrixOpener<P> {
     /// so one of them is whole all the while. Then the end is not in order any more.
     fn prepare_mend(&mut self, known: Known) {
         fault_point!("trial_superblocks_differ", return);
-        let has_it = self.found.first() == Some(&Some(Ok(self.counted)));
-        self.mends = if has_it { [1, 0] } else { [0, 1] }.into();
+        self.mends = if self.superblocks.has(0, &self.counted) { [1, 0] } else { [0, 1] }.into();
         self.closed_in_order = self.superblock.clean;
         self.superblock = Superblock { clean: false, known, ..self.superblock };
     }
@@ -459,35 +446,6 @@ fn region_damaged(error: Error) -> Error {
     }
 }
 
-/// Why neither superblock will do.
-fn refusal(
-    first: &Result<Superblock, SuperblockError>,
-    second: &Result<Superblock, SuperblockError>,
-    shard: u32,
-) -> Error {
-    let both = [first, second].map(|found| found.as_ref().err().cloned());
-    for refusal in both.iter().flatten() {
-        match refusal {
-            SuperblockError::Newer(found) => return Error::NewerFormat { found: *found, known: 5 },
-            SuperblockError::Foreign => {
-                return Error::WrongVolume(
-                    "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
-                );
-            }
-            // It may be whole, and all that is needed.
-            SuperblockError::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
-            SuperblockError::Damaged(_) => {}
-        }
-    }
-    let found = both.into_iter().flatten().map(|refusal| match refusal {
-        SuperblockError::Damaged(why) => why,
-        _ => "",
-    });
-    let place = Place { shard, offset_bytes: 0 };
-    let found = found.collect::<Vec<_>>().join("; ");
-    Error::Corrupt(Corruption { place, what: "superblock", expected: "one of two that checks".into(), found })
-}
-
 impl<P: Pmem + Send> Opener for MatrixOpener<P> {
     type Shard = Matrix<P>;
 
@@ -504,18 +462,13 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         match (purpose, outcome) {
             (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
                 self.read_bytes += PAGE_BYTES as u64;
-                let found = match result {
-                    Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault @ IoFault::Os(_)) => {
-                        self.note_unreadable(slot as u64, 1, fault);
-                        Err(SuperblockError::Unreadable(fault))
-                    }
-                    Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
-                };
-                if let Some(place) = self.found.get_mut(slot) {
-                    *place = Some(found);
+                self.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, &block));
+                if let Err(fault @ IoFault::Os(_)) = result {
+                    self.note_unreadable(slot as u64, 1, fault);
                 }
-                self.choose(effects);
+                if self.superblocks.is_read() {
+                    self.choose(effects);
+                }
             }
             (OpenerIoPurpose::Manifest(from), IoOutcome::Read(block, Ok(()))) => {
                 let all = self.manifest_bytes();

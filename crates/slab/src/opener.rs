@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place, Unreadable, fault_point};
+use stratakv_chassis::superblock::{SuperblockError, SuperblockPair};
 use stratakv_device::{Block, BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 
@@ -15,7 +16,7 @@ use crate::packed::{self, Packed};
 use crate::recovery::{REPORTED_MAX, RecoveredShard, Scanner, WHOLE_VOLUME};
 use crate::slab::Slab;
 use crate::space::{SEGMENT_PAGES, Space};
-use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Superblock, SuperblockError};
+use crate::superblock::{EXPECTED, INCARNATIONS_MAX, Superblock};
 use stratakv_engine::IoTable;
 
 /// Slices read ahead by recovery.
@@ -66,7 +67,7 @@ impl SlabOpener {
     pub fn recover(config: SlabConfig) -> SlabOpener {
         SlabOpener::Recover(Box::new(Recovery {
             config,
-            superblocks: Vec::new(),
+            superblocks: SuperblockPair::default(),
             superblock: None,
             repaired: false,
             scanner: None,
@@ -309,7 +310,7 @@ enum OpenerIoPurpose {
 #[derive(Debug)]
 pub struct Recovery {
     config: SlabConfig,
-    superblocks: Vec<(u32, Result<Superblock, SuperblockError>)>,
+    superblocks: SuperblockPair<Superblock>,
     superblock: Option<Superblock>,
     repaired: bool,
     scanner: Option<AnyScanner>,
@@ -350,14 +351,9 @@ impl Recovery {
         let Some(purpose) = self.io.finish(io) else { return };
         match (purpose, outcome) {
             (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
-                let found = match result {
-                    Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault @ IoFault::Os(_)) => Err(SuperblockError::Unreadable(fault)),
-                    Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
-                };
-                self.superblocks.push((slot, found));
+                self.superblocks.read(slot as usize, result, || Superblock::decode(&self.config.uuid, &block));
                 drop(block);
-                if self.superblocks.len() == 2 {
+                if self.superblocks.is_read() {
                     match self.choose_superblock() {
                         Ok(superblock) => self.start_scan(superblock),
                         Err(error) => self.error = Some(error),
@@ -403,50 +399,18 @@ impl Recovery {
     }
 
     fn choose_superblock(&mut self) -> Result<Superblock, Error> {
-        let mut best: Option<Superblock> = None;
-        let (mut why, mut unreadable) = ("", None);
-        for (slot, found) in std::mem::take(&mut self.superblocks) {
-            match &found {
-                Ok(found) if best.is_none_or(|best| found.generation > best.generation) => best = Some(*found),
-                Ok(_) => {}
-                Err(SuperblockError::Newer(found)) => {
-                    return Err(Error::NewerFormat { found: *found, known: PACKED_FORMAT });
-                }
-                Err(SuperblockError::Foreign(why)) => {
-                    return Err(Error::WrongVolume(format!(
-                        "the volume of shard {} is not this store's: {why}",
-                        self.config.shard
-                    )));
-                }
-                // It may be whole, and the only one that is.
-                Err(SuperblockError::Unreadable(fault)) => {
-                    unreadable = Some(*fault);
-                    self.note_unreadable(slot, 1, *fault);
-                }
-                Err(SuperblockError::Damaged(how)) => {
-                    tracing::debug!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
-                    (why, self.repaired) = (*how, true);
+        let (pair, shard) = (std::mem::take(&mut self.superblocks), self.config.shard);
+        pair.refuse_strangers()?;
+        for (slot, error) in pair.errors() {
+            match error {
+                SuperblockError::Unreadable(fault) => self.note_unreadable(slot as u32, 1, *fault),
+                error => {
+                    tracing::debug!(shard, slot, ?error, "a superblock is damaged");
+                    self.repaired = true;
                 }
             }
         }
-        let shard = self.config.shard;
-        if let Some(fault) = unreadable.filter(|_| best.is_none()) {
-            return Err(Error::Io { what: "reading the superblock", fault });
-        }
-        let Some(best) = best else {
-            return Err(Error::Corrupt(Corruption {
-                place: Place { shard, offset_bytes: 0 },
-                what: "superblock, in both copies,",
-                expected: "one that checks (without it the volume cannot be opened: restore it from a backup)".into(),
-                found: why.into(),
-            }));
-        };
-        if (best.shard, best.shards) != (shard, self.config.shards) {
-            return Err(Error::WrongVolume(format!(
-                "this is the volume of shard {} of {}, not of shard {shard} of {}: the store's files were mixed up",
-                best.shard, best.shards, self.config.shards
-            )));
-        }
+        let best = pair.choose((shard, self.config.shards), EXPECTED)?;
         // Written to, it would be as long as before, and nobody would know what is missing.
         if best.usable_bytes > self.config.volume_bytes && !self.config.read_only {
             return Err(Error::WrongVolume(format!(

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Now, Place, fault_point};
+use stratakv_base::{Now, fault_point};
+use stratakv_chassis::superblock::SuperblockPair;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 
@@ -21,7 +22,7 @@ use crate::recovery::Recovery;
 use crate::saving::Saving;
 use crate::segment::Segments;
 use crate::spill::parts_of;
-use crate::superblock::{FORMAT, IndexDump, Layout, Superblock, SuperblockError, TAIL_PAGE};
+use crate::superblock::{IndexDump, Layout, Superblock, TAIL_PAGE};
 use crate::tier::{Counters, Tier};
 use crate::volume::Volume;
 
@@ -62,7 +63,7 @@ pub struct TierOpener {
     /// What an orderly end saved is to come back.
     saved: bool,
     io: IoTable<OpenerIoPurpose>,
-    superblocks: [Option<Result<Superblock, SuperblockError>>; 2],
+    superblocks: SuperblockPair<Superblock>,
     tails: [Option<Option<Tail>>; 2],
     /// The superblock that is to be written.
     superblock: Superblock,
@@ -87,7 +88,7 @@ impl TierOpener {
         TierOpener {
             create: false,
             io: IoTable::new(),
-            superblocks: [None, None],
+            superblocks: SuperblockPair::default(),
             tails: [None, None],
             superblock: Superblock { shard: config.shard, shards: config.shards, ..Superblock::default() },
             recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default(), config.index_bytes_max()),
@@ -116,32 +117,17 @@ impl TierOpener {
     }
 
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
-        let found = match result {
-            Ok(()) => Superblock::decode(&self.config.uuid, slot as u64, block),
-            Err(fault @ IoFault::Os(_)) => Err(SuperblockError::Unreadable(fault)),
-            Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
-        };
-        self.superblocks[slot] = Some(found);
-        let [Some(first), Some(second)] = &self.superblocks else { return };
-        let newest = [first, second].into_iter().flatten().max_by_key(|superblock| superblock.generation).copied();
-        match newest {
-            Some(found) => self.chosen(found, effects),
-            None => {
-                let error = refusal(first, second, self.config.shard);
-                self.fail(error);
+        self.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, slot as u64, block));
+        if self.superblocks.is_read() {
+            match self.superblocks.choose((self.config.shard, self.config.shards), "one of two that checks") {
+                Ok(newest) => self.chosen(newest, effects),
+                Err(error) => self.fail(error),
             }
         }
     }
 
     fn chosen(&mut self, found: Superblock, effects: &mut Effects) {
-        let (shard, shards) = (self.config.shard, self.config.shards);
-        if (found.shard, found.shards) != (shard, shards) {
-            return self.fail(Error::WrongVolume(format!(
-                "this volume is shard {} of {}, and shard {shard} of {shards} was looked for: put each volume back under its own name",
-                found.shard, found.shards
-            )));
-        }
-        let is_whole = self.superblocks.iter().flatten().all(Result::is_ok);
+        let is_whole = self.superblocks.is_whole();
         let same_system = found.boot.is_some() && found.boot == self.config.boot;
         self.superblocks_left = if is_whole { 1 } else { 2 };
         // As many openings as it may know of.
@@ -548,35 +534,6 @@ impl TierOpener {
             config: self.config,
         }
     }
-}
-
-/// Why neither superblock will do.
-fn refusal(
-    first: &Result<Superblock, SuperblockError>,
-    second: &Result<Superblock, SuperblockError>,
-    shard: u32,
-) -> Error {
-    let mut found = Vec::new();
-    for refusal in [first, second].into_iter().filter_map(|result| result.as_ref().err()) {
-        match refusal {
-            SuperblockError::Newer(found) => return Error::NewerFormat { found: *found, known: FORMAT },
-            SuperblockError::Foreign => {
-                return Error::WrongVolume(
-                    "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
-                );
-            }
-            // It may be whole, and all that is needed.
-            SuperblockError::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
-            SuperblockError::Damaged(why) => found.push(*why),
-        }
-    }
-    let place = Place { shard, offset_bytes: 0 };
-    Error::Corrupt(Corruption {
-        place,
-        what: "superblock",
-        expected: "one of two that checks".into(),
-        found: found.join("; "),
-    })
 }
 
 impl Opener for TierOpener {
