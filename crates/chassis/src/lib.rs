@@ -5,4 +5,5 @@
 //! lie, its log and levels, what it caches.
 #![forbid(unsafe_code)]
 
+pub mod opener;
 pub mod superblock;

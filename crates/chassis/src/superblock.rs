@@ -161,12 +161,12 @@ impl<S: Paired> SuperblockPair<S> {
         self.slots.iter().enumerate().filter_map(|(slot, found)| Some((slot, found.as_ref()?.as_ref().err()?)))
     }
 
-    /// The one that holds, of the volume of this shard. `expected` is told where neither checks.
+    /// The one that holds, of the volume of this shard.
     ///
     /// # Errors
     /// Why neither will do; or it is another shard's.
-    pub fn choose(&self, (shard, shards): (u32, u32), expected: &'static str) -> Result<S, Error> {
-        let Some(newest) = self.newest_first().first().copied() else { return Err(self.refusal(shard, expected)) };
+    pub fn choose(&self, (shard, shards): (u32, u32)) -> Result<S, Error> {
+        let Some(newest) = self.newest_first().first().copied() else { return Err(self.refusal(shard)) };
         if newest.shard() != (shard, shards) {
             let (is, of) = newest.shard();
             return Err(Error::WrongVolume(format!(
@@ -184,7 +184,7 @@ impl<S: Paired> SuperblockPair<S> {
         self.errors().find_map(|(_, error)| stranger(error)).map_or(Ok(()), Err)
     }
 
-    fn refusal(&self, shard: u32, expected: &str) -> Error {
+    fn refusal(&self, shard: u32) -> Error {
         let mut damage = Vec::new();
         for (_, error) in self.errors() {
             if let Some(refusal) = stranger(error) {
@@ -201,6 +201,7 @@ impl<S: Paired> SuperblockPair<S> {
         }
         damage.dedup();
         let place = Place { shard, offset_bytes: 0 };
+        let expected = "one that checks (without it the volume cannot be opened: restore it from a backup, or create the store anew)";
         let (what, found) = ("superblock, in both copies,", damage.join("; "));
         Error::Corrupt(Corruption { place, what, expected: expected.into(), found })
     }
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn chosen(first: Result<u64, SuperblockError>, second: Result<u64, SuperblockError>) -> Result<u64, String> {
-        let chosen = pair(first, second).choose((1, 4), "one that checks");
+        let chosen = pair(first, second).choose((1, 4));
         chosen.map(|One(age)| age).map_err(|error| error.to_string())
     }
 
@@ -328,7 +329,7 @@ mod tests {
 
     #[test]
     fn another_shard_s_volume_is_refused() {
-        let other = pair(Ok(1), Ok(2)).choose((2, 4), "").unwrap_err().to_string();
+        let other = pair(Ok(1), Ok(2)).choose((2, 4)).unwrap_err().to_string();
         assert!(other.contains("shard 1 of 4") && other.contains("shard 2 of 4"), "{other}");
     }
 

@@ -10,8 +10,6 @@ use crate::page::FORMAT;
 const PACKED_FORMAT: u32 = 2;
 const ENVELOPE: Envelope =
     Envelope { magic: b"STRSLAB\0", formats: 0..=PACKED_FORMAT, uuid_at: 16, crc_at: |_| 88, is_seeded: true };
-/// What is expected where neither superblock checks.
-pub(crate) const EXPECTED: &str = "one that checks (without it the volume cannot be opened: restore it from a backup)";
 /// Openings for writing that versions and sequences have room for.
 pub(crate) const INCARNATIONS_MAX: u64 = 1 << 24;
 /// Superblock writes; no store gets there.

@@ -26,8 +26,6 @@ const ENVELOPE: Envelope = Envelope {
     is_seeded: false,
 };
 const CRC_AT: usize = 124;
-/// What is expected where neither superblock checks.
-pub(crate) const EXPECTED: &str = "one that checks (without it the volume cannot be opened: restore it from a backup)";
 
 /// The first page that belongs to no superblock.
 pub const FIRST_PAGE: u64 = 2;
