@@ -169,6 +169,8 @@ impl Superblock {
 
 #[cfg(test)]
 mod tests {
+    use stratakv_base::checksum::crc32c;
+
     use super::*;
 
     #[test]
@@ -190,6 +192,7 @@ mod tests {
         let mut page = [0; PAGE_BYTES];
         superblock.encode(&uuid, &mut page);
         assert_eq!(Superblock::decode(&uuid, 1, &page), Ok(superblock));
+        assert_eq!(crc32c(0, &page), 0xFA9D_9F6E, "raise FORMAT when this changes");
         assert_eq!(Superblock::decode(&[8; 16], 1, &page), Err(SuperblockError::Foreign));
         let copy = Superblock::decode(&uuid, 0, &page);
         assert_eq!(
