@@ -136,6 +136,7 @@ mod tests {
     fn the_first_reason_is_told() {
         let (mut io, mut effects) = (OpenerIo::default(), Effects::new(Pool::new(0)));
         effects.begin(Now::default());
+        let _held: Vec<Block> = std::iter::from_fn(|| effects.block(Class::Page)).collect();
         io.read(0, 1, (), &mut effects);
         io.fail(Error::Closed);
         assert!(io.is_idle() && io.has_failed() && effects.requests.is_empty());
