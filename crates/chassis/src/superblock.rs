@@ -270,6 +270,7 @@ mod tests {
             let page = page(format, [7; 16]);
             let (found, reader) = ENVELOPE.open(&[7; 16], &page).unwrap();
             assert_eq!((found, reader.at()), (format, 8));
+            assert!(page[(ENVELOPE.crc_at)(format) + 4..].iter().all(|byte| *byte == 0), "what was there is gone");
             for bit in 0..((ENVELOPE.crc_at)(format) + 4) * 8 {
                 let mut turned = page;
                 turned[bit / 8] ^= 1 << (bit % 8);
