@@ -31,7 +31,7 @@ impl<T> OpenerIo<T> {
         effects.read(io, page * PAGE_BYTES as u64, block, pages as u32 * PAGE_BYTES as u32);
     }
 
-    /// Writes these pages, at most a slice, with what `fill` puts there. `durable`: through the cache.
+    /// Writes these pages, at most a slice, with what `fill` puts there; `durable`: through caches.
     pub fn write(
         &mut self,
         (page, pages): (u64, u64),
