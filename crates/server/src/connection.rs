@@ -224,6 +224,8 @@ pub(crate) struct Connection {
     first_bytes: u64,
     /// Bytes of values read and being read, and not yet put into words.
     reading_bytes: u64,
+    /// Values to be asked for again.
+    postponed: usize,
     /// Bytes of values being written.
     writing_bytes: u64,
     /// It takes no commands any more, and is told what others do.
@@ -277,6 +279,7 @@ impl Connection {
             value_bytes: 0,
             first_bytes: FREE_BYTES,
             reading_bytes: 0,
+            postponed: 0,
             writing_bytes: 0,
             watching: None,
             hungry: true,
@@ -307,6 +310,7 @@ impl Connection {
         let Some(pending) = self.pending.get_mut(index) else { return };
         let mut reply = match reply {
             Reply::Part(record, hold) => return self.begin_stream(index, record, hold),
+            Reply::Longer(bytes) => return self.postpone(index, bytes),
             reply if pending.stream.is_some() => return self.slices_came(index, reply),
             reply => reply,
         };
@@ -324,11 +328,7 @@ impl Connection {
             let (held, whole) = (self.reading_bytes + self.output.bytes() + self.sending_bytes, pending.whole);
             let fits = is_all && held + missing_bytes <= reading::HELD_BYTES_MAX;
             if !whole && missing_bytes > 0 && !(fits && self.may_take(missing_bytes)) {
-                let Some(pending) = self.pending.get_mut(index) else { return };
-                // It is let go until all before it are on their way.
-                self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
-                pending.again_bytes = Some(record.value_bytes);
-                return;
+                return self.postpone(index, record.value_bytes);
             }
             read_bytes = record.value.len();
             self.grant.spend(cost_of(read_bytes));

@@ -53,7 +53,7 @@ impl Connection {
     }
 
     /// The same for an answer that is begun.
-    fn may_begin(&mut self, bytes: u64) -> bool {
+    pub(super) fn may_begin(&mut self, bytes: u64) -> bool {
         self.may(MemoryPermit::try_begin, bytes)
     }
 
@@ -129,7 +129,8 @@ impl Connection {
 
     /// Whether another command may be begun.
     pub(super) fn has_room(&mut self) -> bool {
-        if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
+        // What is behind a postponed value is not asked for before it.
+        if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX || self.postponed > 0 {
             return false;
         }
         self.first_bytes = self.first_bytes();

@@ -17,7 +17,7 @@ pub(super) const HELD_BYTES_MAX: u64 = 2 << 20;
 /// The same while the server's memory for clients is scarce.
 const HELD_BYTES_SCARCE: u64 = 128 << 10;
 /// How much of a value is asked for at first: as much as recent ones had, within these. What is
-/// longer is asked for again when it is its turn, and read again.
+/// longer the engine does not read, and it is asked for again when there is room for all of it.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
 const FIRST_BYTES_MAX: u64 = 16 << 20;
 /// Of a long value so much is asked for at once: some slices, which the engine reads side by side.
@@ -60,23 +60,45 @@ impl Connection {
         held == 0 || held + bytes <= most
     }
 
-    /// Asks for a value that was longer than expected once it is next in order: then nothing of
-    /// this connection is in its way but what is being sent.
+    /// A value is longer than was expected, and is asked for again: so many bytes.
+    pub(super) fn postpone(&mut self, index: usize, bytes: u64) {
+        let Some(pending) = self.pending.get_mut(index) else { return };
+        self.value_bytes = bytes.max(self.value_bytes - self.value_bytes / 8);
+        self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
+        pending.again_bytes = Some(bytes);
+        self.postponed += 1;
+    }
+
+    /// Asks for postponed values, in order, while there is room for them.
     pub(super) fn ask_again(&mut self, context: &mut Context<'_>) {
-        let Some(PendingAnswer { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
-        let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
-        // What was read for those behind it leaves after it: there is no waiting for that room.
-        let some_leaves = self.output.bytes() + self.sending_bytes > 0;
-        let key = key.clone();
-        if self.broken || (some_leaves && !self.may_hold(bytes)) || !self.may_take(bytes) {
-            return;
+        let mut index = 0;
+        while self.postponed > 0 && index < self.pending.len() && !self.broken {
+            let bytes = self.pending.get(index).and_then(|pending| pending.again_bytes);
+            if bytes.is_some_and(|bytes| !self.ask_postponed(index, bytes, context)) {
+                return;
+            }
+            index += 1;
         }
-        let operation = Operation::Get { key, part: RecordPart::Whole };
-        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
+    }
+
+    /// Asks for a postponed value, if there is room for it.
+    fn ask_postponed(&mut self, index: usize, bytes: u64, context: &mut Context<'_>) -> bool {
+        // What was read for those behind the first one leaves after it: there is no waiting for
+        // that room, nor for the part of the budget that those who go on have.
+        let some_leave = self.output.bytes() + self.sending_bytes > 0;
+        let may = match index {
+            0 => (!some_leave || self.may_hold(bytes)) && self.may_take(bytes),
+            _ => self.may_hold(bytes) && self.may_begin(bytes),
+        };
+        let Some(pending) = self.pending.get_mut(index).filter(|_| may) else { return false };
+        let Some(key) = pending.answer.reads().cloned() else { return false };
+        (pending.reading_bytes, pending.again_bytes) = (bytes, None);
         self.reading_bytes += bytes;
-        if let Some(first) = self.pending.front_mut() {
-            (first.reading_bytes, first.whole, first.again_bytes) = (bytes, true, None);
-        }
+        self.postponed -= 1;
+        let part = RecordPart::Sliced { hold: 0, start: 0, len: bytes.try_into().unwrap_or(u32::MAX) };
+        let sequence = self.first.wrapping_add(index as u32);
+        context.submissions.push(Submission { sequence, target: Target::Key, operation: Operation::Get { key, part } });
+        true
     }
 
     /// The front of a long value came.

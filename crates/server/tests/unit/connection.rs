@@ -336,9 +336,12 @@ fn held_bytes(connection: &Connection) -> u64 {
 #[test]
 fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
     let value = "x".repeat(1_000_000);
-    for command in ["get a", "gats 0 a", "get a a"] {
+    for (command, tells_longer) in
+        [("get a", false), ("gats 0 a", false), ("get a a", false), ("get a", true), ("get a a", true)]
+    {
         let mut bench = Bench::new(format!("set a 0 0 {}\r\n{value}\r\nget b\r\n", value.len()).as_bytes());
         bench.unsent.extend(format!("{command}\r\n").repeat(64).as_bytes());
+        bench.model.tells_longer = tells_longer;
         let mut random = Random::new(9);
         let mut sending = None;
         for reading in [false, true] {
@@ -367,6 +370,8 @@ fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
         assert!(bench.answer.len() > keys * value.len(), "{command}: {} bytes", bench.answer.len());
         let values = String::from_utf8(bench.answer).unwrap();
         assert_eq!((values.matches(&value).count(), values.matches("END\r\n").count()), (keys, 65), "{command}");
+        let read = bench.model.read_bytes / value.len() as u64;
+        assert!(!tells_longer || read == keys as u64, "{command}: read {read} times");
     }
 }
 
@@ -531,6 +536,35 @@ fn what_came_whole_is_not_asked_for_again() {
         // Of many at once some have no room, and are asked for again.
         assert!(bench.model.gets >= asked && bench.model.gets <= asked * 5 / 4, "{} for {gets}", bench.model.gets);
     }
+}
+
+/// Values that are longer than expected are asked for again in order, as many at once as there is
+/// room for; nothing behind them is asked for before them.
+#[test]
+fn values_longer_than_expected_are_asked_for_in_order_and_read_once() {
+    let len = 300_000;
+    let value = "x".repeat(len);
+    let mut bench = Bench::new(format!("set a 0 0 {len}\r\n{value}\r\nset b 0 0 1\r\n1\r\n").as_bytes());
+    bench.connection.item_bytes_max = 16 << 20;
+    bench.model.tells_longer = true;
+    run_until_idle(&mut bench, true);
+    bench.answer.clear();
+    bench.unsent.extend(format!("get{}\r\n", " a b".repeat(20)).as_bytes());
+    let buffer = bench.connection.next_recv().expect("room");
+    bench.receive(buffer, 100_000);
+    bench.advance();
+    let asked = bench.model.waiting();
+    (0..asked).for_each(|_| {
+        let (sequence, reply) = bench.model.answer(&mut Random::new(1));
+        bench.connection.replied(sequence, reply);
+    });
+    bench.advance();
+    let (again, most) = (bench.model.waiting(), HELD_BYTES_MAX as usize / len);
+    assert!((3..=most).contains(&again), "{again} of {asked} at once");
+    run_until_idle(&mut bench, true);
+    let answer = format!("VALUE a 0 {len}\r\n{value}\r\nVALUE b 0 1\r\n1\r\n").repeat(20) + "END\r\n";
+    assert!(bench.answer == answer.as_bytes(), "{} bytes", bench.answer.len());
+    assert_eq!(bench.model.read_bytes, 20 * (len as u64 + 1), "each once");
 }
 
 /// Whoever asks, in whatever dialect, gets the same bytes as of a value that comes whole.
