@@ -22,7 +22,7 @@ fn a_connection_that_is_given_up_keeps_nothing() {
     let sent = [set('a', 300_000), format!("get{}\r\n", " a".repeat(40)), set('b', 2 << 20), set('b', 9)].concat();
     let sent = sent + "incr b 1\r\nget b b a\r\nwatch mutations\r\n";
     let mut met = [0; 7];
-    for seed in 0..1200 {
+    for seed in 0..2000 {
         let mut random = Random::new(seed);
         let mut bench = Bench::new(sent.as_bytes());
         bench.model.front_bytes = (seed % 2 == 0).then_some(60_000);
