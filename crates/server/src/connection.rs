@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key, Level, Wall, fault_point};
+use stratakv_base::{CollectionId, Key, Level, Wall, fault_point, probe};
 use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
@@ -29,7 +29,7 @@ use crate::credentials::Accounts;
 use crate::marks::Marks;
 use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::output::Output;
-use crate::pending::{Access, ParsedCommand, PendingAnswer};
+use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::received::Received;
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
@@ -648,27 +648,29 @@ impl Connection {
 
     /// Begins a request, or holds it.
     fn plan(&mut self, request: Request, dialect: Dialect, context: &mut Context<'_>) -> bool {
-        let hash = hash(&request.key);
-        let access = match () {
-            () if request.reads_first() => Access::Everything,
-            // Which version is meant is known only once the one that a command before it gives is
-            // there.
-            () if request.is_long() || request.version.is_some() => Access::Alone(hash),
-            () if request.only_reads() => Access::Read(hash),
-            () => Access::Write(hash),
-        };
-        let first_bytes = self.first_bytes;
-        let (reading_bytes, whole) = match &request.action {
+        let reading = self.reading_of(&request, context.wall);
+        let planned = Box::new(Planned { plan: Plan::new(request, self.first_bytes), dialect, outcome: None });
+        self.begin(ParsedCommand::Planned { planned, reading }, context)
+    }
+
+    /// The same for a request of a classic command, which is one operation.
+    fn ask_once(&mut self, request: Request, answer: Answer, noreply: bool, context: &mut Context<'_>) -> bool {
+        let reading = self.reading_of(&request, context.wall);
+        self.begin(ParsedCommand::Operation { request, answer, noreply, reading }, context)
+    }
+
+    /// What a request reads for its answer.
+    fn reading_of(&self, request: &Request, wall: Wall) -> Reading {
+        let (bytes, whole) = match &request.action {
             // After it there will be nothing to be asked for again.
-            Action::Get { value: true, touch: Some(expiry), .. } if expiry.is_past(context.wall) => {
-                (first_bytes.max(self.item_bytes_max), true)
+            Action::Get { value: true, touch: Some(expiry), .. } if expiry.is_past(wall) => {
+                (self.first_bytes.max(self.item_bytes_max), true)
             }
-            Action::Get { value: true, .. } => (first_bytes, false),
+            Action::Get { value: true, .. } => (self.first_bytes, false),
             _ if request.reads_first() => (self.item_bytes_max, true),
             _ => (0, false),
         };
-        let planned = Box::new(Planned { plan: Plan::new(request, first_bytes), dialect, outcome: None });
-        self.begin(ParsedCommand::Planned { planned, access, reading_bytes, whole }, context)
+        Reading { bytes, whole }
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
@@ -689,32 +691,18 @@ impl Connection {
             return false;
         }
         match held {
-            ParsedCommand::Operation {
-                mut operation,
-                answer,
-                noreply,
-                access,
-                writing_bytes,
-                reading_bytes,
-                whole,
-            } => {
-                answer.resolve(&mut operation, context.marks);
-                self.writing_bytes += writing_bytes;
-                self.reading_bytes += reading_bytes;
-                self.submit(Target::Key, operation, context);
-                let place = self.place(answer, noreply, access);
-                place.missing = 1;
-                (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
+            ParsedCommand::Operation { request, answer, noreply, reading } => {
+                let names_given = || request.compare.is_some_and(|shown| context.marks.is_given(&request.key, shown));
+                probe!("server: a classic cas names a version that a meta command gave", names_given());
+                let operation = request.operation(reading.bytes, context.level, context.marks);
+                let writing_bytes = request.writing_bytes();
+                self.place_request(operation, (answer, noreply), access, (writing_bytes, reading), context);
             }
-            ParsedCommand::Planned { mut planned, access, reading_bytes, whole } => {
-                let writing_bytes = planned.plan.request.writing_bytes();
-                self.writing_bytes += writing_bytes;
-                self.reading_bytes += reading_bytes;
+            ParsedCommand::Planned { mut planned, reading } => {
                 let operation = planned.plan.begin(context.level, context.marks);
-                self.submit(Target::Key, operation, context);
-                let place = self.place(Answer::Planned(planned), false, access);
-                place.missing = 1;
-                (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
+                let writing_bytes = planned.plan.request.writing_bytes();
+                let answer = (Answer::Planned(planned), false);
+                self.place_request(operation, answer, access, (writing_bytes, reading), context);
             }
             ParsedCommand::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);

@@ -8,7 +8,7 @@ use stratakv_protocol::memcache::expiry;
 use super::{Connection, Context, Submission, Target, delete_everything};
 use crate::answer::Answer;
 use crate::binary;
-use crate::pending::{Access, PendingAnswer};
+use crate::pending::{Access, PendingAnswer, Reading};
 
 impl Connection {
     pub(super) fn flush(
@@ -46,6 +46,23 @@ impl Connection {
         let place = &mut self.pending[last];
         (place.answer, place.noreply, place.access) = (answer, noreply, access);
         place
+    }
+
+    /// Asks for what a request is first, which writes and reads so much, and makes its place.
+    pub(super) fn place_request(
+        &mut self,
+        operation: Operation,
+        (answer, noreply): (Answer, bool),
+        access: Access,
+        (writing_bytes, reading): (u64, Reading),
+        context: &mut Context<'_>,
+    ) {
+        self.writing_bytes += writing_bytes;
+        self.reading_bytes += reading.bytes;
+        self.submit(Target::Key, operation, context);
+        let place = self.place(answer, noreply, access);
+        place.missing = 1;
+        (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading.bytes, reading.whole);
     }
 
     /// An answer that needs no operation.

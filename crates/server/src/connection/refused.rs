@@ -8,11 +8,11 @@ use stratakv_engine::{ChangeKind, Error, Expect, Reply};
 use stratakv_protocol::memcache::binary::Status;
 use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, Command, Meta, MetaVerb, StoreMode, Verb, reply};
 
-use super::{Connection, Context, Submission, Target, hash};
+use super::{Connection, Context, Submission, Target};
 use crate::answer::{Answer, Dialect};
 use crate::binary;
-use crate::pending::{Access, OldValue, ParsedCommand};
-use crate::request::{self, Action};
+use crate::pending::OldValue;
+use crate::request::{self, Action, Request};
 use crate::watch;
 
 /// A client that announces more is hung up on at once.
@@ -135,14 +135,8 @@ impl Connection {
             self.answer(answer, noreply);
             return true;
         };
-        let access = Access::Write(hash(&key));
-        let operation = request::write(key, Expect::Any, ChangeKind::Delete, context.level);
         // Its answer is the same whatever comes of that.
-        let (writing_bytes, reading_bytes, whole) = (0, 0, false);
-        self.begin(
-            ParsedCommand::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole },
-            context,
-        )
+        self.ask_once(Request::of(key, Action::Delete), answer, noreply, context)
     }
 
     /// Looks at the reply to an operation of this place: what to go on with, or nothing while the
