@@ -137,6 +137,7 @@ fn a_long_value_is_read_once() {
             harness.ask(Operation::Get { key: key(name), part })
         };
         let mut reply = ask(16 << 10);
+        assert_eq!(matches!(reply, Reply::Longer(_)), name == "longer", "{name}: {reply:?}");
         if let Reply::Longer(told) = reply {
             assert_eq!((name, told), ("longer", bytes as u64));
             reply = ask(told as u32);
