@@ -15,18 +15,18 @@ use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 impl Connection {
     /// Whether the client has yet to say who it is.
     pub(super) fn is_stranger(&self, context: &Context<'_>) -> bool {
-        context.accounts.is_some() && !self.admitted
+        context.accounts.is_some() && !self.client.admitted
     }
 
     /// A command of such a client: a set of any key says by its value who it is.
     pub(super) fn strange_command(&mut self, command: &Command<'_>, context: &mut Context<'_>) {
         match command {
             Command::Store(Store { verb: Verb::Set, data_bytes: data_bytes @ ..=ATTEMPT_BYTES_MAX, .. }) => {
-                self.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
+                self.unfinished.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
             }
             Command::Version | Command::Quit => self.command(command, context),
             _ => {
-                self.errors += 1;
+                self.client.errors += 1;
                 self.answer(Answer::Text(reply::UNAUTHENTICATED), false);
             }
         }
@@ -36,10 +36,10 @@ impl Connection {
     pub(super) fn account(&mut self, value: &[u8], context: &mut Context<'_>) {
         context.counters.auth_cmds.add(1);
         self.grant.spend(ATTEMPT_UNITS);
-        self.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
-        context.counters.auth_errors.add(u64::from(!self.admitted));
-        self.errors += if self.admitted { 0 } else { ATTEMPT_ERRORS };
-        let reply = if self.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
+        self.client.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
+        context.counters.auth_errors.add(u64::from(!self.client.admitted));
+        self.client.errors += if self.client.admitted { 0 } else { ATTEMPT_ERRORS };
+        let reply = if self.client.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
         self.answer(Answer::Text(reply), false);
     }
 
@@ -85,7 +85,7 @@ impl Connection {
             Command::Watch(kinds) => ParsedCommand::Watch(kinds),
             Command::Shutdown { valid } => return self.shutdown(valid, context),
             Command::Quit => {
-                self.closing = true;
+                self.ending.closing = true;
                 return;
             }
         };
@@ -99,7 +99,7 @@ impl Connection {
             true if !valid => self.answer(Answer::Text(reply::BAD_SHUTDOWN), false),
             true => {
                 context.server.shut_down();
-                self.closing = true;
+                self.ending.closing = true;
             }
         }
     }
@@ -113,7 +113,7 @@ impl Connection {
             }
             _ => rest.line = keys.line().to_vec(),
         }
-        self.rest = Some(rest);
+        self.unfinished.rest = Some(rest);
     }
 
     /// Asks for the next key of a get.
@@ -122,14 +122,14 @@ impl Connection {
         let next = rest.at + end;
         let begun = self.ask(key, &rest, context);
         rest.at = next;
-        self.rest = Some(rest);
+        self.unfinished.rest = Some(rest);
         begun
     }
 
     /// The end of a get whose keys have all been asked for.
     pub(super) fn end_get(&mut self) {
-        self.rest = None;
-        match self.pending.back_mut() {
+        self.unfinished.rest = None;
+        match self.answers.pending.back_mut() {
             // That of an earlier get has its end by now.
             Some(last) if matches!(last.answer, Answer::Value { .. }) && !last.ends => last.ends = true,
             _ => self.answer(Answer::ValuesEnd, false),
@@ -152,7 +152,7 @@ impl Connection {
         match Key::new(CollectionId::default(), key) {
             Ok(key) => {
                 let header = Header::Classic { verb, key, flags, exptime, noreply };
-                self.storing = Some(Storing::new(header, Body::new(data_bytes)));
+                self.unfinished.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
             Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
         }
@@ -167,7 +167,7 @@ impl Connection {
             None => _ = self.plan(request, dialect, context),
             Some(data_bytes) => {
                 let header = Header::Planned(Box::new((request, dialect)));
-                self.storing = Some(Storing::new(header, Body::new(data_bytes)));
+                self.unfinished.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
         }
     }

@@ -9,13 +9,13 @@ use super::*;
 fn a_connection_that_is_given_up_keeps_nothing() {
     let kept = |connection: &Connection| {
         [
-            !connection.output.is_empty(),
-            connection.held.is_some(),
-            connection.rest.is_some(),
-            connection.storing.is_some(),
-            connection.refused.is_some(),
+            !connection.sending.output.is_empty(),
+            connection.unfinished.held.is_some(),
+            connection.unfinished.rest.is_some(),
+            connection.unfinished.storing.is_some(),
+            connection.unfinished.refused.is_some(),
             connection.watching.is_some(),
-            connection.pending.iter().any(|pending| pending.stream.is_some()),
+            connection.answers.pending.iter().any(|pending| pending.stream.is_some()),
         ]
     };
     let set = |key: char, bytes: usize| format!("set {key} 0 0 {bytes}\r\n{}\r\n", "v".repeat(bytes));
