@@ -408,7 +408,9 @@ impl Connection {
             self.grant.wants_more = true;
             return false;
         }
-        if !self.has_room() {
+        // What is behind a postponed value is not asked for before it.
+        let takes_a_block = self.unfinished.storing.is_some() || self.unfinished.refused.is_some();
+        if (self.reading.postponed > 0 && !takes_a_block) || !self.has_room() {
             return false;
         }
         self.grant.spend(1);

@@ -135,11 +135,7 @@ impl Connection {
 
     /// Whether another command may be begun.
     pub(super) fn has_room(&mut self) -> bool {
-        // What is behind a postponed value is not asked for before it.
-        if self.answers.pending.len() >= PENDING_MAX
-            || self.writing_bytes >= WRITING_BYTES_MAX
-            || self.reading.postponed > 0
-        {
+        if self.answers.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
             return false;
         }
         self.reading.first_bytes = self.first_bytes();
