@@ -91,6 +91,7 @@ pub(crate) struct Reading {
 
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most commands are the large one, and a box would cost each of them")]
 pub(crate) enum ParsedCommand {
     /// A request that is one operation, and whose reply is its answer.
     Operation {
