@@ -4,3 +4,5 @@
 //! what happened, and returns what is to be done. An engine keeps what is its own: where records
 //! lie, its log and levels, what it caches.
 #![forbid(unsafe_code)]
+
+pub mod batches;
