@@ -364,3 +364,7 @@ impl TwoPhaseCommit {
         self.mail.is_empty() && self.coordinator.is_idle() && self.barriers.is_idle() && self.opening.is_over()
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/batches.rs"]
+mod tests;
