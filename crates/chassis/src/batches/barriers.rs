@@ -49,7 +49,7 @@ enum BarrierPhase {
     /// Batches are under way.
     Waiting,
     Pausing,
-    Cutting,
+    Making,
 }
 
 impl Barriers {
@@ -113,7 +113,7 @@ impl Barriers {
     pub(super) fn begin_next(&mut self, no_batches: bool, mail: &mut Mailbox) {
         let waiting = self.asked.front_mut().filter(|barrier| no_batches && barrier.phase == BarrierPhase::Waiting);
         let Some(barrier) = waiting else { return };
-        barrier.phase = if self.pauses_first { BarrierPhase::Pausing } else { BarrierPhase::Cutting };
+        barrier.phase = if self.pauses_first { BarrierPhase::Pausing } else { BarrierPhase::Making };
         barrier.missing = (0..self.shards).collect();
         (0..self.shards).for_each(|shard| mail.send(shard, ToParticipant::Barrier(barrier.number)));
     }
@@ -132,14 +132,14 @@ impl Barriers {
     pub(super) fn shard_paused(&mut self, from: u32, number: u64, mail: &mut Mailbox) {
         let shards = self.shards;
         let Some((barrier, true)) = self.answered(from, number, BarrierPhase::Pausing) else { return };
-        (barrier.phase, barrier.missing) = (BarrierPhase::Cutting, (0..shards).collect());
+        (barrier.phase, barrier.missing) = (BarrierPhase::Making, (0..shards).collect());
         let kind = barrier.kind;
-        (0..shards).for_each(|shard| mail.send(shard, ToParticipant::Cut(number, kind)));
+        (0..shards).for_each(|shard| mail.send(shard, ToParticipant::MakeBarrier(number, kind)));
     }
 
     /// A shard's barrier is made, or not.
     pub(super) fn shard_made(&mut self, from: u32, number: u64, error: Option<Error>, mail: &mut Mailbox) {
-        let Some((barrier, was_last)) = self.answered(from, number, BarrierPhase::Cutting) else { return };
+        let Some((barrier, was_last)) = self.answered(from, number, BarrierPhase::Making) else { return };
         barrier.error = barrier.error.take().or(error);
         if !was_last {
             return;
@@ -148,7 +148,7 @@ impl Barriers {
         match barrier.error {
             None => mail.reply(barrier.token, Reply::Number { number, version: 0 }),
             Some(error) => {
-                (0..self.shards).for_each(|shard| mail.send(shard, ToParticipant::Uncut(number)));
+                (0..self.shards).for_each(|shard| mail.send(shard, ToParticipant::DropBarrier(number)));
                 mail.reply(barrier.token, Reply::Failed(error));
             }
         }
@@ -166,7 +166,7 @@ impl Barriers {
         match phase {
             BarrierPhase::Waiting => {}
             BarrierPhase::Pausing => self.shard_paused(peer, number, mail),
-            BarrierPhase::Cutting => self.shard_made(peer, number, None, mail),
+            BarrierPhase::Making => self.shard_made(peer, number, None, mail),
         }
     }
 }

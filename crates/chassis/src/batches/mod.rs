@@ -125,9 +125,9 @@ pub enum ToParticipant {
     /// Make a barrier of this number as soon as it can be, or stop for it.
     Barrier(u64),
     /// All shards have stopped: this is the instant, of a backup or of a snapshot.
-    Cut(u64, BarrierKind),
+    MakeBarrier(u64, BarrierKind),
     /// Another shard could not make its barrier.
-    Uncut(u64),
+    DropBarrier(u64),
 }
 
 /// Messages of a participant to the coordinator, or to shard 0.

@@ -165,12 +165,12 @@ impl Store {
                 assert!(matches!(forgotten, Some(Kept::Resolved { .. })), "what is forgotten is applied");
             }
             ToParticipant::Barrier(number) => self.shards[at].commit.barriers.want(number),
-            ToParticipant::Cut(number, _) => {
+            ToParticipant::MakeBarrier(number, _) => {
                 assert!(self.shards[at].commit.barriers.pass(number));
                 self.shards[at].commit.mail.send(0, ToCoordinator::BarrierMade(number, None));
             }
             ToParticipant::InDoubt(_) => panic!("every shard could be read"),
-            ToParticipant::Decided(_) | ToParticipant::Uncut(_) => {}
+            ToParticipant::Decided(_) | ToParticipant::DropBarrier(_) => {}
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a shard does for a barrier: it stops appending, then opens its snapshot and goes on. Appends
-//! wait for two rounds of messages, no I/O.
+//! What a shard does for a barrier: it stops appending, then opens its snapshot and goes on.
+//! Appends wait for two rounds of messages, no I/O.
 
 use stratakv_chassis::batches::ToCoordinator;
 use stratakv_chassis::batches::barriers::BarrierKind;

@@ -1,12 +1,12 @@
 //! Batches over several shards, and barriers through all of them: docs/batches.md draws the records
 //! and argues every crash.
 //!
-//! [`TwoPhaseCommit`] coordinates, at shard 0. Here is what this engine's shards do in it: one whose
-//! keys a batch changes is a *participant* and has a [`prepare_record`] of it, one whose keys are
-//! only checked is a *read-only participant*. A prepare record is a write like others, which locks
-//! its keys in their queues, but waits for shard 0. What a crash left is read by [`opening`]; a
-//! snapshot or a backup begins with a [`barrier`]. Everything that is said goes out at the end of a
-//! tick, once what it rests on is durable.
+//! [`TwoPhaseCommit`] coordinates, at shard 0. Here is what this engine's shards do in it: one
+//! whose keys a batch changes is a *participant* and has a [`prepare_record`] of it, one whose keys
+//! are only checked is a *read-only participant*. A prepare record is a write like others, which
+//! locks its keys in their queues, but waits for shard 0. What a crash left is read by [`opening`];
+//! a snapshot or a backup begins with a [`barrier`]. Everything that is said goes out at the end of
+//! a tick, once what it rests on is durable.
 
 mod barrier;
 mod opening;
@@ -199,8 +199,8 @@ impl<P: Pmem> Matrix<P> {
             // Who asked for the barrier is answered already.
             ToParticipant::Barrier(_) if !self.is_open() => {}
             ToParticipant::Barrier(number) => self.batches.commit.barriers.want(number),
-            ToParticipant::Cut(number, kind) => self.make_barrier(number, kind),
-            ToParticipant::Uncut(number) => _ = self.close_snapshot(number),
+            ToParticipant::MakeBarrier(number, kind) => self.make_barrier(number, kind),
+            ToParticipant::DropBarrier(number) => _ = self.close_snapshot(number),
         }
     }
 
