@@ -5,5 +5,6 @@
 //! lie, its log and levels, what it caches.
 #![forbid(unsafe_code)]
 
+pub mod batches;
 pub mod opener;
 pub mod superblock;

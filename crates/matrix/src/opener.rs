@@ -550,7 +550,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             pending_acks: Vec::new(),
             syncs: Vec::new(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
-            batches: Batches::new(self.config.shards),
+            batches: Batches::new(self.config.shard, self.config.shards, self.config.read_only),
             backups: Backups::default(),
             job: None,
             jobs_begun: 0,
