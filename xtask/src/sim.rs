@@ -93,6 +93,8 @@ fn fault_points(tree: &Tree) -> BTreeSet<String> {
         file.text.split("fault_point!(\"").skip(1).map(move |rest| (placement, rest))
     });
     let names = names.filter_map(|(placement, rest)| Some((placement, rest.split('"').next()?)));
+    // What the engines share has fault points of each of them.
+    let names = names.map(|(placement, name)| (if name.starts_with("matrix_") { "matrix:" } else { placement }, name));
     // Those of trials have tests of their own.
     let simulated = names.filter(|(_, name)| !name.starts_with("trial_"));
     simulated.map(|(placement, name)| format!("{placement}{name}")).collect()
@@ -110,9 +112,10 @@ mod tests {
         let files = vec![
             File::new("crates/slab/src/a.rs", source),
             packed,
+            File::new("crates/chassis/src/c.rs", "fault_point!(\"matrix_four\", return);"),
             File::new(EXPLAINED, "fault_point!(\"example\", return)"),
         ];
         let names: Vec<String> = fault_points(&Tree { files }).into_iter().collect();
-        assert_eq!(names, ["one", "packed:three", "two"]);
+        assert_eq!(names, ["matrix:matrix_four", "one", "packed:three", "two"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers and instants:
-//! what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
+//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot tables
+//! and instants: what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod checksum;
@@ -15,6 +15,7 @@ pub mod limits;
 pub mod probe;
 pub mod quantity;
 pub mod random;
+pub mod slots;
 pub mod time;
 
 pub use corruption::{Corruption, Place, Unreadable};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use stratakv::{CollectionId, Key, Level, Store};
 use stratakv_base::random::Random;
+use stratakv_base::slots::Slots;
 
 use crate::distribution::Distribution;
 use crate::report::{OperationReport, Report};
@@ -196,8 +197,7 @@ struct Client<'a> {
     begun: &'a AtomicU64,
     random: Random,
     depth: usize,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots<Slot, u64>,
     tally: Tally,
     value: Vec<u8>,
 }
@@ -226,8 +226,7 @@ impl<'a> Client<'a> {
             begun,
             random: Random::new(options.seed.wrapping_add(1 + thread as u64)),
             depth,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             tally: Tally::new(options.duration),
             value: Vec::new(),
         }
@@ -248,7 +247,7 @@ impl<'a> Client<'a> {
             self.target.poll((self.in_flight() / 4).max(1), &mut done)?;
             now = Instant::now();
             for (tag, outcome) in done.drain(..) {
-                self.finish(tag as u32, outcome, now, counted_from)?;
+                self.finish(tag, outcome, now, counted_from)?;
             }
         }
     }
@@ -260,45 +259,37 @@ impl<'a> Client<'a> {
     }
 
     fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     fn begin(&mut self) -> Result<(), BenchError> {
         let action = self.generator.next(&mut self.random);
         let slot = Slot { action, begun: Instant::now(), writing: matches!(action.kind, Kind::Update | Kind::Insert) };
-        let tag = match self.free.pop() {
-            Some(tag) => {
-                self.slots[tag as usize] = slot;
-                tag
-            }
-            None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1) as u32
-            }
-        };
-        self.submit(tag)
+        let tag = self.slots.insert(slot);
+        self.submit(tag, slot)
     }
 
-    fn submit(&mut self, tag: u32) -> Result<(), BenchError> {
-        let Slot { action, writing, .. } = self.slots[tag as usize];
+    fn submit(&mut self, tag: u64, Slot { action, writing, .. }: Slot) -> Result<(), BenchError> {
         let key = key(action.record);
         if writing {
             let bytes = self.options.value.next(&mut self.random);
             self.values.make(action.record, bytes, &mut self.random, &mut self.value);
-            return self.target.submit(u64::from(tag), Request::Write(&key, &self.value));
+            return self.target.submit(tag, Request::Write(&key, &self.value));
         }
         let request = if action.kind == Kind::Scan { Request::Scan(&key, action.len) } else { Request::Read(&key) };
-        self.target.submit(u64::from(tag), request)
+        self.target.submit(tag, request)
     }
 
     fn finish(
         &mut self,
-        tag: u32,
+        tag: u64,
         outcome: OperationOutcome,
         now: Instant,
         counted_from: Instant,
     ) -> Result<(), BenchError> {
-        let slot = self.slots[tag as usize];
+        let Some(slot) = self.slots.get_mut(tag) else {
+            return Err(BenchError::Wrong("an operation was answered that is not in flight".into()));
+        };
         let Action { kind, record, .. } = slot.action;
         if !slot.writing && kind != Kind::Scan {
             if outcome.records == 0 {
@@ -308,13 +299,15 @@ impl<'a> Client<'a> {
             }
         }
         if kind == Kind::ReadModifyWrite && !slot.writing {
-            self.slots[tag as usize].writing = true;
-            return self.submit(tag);
+            slot.writing = true;
+            let slot = *slot;
+            return self.submit(tag, slot);
         }
         if kind == Kind::Insert {
             self.generator.inserted(record);
         }
-        self.free.push(tag);
+        let begun = slot.begun;
+        self.slots.remove(tag);
         self.tally.scanned += u64::from(if kind == Kind::Scan { outcome.records } else { 0 });
         let Some(at) = now.checked_duration_since(counted_from) else { return Ok(()) };
         self.tally.end = at;
@@ -322,7 +315,7 @@ impl<'a> Client<'a> {
             *second += 1;
         }
         let place = Kind::ALL.iter().position(|other| *other == kind).unwrap_or_default();
-        let latency = u64::try_from(now.duration_since(slot.begun).as_nanos()).unwrap_or(u64::MAX);
+        let latency = u64::try_from(now.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
         self.tally.latencies[place].saturating_record(latency);
         Ok(())
     }

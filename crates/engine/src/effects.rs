@@ -1,5 +1,6 @@
 //! [`Effects`]: everything a shard wants done, collected during a tick.
 
+use stratakv_base::slots::SlotKey;
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Block, BlockPart, Class, DiskOutcome, DiskRequest, Pool};
 
@@ -24,6 +25,16 @@ impl Io {
     /// Back from [`Io::to_bits`].
     pub fn from_bits(bits: u64) -> Io {
         Io { slot: (bits >> 32) as u32, generation: bits as u32 }
+    }
+}
+
+impl SlotKey for Io {
+    fn new(slot: u32, generation: u32) -> Io {
+        Io { slot, generation }
+    }
+
+    fn parts(self) -> (u32, u32) {
+        (self.slot, self.generation)
     }
 }
 

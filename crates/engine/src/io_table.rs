@@ -1,14 +1,13 @@
 //! The table of requests in flight.
 
+use stratakv_base::slots::Slots;
+
 use crate::effects::Io;
 
-/// Hands out [`Io`] names and remembers what each request is for. O(1) each; as many slots as were
-/// ever in flight at once.
+/// Hands out [`Io`] names and remembers what each request is for: [`Slots`] with the words of
+/// requests.
 #[derive(Debug)]
-pub struct IoTable<T> {
-    slots: Vec<(u32, Option<T>)>,
-    free: Vec<u32>,
-}
+pub struct IoTable<T>(Slots<T, Io>);
 
 impl<T> Default for IoTable<T> {
     fn default() -> Self {
@@ -19,36 +18,28 @@ impl<T> Default for IoTable<T> {
 impl<T> IoTable<T> {
     /// Without requests.
     pub fn new() -> Self {
-        IoTable { slots: Vec::new(), free: Vec::new() }
+        IoTable(Slots::default())
     }
 
     /// Names a new request.
+    #[inline]
     pub fn start(&mut self, purpose: T) -> Io {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
-            (self.slots.len() - 1) as u32
-        });
-        let entry = &mut self.slots[slot as usize];
-        entry.0 = entry.0.wrapping_add(1);
-        entry.1 = Some(purpose);
-        Io { slot, generation: entry.0 }
+        self.0.insert(purpose)
     }
 
     /// Takes back the purpose of a finished request; `None` if there is no such request.
+    #[inline]
     pub fn finish(&mut self, io: Io) -> Option<T> {
-        let entry = self.slots.get_mut(io.slot as usize).filter(|entry| entry.0 == io.generation)?;
-        let purpose = entry.1.take()?;
-        self.free.push(io.slot);
-        Some(purpose)
+        self.0.remove(io)
     }
 
     /// Requests in flight.
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.0.len()
     }
 
     /// Whether none is in flight.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.0.is_empty()
     }
 }

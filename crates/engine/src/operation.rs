@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use stratakv_base::limits::SLICE_BYTES;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_device::Block;
 
@@ -23,11 +24,14 @@ pub enum RecordPart {
         /// How many.
         len: u64,
     },
-    /// As `Range`, for who takes a long value slice by slice. Without a hold it begins: the engine
-    /// may answer with all of the value, if it had to read all of it, or with a [`Reply::Part`],
-    /// which has less than was asked for, and a hold. With its number more of that record is asked
-    /// for, of the engine that gave it: it is the same record, whatever was written since.
-    /// [`Reply::Record`] of `None`: it cannot be had any more.
+    /// As `Range`, for who takes a long value slice by slice and does not know how long it is.
+    /// Without a hold it begins. The engine may answer with all of the value, if it had to read all
+    /// of it; with a [`Reply::Part`], which has less than was asked for, and a hold; or with a
+    /// [`Reply::Longer`], if it would have to read more than was expected.
+    ///
+    /// With the number of a hold more of that record is asked for, of the engine that gave it: it
+    /// is the same record, whatever was written since. [`Reply::Record`] of `None`: it cannot be
+    /// had any more.
     Sliced {
         /// [`Hold::id`]; 0 to begin.
         hold: u64,
@@ -36,6 +40,17 @@ pub enum RecordPart {
         /// How many.
         len: u32,
     },
+}
+
+impl RecordPart {
+    /// How much of a value who begins to take it slice by slice expects: as much as was asked for,
+    /// and a slice in any case, as less is not read at once. Of more it has to be told first.
+    pub fn expected_bytes(self) -> Option<u64> {
+        match self {
+            RecordPart::Sliced { hold: 0, start: 0, len } => Some(u64::from(len).max(SLICE_BYTES as u64)),
+            _ => None,
+        }
+    }
 }
 
 /// Keeps a long record where it is while it is taken slice by slice. Whoever takes it drops this at
@@ -353,6 +368,9 @@ pub enum Reply {
     },
     /// The first bytes of a long record, of which more can be asked for: [`RecordPart::Sliced`].
     Part(Record, Hold),
+    /// To [`RecordPart::Sliced`], begun: the value is longer than was expected, and nothing of it
+    /// was read. So many bytes have to be asked for, at least as many as it has.
+    Longer(u64),
     /// A page of a scan.
     Page {
         /// In order.

@@ -2,6 +2,8 @@
 
 use std::any::Any;
 
+use stratakv_base::slots::SlotKey;
+
 use crate::effects::{Effects, Io, IoOutcome};
 use crate::error::Error;
 use crate::operation::Operation;
@@ -14,6 +16,16 @@ pub struct Token {
     pub slot: u32,
     /// Distinguishes successive users of a slot.
     pub generation: u32,
+}
+
+impl SlotKey for Token {
+    fn new(slot: u32, generation: u32) -> Token {
+        Token { slot, generation }
+    }
+
+    fn parts(self) -> (u32, u32) {
+        (self.slot, self.generation)
+    }
 }
 
 /// A shard's number in its store.

@@ -122,6 +122,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let value = match located.meta.body {
             _ if part == RecordPart::Meta => Bytes::new(),
+            Body::Blob(pointer) if part.expected_bytes().is_some_and(|bytes| bytes < pointer.value_bytes.into()) => {
+                return Ok(OperationStep::Seen(Reply::Longer(pointer.value_bytes.into()), 0));
+            }
             Body::Blob(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
             _ => self.value(&located, &memory)?,
         };

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, fault_point};
-use stratakv_device::{BlockPart, Class, IoFault};
+use stratakv_chassis::opener::OpenerIo;
+use stratakv_chassis::superblock::SuperblockPair;
+use stratakv_device::IoFault;
 use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
@@ -33,7 +35,7 @@ use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::{CompactionBackoff, pages_min};
 use crate::statistics::Counters;
-use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock, SuperblockError};
+use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock};
 
 /// A manifest longer than this is none: 1 GiB.
 const MANIFEST_PAGES_MAX: u32 = 1 << 18;
@@ -77,12 +79,11 @@ pub struct MatrixOpener<P> {
     /// The same, for one that takes the place of a container that is lost.
     replace: Option<u32>,
     loss: Option<Loss>,
-    io: IoTable<OpenerIoPurpose>,
-    found: [Option<Result<Superblock, SuperblockError>>; 2],
+    io: OpenerIo<OpenerIoPurpose>,
+    superblocks: SuperblockPair<Superblock>,
     superblock: Superblock,
     bytes: Vec<u8>,
     read_bytes: u64,
-    failed: Option<Error>,
     /// The superblock that counts said so.
     closed_in_order: bool,
     /// A superblock, or a copy of the manifest, is damaged or old.
@@ -119,12 +120,11 @@ impl<P: Pmem> MatrixOpener<P> {
             create: None,
             replace: None,
             loss: None,
-            io: IoTable::new(),
-            found: [None, None],
+            io: OpenerIo::default(),
+            superblocks: SuperblockPair::default(),
             superblock: Superblock::default(),
             bytes: Vec::new(),
             read_bytes: 0,
-            failed: None,
             closed_in_order: false,
             repairs: false,
             unreadable: Vec::new(),
@@ -145,25 +145,11 @@ impl<P: Pmem> MatrixOpener<P> {
         MatrixOpener { replace: Some(unit_bytes), ..MatrixOpener::recover(config, pmem) }
     }
 
-    fn read(&mut self, page: u64, pages: usize, purpose: OpenerIoPurpose, effects: &mut Effects) {
-        let class = if pages == 1 { Class::Page } else { Class::Slice };
-        match effects.block(class) {
-            Some(block) => {
-                effects.read(self.io.start(purpose), page * PAGE_BYTES as u64, block, (pages * PAGE_BYTES) as u32)
-            }
-            None => self.fail(Error::WrongVolume("there is no memory to read the volume with: raise --memory".into())),
-        }
-    }
-
-    fn fail(&mut self, error: Error) {
-        self.failed.get_or_insert(error);
-    }
-
     /// Container, manifest, superblock: only the last one makes it a shard.
     fn start_creation(&mut self, unit_bytes: u32, effects: &mut Effects) {
         let least = pages_min(&self.config) * PAGE_BYTES as u64;
         if let Some(bytes) = self.config.capacity_bytes.filter(|bytes| *bytes < least) {
-            return self.fail(Error::Option(format!(
+            return self.io.fail(Error::Option(format!(
                 "a capacity of {bytes} bytes for each volume is too small: beside this region, each has at least {least}; ask for more (--capacity), or for a shorter region"
             )));
         }
@@ -175,7 +161,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let made = made.and_then(|mut container| container.begin_epoch(epoch, epoch).map(|()| container));
         let container = match made {
             Ok(container) => container,
-            Err(error) => return self.fail(error),
+            Err(error) => return self.io.fail(error),
         };
         self.superblock.known = container.known();
         let manifest = Manifest { number: 1, next_file: 1, ..Manifest::default() };
@@ -187,39 +173,30 @@ impl<P: Pmem> MatrixOpener<P> {
         self.superblock = Superblock { checksum, known: self.superblock.known, ..superblock };
         match self.places(&manifest, self.superblock.manifest(), pmem_levels::pmem_levels_pages(&container)) {
             Ok(places) => self.opened = Some(Opened { container, report: Report::default(), places }),
-            Err(error) => return self.fail(error),
+            Err(error) => return self.io.fail(error),
         }
         let page = std::mem::take(&mut self.bytes);
-        self.write(FIRST_PAGE, &page, OpenerIoPurpose::FirstManifest, effects);
-        self.write(FIRST_PAGE + 1, &page, OpenerIoPurpose::FirstManifest, effects);
+        for copy in [FIRST_PAGE, FIRST_PAGE + 1] {
+            let fill = |into: &mut [u8]| into.copy_from_slice(&page);
+            self.io.write((copy, 1), false, OpenerIoPurpose::FirstManifest, effects, fill);
+        }
         self.bytes = page;
     }
 
-    fn write(&mut self, page: u64, bytes: &[u8], purpose: OpenerIoPurpose, effects: &mut Effects) {
-        let Some(mut block) = effects.block(Class::Page) else {
-            return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
-        };
-        block.copy_from_slice(bytes);
-        let durable =
-            matches!(purpose, OpenerIoPurpose::FirstSuperblock(_) | OpenerIoPurpose::Level | OpenerIoPurpose::Mend);
-        effects.write(
-            self.io.start(purpose),
-            page * PAGE_BYTES as u64,
-            vec![BlockPart::whole(Arc::new(block))],
-            durable,
-        );
+    /// Writes through the superblock into this slot.
+    fn write_superblock(&mut self, slot: u64, superblock: Superblock, purpose: OpenerIoPurpose, effects: &mut Effects) {
+        let uuid = self.config.uuid;
+        self.io.write((slot, 1), true, purpose, effects, |page| superblock.encode(&uuid, page));
     }
 
     fn created(&mut self, purpose: OpenerIoPurpose, effects: &mut Effects) {
         match purpose {
-            OpenerIoPurpose::FirstManifest if self.io.is_empty() => {
+            OpenerIoPurpose::FirstManifest if self.io.is_idle() => {
                 effects.flush(self.io.start(OpenerIoPurpose::FirstFlush))
             }
             OpenerIoPurpose::FirstFlush | OpenerIoPurpose::FirstSuperblock(0) => {
                 let slot = u64::from(matches!(purpose, OpenerIoPurpose::FirstSuperblock(0)));
-                let mut page = [0; PAGE_BYTES];
-                self.superblock.encode(&self.config.uuid, &mut page);
-                self.write(slot, &page, OpenerIoPurpose::FirstSuperblock(slot), effects);
+                self.write_superblock(slot, self.superblock, OpenerIoPurpose::FirstSuperblock(slot), effects);
             }
             _ => {}
         }
@@ -227,27 +204,14 @@ impl<P: Pmem> MatrixOpener<P> {
 
     /// Both superblocks were read: the manifest is where the newer one says.
     fn choose(&mut self, effects: &mut Effects) {
-        let [Some(first), Some(second)] = &self.found else { return };
-        let mut whole: Vec<Superblock> =
-            [first, second].into_iter().filter_map(|found| found.as_ref().ok()).copied().collect();
-        whole.sort_by_key(|superblock| std::cmp::Reverse((superblock.number, superblock.known.epoch.number)));
-        let Some(newest) = whole.first().copied() else {
-            let error = refusal(first, second, self.config.shard);
-            return self.fail(error);
+        let newest = match self.superblocks.choose((self.config.shard, self.config.shards)) {
+            Ok(newest) => newest,
+            Err(error) => return self.io.fail(error),
         };
-        if (newest.shard, newest.shards) != (self.config.shard, self.config.shards) {
-            let (is, of) = (newest.shard, newest.shards);
-            return self.fail(Error::WrongVolume(format!(
-                "this volume is shard {is} of {of}, and shard {} of {} was looked for: put each volume back under its own name",
-                self.config.shard, self.config.shards
-            )));
-        }
-        let differs = |found: &Result<Superblock, SuperblockError>| {
-            found.as_ref().map_or(true, |superblock| superblock.number != newest.number)
-        };
-        self.repairs = differs(first) || differs(second);
+        let (is_whole, mut whole) = (self.superblocks.is_whole(), self.superblocks.newest_first());
+        self.repairs = !is_whole || whole.iter().any(|superblock| superblock.number != newest.number);
         // One that cannot be read may have the next number already.
-        self.highest = newest.number + u64::from(first.is_err() || second.is_err());
+        self.highest = newest.number + u64::from(!is_whole);
         whole.dedup_by_key(|superblock| superblock.number);
         let is_plausible = |superblock: &Superblock| (1..=MANIFEST_PAGES_MAX).contains(&superblock.pages);
         let copies =
@@ -279,21 +243,17 @@ impl<P: Pmem> MatrixOpener<P> {
             }
             Ok(opened) => {
                 self.opened = Some(opened);
-                let counts = |slot: usize| self.found.get(slot) == Some(&Some(Ok(self.counted)));
+                let counts = |slot: usize| self.superblocks.has(slot, &self.counted);
                 // A slot that could not be read may have an epoch that the volume took up and the
                 // region will have forgotten, once it begins the one after the next.
                 let mut other = (0..2).find(|slot| !counts(*slot));
                 fault_point!("trial_epoch_over_slots_that_differ", other = None);
                 match other {
-                    Some(slot) => {
-                        let mut page = [0; PAGE_BYTES];
-                        self.counted.encode(&self.config.uuid, &mut page);
-                        self.write(slot as u64, &page, OpenerIoPurpose::Level, effects);
-                    }
+                    Some(slot) => self.write_superblock(slot as u64, self.counted, OpenerIoPurpose::Level, effects),
                     None => self.begin_epoch(effects),
                 }
             }
-            Err(error) => self.fail(error),
+            Err(error) => self.io.fail(error),
         }
     }
 
@@ -304,7 +264,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let number = region.epoch.number.max(volume.number) + 1;
         let epoch = Epoch { number, session: self.config.session };
         if let Err(error) = opened.container.begin_epoch(epoch, volume) {
-            return self.fail(error);
+            return self.io.fail(error);
         }
         let known = opened.container.known();
         self.prepare_mend(known);
@@ -361,22 +321,19 @@ impl<P: Pmem> MatrixOpener<P> {
     /// so one of them is whole all the while. Then the end is not in order any more.
     fn prepare_mend(&mut self, known: Known) {
         fault_point!("trial_superblocks_differ", return);
-        let has_it = self.found.first() == Some(&Some(Ok(self.counted)));
-        self.mends = if has_it { [1, 0] } else { [0, 1] }.into();
+        self.mends = if self.superblocks.has(0, &self.counted) { [1, 0] } else { [0, 1] }.into();
         self.closed_in_order = self.superblock.clean;
         self.superblock = Superblock { clean: false, known, ..self.superblock };
     }
 
     fn mend_next(&mut self, effects: &mut Effects) {
         let Some(slot) = self.mends.pop_front() else { return };
-        let mut page = [0; PAGE_BYTES];
-        self.superblock.encode(&self.config.uuid, &mut page);
-        self.write(slot, &page, OpenerIoPurpose::Mend, effects);
+        self.write_superblock(slot, self.superblock, OpenerIoPurpose::Mend, effects);
     }
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
-        let pages = ((self.manifest_bytes() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
-        self.read(self.copy_page() + (from / PAGE_BYTES) as u64, pages, OpenerIoPurpose::Manifest(from), effects);
+        let pages = ((self.manifest_bytes() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1) as u64;
+        self.io.read(self.copy_page() + (from / PAGE_BYTES) as u64, pages, OpenerIoPurpose::Manifest(from), effects);
     }
 
     /// Where the copy begins that is being read.
@@ -459,35 +416,6 @@ fn region_damaged(error: Error) -> Error {
     }
 }
 
-/// Why neither superblock will do.
-fn refusal(
-    first: &Result<Superblock, SuperblockError>,
-    second: &Result<Superblock, SuperblockError>,
-    shard: u32,
-) -> Error {
-    let both = [first, second].map(|found| found.as_ref().err().cloned());
-    for refusal in both.iter().flatten() {
-        match refusal {
-            SuperblockError::Newer(found) => return Error::NewerFormat { found: *found, known: 5 },
-            SuperblockError::Foreign => {
-                return Error::WrongVolume(
-                    "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
-                );
-            }
-            // It may be whole, and all that is needed.
-            SuperblockError::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
-            SuperblockError::Damaged(_) => {}
-        }
-    }
-    let found = both.into_iter().flatten().map(|refusal| match refusal {
-        SuperblockError::Damaged(why) => why,
-        _ => "",
-    });
-    let place = Place { shard, offset_bytes: 0 };
-    let found = found.collect::<Vec<_>>().join("; ");
-    Error::Corrupt(Corruption { place, what: "superblock", expected: "one of two that checks".into(), found })
-}
-
 impl<P: Pmem + Send> Opener for MatrixOpener<P> {
     type Shard = Matrix<P>;
 
@@ -495,8 +423,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         if let Some(unit_bytes) = self.create {
             return self.start_creation(unit_bytes, effects);
         }
-        self.read(0, 1, OpenerIoPurpose::Superblock(0), effects);
-        self.read(1, 1, OpenerIoPurpose::Superblock(1), effects);
+        (0..2).for_each(|slot| self.io.read(slot, 1, OpenerIoPurpose::Superblock(slot as usize), effects));
     }
 
     fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
@@ -504,18 +431,13 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         match (purpose, outcome) {
             (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
                 self.read_bytes += PAGE_BYTES as u64;
-                let found = match result {
-                    Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault @ IoFault::Os(_)) => {
-                        self.note_unreadable(slot as u64, 1, fault);
-                        Err(SuperblockError::Unreadable(fault))
-                    }
-                    Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
-                };
-                if let Some(place) = self.found.get_mut(slot) {
-                    *place = Some(found);
+                self.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, &block));
+                if let Err(fault @ IoFault::Os(_)) = result {
+                    self.note_unreadable(slot as u64, 1, fault);
                 }
-                self.choose(effects);
+                if self.superblocks.is_read() {
+                    self.choose(effects);
+                }
             }
             (OpenerIoPurpose::Manifest(from), IoOutcome::Read(block, Ok(()))) => {
                 let all = self.manifest_bytes();
@@ -537,8 +459,8 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 self.note_unreadable(self.copy_page(), u64::from(self.superblock.pages), fault);
                 self.try_copy(effects);
             }
-            (_, IoOutcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
-            (OpenerIoPurpose::Level | OpenerIoPurpose::Mend, IoOutcome::Write(Err(fault))) => self.fail(Error::Io {
+            (_, IoOutcome::Read(_, Err(fault))) => self.io.fail(Error::Io { what: "reading the manifest", fault }),
+            (OpenerIoPurpose::Level | OpenerIoPurpose::Mend, IoOutcome::Write(Err(fault))) => self.io.fail(Error::Io {
                 what: "writing a superblock (open the store for reading only to see what is there)",
                 fault,
             }),
@@ -548,7 +470,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 OpenerIoPurpose::Remainder(_) | OpenerIoPurpose::RemainderFlush,
                 IoOutcome::Write(Err(fault)) | IoOutcome::Flush(Err(fault)),
             ) => {
-                self.fail(Error::Io {
+                self.io.fail(Error::Io {
                     what: "writing the manifest without the tables that are lost (give the region up again)",
                     fault,
                 });
@@ -556,7 +478,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             (OpenerIoPurpose::Remainder(end), _) => self.write_remainder(end, effects),
             (OpenerIoPurpose::RemainderFlush, _) => self.mend_next(effects),
             (_, IoOutcome::Write(Err(fault)) | IoOutcome::Flush(Err(fault))) => {
-                self.fail(Error::Io { what: "creating the volume", fault });
+                self.io.fail(Error::Io { what: "creating the volume", fault });
             }
             (purpose, _) => self.created(purpose, effects),
         }
@@ -568,13 +490,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
     }
 
     fn is_finished(&self) -> bool {
-        self.io.is_empty()
+        self.io.is_idle()
     }
 
     fn finish(mut self) -> Result<Matrix<P>, Error> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
+        self.io.result()?;
         let manifest = self.manifest()?;
         let own = self.superblock.manifest();
         let Some(Opened { mut container, report, places }) = self.opened.take() else {
@@ -630,7 +550,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             pending_acks: Vec::new(),
             syncs: Vec::new(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
-            batches: Batches::new(self.config.shards),
+            batches: Batches::new(self.config.shard, self.config.shards, self.config.read_only),
             backups: Backups::default(),
             job: None,
             jobs_begun: 0,

@@ -1,19 +1,19 @@
 //! A shard behind its lock, and its tick: completions, messages, operations, the end of the tick.
 //! Its effects go to whoever ran it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use stratakv_base::slots::Slots;
 use stratakv_base::{Mono, Now, fault_point, probe};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{
-    Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardEvent, ShardId, Statistic,
+    Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardEvent, ShardId, Statistic, Token,
 };
 
 use crate::slot::{Departed, Inbox, Left, Waiter, lock};
-use crate::tokens::Tokens;
 
 /// A shard, its volume, and what waits for it.
 pub(crate) struct Cell<S> {
@@ -48,7 +48,8 @@ pub(crate) struct Cell<S> {
 struct State<S> {
     shard: S,
     effects: Effects,
-    tokens: Tokens,
+    /// Operations in progress: who waits for the reply.
+    tokens: Slots<Waiter, Token>,
     /// Operations the shard had no room for, in order of arrival.
     backlog: VecDeque<(Waiter, Operation)>,
     closing: bool,
@@ -100,7 +101,7 @@ impl<S: Shard> Cell<S> {
         let state = State {
             shard,
             effects: Effects::new(pool),
-            tokens: Tokens::default(),
+            tokens: Slots::default(),
             backlog: VecDeque::new(),
             closing: false,
             broken: None,
@@ -261,7 +262,7 @@ impl<S: Shard> Cell<S> {
         state.effects.messages.clear();
         state.effects.begin(state.effects.now());
         lock(&self.messages).clear();
-        let begun = state.tokens.drain().into_iter();
+        let begun = state.tokens.take_all().into_iter();
         for waiter in begun.chain(state.backlog.drain(..).map(|(waiter, _)| waiter)) {
             deliver(waiter, Reply::Failed(Error::Unknown(why)), me, out);
         }
@@ -324,7 +325,7 @@ impl<S: Shard> Cell<S> {
     fn note_attention(&self, state: &State<S>, out: &mut TickOutput) {
         // What waits for room is tried again when something ends, else at once, but for a shard
         // that says when.
-        let is_forgotten = !state.backlog.is_empty() && state.tokens.len() == 0 && state.effects.wake_at.is_none();
+        let is_forgotten = !state.backlog.is_empty() && state.tokens.is_empty() && state.effects.wake_at.is_none();
         let again = state.effects.more || is_forgotten;
         if again {
             self.wants_tick.store(true, Ordering::Release);
@@ -379,7 +380,8 @@ impl<S: Shard> State<S> {
                 self.backlog.push_back((waiter, operation));
             }
         }
-        let tokens = self.tokens.matching(|waiter| left.has(waiter));
+        let waiting = self.tokens.iter().filter(|(_, waiter)| left.has(waiter));
+        let tokens: HashSet<Token> = waiting.map(|(token, _)| token).collect();
         if !tokens.is_empty() {
             self.shard.cancel(&|token| tokens.contains(&token), &mut self.effects);
         }

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stratakv_base::slots::Slots;
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use stratakv_engine::{Error, Io, IoOutcome, Operation, Reply, Shard};
@@ -58,7 +59,8 @@ pub struct Driver<S: Shard + 'static> {
     /// Work for each shard, gathered until its next tick.
     queues: Vec<Queue>,
     ready: ReadyShards,
-    in_flight: InFlight,
+    /// The ring's tags: which shard's which request.
+    in_flight: Slots<(u32, Io), u64>,
     completions: Vec<Completion>,
     replies: Vec<(u64, Reply)>,
     out: TickOutput,
@@ -121,7 +123,7 @@ impl<S: Shard> Driver<S> {
             inbox: Inbox::new(ring.waker()),
             queues: (0..runtime.cells.len()).map(|_| Queue::default()).collect(),
             ready: ReadyShards::default(),
-            in_flight: InFlight::default(),
+            in_flight: Slots::default(),
             completions: Vec::new(),
             replies: Vec::new(),
             out: TickOutput::default(),
@@ -275,8 +277,8 @@ impl<S: Shard> Driver<S> {
     /// operations it was for.
     fn ring_failed(&mut self) {
         self.failed = true;
-        self.runtime.abandon(self.in_flight.shards());
-        self.in_flight = InFlight::default();
+        let shards = self.in_flight.take_all().into_iter();
+        self.runtime.abandon(shards.map(|(shard, _)| shard as usize));
     }
 
     fn refuse_if_failed(&self) -> io::Result<()> {
@@ -387,7 +389,7 @@ impl<S: Shard> Driver<S> {
     }
 
     fn start_io(&mut self, shard: u32, io: Io, request: DiskRequest) {
-        let tag = self.in_flight.insert(shard, io);
+        let tag = self.in_flight.insert((shard, io));
         self.unsubmitted.requests += 1;
         self.ring.disk(tag, &self.runtime.cells[shard as usize].volume, request);
     }
@@ -411,7 +413,7 @@ impl<S: Shard> Driver<S> {
     /// The ring failed; drop the driver.
     pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.refuse_if_failed()?;
-        while self.in_flight.len() > 0 || !self.ready.busy.is_empty() {
+        while !self.in_flight.is_empty() || !self.ready.busy.is_empty() {
             if self.ready.busy.is_empty() {
                 self.submit_now(Wait::For { completions: 1, timeout: None })?;
             }
@@ -435,42 +437,5 @@ impl<S: Shard + 'static> Drop for Driver<S> {
         if let Some(reactor) = self.reactor {
             self.runtime.reactor_gone(reactor);
         }
-    }
-}
-
-/// The ring's tags: which shard's which request.
-#[derive(Default)]
-struct InFlight {
-    entries: Vec<Option<(u32, Io)>>,
-    free: Vec<u32>,
-}
-
-impl InFlight {
-    fn insert(&mut self, shard: u32, io: Io) -> u64 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.entries[slot as usize] = Some((shard, io));
-                u64::from(slot)
-            }
-            None => {
-                self.entries.push(Some((shard, io)));
-                (self.entries.len() - 1) as u64
-            }
-        }
-    }
-
-    fn remove(&mut self, tag: u64) -> Option<(u32, Io)> {
-        let entry = self.entries.get_mut(tag as usize)?.take();
-        self.free.push(tag as u32);
-        entry
-    }
-
-    fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
-    }
-
-    /// Shards with requests in flight, some more than once.
-    fn shards(&self) -> impl Iterator<Item = usize> {
-        self.entries.iter().flatten().map(|(shard, _)| *shard as usize)
     }
 }

@@ -26,7 +26,6 @@ mod pump;
 mod reactor;
 mod runtime;
 mod slot;
-mod tokens;
 mod workers;
 
 pub use clock::{Clock, ManualClock};

@@ -1,7 +1,7 @@
 //! From the engine's reply to the client's: wording, and what is counted.
 
-use stratakv_base::{Expiry, Key, Wall, probe};
-use stratakv_engine::{Error, Expect, Operation, Record, Reply, Unmet};
+use stratakv_base::{Expiry, Key, Wall};
+use stratakv_engine::{Error, Record, Reply, Unmet};
 use stratakv_protocol::memcache::{DumpKind, Verb, reply};
 
 use crate::binary;
@@ -114,19 +114,6 @@ impl Answer {
         match self {
             Answer::Planned(planned) => planned.dialect.end_of_value(),
             _ => reply::CRLF,
-        }
-    }
-
-    /// A version that the client gave stands for the engine's one that it has by now: commands
-    /// before it may have changed that.
-    pub(crate) fn resolve(&self, operation: &mut Operation, marks: &Marks) {
-        if let (Answer::Stored { verb: Verb::Cas(shown), key, .. }, Operation::Write { changes, .. }) =
-            (self, operation)
-        {
-            let meant = marks.meant(key, *shown);
-            let is_given = meant != *shown && meant != u64::MAX;
-            probe!("server: a classic cas names a version that a meta command gave", is_given);
-            changes.iter_mut().for_each(|change| change.expect = Expect::Version(meant));
         }
     }
 

@@ -9,6 +9,7 @@ use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expir
 use crate::answer::{AnswerContext, count_failure};
 use crate::connection::{Context, hash};
 use crate::counters::Counters;
+use crate::credentials::Accounts;
 use crate::meta;
 use crate::output::Output;
 use crate::pending::ParsedCommand;
@@ -56,34 +57,13 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// What to do for a request; a `stranger` has yet to say who it is, and `is_asked` if it began to.
 pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, is_asked: bool, context: &Context<'_>) -> Begun {
-    match (request.command, context.accounts) {
-        (BinaryCommand::SaslList, Some(_)) => {
-            return Begun::Answer(written(|out| refusal(out, request.tag, Status::Ok, MECHANISM)));
-        }
-        (BinaryCommand::SaslUnnamed, Some(_)) => return Begun::Answer(refused(request.tag, Status::Invalid)),
-        // PLAIN has the first word: without one the client is asked for it.
-        (BinaryCommand::SaslAuth { step: false, mechanism, data: b"" }, Some(_)) if mechanism == PLAIN => {
-            return Begun::Ask(written(|out| refusal(out, request.tag, Status::AuthContinue, "")));
-        }
-        // A step without a beginning leads nowhere.
-        (BinaryCommand::SaslAuth { step: true, .. }, Some(_)) if !is_asked => {
-            context.counters.auth_cmds.add(1);
-            context.counters.auth_errors.add(1);
-            return Begun::Expel(refused(request.tag, Status::AuthError));
-        }
-        (BinaryCommand::SaslAuth { mechanism, data, .. }, Some(accounts)) => {
-            let admitted = mechanism == PLAIN && accounts.now().admit_plain(data);
-            context.counters.auth_cmds.add(1);
-            context.counters.auth_errors.add(u64::from(!admitted));
-            return match admitted {
-                true => Begun::Admit(written(|out| refusal(out, request.tag, Status::Ok, "Authenticated"))),
-                false => Begun::Expel(refused(request.tag, Status::AuthError)),
-            };
-        }
-        (BinaryCommand::Version | BinaryCommand::Quit, _) => {}
-        // Hung up on, so that what follows is not taken for requests.
-        _ if stranger => return Begun::Quit(refused(request.tag, Status::AuthError)),
-        _ => {}
+    if let Some(begun) = context.accounts.and_then(|accounts| introduce(request, accounts, is_asked, context.counters))
+    {
+        return begun;
+    }
+    // Hung up on, so that what follows is not taken for requests.
+    if stranger && !matches!(request.command, BinaryCommand::Version | BinaryCommand::Quit) {
+        return Begun::Quit(refused(request.tag, Status::AuthError));
     }
     let (tag, quiet) = (request.tag, request.quiet);
     let with_key = matches!(request.command, BinaryCommand::Get { with_key: true, .. });
@@ -126,6 +106,31 @@ pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, is_asked: bool,
             }
         }
     }
+}
+
+/// What to do for a request that says who its client is, or asks how to; `None`: it does not.
+fn introduce(request: &BinaryRequest<'_>, accounts: &Accounts, is_asked: bool, counters: &Counters) -> Option<Begun> {
+    let status = |status, text: &str| written(|out| refusal(out, request.tag, status, text));
+    Some(match request.command {
+        BinaryCommand::SaslList => Begun::Answer(status(Status::Ok, MECHANISM)),
+        BinaryCommand::SaslUnnamed => Begun::Answer(refused(request.tag, Status::Invalid)),
+        // PLAIN has the first word: without one the client is asked for it.
+        BinaryCommand::SaslAuth { step: false, mechanism, data: b"" } if mechanism == PLAIN => {
+            Begun::Ask(status(Status::AuthContinue, ""))
+        }
+        BinaryCommand::SaslAuth { step, mechanism, data } => {
+            // A step without a beginning leads nowhere.
+            let is_begun = !step || is_asked;
+            let admitted = is_begun && mechanism == PLAIN && accounts.now().admit_plain(data);
+            counters.auth_cmds.add(1);
+            counters.auth_errors.add(u64::from(!admitted));
+            match admitted {
+                true => Begun::Admit(status(Status::Ok, "Authenticated")),
+                false => Begun::Expel(refused(request.tag, Status::AuthError)),
+            }
+        }
+        _ => return None,
+    })
 }
 
 /// What is done to the key, and how long the value is that is to come.

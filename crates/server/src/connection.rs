@@ -7,30 +7,27 @@
 //! everything before them. What a connection holds is bounded (`has_room` in `memory`): beyond it
 //! nothing more is parsed, and then nothing more is received.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key, Level, Wall, fault_point};
+use stratakv_base::{CollectionId, Key, Level, Wall, fault_point, probe};
 use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, Keys, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched,
-    reply,
+    BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched, reply,
 };
 
-use crate::answer::{Answer, AnswerContext, Dialect, Planned, ResponseEncoder};
+use crate::answer::{Answer, AnswerContext, Dialect, Planned};
 use crate::binary::{self, Begun};
-use crate::block_budget::{BlockBudget, BlockPermit};
+use crate::block_budget::BlockBudget;
 use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::marks::Marks;
-use crate::memory_budget::{FREE_BYTES, MemoryPermit};
+use crate::memory_budget::MemoryPermit;
 use crate::output::Output;
-use crate::pending::{Access, ParsedCommand, PendingAnswer};
-use crate::received::Received;
+use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
@@ -43,10 +40,12 @@ mod memory;
 mod places;
 mod reading;
 mod refused;
+mod state;
 mod storing;
 
 use grant::Grant;
 pub(crate) use reading::Stream;
+use state::{Answers, Client, ClientProtocol, Ending, Footprint, Input, ReadAhead, Rest, Sending, Unfinished};
 use storing::{Header, Storing};
 
 /// Commands in progress on one connection.
@@ -146,100 +145,22 @@ enum Receiving {
     Body,
 }
 
-/// The keys of a get still to be asked for.
-#[derive(Debug)]
-struct Rest {
-    line: Vec<u8>,
-    at: usize,
-    cas: bool,
-    touch: Option<i64>,
-}
-
-impl Rest {
-    /// The key that comes next, and the rest of the line from after it on.
-    fn next(&self) -> Option<(&[u8], usize)> {
-        Keys::split(self.line.get(self.at..)?)
-    }
-
-    /// Whether all keys have been asked for. The end of an answer needs no turn and no room of its
-    /// own: it goes with the last value.
-    fn is_over(&self) -> bool {
-        self.next().is_none()
-    }
-}
-
-/// Which protocol the client speaks: its first byte tells.
-#[derive(Debug)]
-enum ClientProtocol {
-    Undecided,
-    Text(Parser),
-    Binary(BinaryParser),
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    client_protocol: ClientProtocol,
-    /// The client has said who it is.
-    admitted: bool,
-    /// It has begun to say so, in the binary protocol.
-    is_asked: bool,
-    item_bytes_max: u64,
-    received: Received,
-    receiving: Option<Receiving>,
-    /// Room that a receive in flight has.
-    receiving_bytes: usize,
-    recv_bytes: usize,
-    /// Of a command whose end has not come.
-    unfinished_bytes: usize,
-    storing: Option<Storing>,
-    refused: Option<refused::Refused>,
-    rest: Option<Rest>,
-    held: Option<ParsedCommand>,
-    /// Requests of several operations whose reply has come, by number.
-    replied: Vec<u32>,
-    /// Of keys whose new value was refused.
-    doubtful: Vec<u32>,
-    pending: VecDeque<PendingAnswer>,
-    /// Number of the first of `pending`.
-    first: u32,
-    response_encoder: ResponseEncoder,
-    output: Output,
-    sending_bytes: u64,
-    /// Of what is being sent.
-    sending_permits: Vec<BlockPermit>,
-    block_budget: Arc<BlockBudget>,
-    /// For what it holds beyond its constant.
-    permit: MemoryPermit,
-    /// It stopped for want of a permit.
-    is_starved: bool,
-    /// What others hold for it.
-    outside_bytes: u64,
-    grant: Grant,
-    /// Commands that were none or that its client may not give, since it was last asked.
-    errors: u32,
-    /// A recent long value, in bytes.
-    value_bytes: u64,
-    /// How much of the next one is asked for at first.
-    first_bytes: u64,
-    /// Bytes of values read and being read, and not yet put into words.
-    reading_bytes: u64,
+    client: Client,
+    input: Input,
+    unfinished: Unfinished,
+    answers: Answers,
+    reading: ReadAhead,
     /// Bytes of values being written.
     writing_bytes: u64,
+    sending: Sending,
+    memory: Footprint,
+    grant: Grant,
     /// It takes no commands any more, and is told what others do.
     watching: Option<Watching>,
-    /// Everything received is parsed as far as possible.
-    hungry: bool,
-    /// Nothing more will be received.
-    ended: bool,
-    /// Nothing more will be parsed.
-    closing: bool,
-    /// Our side of the connection is closed.
-    hung_up: bool,
-    /// Bytes received since.
-    unheard_bytes: usize,
-    /// The peer is gone: nothing can be sent.
-    broken: bool,
+    ending: Ending,
 }
 
 impl Connection {
@@ -247,44 +168,17 @@ impl Connection {
     /// blocks from `block_budget`; what it holds beyond a constant is what `permit` allows.
     pub(crate) fn new(item_bytes_max: usize, block_budget: Arc<BlockBudget>, permit: MemoryPermit) -> Connection {
         Connection {
-            client_protocol: ClientProtocol::Undecided,
-            admitted: false,
-            is_asked: false,
-            item_bytes_max: item_bytes_max as u64,
-            received: Received::default(),
-            receiving: None,
-            receiving_bytes: 0,
-            recv_bytes: RECV_BYTES_MIN,
-            unfinished_bytes: 0,
-            storing: None,
-            refused: None,
-            rest: None,
-            held: None,
-            replied: Vec::new(),
-            doubtful: Vec::new(),
-            pending: VecDeque::new(),
-            first: 0,
-            response_encoder: ResponseEncoder::default(),
-            output: Output::default(),
-            sending_bytes: 0,
-            sending_permits: Vec::new(),
-            block_budget,
-            permit,
-            is_starved: false,
-            outside_bytes: 0,
-            grant: Grant::new(),
-            errors: 0,
-            value_bytes: 0,
-            first_bytes: FREE_BYTES,
-            reading_bytes: 0,
+            client: Client::new(item_bytes_max as u64),
+            input: Input::default(),
+            unfinished: Unfinished::default(),
+            answers: Answers::default(),
+            reading: ReadAhead::default(),
             writing_bytes: 0,
+            sending: Sending::new(block_budget),
+            memory: Footprint::new(permit),
+            grant: Grant::new(),
             watching: None,
-            hungry: true,
-            ended: false,
-            closing: false,
-            hung_up: false,
-            unheard_bytes: 0,
-            broken: false,
+            ending: Ending::default(),
         }
     }
 
@@ -292,21 +186,22 @@ impl Connection {
     /// the peer still sends is read and thrown away until it hangs up too; closing with bytes
     /// unread would take back answers on their way.
     pub(crate) fn hang_up(&mut self) -> bool {
-        let now = self.is_drained() && !self.ended && !self.broken && !self.hung_up;
-        self.hung_up |= now;
+        let now = self.is_drained() && !self.ending.ended && !self.ending.broken && !self.ending.hung_up;
+        self.ending.hung_up |= now;
         now
     }
 
     /// An operation was answered.
     pub(crate) fn replied(&mut self, sequence: u32, reply: Reply) {
-        let index = sequence.wrapping_sub(self.first) as usize;
-        if self.pending.get(index).is_none_or(|pending| pending.missing == 0) {
+        let index = sequence.wrapping_sub(self.answers.first) as usize;
+        if self.answers.pending.get(index).is_none_or(|pending| pending.missing == 0) {
             return;
         }
         let Some(reply) = self.after_old_value(index, reply) else { return };
-        let Some(pending) = self.pending.get_mut(index) else { return };
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let mut reply = match reply {
             Reply::Part(record, hold) => return self.begin_stream(index, record, hold),
+            Reply::Longer(bytes) => return self.postpone(index, bytes),
             reply if pending.stream.is_some() => return self.slices_came(index, reply),
             reply => reply,
         };
@@ -316,28 +211,24 @@ impl Connection {
             record.value = Value::Inline(Bytes::new());
         }
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
-            self.value_bytes = record.value_bytes.max(self.value_bytes - self.value_bytes / 8);
+            self.reading.value_bytes = record.value_bytes.max(self.reading.value_bytes - self.reading.value_bytes / 8);
             let missing_bytes = record.value_bytes.saturating_sub(pending.reading_bytes);
             // All of it, as the engine had to read it, stays if it may be held: to ask again would
             // be to read again.
             let is_all = record.value.len() == record.value_bytes;
-            let (held, whole) = (self.reading_bytes + self.output.bytes() + self.sending_bytes, pending.whole);
+            let (held, whole) = (self.reading.bytes + self.sending.output.bytes() + self.sending.bytes, pending.whole);
             let fits = is_all && held + missing_bytes <= reading::HELD_BYTES_MAX;
             if !whole && missing_bytes > 0 && !(fits && self.may_take(missing_bytes)) {
-                let Some(pending) = self.pending.get_mut(index) else { return };
-                // It is let go until all before it are on their way.
-                self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
-                pending.again_bytes = Some(record.value_bytes);
-                return;
+                return self.postpone(index, record.value_bytes);
             }
             read_bytes = record.value.len();
             self.grant.spend(cost_of(read_bytes));
         }
-        let Some(pending) = self.pending.get_mut(index) else { return };
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
-            pending.block_permit = self.block_budget.permit(&mut record.value);
+            pending.block_permit = self.sending.block_budget.permit(&mut record.value);
         }
-        self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
+        self.reading.bytes = self.reading.bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
         if let Answer::Dump(_) = pending.answer {
             pending.reply = Some(reply);
@@ -345,7 +236,7 @@ impl Connection {
         }
         if let Answer::Planned(_) = pending.answer {
             pending.reply = Some(reply);
-            self.replied.push(sequence);
+            self.answers.replied.push(sequence);
             return;
         }
         pending.missing -= 1;
@@ -361,8 +252,8 @@ impl Connection {
 
     /// A send ended; if it failed, the connection is over.
     pub(crate) fn sent(&mut self, ok: bool) {
-        self.sending_bytes = 0;
-        self.sending_permits.clear();
+        self.sending.bytes = 0;
+        self.sending.permits.clear();
         if !ok {
             self.abort();
         }
@@ -370,28 +261,28 @@ impl Connection {
 
     /// Nothing more is received: what has come is answered.
     pub(crate) fn end(&mut self) {
-        self.ended = true;
+        self.ending.ended = true;
     }
 
     /// Gives up: nothing more is parsed or sent.
     pub(crate) fn abort(&mut self) {
         fault_point!("server_blocks_kept_of_a_broken_connection", {
-            Box::leak(Box::new(std::mem::take(&mut self.output)));
+            Box::leak(Box::new(std::mem::take(&mut self.sending.output)));
         });
-        self.broken = true;
-        self.closing = true;
-        self.pending.iter_mut().for_each(|pending| pending.stream = None);
-        self.output = Output::default();
-        self.held = None;
-        self.rest = None;
-        self.storing = None;
-        self.refused = None;
+        self.ending.broken = true;
+        self.ending.closing = true;
+        self.answers.pending.iter_mut().for_each(|pending| pending.stream = None);
+        self.sending.output = Output::default();
+        self.unfinished.held = None;
+        self.unfinished.rest = None;
+        self.unfinished.storing = None;
+        self.unfinished.refused = None;
         self.watching = None;
     }
 
     /// Parses, begins and words as much as limits and order allow.
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
-        (self.is_starved, self.grant.wants_more) = (false, false);
+        (self.memory.is_starved, self.grant.wants_more) = (false, false);
         loop {
             self.drop_old_values(context);
             self.proceed(context);
@@ -405,8 +296,8 @@ impl Connection {
                 break;
             }
         }
-        if self.ended && self.hungry && self.receiving.is_none() {
-            self.closing = true;
+        if self.ending.ended && self.input.hungry && self.input.receiving.is_none() {
+            self.ending.closing = true;
             self.watching = None;
         }
     }
@@ -414,24 +305,28 @@ impl Connection {
     /// What to send, if there is something and nothing is being sent.
     pub(crate) fn next_send(&mut self) -> Option<(Vec<Chunk>, u64)> {
         // What follows at once goes with it.
-        let is_corked = self.grant.wants_more && self.output.bytes() < CORK_BYTES;
-        if self.sending_bytes > 0 || self.output.is_empty() || self.broken || is_corked {
+        let is_corked = self.grant.wants_more && self.sending.output.bytes() < CORK_BYTES;
+        if self.sending.bytes > 0 || self.sending.output.is_empty() || self.ending.broken || is_corked {
             return None;
         }
-        let (chunks, bytes, block_permits) = self.output.take();
-        self.sending_bytes = bytes;
-        self.sending_permits = block_permits;
+        let (chunks, bytes, block_permits) = self.sending.output.take();
+        self.sending.bytes = bytes;
+        self.sending.permits = block_permits;
         Some((chunks, bytes))
     }
 
     /// Whether the connection can be closed.
     pub(crate) fn is_finished(&self) -> bool {
-        self.broken || (self.is_drained() && (self.ended || self.unheard_bytes > UNHEARD_BYTES_MAX))
+        self.ending.broken
+            || (self.is_drained() && (self.ending.ended || self.ending.unheard_bytes > UNHEARD_BYTES_MAX))
     }
 
     /// All that will be answered has been sent.
     fn is_drained(&self) -> bool {
-        self.closing && self.pending.is_empty() && self.output.is_empty() && self.sending_bytes == 0
+        self.ending.closing
+            && self.answers.pending.is_empty()
+            && self.sending.output.is_empty()
+            && self.sending.bytes == 0
     }
 
     /// Whether it is told what others do.
@@ -441,43 +336,45 @@ impl Connection {
 
     /// Whether it was given up, and did not end in order.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken
+        self.ending.broken
     }
 
     /// What a watcher is told next, once it has taken what it was told before.
     fn pass_on(&mut self) {
-        if self.pending.is_empty() && self.sending_bytes == 0 && self.output.is_empty() {
+        if self.answers.pending.is_empty() && self.sending.bytes == 0 && self.sending.output.is_empty() {
             let lines = self.watching.as_ref().map(Watching::take).unwrap_or_default();
-            self.output.push(&lines);
+            self.sending.output.push(&lines);
         }
     }
 
     /// Answers that are complete and next in order.
     fn word(&mut self, here: &AnswerContext<'_>) {
-        while self.output.bytes() < OUTPUT_BYTES_MAX && self.pending.front().is_some_and(|first| first.missing == 0) {
-            let Some(first) = self.pending.front_mut() else { return };
+        while self.sending.output.bytes() < OUTPUT_BYTES_MAX
+            && self.answers.pending.front().is_some_and(|first| first.missing == 0)
+        {
+            let Some(first) = self.answers.pending.front_mut() else { return };
             // Piece by piece: as a whole it is large.
             let answer = std::mem::replace(&mut first.answer, Answer::ValuesEnd);
             let (noreply, ends, reading_bytes) = (first.noreply, first.ends, first.reading_bytes);
             let (reply, block_permit) = (first.reply.take(), first.block_permit.take());
-            self.pending.drain(..1);
-            self.first = self.first.wrapping_add(1);
-            self.reading_bytes -= reading_bytes;
-            if !self.broken {
-                self.response_encoder.write(answer, reply, noreply, &mut self.output, here);
+            self.answers.pending.drain(..1);
+            self.answers.first = self.answers.first.wrapping_add(1);
+            self.reading.bytes -= reading_bytes;
+            if !self.ending.broken {
+                self.answers.response_encoder.write(answer, reply, noreply, &mut self.sending.output, here);
                 if ends {
-                    self.response_encoder.write(Answer::ValuesEnd, None, false, &mut self.output, here);
+                    self.answers.response_encoder.write(Answer::ValuesEnd, None, false, &mut self.sending.output, here);
                 }
-                self.output.hold(block_permit);
+                self.sending.output.hold(block_permit);
             }
         }
     }
 
     /// What follows from replies to requests of several operations.
     fn proceed(&mut self, context: &mut Context<'_>) {
-        for sequence in std::mem::take(&mut self.replied) {
-            let index = sequence.wrapping_sub(self.first) as usize;
-            let Some(pending) = self.pending.get_mut(index) else { continue };
+        for sequence in std::mem::take(&mut self.answers.replied) {
+            let index = sequence.wrapping_sub(self.answers.first) as usize;
+            let Some(pending) = self.answers.pending.get_mut(index) else { continue };
             let (Answer::Planned(planned), Some(reply)) = (&mut pending.answer, pending.reply.take()) else { continue };
             match planned.plan.next(reply, context.level, context.marks, context.wall) {
                 Next::Ask(operation) => {
@@ -495,15 +392,15 @@ impl Connection {
 
     /// Does one thing; false if nothing can be done now.
     fn step(&mut self, context: &mut Context<'_>) -> bool {
-        if self.watching.is_some() && self.receiving.is_none() {
+        if self.watching.is_some() && self.input.receiving.is_none() {
             // What a watcher says is thrown away.
-            self.received.consume(self.received.fresh().len());
-            self.hungry = true;
+            self.input.received.consume(self.input.received.fresh().len());
+            self.input.hungry = true;
         }
-        if self.closing || self.hungry || self.receiving.is_some() {
+        if self.ending.closing || self.input.hungry || self.input.receiving.is_some() {
             return false;
         }
-        if self.held.is_none() && self.rest.as_ref().is_some_and(Rest::is_over) {
+        if self.unfinished.held.is_none() && self.unfinished.rest.as_ref().is_some_and(Rest::is_over) {
             self.end_get();
             return true;
         }
@@ -511,20 +408,22 @@ impl Connection {
             self.grant.wants_more = true;
             return false;
         }
-        if !self.has_room() {
+        // What is behind a postponed value is not asked for before it.
+        let takes_a_block = self.unfinished.storing.is_some() || self.unfinished.refused.is_some();
+        if (self.reading.postponed > 0 && !takes_a_block) || !self.has_room() {
             return false;
         }
         self.grant.spend(1);
-        if let Some(held) = self.held.take() {
+        if let Some(held) = self.unfinished.held.take() {
             return self.begin(held, context);
         }
-        if let Some(rest) = self.rest.take() {
+        if let Some(rest) = self.unfinished.rest.take() {
             return self.next_key(rest, context);
         }
-        if let Some(refused) = self.refused.take() {
+        if let Some(refused) = self.unfinished.refused.take() {
             return self.swallow(refused, context);
         }
-        if self.storing.is_some() {
+        if self.unfinished.storing.is_some() {
             return self.may_collect() && self.collect(context);
         }
         self.parse(context)
@@ -532,16 +431,16 @@ impl Connection {
 
     fn parse(&mut self, context: &mut Context<'_>) -> bool {
         // The buffer is lent out of `self` while commands borrow from it.
-        let received = std::mem::take(&mut self.received);
+        let received = std::mem::take(&mut self.input.received);
         let fresh = received.fresh();
-        if let (ClientProtocol::Undecided, Some(first)) = (&self.client_protocol, fresh.first()) {
-            let item_bytes_max = self.item_bytes_max as usize;
-            self.client_protocol = match *first {
+        if let (ClientProtocol::Undecided, Some(first)) = (&self.client.protocol, fresh.first()) {
+            let item_bytes_max = self.client.item_bytes_max as usize;
+            self.client.protocol = match *first {
                 REQUEST_MAGIC => ClientProtocol::Binary(BinaryParser::new(item_bytes_max)),
                 _ => ClientProtocol::Text(Parser::new(item_bytes_max)),
             };
         }
-        let consumed = match &mut self.client_protocol {
+        let consumed = match &mut self.client.protocol {
             ClientProtocol::Undecided => None,
             ClientProtocol::Text(parser) => {
                 let parsed = parser.parse(fresh);
@@ -556,9 +455,9 @@ impl Connection {
                 self.binary(parsed, context)
             }
         };
-        self.received = received;
-        self.hungry = consumed.is_none();
-        self.received.consume(consumed.unwrap_or_default());
+        self.input.received = received;
+        self.input.hungry = consumed.is_none();
+        self.input.received.consume(consumed.unwrap_or_default());
         consumed.is_some()
     }
 
@@ -581,10 +480,10 @@ impl Connection {
             }
             Parsed::Error { reply, consumed, close } => {
                 context.counters.protocol_errors.add(1);
-                self.errors += 1;
+                self.client.errors += 1;
                 let stranger = self.is_stranger(context) && !close;
                 self.answer(Answer::Text(if stranger { reply::UNAUTHENTICATED } else { reply }), false);
-                self.closing |= close;
+                self.ending.closing |= close;
                 Some(consumed)
             }
         }
@@ -605,70 +504,72 @@ impl Connection {
             }
             BinaryParsed::Error { tag, status, consumed, close } => {
                 context.counters.protocol_errors.add(1);
-                self.errors += 1;
+                self.client.errors += 1;
                 context.counters.store_too_large.add(u64::from(status == Status::TooLarge));
                 if let Some(tag) = tag {
                     self.answer(Answer::Written(binary::refused(tag, status)), false);
                 }
-                self.closing |= close;
+                self.ending.closing |= close;
                 Some(consumed)
             }
         }
     }
 
     fn binary_request(&mut self, request: &BinaryRequest<'_>, context: &mut Context<'_>) {
-        let is_asked = std::mem::take(&mut self.is_asked);
+        let is_asked = std::mem::take(&mut self.client.is_asked);
         match binary::begin(request, self.is_stranger(context), is_asked, context) {
             Begun::Ask(text) => {
-                self.is_asked = true;
+                self.client.is_asked = true;
                 self.answer(Answer::Written(text), false);
             }
             Begun::Admit(text) => {
-                self.admitted = true;
+                self.client.admitted = true;
                 self.answer(Answer::Written(text), false);
             }
             Begun::Expel(text) => {
-                self.admitted = false;
-                self.errors += ATTEMPT_ERRORS;
+                self.client.admitted = false;
+                self.client.errors += ATTEMPT_ERRORS;
                 self.answer(Answer::Written(text), false);
             }
             Begun::Request(request, words) => _ = self.plan(request, Dialect::Binary(words), context),
             Begun::Store(request, words, data_bytes) => {
                 let header = Header::Planned(Box::new((request, Dialect::Binary(words))));
-                self.storing = Some(Storing::new(header, Body::bare(data_bytes)));
+                self.unfinished.storing = Some(Storing::new(header, Body::bare(data_bytes)));
             }
             Begun::Held(held) => _ = self.begin(held, context),
             Begun::Answer(text) => self.answer(Answer::Written(text), false),
             Begun::Quit(text) => {
                 self.answer(Answer::Written(text), false);
-                self.closing = true;
+                self.ending.closing = true;
             }
         }
     }
 
     /// Begins a request, or holds it.
     fn plan(&mut self, request: Request, dialect: Dialect, context: &mut Context<'_>) -> bool {
-        let hash = hash(&request.key);
-        let access = match () {
-            () if request.reads_first() => Access::Everything,
-            // Which version is meant is known only once the one that a command before it gives is
-            // there.
-            () if request.is_long() || request.version.is_some() => Access::Alone(hash),
-            () if request.only_reads() => Access::Read(hash),
-            () => Access::Write(hash),
-        };
-        let first_bytes = self.first_bytes;
-        let (reading_bytes, whole) = match &request.action {
+        let reading = self.reading_of(&request, context.wall);
+        let planned = Box::new(Planned { plan: Plan::new(request, self.reading.first_bytes), dialect, outcome: None });
+        self.begin(ParsedCommand::Planned { planned, reading }, context)
+    }
+
+    /// The same for a request of a classic command, which is one operation.
+    fn ask_once(&mut self, request: Request, answer: Answer, noreply: bool, context: &mut Context<'_>) -> bool {
+        let reading = self.reading_of(&request, context.wall);
+        self.begin(ParsedCommand::Operation { request, answer, noreply, reading }, context)
+    }
+
+    /// What a request reads for its answer.
+    fn reading_of(&self, request: &Request, wall: Wall) -> Reading {
+        let (bytes, whole) = match &request.action {
             // After it there will be nothing to be asked for again.
-            Action::Get { value: true, touch: Some(expiry), .. } if expiry.is_past(context.wall) => {
-                (first_bytes.max(self.item_bytes_max), true)
+            Action::Get { value: true, touch: Some(expiry), .. } if expiry.is_past(wall) => {
+                (self.reading.first_bytes.max(self.client.item_bytes_max), true)
             }
-            Action::Get { value: true, .. } => (first_bytes, false),
-            _ if request.reads_first() => (self.item_bytes_max, true),
+            Action::Get { value: true, .. } => (self.reading.first_bytes, false),
+            _ if request.reads_first() => (self.client.item_bytes_max, true),
             _ => (0, false),
         };
-        let planned = Box::new(Planned { plan: Plan::new(request, first_bytes), dialect, outcome: None });
-        self.begin(ParsedCommand::Planned { planned, access, reading_bytes, whole }, context)
+        Reading { bytes, whole }
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
@@ -678,43 +579,29 @@ impl Connection {
         // write of its key ends the mark.
         let are_marks = !context.marks.is_empty();
         let waits_for = |p: &PendingAnswer| p.is_open() || (are_marks && matches!(p.access, Access::Read(_)));
-        let must_wait = self.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
+        let must_wait = self.answers.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
         let reading_bytes = held.reading_bytes();
-        if must_wait || (reading_bytes > self.first_bytes && !self.may_take(reading_bytes)) {
-            self.held = Some(held);
+        if must_wait || (reading_bytes > self.reading.first_bytes && !self.may_take(reading_bytes)) {
+            self.unfinished.held = Some(held);
             return false;
         }
         if held.takes_long() && !self.grant.may_take_long {
-            (self.held, self.grant.wants_more) = (Some(held), true);
+            (self.unfinished.held, self.grant.wants_more) = (Some(held), true);
             return false;
         }
         match held {
-            ParsedCommand::Operation {
-                mut operation,
-                answer,
-                noreply,
-                access,
-                writing_bytes,
-                reading_bytes,
-                whole,
-            } => {
-                answer.resolve(&mut operation, context.marks);
-                self.writing_bytes += writing_bytes;
-                self.reading_bytes += reading_bytes;
-                self.submit(Target::Key, operation, context);
-                let place = self.place(answer, noreply, access);
-                place.missing = 1;
-                (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
+            ParsedCommand::Operation { request, answer, noreply, reading } => {
+                let names_given = || request.compare.is_some_and(|shown| context.marks.is_given(&request.key, shown));
+                probe!("server: a classic cas names a version that a meta command gave", names_given());
+                let operation = request.operation(reading.bytes, context.level, context.marks);
+                let writing_bytes = request.writing_bytes();
+                self.place_request(operation, (answer, noreply), access, (writing_bytes, reading), context);
             }
-            ParsedCommand::Planned { mut planned, access, reading_bytes, whole } => {
-                let writing_bytes = planned.plan.request.writing_bytes();
-                self.writing_bytes += writing_bytes;
-                self.reading_bytes += reading_bytes;
+            ParsedCommand::Planned { mut planned, reading } => {
                 let operation = planned.plan.begin(context.level, context.marks);
-                self.submit(Target::Key, operation, context);
-                let place = self.place(Answer::Planned(planned), false, access);
-                place.missing = 1;
-                (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
+                let writing_bytes = planned.plan.request.writing_bytes();
+                let answer = (Answer::Planned(planned), false);
+                self.place_request(operation, answer, access, (writing_bytes, reading), context);
             }
             ParsedCommand::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use stratakv::{Driver, Store};
 use stratakv_device::Socket;
 
-use crate::server::{Error, Listening, ServerOptions, Shared, share, worker_slots};
+use crate::server::{Error, Listening, ServerOptions, worker_slots};
+use crate::shared::{Shared, share};
 use crate::worker::Worker;
 
 /// See the module.

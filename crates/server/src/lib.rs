@@ -48,6 +48,7 @@ mod request;
 mod schedule;
 mod server;
 mod server_context;
+mod shared;
 mod statistics;
 mod timing;
 mod tls;

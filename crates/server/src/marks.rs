@@ -106,6 +106,12 @@ impl Marks {
         }
     }
 
+    /// Whether a version that a client saw is one that a client gave.
+    pub(crate) fn is_given(&self, key: &Key, shown: u64) -> bool {
+        let meant = self.meant(key, shown);
+        meant != shown && meant != u64::MAX
+    }
+
     /// Marks a record; false if there is no room. The mark of a newer version stays: what is to be
     /// marked has been written since.
     pub(crate) fn set(&self, key: &Key, mark: Mark, wall: Wall) -> bool {

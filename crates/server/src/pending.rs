@@ -1,13 +1,14 @@
 //! The commands of a connection that are in progress: what each does to which key, what it waits
 //! for, what it holds.
 
-use stratakv_engine::{Operation, Reply};
+use stratakv_engine::Reply;
 use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
 
 use crate::answer::{Answer, Planned};
 use crate::binary;
 use crate::block_budget::BlockPermit;
 use crate::connection::Stream;
+use crate::request::Request;
 
 /// A place in the order of answers.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub(crate) struct PendingAnswer {
     pub(crate) writing_bytes: u64,
     /// Bytes of the value that is read or being read.
     pub(crate) reading_bytes: u64,
-    /// All of the value is asked for, however long it is.
+    /// See [`Reading::whole`].
     pub(crate) whole: bool,
     /// The last value of a get: its end follows.
     pub(crate) ends: bool,
@@ -79,23 +80,29 @@ impl Access {
     }
 }
 
+/// What a command reads for its answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// So much of a value at first.
+    pub(crate) bytes: u64,
+    /// All of it, however long it is.
+    pub(crate) whole: bool,
+}
+
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most commands are the large one, and a box would cost each of them")]
 pub(crate) enum ParsedCommand {
+    /// A request that is one operation, and whose reply is its answer.
     Operation {
-        operation: Operation,
+        request: Request,
         answer: Answer,
         noreply: bool,
-        access: Access,
-        writing_bytes: u64,
-        reading_bytes: u64,
-        whole: bool,
+        reading: Reading,
     },
     Planned {
         planned: Box<Planned>,
-        access: Access,
-        reading_bytes: u64,
-        whole: bool,
+        reading: Reading,
     },
     Flush {
         delay: i64,
@@ -124,16 +131,15 @@ impl ParsedCommand {
     /// How much of a value it asks for.
     pub(crate) fn reading_bytes(&self) -> u64 {
         match self {
-            ParsedCommand::Operation { reading_bytes, .. } | ParsedCommand::Planned { reading_bytes, .. } => {
-                *reading_bytes
-            }
+            ParsedCommand::Operation { reading, .. } | ParsedCommand::Planned { reading, .. } => reading.bytes,
             _ => 0,
         }
     }
 
     pub(crate) fn access(&self) -> Access {
         match self {
-            ParsedCommand::Operation { access, .. } | ParsedCommand::Planned { access, .. } => *access,
+            ParsedCommand::Operation { request, .. } => request.access(),
+            ParsedCommand::Planned { planned, .. } => planned.plan.request.access(),
             ParsedCommand::Flush { .. }
             | ParsedCommand::Statistics(..)
             | ParsedCommand::Dump(_)

@@ -11,7 +11,9 @@ use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::memcache::StoreMode;
 
+use crate::connection::hash;
 use crate::marks::{Mark, Marks};
+use crate::pending::Access;
 
 /// Begun again so often because of other clients' writes, a request gives up.
 const ATTEMPTS_MAX: u32 = 100;
@@ -143,6 +145,11 @@ impl RequestOutcome {
 }
 
 impl Request {
+    /// One without conditions.
+    pub(crate) fn of(key: Key, action: Action) -> Request {
+        Request { key, action, compare: None, version: None }
+    }
+
     /// Whether the whole record is read, changed here and written.
     pub(crate) fn reads_first(&self) -> bool {
         match &self.action {
@@ -198,6 +205,49 @@ impl Request {
         }
     }
 
+    /// The one operation that most requests are. `first_bytes` of a value are asked for.
+    pub(crate) fn operation(&self, first_bytes: u64, level: Level, marks: &Marks) -> Operation {
+        let key = self.key.clone();
+        let expect = || self.compare.map_or(Expect::Any, |shown| Expect::Version(marks.meant(&self.key, shown)));
+        match &self.action {
+            Action::Get { touch: Some(expiry), .. } => Operation::Update { key, update: Update::Touch(*expiry), level },
+            Action::Get { value: true, .. } => {
+                // 16 MiB at most.
+                let len = first_bytes as u32;
+                Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len } }
+            }
+            Action::Get { .. } | Action::Invalidate { .. } => Operation::Get { key, part: RecordPart::Meta },
+            Action::Store { mode, value, flags, expiry, .. } => {
+                let value = value.clone();
+                let expect = match mode {
+                    StoreMode::Append => return Operation::Update { key, update: Update::Append(value), level },
+                    StoreMode::Prepend => return Operation::Update { key, update: Update::Prepend(value), level },
+                    StoreMode::Add => Expect::Absent,
+                    StoreMode::Replace if self.compare.is_none() => Expect::Present,
+                    StoreMode::Set | StoreMode::Replace => expect(),
+                };
+                self.put(expect, value, *flags, *expiry, level)
+            }
+            Action::Delete => write(key, expect(), ChangeKind::Delete, level),
+            Action::Arithmetic { decrement, delta, .. } => {
+                Operation::Update { key, update: arithmetic(*decrement, *delta), level }
+            }
+        }
+    }
+
+    /// What it does to its key, for those of its connection that come after it.
+    pub(crate) fn access(&self) -> Access {
+        let hash = hash(&self.key);
+        match () {
+            () if self.reads_first() => Access::Everything,
+            // Which version is meant is known only once the one that a command before it gives is
+            // there.
+            () if self.is_long() || self.version.is_some() => Access::Alone(hash),
+            () if self.only_reads() => Access::Read(hash),
+            () => Access::Write(hash),
+        }
+    }
+
     fn put(&self, expect: Expect, value: Bytes, flags: u32, expiry: Expiry, level: Level) -> Operation {
         write(self.key.clone(), expect, ChangeKind::Put { value, flags, expiry }, level)
     }
@@ -238,35 +288,12 @@ impl Plan {
     pub(crate) fn begin(&mut self, level: Level, marks: &Marks) -> Operation {
         self.stage = Stage::First;
         let request = &self.request;
-        let key = request.key.clone();
         if request.reads_first() {
             return self.read(false);
         }
-        let expect = request.compare.map_or(Expect::Any, |shown| Expect::Version(marks.meant(&key, shown)));
         match &request.action {
             Action::Get { before: true, .. } if self.read.is_none() => self.read(true),
-            Action::Get { touch: Some(expiry), .. } => Operation::Update { key, update: Update::Touch(*expiry), level },
-            Action::Get { value: true, .. } => {
-                // 16 MiB at most.
-                let len = self.first_bytes as u32;
-                Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len } }
-            }
-            Action::Get { .. } | Action::Invalidate { .. } => Operation::Get { key, part: RecordPart::Meta },
-            Action::Store { mode, value, flags, expiry, .. } => {
-                let value = value.clone();
-                let expect = match mode {
-                    StoreMode::Append => return Operation::Update { key, update: Update::Append(value), level },
-                    StoreMode::Prepend => return Operation::Update { key, update: Update::Prepend(value), level },
-                    StoreMode::Add => Expect::Absent,
-                    StoreMode::Replace if request.compare.is_none() => Expect::Present,
-                    StoreMode::Set | StoreMode::Replace => expect,
-                };
-                request.put(expect, value, *flags, *expiry, level)
-            }
-            Action::Delete => write(key, expect, ChangeKind::Delete, level),
-            Action::Arithmetic { decrement, delta, .. } => {
-                Operation::Update { key, update: arithmetic(*decrement, *delta), level }
-            }
+            _ => request.operation(self.first_bytes, level, marks),
         }
     }
 

@@ -6,40 +6,25 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_device::xdp::{PreparedXdp, XdpHealth, XdpOptions, XdpRefusal};
+use stratakv_device::xdp::{PreparedXdp, XdpOptions, XdpRefusal};
 use stratakv_device::{Socket, SocketAddress};
 
-use crate::backups::Backups;
-use crate::block_budget::BlockBudget;
-use crate::counters::Counters;
 use crate::credentials::Accounts;
-use crate::details::Details;
 use crate::listener;
-use crate::marks::Marks;
-use crate::measures::Measures;
-use crate::memory_budget::MemoryBudget;
-use crate::recency::Recency;
-use crate::timing::SlowFrom;
-use crate::tls::{Acceptor, TlsOptions};
+use crate::shared::{Shared, share};
+use crate::tls::TlsOptions;
 use crate::unix::{self, SocketFile};
-use crate::watch::Watches;
 use crate::worker::Worker;
 use crate::xdp::{XdpServing, XdpShare};
 
-/// Answers on their way to clients may hold this part of a shard's buffers, over all connections:
-/// all of them may be of one, and it needs the others to read anything.
-const BLOCK_BUDGET_SHARE: u64 = 8;
-
 /// How long a request may stand still.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
-/// What clients may make a server hold whose memory was not said.
-const CLIENT_MEMORY_BYTES: u64 = 64 << 20;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -203,56 +188,12 @@ pub enum Error {
     Defect,
 }
 
-/// What the threads of a server share.
-pub(crate) struct Shared {
-    pub(crate) store: Store,
-    pub(crate) level: Level,
-    pub(crate) item_bytes_max: usize,
-    pub(crate) connections_max: usize,
-    pub(crate) started: Instant,
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// All of it by descriptor and in words, sockets that it was given too.
-    pub(crate) listens_at: Vec<(i32, String)>,
-    /// Those that accept nobody for a moment.
-    pub(crate) paused_listeners: AtomicUsize,
-    /// Sockets of that kind that it listens on, and who may connect to them.
-    pub(crate) unix: Vec<PathBuf>,
-    pub(crate) unix_mode: u32,
-    pub(crate) shutdown_command: bool,
-    /// Who may use the server, if not everybody may.
-    pub(crate) accounts: Option<Accounts>,
-    pub(crate) counters: Vec<Counters>,
-    pub(crate) measures: Vec<Measures>,
-    pub(crate) slow_from: SlowFrom,
-    pub(crate) idle_limit: IdleLimit,
-    pub(crate) request_limit: IdleLimit,
-    /// For what clients make it hold; and whether that is part of the store's memory.
-    pub(crate) budget: Arc<MemoryBudget>,
-    pub(crate) shares_memory: bool,
-    pub(crate) marks: Marks,
-    pub(crate) recency: Recency,
-    pub(crate) watches: Arc<Watches>,
-    /// Of the interface that is served through AF_XDP.
-    pub(crate) xdp_health: OnceLock<Arc<XdpHealth>>,
-    pub(crate) details: Details,
-    pub(crate) worker_slots: Vec<WorkerSlot>,
-    pub(crate) block_budget: Arc<BlockBudget>,
-    pub(crate) backups: Arc<Backups>,
-    pub(crate) acceptor: Acceptor,
-    /// From which files it is.
-    tls: Mutex<Option<TlsOptions>>,
-    pub(crate) serves_tls: bool,
-    pub(crate) stopping: AtomicBool,
-    /// Monotonic nanosecond of the `flush_all` to come; 0 for none.
-    pub(crate) flush_at: AtomicU64,
-}
-
 /// After how long an idle connection is closed; may be changed while serving.
 #[derive(Debug)]
 pub(crate) struct IdleLimit(AtomicU64);
 
 impl IdleLimit {
-    fn new(limit: Option<Duration>) -> IdleLimit {
+    pub(crate) fn new(limit: Option<Duration>) -> IdleLimit {
         let idle = IdleLimit(0.into());
         idle.set(limit);
         idle
@@ -329,33 +270,6 @@ impl WorkerSlot {
         use std::io::Write;
         // If the socket is full the thread has been rung already.
         let _ = (&self.wakeup).write(&[1]);
-    }
-}
-
-impl Shared {
-    /// See [`Server::reload`].
-    pub(crate) fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
-        let mut tls = lock(&self.tls);
-        let Some(options) = options.or_else(|| tls.clone()) else { return Ok(()) };
-        self.acceptor.set(options.load()?);
-        *tls = Some(options);
-        Ok(())
-    }
-
-    /// With what TLS is served.
-    pub(crate) fn tls_options(&self) -> Option<TlsOptions> {
-        lock(&self.tls).clone()
-    }
-
-    /// Connections of all threads.
-    pub(crate) fn connections(&self) -> usize {
-        self.worker_slots.iter().map(|worker_slot| worker_slot.connections.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Tells all threads to finish.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.worker_slots.iter().for_each(WorkerSlot::ring);
     }
 }
 
@@ -468,11 +382,11 @@ impl Server {
         let listens_at = listeners.iter().map(|listening| listening.address()).collect();
         let shared = share(store, &options, accounts, addresses, listens_at, worker_slots);
         if let Some(tls) = &options.tls {
-            shared.acceptor.set(tls.load()?);
+            shared.security.acceptor.set(tls.load()?);
         }
         if let Some(xdp) = &xdp {
             // It is set once.
-            let _ = shared.xdp_health.set(Arc::clone(&xdp.health));
+            let _ = shared.figures.xdp_health.set(Arc::clone(&xdp.health));
         }
         let server = Server {
             shared,
@@ -515,7 +429,7 @@ impl Server {
     /// The addresses it listens on, in the order of the options, those for TLS last; those of
     /// sockets that it was given are not among them.
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.shared.addresses
+        &self.shared.listening.addresses
     }
 
     /// The addresses it serves through AF_XDP.
@@ -525,19 +439,19 @@ impl Server {
 
     /// From now on operations that take this long are told in the log; `None`: none are.
     pub fn set_slow_from(&self, from: Option<Duration>) {
-        self.shared.slow_from.set(from);
+        self.shared.limits.slow_from.set(from);
     }
 
     /// From now on connections that wait for their client for so long are closed; `None`: none are.
     pub fn set_idle_limit(&self, limit: Option<Duration>) {
-        self.shared.idle_limit.set(limit);
+        self.shared.limits.idle_limit.set(limit);
         // Threads that sleep look at their clocks anew.
         self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
     }
 
     /// From now on requests may stand still for so long; `None`: for ever.
     pub fn set_request_limit(&self, limit: Option<Duration>) {
-        self.shared.request_limit.set(limit);
+        self.shared.limits.request_limit.set(limit);
         self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
     }
 
@@ -547,7 +461,7 @@ impl Server {
     /// # Errors
     /// A file is no good; nothing has changed then.
     pub fn reload(&self, tls: Option<TlsOptions>) -> Result<(), Error> {
-        let accounts = self.shared.accounts.as_ref();
+        let accounts = self.shared.security.accounts.as_ref();
         let again = accounts.map(Accounts::read_again).transpose().map_err(Error::Option)?;
         self.shared.reload_tls(tls)?;
         if let (Some(accounts), Some(again)) = (accounts, again) {
@@ -560,7 +474,7 @@ impl Server {
     /// it can be asked again later. Once the server stops, always.
     pub fn is_alive(&self) -> bool {
         let mut seen = lock(&self.ticks_seen);
-        let now: Vec<u64> = self.shared.measures.iter().map(|measures| measures.ticks.get()).collect();
+        let now: Vec<u64> = self.shared.figures.measures.iter().map(|measures| measures.ticks.get()).collect();
         let stuck = seen.iter().zip(&now).any(|(before, now)| before == now);
         let alive = !stuck || self.shared.stopping.load(Ordering::Acquire);
         if alive {
@@ -623,66 +537,6 @@ fn check_backup_directory(directory: &Path) -> Result<(), Error> {
     }
 }
 
-/// What answers may hold of a store whose shards have so many bytes of memory each.
-pub(crate) fn block_budget_bytes(shard_bytes: u64) -> u64 {
-    shard_bytes / BLOCK_BUDGET_SHARE
-}
-
-/// What clients may make the server hold: three of the longest values at least. Half of it is for
-/// values that come.
-pub(crate) fn client_bytes(bytes: u64, item_bytes_max: usize) -> u64 {
-    bytes.max(3 * item_bytes_max as u64)
-}
-
-pub(crate) fn share(
-    store: Store,
-    options: &ServerOptions,
-    accounts: Option<Accounts>,
-    addresses: Vec<SocketAddr>,
-    listens_at: Vec<(i32, String)>,
-    worker_slots: Vec<WorkerSlot>,
-) -> Arc<Shared> {
-    let block_budget_bytes = store.block_bytes_min().map_or(u64::MAX, block_budget_bytes);
-    let watches = Watches::of(store.clone());
-    Arc::new(Shared {
-        level: options.level.unwrap_or(store.default_level()),
-        store,
-        item_bytes_max: options.item_bytes_max,
-        connections_max: options.connections_max,
-        started: Instant::now(),
-        addresses,
-        listens_at,
-        paused_listeners: 0.into(),
-        unix: options.unix.clone(),
-        unix_mode: options.unix_mode,
-        shutdown_command: options.shutdown_command,
-        accounts,
-        counters: (0..options.threads).map(|_| Counters::default()).collect(),
-        measures: (0..options.threads).map(|_| Measures::default()).collect(),
-        slow_from: SlowFrom::new(options.slow_from),
-        idle_limit: IdleLimit::new(options.idle_limit),
-        request_limit: IdleLimit::new(options.request_limit),
-        budget: MemoryBudget::new(client_bytes(
-            options.client_memory_bytes.unwrap_or(CLIENT_MEMORY_BYTES),
-            options.item_bytes_max,
-        )),
-        shares_memory: options.client_memory_bytes.is_some(),
-        marks: Marks::default(),
-        recency: Recency::default(),
-        watches,
-        xdp_health: OnceLock::new(),
-        details: Details::default(),
-        worker_slots,
-        block_budget: BlockBudget::new(block_budget_bytes),
-        backups: Backups::new(options.backup_directory.clone()),
-        acceptor: Acceptor::default(),
-        tls: Mutex::new(options.tls.clone()),
-        serves_tls: options.tls.is_some(),
-        stopping: false.into(),
-        flush_at: 0.into(),
-    })
-}
-
 /// With the ports that the kernel's listeners got, of which those for TLS come last.
 pub(crate) fn worker_slots(threads: usize) -> Result<(Vec<WorkerSlot>, Vec<Socket>), Error> {
     let pair = || {
@@ -717,7 +571,7 @@ fn serve(
     let _stop = StopOthers(Arc::clone(&shared));
     shared.store.stay_near(index);
     let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-    shared.measures[index].thread_id.store(thread, Ordering::Relaxed);
+    shared.figures.measures[index].thread_id.store(thread, Ordering::Relaxed);
     let driver = match xdp {
         None => shared.store.driver().map_err(Error::from),
         Some(xdp) => xdp.driver(&shared.store).map(|(driver, more)| {

@@ -11,7 +11,8 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
-use crate::server::{Peer, Shared, block_budget_bytes, client_bytes};
+use crate::server::Peer;
+use crate::shared::{Shared, block_budget_bytes, client_bytes};
 use crate::statistics;
 use crate::watch::Watching;
 use crate::worker::after;
@@ -42,7 +43,7 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn watch(&self, kinds: Watched) -> Option<Watching> {
-        let watching = self.shared.watches.begin(kinds, self.worker_slot, self.connection);
+        let watching = self.shared.figures.watches.begin(kinds, self.worker_slot, self.connection);
         self.peer.is_watching.store(watching.is_some(), Ordering::Relaxed);
         watching
     }
@@ -60,16 +61,19 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn limit_memory(&self, bytes: u64) -> bool {
-        let for_clients = if self.shared.shares_memory { client_memory_bytes(bytes) } else { 0 };
+        let for_clients = if self.shared.memory.is_shared { client_memory_bytes(bytes) } else { 0 };
         let changed = self.shared.store.set_memory_bytes(bytes - for_clients);
         match &changed {
             Ok(()) => {
-                if self.shared.shares_memory {
-                    self.shared.budget.set_max_bytes(client_bytes(for_clients, self.shared.item_bytes_max));
+                if self.shared.memory.is_shared {
+                    self.shared
+                        .memory
+                        .budget
+                        .set_max_bytes(client_bytes(for_clients, self.shared.limits.item_bytes_max));
                 }
                 tracing::info!(bytes, "a client has changed the store's memory, until it is opened again");
                 let shard_bytes = (bytes - for_clients) / self.shared.store.shards() as u64;
-                self.shared.block_budget.set_max_bytes(block_budget_bytes(shard_bytes));
+                self.shared.memory.block_budget.set_max_bytes(block_budget_bytes(shard_bytes));
             }
             Err(error) => tracing::warn!(%error, "a client could not change the store's memory"),
         }
@@ -77,7 +81,7 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn refresh_certificates(&self) -> Vec<u8> {
-        if !self.shared.serves_tls {
+        if !self.shared.security.serves_tls {
             return reply::NO_TLS.to_vec();
         }
         match self.shared.reload_tls(None) {
@@ -90,7 +94,7 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn may_shut_down(&self) -> bool {
-        self.shared.shutdown_command
+        self.shared.security.shutdown_command
     }
 
     fn shut_down(&self) {

@@ -9,7 +9,8 @@ use stratakv_protocol::memcache::{Statistics, reply};
 use self::classes::Space;
 use crate::counters::Counters;
 use crate::listener;
-use crate::server::{Shared, lock};
+use crate::server::lock;
+use crate::shared::Shared;
 
 mod classes;
 mod settings;
@@ -38,8 +39,8 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
         Statistics::Connections => connections(shared, &mut out),
         Statistics::Backup => shared.backups.tell(&mut out),
         Statistics::Reset => {
-            shared.counters.iter().for_each(Counters::reset);
-            shared.details.reset();
+            shared.figures.counters.iter().for_each(Counters::reset);
+            shared.figures.details.reset();
             return reply::RESET.to_vec();
         }
     }
@@ -51,25 +52,25 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     let engine = shared.store.stats();
     let space = Space::of(&engine);
     process(shared, wall, out);
-    let has_idle_limit = shared.idle_limit.get().is_some();
-    for (name, value) in Counters::sum(&shared.counters) {
+    let has_idle_limit = shared.limits.idle_limit.get().is_some();
+    for (name, value) in Counters::sum(&shared.figures.counters) {
         // As memcached, where there are such ends.
         let is_told = match name {
             "idle_kicks" => has_idle_limit || value > 0,
-            "ssl_handshake_errors" => shared.serves_tls,
+            "ssl_handshake_errors" => shared.security.serves_tls,
             _ => true,
         };
         if is_told {
             reply::stat(out, name, value);
         }
     }
-    if let Some(age) = shared.acceptor.age() {
+    if let Some(age) = shared.security.acceptor.age() {
         reply::stat(out, "time_since_server_cert_refresh", age.as_secs());
     }
-    let paused = shared.paused_listeners.load(Ordering::Relaxed);
-    reply::stat(out, "accepting_conns", u8::from(paused == 0 || paused < shared.listens_at.len()));
-    reply::stat(out, "threads", shared.counters.len());
-    let watches = shared.watches.counts();
+    let paused = shared.listening.paused.load(Ordering::Relaxed);
+    reply::stat(out, "accepting_conns", u8::from(paused == 0 || paused < shared.listening.listens_at.len()));
+    reply::stat(out, "threads", shared.figures.counters.len());
+    let watches = shared.figures.watches.counts();
     reply::stat(out, "log_worker_written", watches.written);
     reply::stat(out, "log_watcher_skipped", watches.skipped);
     reply::stat(out, "log_watcher_sent", watches.sent);
@@ -103,16 +104,16 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
 
 /// What a cache's limit has for clients: a client that sets the limit reads the same number.
 fn client_share(shared: &Shared) -> u64 {
-    let is_part = shared.shares_memory && shared.store.engine() == Engine::Tier;
-    if is_part { shared.budget.max_bytes() } else { 0 }
+    let is_part = shared.memory.is_shared && shared.store.engine() == Engine::Tier;
+    if is_part { shared.memory.budget.max_bytes() } else { 0 }
 }
 
 /// What clients make the server hold.
 fn client_memory(shared: &Shared, out: &mut Vec<u8>) {
-    reply::stat(out, "client_memory_bytes", shared.budget.held_bytes());
-    reply::stat(out, "client_memory_peak_bytes", shared.budget.peak_bytes());
-    reply::stat(out, "client_memory_limit_bytes", shared.budget.max_bytes());
-    reply::stat(out, "client_memory_waiting", shared.budget.waiting());
+    reply::stat(out, "client_memory_bytes", shared.memory.budget.held_bytes());
+    reply::stat(out, "client_memory_peak_bytes", shared.memory.budget.peak_bytes());
+    reply::stat(out, "client_memory_limit_bytes", shared.memory.budget.max_bytes());
+    reply::stat(out, "client_memory_waiting", shared.memory.budget.waiting());
 }
 
 /// The process and its connections.
@@ -128,10 +129,10 @@ fn process(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     let (user, system) = processor_time();
     reply::stat(out, "rusage_user", user);
     reply::stat(out, "rusage_system", system);
-    reply::stat(out, "max_connections", shared.connections_max);
+    reply::stat(out, "max_connections", shared.limits.connections_max);
     reply::stat(out, "curr_connections", shared.connections());
     reply::stat(out, "connection_structures", shared.connections());
-    reply::stat(out, "reserved_fds", listener::reserved(shared.counters.len()));
+    reply::stat(out, "reserved_fds", listener::reserved(shared.figures.counters.len()));
 }
 
 /// Counters of memcached for what does not happen here; an engine may know better.
@@ -193,7 +194,7 @@ fn processor_time() -> (String, String) {
 
 /// Listeners and connections, each by its descriptor: watchers are told the same number.
 fn connections(shared: &Shared, out: &mut Vec<u8>) {
-    for (descriptor, address) in &shared.listens_at {
+    for (descriptor, address) in &shared.listening.listens_at {
         reply::stat(out, &format!("{descriptor}:addr"), address);
         reply::stat(out, &format!("{descriptor}:state"), "conn_listening");
         reply::stat(out, &format!("{descriptor}:secs_since_last_cmd"), 0);

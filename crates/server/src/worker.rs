@@ -20,8 +20,9 @@ use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
 use crate::memory_budget::MemoryPermit;
 use crate::schedule::{HANDSHAKE_UNITS, Schedule};
-use crate::server::{Arrival, Listening, Peer, Shared, WorkerSlot, lock};
+use crate::server::{Arrival, Listening, Peer, WorkerSlot, lock};
 use crate::server_context::CommandContext;
+use crate::shared::Shared;
 use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
 use entry::ConnectionEntry;
@@ -74,15 +75,21 @@ pub(crate) struct Worker {
     lingering: Lingering,
     submissions: Vec<Submission>,
     slow_log: SlowLog,
-    /// When idle connections are looked for again.
-    sweep_at: Mono,
     refusals: Refusals,
-    /// A `flush_all` to come that was asked for on this thread.
-    flush_at: Cell<Option<Mono>>,
-    /// When it began to serve.
-    began: Wall,
     /// Socket requests in flight.
     net_in_flight: usize,
+    times: WorkerTimes,
+}
+
+/// When a thread began, and what it is to do when.
+#[derive(Debug, Default)]
+struct WorkerTimes {
+    /// When it began to serve.
+    began: Wall,
+    /// When idle connections are looked for again.
+    sweep_at: Mono,
+    /// A `flush_all` to come that was asked for on this thread.
+    flush_at: Cell<Option<Mono>>,
     /// When draining ends by force.
     drain_until: Option<Mono>,
     /// Connections have been cut off.
@@ -122,13 +129,9 @@ impl Worker {
             lingering: Lingering::default(),
             submissions: Vec::new(),
             slow_log: SlowLog::default(),
-            sweep_at: Mono::default(),
             refusals: Refusals::default(),
-            flush_at: Cell::new(None),
-            began: Wall(0),
             net_in_flight: 0,
-            drain_until: None,
-            forced: false,
+            times: WorkerTimes::default(),
         }
     }
 
@@ -142,8 +145,8 @@ impl Worker {
 
     /// Listens to the other threads.
     pub(crate) fn begin(&mut self) {
-        self.began = self.driver.now().wall;
-        self.shared.recency.begin(self.began);
+        self.times.began = self.driver.now().wall;
+        self.shared.recency.begin(self.times.began);
         self.listen_to_wakeup(Vec::with_capacity(64));
     }
 
@@ -158,8 +161,10 @@ impl Worker {
         }
         self.timers();
         self.pump_touched();
-        let over =
-            self.drain_until.is_some_and(|until| self.is_idle() || (self.forced && until <= self.driver.now().mono));
+        let over = self
+            .times
+            .drain_until
+            .is_some_and(|until| self.is_idle() || (self.times.forced && until <= self.driver.now().mono));
         if over {
             self.driver.shutdown(&self.wakeup);
         }
@@ -169,7 +174,7 @@ impl Worker {
     /// Lets connections do what they can, then those that watch them.
     fn pump_touched(&mut self) {
         self.pump_all();
-        if self.shared.watches.is_watched() && self.touch_watchers() {
+        if self.shared.figures.watches.is_watched() && self.touch_watchers() {
             self.pump_all();
             // Once only: others may tell them more and more. What the end of a watcher told is for
             // the next tick.
@@ -189,7 +194,7 @@ impl Worker {
 
     /// Whether connections of this thread have lines to send; the other threads are told of theirs.
     fn touch_watchers(&mut self) -> bool {
-        let Due { here, elsewhere } = self.shared.watches.due(self.index);
+        let Due { here, elsewhere } = self.shared.figures.watches.due(self.index);
         elsewhere
             .iter()
             .filter_map(|worker_slot| self.shared.worker_slots.get(*worker_slot))
@@ -203,11 +208,11 @@ impl Worker {
     }
 
     fn counters(&self) -> &Counters {
-        &self.shared.counters[self.index]
+        &self.shared.figures.counters[self.index]
     }
 
     fn measures(&self) -> &Measures {
-        &self.shared.measures[self.index]
+        &self.shared.figures.measures[self.index]
     }
 
     fn handle(&mut self, event: Event) {
@@ -232,7 +237,8 @@ impl Worker {
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if !entry.touched {
             entry.touched = true;
-            let is_behind = self.schedule.is_used_up(entry.share.used(now)) || entry.operations > OPERATIONS_FEW;
+            let is_behind =
+                self.schedule.is_used_up(entry.share.used(now)) || entry.in_flight.operations > OPERATIONS_FEW;
             self.schedule.add(number, is_behind);
         }
         Some(entry)
@@ -241,16 +247,16 @@ impl Worker {
     fn replied(&mut self, number: u32, sequence: u32, reply: Reply) {
         self.time(number, sequence);
         let Some(entry) = self.touch(number) else { return };
-        entry.operations -= 1;
+        entry.in_flight.operations -= 1;
         entry.connection.replied(sequence, reply);
     }
 
     /// Counts how long an operation took.
     fn time(&mut self, number: u32, sequence: u32) {
-        let (now, measures) = (self.driver.now().mono, &self.shared.measures[self.index]);
+        let (now, measures) = (self.driver.now().mono, &self.shared.figures.measures[self.index]);
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        if let Some(slow) = entry.begun.replied(sequence, now, measures, &self.shared.slow_from) {
-            self.slow_log.tell(&slow, number, entry.operations, now);
+        if let Some(slow) = entry.begun.replied(sequence, now, measures, &self.shared.limits.slow_from) {
+            self.slow_log.tell(&slow, number, entry.in_flight.operations, now);
         }
     }
 
@@ -258,7 +264,7 @@ impl Worker {
         let bytes = *result.as_ref().unwrap_or(&0);
         self.counters().bytes_read.add(bytes as u64);
         let now = self.driver.now().mono;
-        let last_seconds = self.driver.now().wall.0.saturating_sub(self.began.0) / 1000;
+        let last_seconds = self.driver.now().wall.0.saturating_sub(self.times.began.0) / 1000;
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let shakes_hands = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
         if shakes_hands {
@@ -266,14 +272,14 @@ impl Worker {
             entry.share.add(HANDSHAKE_UNITS, now);
         }
         let Some(entry) = self.touch(number) else { return };
-        entry.receiving = false;
-        let called_off = std::mem::take(&mut entry.calls_off);
+        entry.in_flight.receiving = false;
+        let called_off = std::mem::take(&mut entry.in_flight.calls_off);
         if called_off && result.as_ref().is_err_and(|error| error.raw_os_error() == Some(CALLED_OFF)) {
             entry.give_room_back(buffer);
             return;
         }
         entry.active_at = now;
-        entry.is_proven |= bytes > 0 && entry.connection.has_answered();
+        entry.memory.is_proven |= bytes > 0 && entry.connection.has_answered();
         entry.progress.moved(bytes as u64, now);
         entry.peer.last_seconds.store(last_seconds, Ordering::Relaxed);
         match &mut entry.tls {
@@ -289,9 +295,9 @@ impl Worker {
     fn sent(&mut self, number: u32, result: io::Result<()>) {
         let now = self.driver.now().mono;
         let Some(entry) = self.touch(number) else { return };
-        entry.sending = false;
+        entry.in_flight.sending = false;
         entry.active_at = now;
-        entry.progress.moved(std::mem::take(&mut entry.sending_bytes), now);
+        entry.progress.moved(std::mem::take(&mut entry.in_flight.sending_bytes), now);
         // Of TLS there may be more to be sealed.
         if entry.tls.is_none() || result.is_err() {
             entry.connection.sent(result.is_ok());
@@ -316,7 +322,7 @@ impl Worker {
             return used;
         }
         let rests_until = entry.share.add_errors(entry.connection.take_errors(), now);
-        let is_draining = self.drain_until.is_some();
+        let is_draining = self.times.drain_until.is_some();
         if let Some(until) = rests_until.filter(|until| *until > now && !is_draining) {
             // What comes meanwhile waits with it; an end of the server does not.
             entry.touched = true;
@@ -331,7 +337,7 @@ impl Worker {
     fn drive(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let (worker_slot, connection) = (self.index, number);
-        let (shared, flush_at) = (&*self.shared, &self.flush_at);
+        let (shared, flush_at) = (&*self.shared, &self.times.flush_at);
         let here = CommandContext {
             shared,
             flush_at,
@@ -345,11 +351,11 @@ impl Worker {
             wall: self.driver.now().wall,
             level: self.shared.level,
             shards: self.shared.store.shards(),
-            counters: &self.shared.counters[self.index],
+            counters: &self.shared.figures.counters[self.index],
             marks: &self.shared.marks,
             recency: &self.shared.recency,
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
-            accounts: self.shared.accounts.as_ref(),
+            accounts: self.shared.security.accounts.as_ref(),
             server: &here,
             is_cache: self.shared.store.engine() == stratakv::Engine::Tier,
             submissions: &mut self.submissions,
@@ -362,10 +368,12 @@ impl Worker {
         }
         for Submission { sequence, target, operation } in self.submissions.drain(..) {
             let tag = u64::from(number) << 32 | u64::from(sequence);
-            let (kind, key) =
-                (Kind::of(&operation), self.shared.slow_from.is_on().then(|| key_of(&operation).cloned()).flatten());
+            let (kind, key) = (
+                Kind::of(&operation),
+                self.shared.limits.slow_from.is_on().then(|| key_of(&operation).cloned()).flatten(),
+            );
             let replies = submit(&mut self.driver, &self.shared, tag, target, operation);
-            entry.operations += replies;
+            entry.in_flight.operations += replies;
             entry.begun.begin(sequence, kind, key, replies, self.driver.now().mono);
         }
         let hangs_up = entry.connection.hang_up();
@@ -386,14 +394,14 @@ impl Worker {
             entry.connection.abort();
         }
         if let Some(buffer) = entry.connection.next_recv() {
-            entry.receiving = true;
+            entry.in_flight.receiving = true;
             self.net_in_flight += 1;
             self.driver.net(u64::from(number), NetRequest::Recv { socket: entry.socket.clone(), buffer });
         }
         if let Some((chunks, bytes)) = entry.connection.next_send() {
-            (entry.sending, entry.sending_bytes) = (true, bytes);
+            (entry.in_flight.sending, entry.in_flight.sending_bytes) = (true, bytes);
             self.net_in_flight += 1;
-            self.shared.counters[self.index].bytes_written.add(bytes);
+            self.shared.figures.counters[self.index].bytes_written.add(bytes);
             self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
         }
     }
@@ -412,22 +420,22 @@ impl Worker {
         if let Some((buffer, bytes)) = tls.take_plain() {
             entry.connection.received(buffer, bytes);
             again = true;
-        } else if !entry.receiving && tls.wants_bytes() {
-            entry.receiving = true;
+        } else if !entry.in_flight.receiving && tls.wants_bytes() {
+            entry.in_flight.receiving = true;
             self.net_in_flight += 1;
-            let buffer = tls.buffer(self.shared.budget.is_scarce());
+            let buffer = tls.buffer(self.shared.memory.budget.is_scarce());
             let request = NetRequest::Recv { socket: entry.socket.clone(), buffer };
             self.driver.net(u64::from(number), request);
         }
         if let Some((chunks, _)) = entry.connection.next_send() {
             tls.send(chunks);
         }
-        if !entry.sending {
-            let sealed = tls.seal(self.shared.budget.is_scarce());
+        if !entry.in_flight.sending {
+            let sealed = tls.seal(self.shared.memory.budget.is_scarce());
             if !sealed.is_empty() {
-                (entry.sending, entry.sending_bytes) = (true, sealed.len() as u64);
+                (entry.in_flight.sending, entry.in_flight.sending_bytes) = (true, sealed.len() as u64);
                 self.net_in_flight += 1;
-                self.shared.counters[self.index].bytes_written.add(sealed.len() as u64);
+                self.shared.figures.counters[self.index].bytes_written.add(sealed.len() as u64);
                 let chunks = vec![Chunk::Bytes(sealed)];
                 self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
             } else if tls.is_sealed() && std::mem::take(&mut tls.sending) {
@@ -445,33 +453,33 @@ impl Worker {
     /// Ends what is in flight on the socket, and lets go once everything has come back.
     fn close(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        if let (Some(tls), false) = (&mut entry.tls, entry.sending || entry.shut) {
+        if let (Some(tls), false) = (&mut entry.tls, entry.in_flight.sending || entry.ending.shut) {
             // One attempt to say why, or that it was all: the connection is closed in any case.
             tls.end();
             entry.socket.send_last_words(&tls.seal(true));
         }
-        if (entry.receiving || entry.sending) && !entry.shut {
-            entry.shut = true;
+        if (entry.in_flight.receiving || entry.in_flight.sending) && !entry.ending.shut {
+            entry.ending.shut = true;
             self.driver.shutdown(&entry.socket);
         }
-        if entry.operations > 0 && !std::mem::replace(&mut entry.given_up, true) {
+        if entry.in_flight.operations > 0 && !std::mem::replace(&mut entry.ending.given_up, true) {
             let first = u64::from(number) << 32;
             self.driver.give_up(first..=first | u64::from(u32::MAX));
         }
-        let mut is_answered = entry.operations == 0;
+        let mut is_answered = entry.in_flight.operations == 0;
         fault_point!("server_number_given_away_too_early", is_answered = true);
-        if !entry.receiving && !entry.sending && is_answered {
+        if !entry.in_flight.receiving && !entry.in_flight.sending && is_answered {
             let unshaken = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
-            self.shared.counters[self.index].ssl_handshake_errors.add(u64::from(unshaken));
+            self.shared.figures.counters[self.index].ssl_handshake_errors.add(u64::from(unshaken));
             self.release(number);
             self.entries[number as usize] = None;
             self.free.push(number);
-            self.shared.budget.count_released();
+            self.shared.memory.budget.count_released();
         }
     }
 
     fn accept_more(&mut self) {
-        if self.drain_until.is_some() {
+        if self.times.drain_until.is_some() {
             return;
         }
         let now = self.driver.now().mono;
@@ -481,8 +489,8 @@ impl Worker {
                 self.net_in_flight += 1;
                 if let Some((since, _)) = listener.pause.take() {
                     let paused_us = now.0.saturating_sub(since.0) / 1000;
-                    self.shared.counters[self.index].time_in_listen_disabled_us.add(paused_us);
-                    self.shared.paused_listeners.fetch_sub(1, Ordering::Relaxed);
+                    self.shared.figures.counters[self.index].time_in_listen_disabled_us.add(paused_us);
+                    self.shared.listening.paused.fetch_sub(1, Ordering::Relaxed);
                 }
                 let request = NetRequest::Accept { listener: listener.socket.clone() };
                 self.driver.net(TAG_LISTENER | number as u64, request);
@@ -492,7 +500,7 @@ impl Worker {
 
     fn accepted(&mut self, tag: u64, accepted: io::Result<(Socket, Option<SocketAddr>)>) {
         let now = self.driver.now().mono;
-        let stopping = self.drain_until.is_some();
+        let stopping = self.times.drain_until.is_some();
         let Some(listener) = self.listeners.get_mut((tag & !TAG_LISTENER) as usize) else { return };
         listener.accepting = false;
         match accepted {
@@ -506,7 +514,7 @@ impl Worker {
                 tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
                 listener.pause = Some((now, after(now, ACCEPT_PAUSE)));
                 self.counters().listen_disabled_num.add(1);
-                self.shared.paused_listeners.fetch_add(1, Ordering::Relaxed);
+                self.shared.listening.paused.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -515,9 +523,9 @@ impl Worker {
     /// here: no other ring knows it.
     fn assign(&mut self, socket: Socket, tls: bool) {
         let is_of_kernel = matches!(&*socket, SocketHandle::Kernel(_));
-        if self.shared.connections() >= self.shared.connections_max {
+        if self.shared.connections() >= self.shared.limits.connections_max {
             self.counters().rejected_connections.add(1);
-            self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
+            self.refusals.tell(self.shared.limits.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
             if !tls {
                 socket.send_last_words(reply::TOO_MANY_CONNECTIONS);
@@ -544,14 +552,15 @@ impl Worker {
     }
 
     fn adopt(&mut self, arrival: Arrival) {
-        let tls = arrival.tls.then(|| self.shared.acceptor.begin().map(Box::new));
+        let tls = arrival.tls.then(|| self.shared.security.acceptor.begin().map(Box::new));
         if matches!(tls, Some(None)) {
             tracing::error!("a TLS connection cannot be begun");
             self.shared.worker_slots[self.index].connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let permit = MemoryPermit::new(&self.shared.budget);
-        let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.block_budget), permit);
+        let permit = MemoryPermit::new(&self.shared.memory.budget);
+        let connection =
+            Connection::new(self.shared.limits.item_bytes_max, Arc::clone(&self.shared.memory.block_budget), permit);
         let now = self.driver.now().mono;
         let last_seconds = self.shared.started.elapsed().as_secs();
         let peer = Arc::new(Peer::of(&arrival.socket, last_seconds));
@@ -569,7 +578,7 @@ impl Worker {
             }
         };
         lock(&self.shared.worker_slots[self.index].open).insert(number, listed);
-        if self.drain_until.is_some() {
+        if self.times.drain_until.is_some() {
             self.end(number);
         }
         self.touch(number);
@@ -579,7 +588,7 @@ impl Worker {
     fn woken(&mut self, outcome: NetOutcome) {
         let arrived = lock(&self.shared.worker_slots[self.index].handover).as_mut().map(std::mem::take);
         arrived.into_iter().flatten().for_each(|arrival| self.adopt(arrival));
-        if self.shared.stopping.load(Ordering::Acquire) && self.drain_until.is_none() {
+        if self.shared.stopping.load(Ordering::Acquire) && self.times.drain_until.is_none() {
             self.drain();
         }
         if let NetOutcome::Recv(mut buffer, Ok(1..)) = outcome {
@@ -595,7 +604,7 @@ impl Worker {
 
     /// Accepts and receives no more; what was received is answered.
     fn drain(&mut self) {
-        self.drain_until = Some(after(self.driver.now().mono, DRAIN));
+        self.times.drain_until = Some(after(self.driver.now().mono, DRAIN));
         for listener in self.listeners.iter().filter(|listener| listener.accepting) {
             // A shutdown would end an inherited one for everybody who has it, and does not end an
             // accept at a UNIX socket.
@@ -610,7 +619,7 @@ impl Worker {
     /// Ends a connection's receiving in order: what has arrived is still read.
     fn end(&mut self, number: u32) {
         let Some(entry) = self.touch(number) else { return };
-        entry.ending = Some("shutdown");
+        entry.ending.reason = Some("shutdown");
         if entry.socket.end_receiving().is_err() {
             entry.connection.abort();
         }
@@ -637,8 +646,9 @@ impl Worker {
         let now = self.driver.now();
         let pauses = self.listeners.iter().filter_map(|listener| Some(listener.pause?.1));
         let has_entries = self.entries.len() > self.free.len();
-        let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
-        let instants = pauses.chain(self.drain_until).chain(sweep).chain(self.flush_at.get()).chain(self.relief_at());
+        let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.times.sweep_at);
+        let instants =
+            pauses.chain(self.times.drain_until).chain(sweep).chain(self.times.flush_at.get()).chain(self.relief_at());
         let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
@@ -650,21 +660,21 @@ impl Worker {
         self.relieve();
         self.retry_starved();
         self.trim();
-        if let Some(at) = self.flush_at.get().filter(|at| *at <= now.mono) {
-            self.flush_at.set(None);
+        if let Some(at) = self.times.flush_at.get().filter(|at| *at <= now.mono) {
+            self.times.flush_at.set(None);
             // Unless another flush_all has taken its place.
             if self.shared.flush_at.compare_exchange(at.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let operation = delete_everything(self.shared.level);
                 submit(&mut self.driver, &self.shared, TAG_BACKGROUND, Target::Every, operation);
             }
         }
-        if !self.forced && self.drain_until.is_some_and(|until| until <= now.mono) {
-            self.forced = true;
+        if !self.times.forced && self.times.drain_until.is_some_and(|until| until <= now.mono) {
+            self.times.forced = true;
             let open = self.entries.iter().flatten().count();
             if open > 0 {
                 tracing::warn!(open, "connections are cut off after waiting for their commands");
             }
-            self.drain_until = Some(after(now.mono, DRAIN_FORCED));
+            self.times.drain_until = Some(after(now.mono, DRAIN_FORCED));
             for number in 0..self.entries.len() as u32 {
                 if let Some(entry) = self.touch(number) {
                     entry.connection.abort();
@@ -735,7 +745,7 @@ fn key_of(operation: &Operation) -> Option<&stratakv_base::Key> {
 }
 
 fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
-    Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.number() }
+    Log { watches: &shared.figures.watches, details: &shared.figures.details, wall, cfd: socket.number() }
 }
 
 pub(crate) fn after(now: Mono, duration: Duration) -> Mono {

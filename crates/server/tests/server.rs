@@ -16,6 +16,7 @@ mod conversations;
 mod endings;
 mod memory;
 mod names;
+mod reads;
 mod through_xdp;
 mod watching;
 use conversations::{conversations, matches};

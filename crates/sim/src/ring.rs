@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::random::Random;
+use stratakv_base::slots::Slots;
 use stratakv_device::memory::{Image, MemoryRing};
 use stratakv_device::{Completion, DiskRequest, NetRequest, Ring, Socket, Volume, Wait, Waker};
 
@@ -29,8 +30,7 @@ struct State {
     life: u32,
     rings: Vec<RingState>,
     /// By a disk's tag: whose request it is.
-    requests: Vec<Option<Asked>>,
-    free: Vec<u32>,
+    requests: Slots<Asked, u64>,
 }
 
 /// Where a completion goes.
@@ -55,8 +55,7 @@ impl World {
             net: Net::default(),
             life: 0,
             rings: Vec::new(),
-            requests: Vec::new(),
-            free: Vec::new(),
+            requests: Slots::default(),
         })))
     }
 
@@ -118,8 +117,7 @@ impl World {
         let state = &mut *self.state();
         state.life += 1;
         state.rings.clear();
-        state.requests.clear();
-        state.free.clear();
+        state.requests.take_all();
         for (_, disk) in &mut state.disks {
             if power {
                 disk.cut_power(&mut state.random);
@@ -138,13 +136,9 @@ impl World {
 
 impl State {
     fn submit_disk(&mut self, asked: Asked, volume: &Volume, request: DiskRequest) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.requests.push(None);
-            (self.requests.len() - 1) as u32
-        });
-        self.requests[slot as usize] = Some(asked);
+        let tag = self.requests.insert(asked);
         self.rings[asked.ring].disk_in_flight += 1;
-        disk(&mut self.disks, volume.path()).submit(u64::from(slot), request, &mut self.random);
+        disk(&mut self.disks, volume.path()).submit(tag, request, &mut self.random);
     }
 
     fn step(&mut self) -> bool {
@@ -156,9 +150,8 @@ impl State {
         let count = self.disks.len();
         let first = self.random.below(count as u64) as usize;
         for at in (0..count).map(|step| (first + step) % count) {
-            let Some((slot, outcome)) = self.disks[at].1.complete(&mut self.random) else { continue };
-            if let Some(Asked { ring, tag }) = self.requests.get_mut(slot as usize).and_then(Option::take) {
-                self.free.push(slot as u32);
+            let Some((tag, outcome)) = self.disks[at].1.complete(&mut self.random) else { continue };
+            if let Some(Asked { ring, tag }) = self.requests.remove(tag) {
                 self.rings[ring].disk_in_flight -= 1;
                 self.rings[ring].done.push(Completion::Disk { tag, outcome });
             }

@@ -140,14 +140,16 @@ impl BlobRead {
         self.header.is_some_and(|header| self.head.len() == header.shape.head_bytes())
     }
 
-    /// The bytes of the value that are wanted. Of one that is to be taken slice by slice all of it,
-    /// if all of it is read: the rest is not to be read again.
+    /// Whether all of the value is wanted. Of one that is to be taken slice by slice it is: its
+    /// reader was told if it is longer than expected, and nothing is read again.
+    fn wants_all(&self) -> bool {
+        matches!(self.part, RecordPart::Whole | RecordPart::Sliced { start: 0, .. })
+    }
+
+    /// The bytes of the value that are wanted.
     fn range(&self, header: &BlobHeader) -> std::ops::Range<usize> {
-        let (head, len) = (header.shape.head_bytes(), header.shape.value_len);
-        let range = part_range(self.part, len);
-        let begins = matches!(self.part, RecordPart::Sliced { start: 0, .. });
-        let is_all = begins && head + len <= (head + range.end).next_multiple_of(SLICE_BYTES);
-        if is_all { 0..len } else { range }
+        let len = header.shape.value_len;
+        if self.wants_all() { 0..len } else { part_range(self.part, len) }
     }
 
     /// The bytes of the blob that are wanted, once the head is known.
@@ -171,7 +173,7 @@ impl BlobRead {
         }
         match self.header.filter(|_| self.has_head()) {
             // Only the whole value is worth reading ahead before the head is known.
-            None if self.next > self.looked_at && self.part != RecordPart::Whole => return None,
+            None if self.next > self.looked_at && !self.wants_all() => return None,
             None => {}
             Some(header) => {
                 let wanted = self.wanted(&header);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place, Unreadable, fault_point};
-use stratakv_device::{Block, BlockPart, Class, IoFault};
+use stratakv_chassis::opener::OpenerIo;
+use stratakv_chassis::superblock::{SuperblockError, SuperblockPair};
+use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 
 use crate::config::{Placement, RecoveryReport, SlabConfig};
@@ -15,8 +17,7 @@ use crate::packed::{self, Packed};
 use crate::recovery::{REPORTED_MAX, RecoveredShard, Scanner, WHOLE_VOLUME};
 use crate::slab::Slab;
 use crate::space::{SEGMENT_PAGES, Space};
-use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Superblock, SuperblockError};
-use stratakv_engine::IoTable;
+use crate::superblock::{INCARNATIONS_MAX, Superblock};
 
 /// Slices read ahead by recovery.
 const AHEAD: usize = 16;
@@ -49,15 +50,7 @@ impl SlabOpener {
             ..Superblock::default()
         };
         let last = LastWrites::new(superblock, Vec::new());
-        SlabOpener::Create(Box::new(Creation {
-            config,
-            next: 0,
-            to: 0,
-            zeroes: None,
-            last,
-            io: IoTable::new(),
-            error: None,
-        }))
+        SlabOpener::Create(Box::new(Creation { config, next: 0, to: 0, zeroes: None, last, io: OpenerIo::default() }))
     }
 
     /// Opens an existing volume: reads all of it, checks every record and rebuilds index and space
@@ -66,7 +59,7 @@ impl SlabOpener {
     pub fn recover(config: SlabConfig) -> SlabOpener {
         SlabOpener::Recover(Box::new(Recovery {
             config,
-            superblocks: Vec::new(),
+            superblocks: SuperblockPair::default(),
             superblock: None,
             repaired: false,
             scanner: None,
@@ -76,8 +69,7 @@ impl SlabOpener {
             looked_at: 0,
             arrived: BTreeMap::new(),
             last: None,
-            io: IoTable::new(),
-            error: None,
+            io: OpenerIo::default(),
             read_bytes: 0,
             unreadable: Vec::new(),
         }))
@@ -116,8 +108,8 @@ impl Opener for SlabOpener {
 
     fn is_finished(&self) -> bool {
         match self {
-            SlabOpener::Create(creation) => creation.io.is_empty(),
-            SlabOpener::Recover(recovery) => recovery.io.is_empty(),
+            SlabOpener::Create(creation) => creation.io.is_idle(),
+            SlabOpener::Recover(recovery) => recovery.io.is_idle(),
         }
     }
 
@@ -145,34 +137,21 @@ impl LastWrites {
     }
 
     /// Submits the next request.
-    fn next<T>(
-        &mut self,
-        uuid: &[u8; 16],
-        io: &mut IoTable<T>,
-        purpose: T,
-        effects: &mut Effects,
-    ) -> Result<(), Error> {
-        let block = |effects: &mut Effects| effects.block(Class::Page).ok_or(Error::Unknown("no memory for a page"));
+    fn next<T>(&mut self, uuid: &[u8; 16], io: &mut OpenerIo<T>, purpose: T, effects: &mut Effects) {
         if let Some(page) = self.zero.pop_front() {
-            let mut block = block(effects)?;
-            block.fill(0);
-            effects.write(io.start(purpose), Slab::offset(page), vec![BlockPart::whole(Arc::new(block))], false);
-            return Ok(());
+            return io.write((page.into(), 1), false, purpose, effects, |block| block.fill(0));
         }
         fault_point!("recovery_without_a_flush", self.step == 0, self.step = 1);
         fault_point!("one_superblock_copy", self.step == 2, self.step = 3);
         match self.step {
             0 => effects.flush(io.start(purpose)),
             1 | 2 => {
-                let mut block = block(effects)?;
-                self.superblock.encode(uuid, &mut block);
-                let offset = (self.step - 1) * PAGE_BYTES as u64;
-                effects.write(io.start(purpose), offset, vec![BlockPart::whole(Arc::new(block))], true);
+                let encode = |page: &mut [u8]| self.superblock.encode(uuid, page);
+                io.write((self.step - 1, 1), true, purpose, effects, encode);
             }
             _ => self.done = true,
         }
         self.step += 1;
-        Ok(())
     }
 }
 
@@ -184,8 +163,7 @@ pub struct Creation {
     to: u32,
     zeroes: Option<Arc<Block>>,
     last: LastWrites,
-    io: IoTable<()>,
-    error: Option<Error>,
+    io: OpenerIo<()>,
 }
 
 impl Creation {
@@ -194,14 +172,10 @@ impl Creation {
         self.last.superblock.usable_bytes = Slab::offset(self.to);
         if self.to < PAGES_MIN {
             let bytes = Slab::offset(PAGES_MIN);
-            self.error =
-                Some(Error::Option(format!("the capacity is too small: give each shard {bytes} bytes at least")));
-            return;
+            let why = format!("the capacity is too small: give each shard {bytes} bytes at least");
+            return self.io.fail(Error::Option(why));
         }
-        let Some(mut block) = effects.block(Class::Slice) else {
-            self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
-            return;
-        };
+        let Some(mut block) = self.io.block(SEGMENT_PAGES.into(), effects) else { return };
         block.fill(0);
         self.zeroes = Some(Arc::new(block));
         self.step(effects);
@@ -215,49 +189,35 @@ impl Creation {
             return;
         }
         self.zeroes = None;
-        if let Err(error) = self.last.next(&self.config.uuid, &mut self.io, (), effects) {
-            self.error = Some(error);
-        }
+        self.last.next(&self.config.uuid, &mut self.io, (), effects);
     }
 
     fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         if self.io.finish(io).is_none() {
             return;
         }
-        match write_fault(&outcome) {
-            Some(IoFault::Full) => self.error = Some(Error::Full("no space for a new volume")),
-            Some(fault) => self.error = Some(Error::Io { what: "creating a volume", fault }),
+        match outcome.fault() {
+            Some(IoFault::Full) => self.io.fail(Error::Full("no space for a new volume")),
+            Some(fault) => self.io.fail(Error::Io { what: "creating a volume", fault }),
             None => self.step(effects),
         }
     }
 
-    fn finish(self) -> Result<Slab, Error> {
-        match self.error {
-            Some(error) => Err(error),
-            None if !self.last.done => Err(Error::Unknown("the volume is not complete")),
-            None => {
-                let superblock = self.last.superblock;
-                let mut found = RecoveredShard::empty(self.to);
-                if superblock.segment_pages > 0 {
-                    found.space = Space::with_segments(superblock.segment_pages);
-                    found.space.extend(self.to);
-                    found.packed = Some(Box::new(Packed::new(superblock.segment_pages)));
-                }
-                let mut slab = Slab::build(self.config, superblock, found);
-                slab.packed_extended();
-                Ok(slab)
-            }
+    fn finish(mut self) -> Result<Slab, Error> {
+        self.io.result()?;
+        if !self.last.done {
+            return Err(Error::Unknown("the volume is not complete"));
         }
-    }
-}
-
-fn write_fault(outcome: &IoOutcome) -> Option<IoFault> {
-    match outcome {
-        IoOutcome::Read(_, result)
-        | IoOutcome::Write(result)
-        | IoOutcome::Flush(result)
-        | IoOutcome::Allocate(result)
-        | IoOutcome::Discard(result) => result.err(),
+        let superblock = self.last.superblock;
+        let mut found = RecoveredShard::empty(self.to);
+        if superblock.segment_pages > 0 {
+            found.space = Space::with_segments(superblock.segment_pages);
+            found.space.extend(self.to);
+            found.packed = Some(Box::new(Packed::new(superblock.segment_pages)));
+        }
+        let mut slab = Slab::build(self.config, superblock, found);
+        slab.packed_extended();
+        Ok(slab)
     }
 }
 
@@ -300,7 +260,7 @@ impl AnyScanner {
 /// What a request of recovery is for.
 #[derive(Clone, Copy, Debug)]
 enum OpenerIoPurpose {
-    Superblock(u32),
+    Superblock(usize),
     Slice(usize),
     Last,
 }
@@ -309,7 +269,7 @@ enum OpenerIoPurpose {
 #[derive(Debug)]
 pub struct Recovery {
     config: SlabConfig,
-    superblocks: Vec<(u32, Result<Superblock, SuperblockError>)>,
+    superblocks: SuperblockPair<Superblock>,
     superblock: Option<Superblock>,
     repaired: bool,
     scanner: Option<AnyScanner>,
@@ -320,8 +280,7 @@ pub struct Recovery {
     looked_at: usize,
     arrived: BTreeMap<usize, Block>,
     last: Option<LastWrites>,
-    io: IoTable<OpenerIoPurpose>,
-    error: Option<Error>,
+    io: OpenerIo<OpenerIoPurpose>,
     read_bytes: u64,
     unreadable: Vec<Unreadable>,
 }
@@ -333,34 +292,21 @@ impl Recovery {
                 "the volume of shard {} has {} bytes, too few for its superblocks: it was cut short or its creation was interrupted; restore it from a backup",
                 self.config.shard, self.config.volume_bytes
             );
-            self.error = Some(Error::WrongVolume(why));
-            return;
+            return self.io.fail(Error::WrongVolume(why));
         }
-        for slot in 0..2 {
-            let Some(block) = effects.block(Class::Page) else {
-                self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
-                return;
-            };
-            let io = self.io.start(OpenerIoPurpose::Superblock(slot));
-            effects.read(io, Slab::offset(slot), block, PAGE_BYTES as u32);
-        }
+        (0..2).for_each(|slot| self.io.read(slot, 1, OpenerIoPurpose::Superblock(slot as usize), effects));
     }
 
     fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         let Some(purpose) = self.io.finish(io) else { return };
         match (purpose, outcome) {
             (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
-                let found = match result {
-                    Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault @ IoFault::Os(_)) => Err(SuperblockError::Unreadable(fault)),
-                    Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
-                };
-                self.superblocks.push((slot, found));
+                self.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, &block));
                 drop(block);
-                if self.superblocks.len() == 2 {
+                if self.superblocks.is_read() {
                     match self.choose_superblock() {
                         Ok(superblock) => self.start_scan(superblock),
-                        Err(error) => self.error = Some(error),
+                        Err(error) => self.io.fail(error),
                     }
                 }
             }
@@ -379,16 +325,15 @@ impl Recovery {
                 self.look();
             }
             (OpenerIoPurpose::Slice(_), IoOutcome::Read(_, Err(fault))) => {
-                self.error =
-                    Some(Error::Io { what: "reading the volume (opened read-only, the rest can be saved)", fault });
+                self.io.fail(Error::Io { what: "reading the volume (opened read-only, the rest can be saved)", fault });
             }
             (OpenerIoPurpose::Slice(slice), IoOutcome::Read(block, Ok(()))) => {
                 self.arrived.insert(slice, block);
                 self.look();
             }
             (OpenerIoPurpose::Last, outcome) => {
-                if let Some(fault) = write_fault(&outcome) {
-                    self.error = Some(Error::Io { what: "writing a superblock", fault });
+                if let Some(fault) = outcome.fault() {
+                    self.io.fail(Error::Io { what: "writing a superblock", fault });
                 }
             }
             (OpenerIoPurpose::Superblock(_) | OpenerIoPurpose::Slice(_), _) => {}
@@ -403,50 +348,18 @@ impl Recovery {
     }
 
     fn choose_superblock(&mut self) -> Result<Superblock, Error> {
-        let mut best: Option<Superblock> = None;
-        let (mut why, mut unreadable) = ("", None);
-        for (slot, found) in std::mem::take(&mut self.superblocks) {
-            match &found {
-                Ok(found) if best.is_none_or(|best| found.generation > best.generation) => best = Some(*found),
-                Ok(_) => {}
-                Err(SuperblockError::Newer(found)) => {
-                    return Err(Error::NewerFormat { found: *found, known: PACKED_FORMAT });
-                }
-                Err(SuperblockError::Foreign(why)) => {
-                    return Err(Error::WrongVolume(format!(
-                        "the volume of shard {} is not this store's: {why}",
-                        self.config.shard
-                    )));
-                }
-                // It may be whole, and the only one that is.
-                Err(SuperblockError::Unreadable(fault)) => {
-                    unreadable = Some(*fault);
-                    self.note_unreadable(slot, 1, *fault);
-                }
-                Err(SuperblockError::Damaged(how)) => {
-                    tracing::debug!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
-                    (why, self.repaired) = (*how, true);
+        let (pair, shard) = (std::mem::take(&mut self.superblocks), self.config.shard);
+        pair.refuse_strangers()?;
+        for (slot, error) in pair.errors() {
+            match error {
+                SuperblockError::Unreadable(fault) => self.note_unreadable(slot as u32, 1, *fault),
+                error => {
+                    tracing::debug!(shard, slot, ?error, "a superblock is damaged");
+                    self.repaired = true;
                 }
             }
         }
-        let shard = self.config.shard;
-        if let Some(fault) = unreadable.filter(|_| best.is_none()) {
-            return Err(Error::Io { what: "reading the superblock", fault });
-        }
-        let Some(best) = best else {
-            return Err(Error::Corrupt(Corruption {
-                place: Place { shard, offset_bytes: 0 },
-                what: "superblock, in both copies,",
-                expected: "one that checks (without it the volume cannot be opened: restore it from a backup)".into(),
-                found: why.into(),
-            }));
-        };
-        if (best.shard, best.shards) != (shard, self.config.shards) {
-            return Err(Error::WrongVolume(format!(
-                "this is the volume of shard {} of {}, not of shard {shard} of {}: the store's files were mixed up",
-                best.shard, best.shards, self.config.shards
-            )));
-        }
+        let best = pair.choose((shard, self.config.shards))?;
         // Written to, it would be as long as before, and nobody would know what is missing.
         if best.usable_bytes > self.config.volume_bytes && !self.config.read_only {
             return Err(Error::WrongVolume(format!(
@@ -526,7 +439,7 @@ impl Recovery {
     }
 
     fn go_on(&mut self, effects: &mut Effects) {
-        let Some(superblock) = self.superblock.filter(|_| self.error.is_none()) else { return };
+        let Some(superblock) = self.superblock.filter(|_| !self.io.has_failed()) else { return };
         let digest = superblock.clean.then_some(superblock.digest);
         while let Some(scanner) = &mut self.scanner {
             while let Some(&(first, pages)) = self.ranges.get(self.next).filter(|_| self.next < self.looked_at + AHEAD)
@@ -537,8 +450,8 @@ impl Recovery {
                 self.next += 1;
             }
             if self.looked_at < self.ranges.len() {
-                if self.io.is_empty() {
-                    self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
+                if self.io.is_idle() {
+                    self.io.lacks_memory();
                 }
                 return;
             }
@@ -549,9 +462,8 @@ impl Recovery {
         }
         if let Some(last) = &mut self.last
             && !last.done
-            && let Err(error) = last.next(&self.config.uuid, &mut self.io, OpenerIoPurpose::Last, effects)
         {
-            self.error = Some(error);
+            last.next(&self.config.uuid, &mut self.io, OpenerIoPurpose::Last, effects);
         }
     }
 
@@ -574,13 +486,12 @@ impl Recovery {
         fault_point!("versions_are_reused", superblock.incarnation -= 1);
         if superblock.incarnation >= INCARNATIONS_MAX && !self.config.read_only {
             // New versions and sequences would begin again below those on the volume.
-            self.error = Some(Error::Corrupt(Corruption {
+            return self.io.fail(Error::Corrupt(Corruption {
                 place: Place { shard: self.config.shard, offset_bytes: 0 },
                 what: "the highest sequence number of the volume",
                 expected: "one that leaves room for more (opened read-only, the records can be saved)".into(),
                 found: found.last_number.to_string(),
             }));
-            return;
         }
         superblock.generation += 1;
         superblock.clean = false;
@@ -595,10 +506,8 @@ impl Recovery {
         self.found = Some(found);
     }
 
-    fn finish(self) -> Result<Slab, Error> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
+    fn finish(mut self) -> Result<Slab, Error> {
+        self.io.result()?;
         match (self.superblock, self.found) {
             (Some(superblock), Some(found)) if self.config.read_only || self.last.is_some_and(|last| last.done) => {
                 Ok(Slab::build(self.config, superblock, found))

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::HashMap;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Expiry, Key};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
+use crate::blob::Shape;
 use crate::blob_read::BlobPurpose;
 use crate::page::{self, PageCheck, Slot, SlotRecord};
 use crate::place::RecordPlace;
@@ -121,6 +123,9 @@ impl Slab {
                     self.request_record(addr, Waiter::Get { token, key, part });
                 }
             },
+            RecordPlace::Blob { pages, .. } if is_longer(&key, pages, part) => {
+                effects.reply(token, Reply::Longer(u64::from(pages) * PAGE_BYTES as u64));
+            }
             RecordPlace::Blob { first, pages } => {
                 self.read_blob(BlobPurpose::Get(token), key, (first, pages), part, effects);
             }
@@ -276,6 +281,14 @@ impl Slab {
 /// index does not know when.
 pub(crate) fn alive(record: Record, effects: &Effects) -> Reply {
     Reply::Record(Some(record).filter(|record| !is_expired(record.expiry.0, effects)))
+}
+
+/// Whether the value of a blob of so many pages is longer than its reader expects.
+fn is_longer(key: &Key, pages: u32, part: RecordPart) -> bool {
+    part.expected_bytes().is_some_and(|bytes| {
+        let may_be = u64::from(pages) * PAGE_BYTES as u64 > bytes;
+        may_be && pages > Shape::new(key.encoded().len(), bytes as usize).pages()
+    })
 }
 
 /// The part of a record that was asked for; small values are copied, others shared with the cache.

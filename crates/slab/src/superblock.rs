@@ -1,17 +1,15 @@
 //! The two superblocks: pages 0 and 1 of the volume, written one after the other with a flush
 //! between.
 
-use stratakv_base::checksum::{crc32c, seed};
-use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_device::IoFault;
+use stratakv_chassis::superblock::{Envelope, Paired, SuperblockError};
 
 use crate::page::FORMAT;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"STRSLAB\0");
-const CRC_AT: usize = 88;
 /// Format of volumes with placement `packed`.
-pub(crate) const PACKED_FORMAT: u32 = 2;
+const PACKED_FORMAT: u32 = 2;
+const ENVELOPE: Envelope =
+    Envelope { magic: b"STRSLAB\0", formats: 0..=PACKED_FORMAT, uuid_at: 16, crc_at: |_| 88, is_seeded: true };
 /// Openings for writing that versions and sequences have room for.
 pub(crate) const INCARNATIONS_MAX: u64 = 1 << 24;
 /// Superblock writes; no store gets there.
@@ -38,92 +36,56 @@ pub(crate) struct Superblock {
     pub(crate) segment_pages: u32,
 }
 
-/// Why bytes are no superblock of this store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SuperblockError {
-    /// Damaged, or none at all.
-    Damaged(&'static str),
-    /// The device did not give it.
-    Unreadable(IoFault),
-    /// A newer program's.
-    Newer(u32),
-    /// A whole superblock of another store or shard.
-    Foreign(String),
+impl Paired for Superblock {
+    fn age(&self) -> (u64, u64) {
+        (self.generation, 0)
+    }
+
+    fn shard(&self) -> (u32, u32) {
+        (self.shard, self.shards)
+    }
 }
 
 impl Superblock {
     /// Writes it into a page.
     pub(crate) fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
-        page.fill(0);
-        let mut writer = Writer::new(page);
-        writer
-            .u64(MAGIC)
-            .u32(if self.segment_pages == 0 { u32::from(FORMAT) } else { PACKED_FORMAT })
-            .u32(self.shard)
-            .bytes(uuid)
-            .u32(self.shards)
-            .u32(u32::from(self.clean));
+        let format = if self.segment_pages == 0 { u32::from(FORMAT) } else { PACKED_FORMAT };
+        let mut writer = ENVELOPE.begin(format, page);
+        writer.u32(self.shard).bytes(uuid).u32(self.shards).u32(u32::from(self.clean));
         writer.u64(self.generation).u64(self.incarnation).u64(self.usable_bytes).u64(self.durable).u64(self.digest);
         debug_assert_eq!(writer.at(), 80);
         writer.u32(self.segment_pages);
-        let crc = crc32c(seed(uuid, 0, 0), &page[..CRC_AT]);
-        Writer::new(&mut page[CRC_AT..]).u32(crc);
+        ENVELOPE.seal(format, uuid, page);
     }
 
     /// Reads it from a page.
     pub(crate) fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, SuperblockError> {
-        Self::parse(uuid, page).unwrap_or(Err(SuperblockError::Damaged("it is cut short")))
-    }
-
-    fn parse(uuid: &[u8; 16], page: &[u8]) -> Option<Result<Superblock, SuperblockError>> {
-        let mut reader = Reader::new(page);
-        if reader.u64().ok()? != MAGIC {
-            return Some(Err(SuperblockError::Damaged("it has no magic number")));
-        }
-        let format = reader.u32().ok()?;
-        let shard = reader.u32().ok()?;
-        let found: [u8; 16] = reader.array().ok()?;
-        let (shards, clean) = (reader.u32().ok()?, reader.u32().ok()? == 1);
-        let (generation, incarnation) = (reader.u64().ok()?, reader.u64().ok()?);
-        let (usable_bytes, durable, digest) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
-        let segment_pages = if format == PACKED_FORMAT { reader.u32().ok()? } else { 0 };
-        let crc = Reader::new(page.get(CRC_AT..)?).u32().ok()?;
-        if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT)?) {
-            return Some(Err(SuperblockError::Damaged("its checksum does not match")));
-        }
-        if format > PACKED_FORMAT {
-            return Some(Err(SuperblockError::Newer(format)));
-        }
-        if found != *uuid {
-            return Some(Err(SuperblockError::Foreign("it belongs to another store (its UUID differs)".into())));
-        }
+        let (format, mut reader) = ENVELOPE.open(uuid, page)?;
+        let shard = reader.u32()?;
+        reader.bytes(uuid.len())?;
+        let (shards, clean) = (reader.u32()?, reader.u32()? == 1);
+        let (generation, incarnation) = (reader.u64()?, reader.u64()?);
+        let (usable_bytes, durable, digest) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let segment_pages = if format == PACKED_FORMAT { reader.u32()? } else { 0 };
         if usable_bytes % PAGE_BYTES as u64 != 0 || usable_bytes < 2 * PAGE_BYTES as u64 {
-            return Some(Err(SuperblockError::Damaged(
+            return Err(SuperblockError::Damaged(
                 "its size is no multiple of 4096 bytes, or has no room for superblocks",
-            )));
+            ));
         }
         if format == PACKED_FORMAT && !(segment_pages.is_power_of_two() && (4..=256).contains(&segment_pages)) {
-            return Some(Err(SuperblockError::Damaged("its segments have an impossible length")));
+            return Err(SuperblockError::Damaged("its segments have an impossible length"));
         }
         if generation >= GENERATIONS_MAX || incarnation >= INCARNATIONS_MAX {
-            return Some(Err(SuperblockError::Damaged("its counters are beyond what a store can reach")));
+            return Err(SuperblockError::Damaged("its counters are beyond what a store can reach"));
         }
-        Some(Ok(Superblock {
-            shard,
-            shards,
-            generation,
-            incarnation,
-            usable_bytes,
-            durable,
-            clean,
-            digest,
-            segment_pages,
-        }))
+        Ok(Superblock { shard, shards, generation, incarnation, usable_bytes, durable, clean, digest, segment_pages })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use stratakv_base::checksum::crc32c;
+
     use super::*;
 
     fn sample() -> (Superblock, Vec<u8>) {
@@ -147,7 +109,7 @@ mod tests {
     fn reads_back_and_its_format_is_fixed() {
         let (superblock, page) = sample();
         assert_eq!(Superblock::decode(&[7; 16], &page), Ok(superblock));
-        assert!(matches!(Superblock::decode(&[8; 16], &page), Err(SuperblockError::Foreign(_))));
+        assert!(matches!(Superblock::decode(&[8; 16], &page), Err(SuperblockError::Foreign)));
         assert_eq!(crc32c(0, &page), 0x009D_B5F5, "raise FORMAT when this changes");
     }
 
@@ -172,7 +134,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_refused() {
         let (_, page) = sample();
-        for bit in 0..(CRC_AT + 4) * 8 {
+        for bit in 0..92 * 8 {
             let mut page = page.clone();
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&[7; 16], &page).is_err(), "bit {bit}");

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use stratakv_base::Key;
+use stratakv_base::slots::Slots;
 use stratakv_device::Wait;
 use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Reply};
 use stratakv_runtime::Event;
@@ -29,8 +30,8 @@ use crate::store::Store;
 pub struct Session {
     store: Store,
     driver: Driver,
-    entries: Vec<SessionSlot>,
-    free: Vec<u32>,
+    /// What each of the driver's tags is for.
+    slots: Slots<SessionSlot, u64>,
     in_flight: usize,
     next_ticket: u64,
     events: Vec<Event>,
@@ -41,16 +42,10 @@ pub struct Session {
 }
 
 enum SessionSlot {
-    Free,
     /// One operation on one shard.
-    Single {
-        ticket: u64,
-    },
+    Single { ticket: u64 },
     /// One shard's part of a `Whole`.
-    Share {
-        whole: u32,
-        shard: usize,
-    },
+    Share { whole: u64, shard: usize },
     /// An operation on several shards.
     Whole(Box<Whole>),
 }
@@ -88,8 +83,7 @@ impl Session {
         Session {
             store,
             driver,
-            entries: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             in_flight: 0,
             next_ticket: 0,
             events: Vec::new(),
@@ -124,8 +118,8 @@ impl Session {
         self.in_flight += 1;
         match self.store.inner().route(&operation) {
             Route::Shard(shard) => {
-                let tag = self.insert(SessionSlot::Single { ticket });
-                self.driver.submit(shard, u64::from(tag), operation);
+                let tag = self.slots.insert(SessionSlot::Single { ticket });
+                self.driver.submit(shard, tag, operation);
             }
             Route::Refused(error) => self.done.push((ticket, Reply::Failed(error))),
             Route::Answered(reply) => self.done.push((ticket, reply)),
@@ -147,10 +141,10 @@ impl Session {
             other => (MultiShardStep::Sum(0), other),
         };
         let shards = self.store.shards();
-        let whole = self.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: shards, step })));
+        let whole = self.slots.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: shards, step })));
         for shard in 0..shards {
-            let tag = self.insert(SessionSlot::Share { whole, shard });
-            self.driver.submit(shard, u64::from(tag), operation.clone());
+            let tag = self.slots.insert(SessionSlot::Share { whole, shard });
+            self.driver.submit(shard, tag, operation.clone());
         }
     }
 
@@ -172,7 +166,7 @@ impl Session {
             let mut events = std::mem::take(&mut self.events);
             for event in events.drain(..) {
                 if let Event::Reply { tag, reply } = event {
-                    self.answered(tag as u32, reply);
+                    self.answered(tag, reply);
                 }
             }
             self.events = events;
@@ -201,23 +195,23 @@ impl Session {
         let rested = self.driver.rest(&mut events).map_err(ring_error);
         for event in events.drain(..) {
             if let Event::Reply { tag, reply } = event {
-                self.answered(tag as u32, reply);
+                self.answered(tag, reply);
             }
         }
         self.events = events;
         rested
     }
 
-    fn answered(&mut self, tag: u32, reply: Reply) {
-        match self.remove(tag) {
-            SessionSlot::Single { ticket } => self.done.push((ticket, reply)),
-            SessionSlot::Share { whole, shard } => self.share_answered(whole, shard, reply),
-            SessionSlot::Free | SessionSlot::Whole(_) => {}
+    fn answered(&mut self, tag: u64, reply: Reply) {
+        match self.slots.remove(tag) {
+            Some(SessionSlot::Single { ticket }) => self.done.push((ticket, reply)),
+            Some(SessionSlot::Share { whole, shard }) => self.share_answered(whole, shard, reply),
+            Some(SessionSlot::Whole(_)) | None => {}
         }
     }
 
-    fn share_answered(&mut self, slot: u32, shard: usize, reply: Reply) {
-        let SessionSlot::Whole(whole) = &mut self.entries[slot as usize] else { return };
+    fn share_answered(&mut self, tag: u64, shard: usize, reply: Reply) {
+        let Some(SessionSlot::Whole(whole)) = self.slots.get_mut(tag) else { return };
         whole.missing -= 1;
         match (&mut whole.step, reply) {
             (
@@ -235,7 +229,7 @@ impl Session {
             }
         }
         if whole.missing == 0
-            && let SessionSlot::Whole(whole) = self.remove(slot)
+            && let Some(SessionSlot::Whole(whole)) = self.slots.remove(tag)
         {
             self.whole_answered(*whole);
         }
@@ -276,10 +270,10 @@ impl Session {
             return self.done.push((ticket, Reply::Page { items, next }));
         }
         let step = MultiShardStep::Gather { request, gather };
-        let whole = self.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: wanted.len(), step })));
+        let whole = self.slots.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: wanted.len(), step })));
         for (shard, page) in wanted {
-            let tag = self.insert(SessionSlot::Share { whole, shard });
-            self.driver.submit(shard, u64::from(tag), Operation::Page(page.into()));
+            let tag = self.slots.insert(SessionSlot::Share { whole, shard });
+            self.driver.submit(shard, tag, Operation::Page(page.into()));
         }
     }
 
@@ -287,29 +281,11 @@ impl Session {
         let keys = items.into_iter().map(|item| item.key).collect();
         let operations = self.store.inner().pages(keys, &request);
         let step = MultiShardStep::Records { request, pages: Vec::with_capacity(operations.len()), next };
-        let whole = self.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: operations.len(), step })));
+        let whole = self.slots.insert(SessionSlot::Whole(Box::new(Whole { ticket, missing: operations.len(), step })));
         for (shard, operation) in operations {
-            let tag = self.insert(SessionSlot::Share { whole, shard });
-            self.driver.submit(shard, u64::from(tag), operation);
+            let tag = self.slots.insert(SessionSlot::Share { whole, shard });
+            self.driver.submit(shard, tag, operation);
         }
-    }
-
-    fn insert(&mut self, entry: SessionSlot) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.entries[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.entries.push(entry);
-                (self.entries.len() - 1) as u32
-            }
-        }
-    }
-
-    fn remove(&mut self, slot: u32) -> SessionSlot {
-        self.free.push(slot);
-        std::mem::replace(&mut self.entries[slot as usize], SessionSlot::Free)
     }
 }
 

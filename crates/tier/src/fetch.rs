@@ -186,8 +186,7 @@ impl Tier {
     pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64, front_will_do: bool) -> Option<u64> {
         let volume = self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
-        // What is saved moves soon, and a hold could not keep it there.
-        let in_slices = front_will_do && volume.saving.is_none() && self.has_front(loc);
+        let in_slices = front_will_do && self.reads_front(loc);
         if !in_slices && loc.pages() > self.fetch_pages_max() {
             // For good: who was told that it is not there must not find it under a higher cap.
             self.drop_unreadable(tag, loc.place(), DropReason::TooLong);

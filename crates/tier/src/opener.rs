@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Now, Place, fault_point};
-use stratakv_device::{Block, Class, IoFault};
+use stratakv_base::{Now, fault_point};
+use stratakv_chassis::opener::OpenerIo;
+use stratakv_chassis::superblock::SuperblockPair;
+use stratakv_device::{Block, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 
 use crate::config::{RecoveryReport, Start, TierConfig};
@@ -21,7 +23,7 @@ use crate::recovery::Recovery;
 use crate::saving::Saving;
 use crate::segment::Segments;
 use crate::spill::parts_of;
-use crate::superblock::{FORMAT, IndexDump, Layout, Superblock, SuperblockError, TAIL_PAGE};
+use crate::superblock::{IndexDump, Layout, Superblock, TAIL_PAGE};
 use crate::tier::{Counters, Tier};
 use crate::volume::Volume;
 
@@ -61,8 +63,8 @@ pub struct TierOpener {
     layout: Option<Layout>,
     /// What an orderly end saved is to come back.
     saved: bool,
-    io: IoTable<OpenerIoPurpose>,
-    superblocks: [Option<Result<Superblock, SuperblockError>>; 2],
+    io: OpenerIo<OpenerIoPurpose>,
+    superblocks: SuperblockPair<Superblock>,
     tails: [Option<Option<Tail>>; 2],
     /// The superblock that is to be written.
     superblock: Superblock,
@@ -70,7 +72,6 @@ pub struct TierOpener {
     report: RecoveryReport,
     /// Bytes of a head that is being gathered.
     gathered: Vec<u8>,
-    failed: Option<Error>,
     is_done: bool,
     superblocks_left: u32,
 }
@@ -86,14 +87,13 @@ impl TierOpener {
         let layout = Layout::of(&config);
         TierOpener {
             create: false,
-            io: IoTable::new(),
-            superblocks: [None, None],
+            io: OpenerIo::default(),
+            superblocks: SuperblockPair::default(),
             tails: [None, None],
             superblock: Superblock { shard: config.shard, shards: config.shards, ..Superblock::default() },
             recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default(), config.index_bytes_max()),
             report: RecoveryReport::default(),
             gathered: Vec::new(),
-            failed: None,
             is_done: false,
             superblocks_left: 1,
             layout,
@@ -102,46 +102,23 @@ impl TierOpener {
         }
     }
 
-    fn fail(&mut self, error: Error) {
-        self.failed.get_or_insert(error);
-    }
-
     fn read(&mut self, page: u64, pages: u64, step: OpenerIoPurpose, effects: &mut Effects) {
-        let class = if pages == 1 { Class::Page } else { Class::Slice };
-        let Some(block) = effects.block(class) else {
-            return self.fail(Error::Option("there is no memory to read the volume with: raise --memory".into()));
-        };
         self.report.read_bytes += pages * PAGE_BYTES as u64;
-        effects.read(self.io.start(step), page * PAGE_BYTES as u64, block, (pages as usize * PAGE_BYTES) as u32);
+        self.io.read(page, pages, step, effects);
     }
 
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
-        let found = match result {
-            Ok(()) => Superblock::decode(&self.config.uuid, slot as u64, block),
-            Err(fault @ IoFault::Os(_)) => Err(SuperblockError::Unreadable(fault)),
-            Err(_) => Err(SuperblockError::Damaged("the volume ends before it does")),
-        };
-        self.superblocks[slot] = Some(found);
-        let [Some(first), Some(second)] = &self.superblocks else { return };
-        let newest = [first, second].into_iter().flatten().max_by_key(|superblock| superblock.generation).copied();
-        match newest {
-            Some(found) => self.chosen(found, effects),
-            None => {
-                let error = refusal(first, second, self.config.shard);
-                self.fail(error);
+        self.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, slot as u64, block));
+        if self.superblocks.is_read() {
+            match self.superblocks.choose((self.config.shard, self.config.shards)) {
+                Ok(newest) => self.chosen(newest, effects),
+                Err(error) => self.io.fail(error),
             }
         }
     }
 
     fn chosen(&mut self, found: Superblock, effects: &mut Effects) {
-        let (shard, shards) = (self.config.shard, self.config.shards);
-        if (found.shard, found.shards) != (shard, shards) {
-            return self.fail(Error::WrongVolume(format!(
-                "this volume is shard {} of {}, and shard {shard} of {shards} was looked for: put each volume back under its own name",
-                found.shard, found.shards
-            )));
-        }
-        let is_whole = self.superblocks.iter().flatten().all(Result::is_ok);
+        let is_whole = self.superblocks.is_whole();
         let same_system = found.boot.is_some() && found.boot == self.config.boot;
         self.superblocks_left = if is_whole { 1 } else { 2 };
         // As many openings as it may know of.
@@ -550,35 +527,6 @@ impl TierOpener {
     }
 }
 
-/// Why neither superblock will do.
-fn refusal(
-    first: &Result<Superblock, SuperblockError>,
-    second: &Result<Superblock, SuperblockError>,
-    shard: u32,
-) -> Error {
-    let mut found = Vec::new();
-    for refusal in [first, second].into_iter().filter_map(|result| result.as_ref().err()) {
-        match refusal {
-            SuperblockError::Newer(found) => return Error::NewerFormat { found: *found, known: FORMAT },
-            SuperblockError::Foreign => {
-                return Error::WrongVolume(
-                    "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
-                );
-            }
-            // It may be whole, and all that is needed.
-            SuperblockError::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
-            SuperblockError::Damaged(why) => found.push(*why),
-        }
-    }
-    let place = Place { shard, offset_bytes: 0 };
-    Error::Corrupt(Corruption {
-        place,
-        what: "superblock",
-        expected: "one of two that checks".into(),
-        found: found.join("; "),
-    })
-}
-
 impl Opener for TierOpener {
     type Shard = Tier;
 
@@ -586,7 +534,7 @@ impl Opener for TierOpener {
         if let Some(layout) = self.layout.filter(|layout| layout.log_pages < LOG_PAGES_MIN) {
             let wanted = (layout.log_page + LOG_PAGES_MIN) * PAGE_BYTES as u64;
             let given = self.config.capacity_bytes.unwrap_or_default();
-            return self.fail(Error::Option(format!(
+            return self.io.fail(Error::Option(format!(
                 "a volume of {given} bytes is too small for the second tier: give it at least {wanted}, or none"
             )));
         }
@@ -627,10 +575,12 @@ impl Opener for TierOpener {
                 self.write_superblock(effects)
             }
             (OpenerIoPurpose::WriteRing(_), IoOutcome::Write(Err(fault))) => {
-                self.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
+                self.io.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
             }
             (OpenerIoPurpose::WriteSuperblock, IoOutcome::Write(Ok(()))) => self.superblock_written(effects),
-            (_, IoOutcome::Write(Err(fault))) => self.fail(Error::Io { what: "opening the volume for writing", fault }),
+            (_, IoOutcome::Write(Err(fault))) => {
+                self.io.fail(Error::Io { what: "opening the volume for writing", fault })
+            }
             _ => {}
         }
     }
@@ -646,14 +596,14 @@ impl Opener for TierOpener {
     }
 
     fn is_finished(&self) -> bool {
-        self.io.is_empty()
+        self.io.is_idle()
     }
 
-    fn finish(self) -> Result<Tier, Error> {
-        match self.failed {
-            Some(error) => Err(error),
-            None if !self.is_done => Err(Error::Unknown("the opener was not carried to its end")),
-            None => Ok(self.tier()),
+    fn finish(mut self) -> Result<Tier, Error> {
+        self.io.result()?;
+        match self.is_done {
+            true => Ok(self.tier()),
+            false => Err(Error::Unknown("the opener was not carried to its end")),
         }
     }
 }

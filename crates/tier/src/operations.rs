@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::key::KeyError;
-use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{CollectionId, Expiry, Key, fault_point};
 use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{
@@ -400,7 +400,9 @@ impl Tier {
     ) -> StepEnd {
         let found = match self.resolve_visible(key, tag, lookup_results) {
             Ok(found) => found,
-            Err(missing) => return StepEnd::Missing(missing),
+            Err(missing) => {
+                return self.longer(part, &missing).map_or_else(|| StepEnd::Missing(missing), StepEnd::Done);
+            }
         };
         let record = self.record(&found, part);
         let mut hold = None;
@@ -426,6 +428,15 @@ impl Tier {
             (Some(record), Some(hold)) => Reply::Part(record, hold),
             (record, _) => Reply::Record(record),
         })
+    }
+
+    /// What a reader is told before more is read of these places than it expects.
+    fn longer(&self, part: RecordPart, places: &[Loc]) -> Option<Reply> {
+        let pages = |loc: &Loc| if self.reads_front(*loc) { self.front_pages() } else { loc.pages() };
+        let pages = places.iter().map(pages).sum::<u64>();
+        // An item may begin and end within a page, and has more than its value.
+        let is_longer = part.expected_bytes()? < pages.saturating_sub(2) * PAGE_BYTES as u64;
+        is_longer.then_some(Reply::Longer(pages * PAGE_BYTES as u64))
     }
 
     fn record(&self, found: &NewestItem, part: RecordPart) -> Option<Record> {

@@ -94,6 +94,12 @@ impl Tier {
         is_long && loc.address().is_multiple_of(PAGE_BYTES as u64)
     }
 
+    /// Whether the front of the item at this place is read for those whom it will do.
+    pub(crate) fn reads_front(&self, loc: Loc) -> bool {
+        // What is saved moves soon, and a hold could not keep it there.
+        self.has_front(loc) && self.volume.as_ref().is_some_and(|volume| volume.saving.is_none())
+    }
+
     pub(crate) fn front_pages(&self) -> u64 {
         (1 << self.config.slice_shift()) / PAGE_BYTES as u64
     }

@@ -1,16 +1,14 @@
 //! The two superblocks, pages 0 and 1 of a volume, written in turn.
 
-use stratakv_base::checksum::{crc32c, seed};
-use stratakv_base::codec::{Reader, Truncated, Writer};
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_device::IoFault;
+use stratakv_chassis::superblock::{Envelope, Paired, SuperblockError};
 
 use crate::TierConfig;
 
-const MAGIC: [u8; 16] = *b"StrataKV tier\0\0\0";
 /// The format that this program writes, and the highest that it knows.
-pub(crate) const FORMAT: u32 = 2;
-const CRC_AT: usize = 176;
+const FORMAT: u32 = 2;
+const ENVELOPE: Envelope =
+    Envelope { magic: b"StrataKV tier\0\0\0", formats: 0..=FORMAT, uuid_at: 32, crc_at: |_| 176, is_seeded: true };
 /// Openings for writing that versions and orders have room for.
 const INCARNATION_SHIFT: u32 = 40;
 /// The last ones are kept free: a volume that says that it is there has none left to be opened in.
@@ -86,17 +84,14 @@ pub(crate) struct Superblock {
     pub(crate) version: u64,
 }
 
-/// Why bytes are no superblock of this store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SuperblockError {
-    /// Damaged, or none at all.
-    Damaged(&'static str),
-    /// The device did not give it.
-    Unreadable(IoFault),
-    /// A newer program's.
-    Newer(u32),
-    /// Another store's, whole.
-    Foreign,
+impl Paired for Superblock {
+    fn age(&self) -> (u64, u64) {
+        (self.generation, 0)
+    }
+
+    fn shard(&self) -> (u32, u32) {
+        (self.shard, self.shards)
+    }
 }
 
 impl Superblock {
@@ -134,48 +129,23 @@ impl Superblock {
 
     /// Writes it into a page.
     pub(crate) fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
-        page.fill(0);
-        let mut writer = Writer::new(page);
-        writer.bytes(&MAGIC).u32(FORMAT).u32(self.shard).u32(self.shards).u32(u32::from(self.clean)).bytes(uuid);
+        let mut writer = ENVELOPE.begin(FORMAT, page);
+        writer.u32(self.shard).u32(self.shards).u32(u32::from(self.clean)).bytes(uuid);
         writer.u64(self.generation).u64(self.incarnation).u64(self.version);
         writer.u32(u32::from(self.boot.is_some())).u32(u32::from(self.table.is_some()));
         writer.bytes(&self.boot.unwrap_or_default());
         writer.u64(self.layout.ring_pages).u64(self.layout.log_page).u64(self.layout.log_pages);
         let table = self.table.unwrap_or_default();
         writer.u64(table.page).u64(table.segments).u64(table.entries).u64(table.order).u64(table.next_page);
-        debug_assert!(writer.at() <= CRC_AT);
-        let crc = crc32c(seed(uuid, 0, 0), &page[..CRC_AT]);
-        Writer::new(&mut page[CRC_AT..]).u32(crc);
+        debug_assert!(writer.at() <= 176);
+        ENVELOPE.seal(FORMAT, uuid, page);
     }
 
     /// Reads it from this page of the volume.
     pub(crate) fn decode(uuid: &[u8; 16], number: u64, page: &[u8]) -> Result<Superblock, SuperblockError> {
-        let found = Self::parse(uuid, page).unwrap_or(Err(SuperblockError::Damaged("it is cut short")))?;
-        if found.generation % 2 != number {
-            // The newer one may have been here.
-            return Err(SuperblockError::Damaged("it is a copy of the other one"));
-        }
-        found.complaint().map_or(Ok(found), |why| Err(SuperblockError::Damaged(why)))
-    }
-
-    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, SuperblockError>, Truncated> {
-        let mut reader = Reader::new(page);
-        if reader.array::<16>()? != MAGIC {
-            return Ok(Err(SuperblockError::Damaged("it has no magic number")));
-        }
-        let format = reader.u32()?;
+        let (_, mut reader) = ENVELOPE.open(uuid, page)?;
         let (shard, shards, clean) = (reader.u32()?, reader.u32()?, reader.u32()? == 1);
-        let found = reader.array::<16>()?;
-        let crc = Reader::new(page.get(CRC_AT..).unwrap_or_default()).u32()?;
-        if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT).unwrap_or_default()) {
-            return Ok(Err(SuperblockError::Damaged("its checksum does not match")));
-        }
-        if format > FORMAT {
-            return Ok(Err(SuperblockError::Newer(format)));
-        }
-        if &found != uuid {
-            return Ok(Err(SuperblockError::Foreign));
-        }
+        reader.bytes(uuid.len())?;
         let (generation, incarnation, version) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (has_boot, has_table) = (reader.u32()? == 1, reader.u32()? == 1);
         let boot = reader.array::<16>()?;
@@ -188,12 +158,19 @@ impl Superblock {
             next_page: reader.u64()?,
         };
         let (boot, table) = (has_boot.then_some(boot), has_table.then_some(table));
-        Ok(Ok(Superblock { shard, shards, generation, incarnation, clean, boot, layout, table, version }))
+        let found = Superblock { shard, shards, generation, incarnation, clean, boot, layout, table, version };
+        if found.generation % 2 != number {
+            // The newer one may have been here.
+            return Err(SuperblockError::Damaged("it is a copy of the other one"));
+        }
+        found.complaint().map_or(Ok(found), |why| Err(SuperblockError::Damaged(why)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use stratakv_base::checksum::crc32c;
+
     use super::*;
 
     #[test]
@@ -215,6 +192,7 @@ mod tests {
         let mut page = [0; PAGE_BYTES];
         superblock.encode(&uuid, &mut page);
         assert_eq!(Superblock::decode(&uuid, 1, &page), Ok(superblock));
+        assert_eq!(crc32c(0, &page), 0xFA9D_9F6E, "raise FORMAT when this changes");
         assert_eq!(Superblock::decode(&[8; 16], 1, &page), Err(SuperblockError::Foreign));
         let copy = Superblock::decode(&uuid, 0, &page);
         assert_eq!(
@@ -222,7 +200,7 @@ mod tests {
             Err(SuperblockError::Damaged("it is a copy of the other one")),
             "the newer one may have been there"
         );
-        for bit in 0..(CRC_AT + 4) * 8 {
+        for bit in 0..180 * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&uuid, 1, &page).is_err(), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);

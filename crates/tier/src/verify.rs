@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, Place};
+use stratakv_chassis::superblock::SuperblockError;
 
 use crate::ending::decode_page;
 use crate::index::Tag;
 use crate::item::{HEADER_BYTES, Header};
 use crate::journal::{Tail, decode_ring};
 use crate::log::{Head, Stored};
-use crate::superblock::{Layout, Superblock, SuperblockError, TAIL_PAGE};
+use crate::superblock::{Layout, Superblock, TAIL_PAGE};
 use crate::tier::Tier;
 
 /// Keys of lost items that are listed, of a shard.
@@ -104,8 +105,8 @@ impl Verifier<'_, '_> {
                 // `page` has told what cannot be read.
                 Err(SuperblockError::Unreadable(_)) => {}
                 Err(SuperblockError::Damaged(why)) => self.damaged(page, "superblock", "one that checks", why),
-                Err(SuperblockError::Newer(format)) => {
-                    self.damaged(page, "superblock", "the same format as its copy", format!("format {format}"));
+                Err(SuperblockError::Newer { found, .. }) => {
+                    self.damaged(page, "superblock", "the same format as its copy", format!("format {found}"));
                 }
                 Err(SuperblockError::Foreign) => self.damaged(page, "superblock", "this store's", "another store's"),
             }

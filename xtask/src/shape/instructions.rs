@@ -2,9 +2,9 @@
 //! between them, so that opening and closing do not count.
 
 use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use super::callgrind;
 use crate::cargo::succeed;
@@ -66,21 +66,24 @@ fn ycsb<'a>(command: &'a mut Command, workload: &str, operations: u64) -> &'a mu
 
 /// What a server needs for so many operations of one client.
 fn served(program: &Path, folder: &Path, workload: &str, operations: u64) -> Result<u64, String> {
-    const ADDRESS: &str = "127.0.0.1:11917";
     let (out, store) = (folder.join("out"), folder.join("served"));
     _ = std::fs::remove_dir_all(&store);
     let mut command = callgrind::command(program, &out, &[]);
-    command.args(["serve", "--engine", "tier", "--io", "blocking", "--threads", "1", "--listen", ADDRESS, "--data"]);
-    let server = command.arg(&store).spawn().map_err(|error| format!("cannot start valgrind: {error}"))?;
+    command.args(["serve", "--engine", "tier", "--io", "blocking", "--threads", "1", "--memcache", "127.0.0.1:0"]);
+    let server = command.arg("--data").arg(&store).stdout(Stdio::piped()).spawn();
+    let mut server = server.map_err(|error| format!("cannot start valgrind: {error}"))?;
+    let mut said = BufReader::new(server.stdout.take().ok_or("the server has no stdout")?);
     let server = Server(server);
-    for _ in 0..600 {
-        if std::net::TcpStream::connect(ADDRESS).is_ok() {
-            break;
+    let mut address = String::new();
+    while address.is_empty() {
+        let mut line = String::new();
+        if !matches!(said.read_line(&mut line), Ok(1..)) {
+            return Err("the server ended".into());
         }
-        std::thread::sleep(Duration::from_millis(100));
+        address = line.strip_prefix("memcache").unwrap_or_default().trim().to_owned();
     }
     let mut client = Command::new(program);
-    ycsb(&mut client, workload, operations).args(["--target", &format!("memcache://{ADDRESS}")]);
+    ycsb(&mut client, workload, operations).args(["--target", &format!("memcache://{address}")]);
     succeed("bench", client.stdout(Stdio::null()).stderr(Stdio::null()))?;
     server.end()?;
     callgrind::instructions(&out)

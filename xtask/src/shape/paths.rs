@@ -17,7 +17,8 @@ const ENGINES: &[(&str, &[&str], &[&str])] = &[
     ("tier", &["tier", "chassis"], &["--engine", "tier"]),
 ];
 /// Callers without a ring enter an engine here.
-const ENTRIES: &[&str] = &["stratakv_runtime::runtime::Runtime<S>::execute", "stratakv_runtime::direct::Direct::execute"];
+const ENTRIES: &[&str] =
+    &["stratakv_runtime::runtime::Runtime<S>::execute", "stratakv_runtime::direct::Direct::execute"];
 
 /// A table: without optimisation, so that each function is called.
 ///
@@ -26,7 +27,8 @@ const ENTRIES: &[&str] = &["stratakv_runtime::runtime::Runtime<S>::execute", "st
 pub fn measure(of: &Path) -> Result<String, String> {
     let program = callgrind::build(of, false)?;
     let folder = of.join("target/shape/paths");
-    let mut text = String::from("| engine | put: files | functions | get: files | functions |\n|---|--:|--:|--:|--:|\n");
+    let mut text =
+        String::from("| engine | put: files | functions | get: files | functions |\n|---|--:|--:|--:|--:|\n");
     let mut lists = String::new();
     for (name, crates, options) in ENGINES {
         _ = std::fs::remove_dir_all(&folder);

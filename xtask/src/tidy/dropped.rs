@@ -4,7 +4,8 @@
 use super::{File, Finding, Tree};
 
 /// Crates between a caller and a medium.
-const CRATES: &[&str] = &["device", "pmem", "hash", "slab", "matrix", "tier", "runtime", "stratakv", "engine"];
+const CRATES: &[&str] =
+    &["device", "pmem", "hash", "slab", "matrix", "tier", "runtime", "stratakv", "engine", "chassis"];
 
 /// Whatever was called, its result is dropped.
 const DROPS: &[&str] = &["let _ = ", "Err(_) => {}", "Err(_) => ()"];

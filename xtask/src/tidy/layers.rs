@@ -9,6 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["device", "pmem", "protocol"],
     &["index"],
     &["engine"],
+    &["chassis"],
     &["sim", "conformance"],
     &["slab", "matrix", "tier", "hash", "runtime"],
     &["stratakv"],

@@ -27,7 +27,7 @@ use crate::nvme::namespace::NvmeVolume;
 use crate::nvme::queue::Queues;
 use crate::nvme::requests::Request;
 use crate::nvme::status::{CommandStatus, RETRIES_MAX, RETRY_AFTER};
-use crate::nvme::table::{Issue, RequestTable};
+use crate::nvme::table::{Issue, RequestKey, RequestTable};
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 
 /// Bits of a command identifier that are the slot's number; the rest tells its uses apart.
@@ -57,7 +57,7 @@ struct CommandSlot {
     /// Counts its uses.
     uses: u16,
     /// Whose command it is; `None`: the slot is free.
-    request: Option<u32>,
+    request: Option<RequestKey>,
     command: Command,
     deadline: Duration,
     retries: u8,
@@ -149,7 +149,7 @@ impl IoPair {
     /// Issues what waits, as far as there is room, and tells the controller by one write.
     pub fn ring(&mut self) {
         let mut requests = std::mem::take(&mut self.requests);
-        requests.issue_waiting(|requests, number| self.issue(requests, number));
+        requests.issue_waiting(|requests, key| self.issue(requests, key));
         self.requests = requests;
         self.queues.ring(self.controller.bus());
     }
@@ -216,15 +216,15 @@ impl IoPair {
     }
 
     /// Issues the next command of a request.
-    fn issue(&mut self, requests: &mut RequestTable, number: u32) -> Issue {
+    fn issue(&mut self, requests: &mut RequestTable, key: RequestKey) -> Issue {
         if self.controller.is_dead() || self.controller.generation() != self.generation {
             return Issue::NoRoom;
         }
         let Some(slot) = self.free.last().copied() else { return Issue::NoRoom };
-        let Some(request) = requests.get(number) else { return Issue::Whole };
+        let Some(request) = requests.get(key) else { return Issue::Whole };
         let (command, bytes) = match self.builder.command(slot, request, self.controller.domain()) {
             Ok(made) => made,
-            Err(fault) => return requests.cannot_issue(number, fault),
+            Err(fault) => return requests.cannot_issue(key, fault),
         };
         let uses = self.slots.get(usize::from(slot)).map_or(0, |slot| slot.uses);
         let command = command.with_cid((uses & (u16::MAX >> SLOT_BITS)) << SLOT_BITS | slot);
@@ -238,9 +238,9 @@ impl IoPair {
         self.next_look = self.next_look.min(now + timeout / 4);
         if let Some(place) = self.slots.get_mut(usize::from(slot)) {
             let fresh = CommandSlot { uses, ..CommandSlot::default() };
-            *place = CommandSlot { request: Some(number), command, deadline: now + timeout, ..fresh };
+            *place = CommandSlot { request: Some(key), command, deadline: now + timeout, ..fresh };
         }
-        requests.issued(number, bytes)
+        requests.issued(key, bytes)
     }
 
     /// Compares deadlines, and sends again what rested.

@@ -3,18 +3,20 @@
 use std::collections::VecDeque;
 
 use stratakv_base::fault_point;
+use stratakv_base::slots::Slots;
 
 use crate::nvme::requests::Request;
 use crate::request::{DiskOutcome, IoFault};
 
+/// A request's slot, and how often that had been used before.
+pub(crate) type RequestKey = (u32, u32);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
-    /// By number; `None` where one has ended.
-    requests: Vec<Option<Request>>,
-    unused: Vec<u32>,
+    requests: Slots<Request, RequestKey>,
     /// Requests that are not issued whole.
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<RequestKey>,
     done: Vec<(u64, DiskOutcome)>,
 }
 
@@ -32,7 +34,7 @@ pub(crate) enum Issue {
 impl RequestTable {
     /// Requests that were begun and not yet taken.
     pub(crate) fn in_flight(&self) -> usize {
-        self.requests.len() - self.unused.len() + self.done.len()
+        self.requests.len() + self.done.len()
     }
 
     /// Whether requests wait for room.
@@ -47,20 +49,13 @@ impl RequestTable {
             Err(ended) => return self.done.push(ended),
         };
         fault_point!("nvme_flush_lost", request.is_flush(), return self.done.push(request.end()));
-        let number = self.unused.pop().unwrap_or_else(|| {
-            self.requests.push(None);
-            (self.requests.len() - 1) as u32
-        });
-        if let Some(place) = self.requests.get_mut(number as usize) {
-            *place = Some(request);
-        }
-        self.waiting.push_back(number);
+        self.waiting.push_back(self.requests.insert(request));
     }
 
     /// Issues what waits, in its order, by `issue`, until that finds no room.
-    pub(crate) fn issue_waiting(&mut self, mut issue: impl FnMut(&mut RequestTable, u32) -> Issue) {
-        while let Some(number) = self.waiting.front().copied() {
-            match issue(self, number) {
+    pub(crate) fn issue_waiting(&mut self, mut issue: impl FnMut(&mut RequestTable, RequestKey) -> Issue) {
+        while let Some(key) = self.waiting.front().copied() {
+            match issue(self, key) {
                 Issue::Whole => {
                     self.waiting.pop_front();
                 }
@@ -70,27 +65,23 @@ impl RequestTable {
         }
     }
 
-    pub(crate) fn get(&self, number: u32) -> Option<&Request> {
-        self.requests.get(number as usize)?.as_ref()
-    }
-
-    fn get_mut(&mut self, number: u32) -> Option<&mut Request> {
-        self.requests.get_mut(number as usize)?.as_mut()
+    pub(crate) fn get(&self, key: RequestKey) -> Option<&Request> {
+        self.requests.get(key)
     }
 
     /// Its next command, of so many bytes, is on its way.
-    pub(crate) fn issued(&mut self, number: u32, bytes: u64) -> Issue {
-        let Some(request) = self.get_mut(number) else { return Issue::Whole };
+    pub(crate) fn issued(&mut self, key: RequestKey, bytes: u64) -> Issue {
+        let Some(request) = self.requests.get_mut(key) else { return Issue::Whole };
         request.running += 1;
         request.issued += bytes;
         if request.is_issued() { Issue::Whole } else { Issue::More }
     }
 
     /// A command cannot be made: the request ends when those before it have.
-    pub(crate) fn cannot_issue(&mut self, number: u32, fault: IoFault) -> Issue {
-        let Some(request) = self.get_mut(number) else { return Issue::Whole };
+    pub(crate) fn cannot_issue(&mut self, key: RequestKey, fault: IoFault) -> Issue {
+        let Some(request) = self.requests.get_mut(key) else { return Issue::Whole };
         if request.running == 0 {
-            self.refuse(number, fault);
+            self.refuse(key, fault);
         } else {
             request.fault = request.fault.or(Some(fault));
             request.total = request.issued;
@@ -99,9 +90,8 @@ impl RequestTable {
     }
 
     /// One command of a request has ended, with the controller in this generation.
-    pub(crate) fn command_ended(&mut self, number: u32, generation: u32, fault: Option<IoFault>) {
-        let Some(place) = self.requests.get_mut(number as usize) else { return };
-        let Some(request) = place.as_mut() else { return };
+    pub(crate) fn command_ended(&mut self, key: RequestKey, generation: u32, fault: Option<IoFault>) {
+        let Some(request) = self.requests.get_mut(key) else { return };
         request.running -= 1;
         request.fault = request.fault.or(fault);
         fault_point!("nvme_split_ends_early", request.running == 0, request.issued = request.total);
@@ -109,34 +99,31 @@ impl RequestTable {
             return;
         }
         if !request.is_issued() {
-            self.waiting.retain(|waits| *waits != number);
+            self.waiting.retain(|waits| *waits != key);
         }
-        if let Some(request) = place.take() {
+        if let Some(request) = self.requests.remove(key) {
             request.completed(generation);
             self.done.push(request.end());
-            self.unused.push(number);
         }
     }
 
     /// Ends a request of which no command is in flight.
-    fn refuse(&mut self, number: u32, fault: IoFault) {
-        if let Some(mut request) = self.requests.get_mut(number as usize).and_then(Option::take) {
+    fn refuse(&mut self, key: RequestKey, fault: IoFault) {
+        if let Some(mut request) = self.requests.remove(key) {
             request.fault = request.fault.or(Some(fault));
             self.done.push(request.end());
-            self.unused.push(number);
         }
     }
 
     /// No command is in flight any more: the requests of `which` end with `fault`.
     pub(crate) fn fail(&mut self, fault: IoFault, which: impl Fn(&Request) -> bool) {
-        for number in 0..self.requests.len() as u32 {
-            let Some(request) = self.get_mut(number).filter(|request| which(request)) else { continue };
-            request.running = 0;
+        let ended = self.requests.iter().filter(|(_, request)| which(request)).map(|(key, _)| key);
+        for key in ended.collect::<Vec<_>>() {
             fault_point!("nvme_reset_forgets_request", continue);
-            self.refuse(number, fault);
+            self.refuse(key, fault);
         }
         let requests = &self.requests;
-        self.waiting.retain(|number| requests.get(*number as usize).is_some_and(Option::is_some));
+        self.waiting.retain(|key| requests.get(*key).is_some());
     }
 
     /// Moves what has ended to `done`.

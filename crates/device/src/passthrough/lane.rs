@@ -15,7 +15,7 @@ use crate::fork::Lineage;
 use crate::nvme::requests::Request;
 use crate::nvme::shape::VolumeState;
 use crate::nvme::status::{RETRIES_MAX, RETRY_AFTER};
-use crate::nvme::table::{Issue, RequestTable};
+use crate::nvme::table::{Issue, RequestKey, RequestTable};
 use crate::passthrough::abi::PassthroughCommand;
 use crate::passthrough::builder::CommandData;
 use crate::passthrough::namespace::PassthroughNamespace;
@@ -42,7 +42,7 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct CommandSlot {
     /// Whose command it is; `None`: the slot is free.
-    request: Option<u32>,
+    request: Option<RequestKey>,
     command: PassthroughCommand,
     /// Boxed: the command points there.
     data: Box<CommandData>,
@@ -90,7 +90,7 @@ impl Lane {
     pub(super) fn submit(&mut self) -> io::Result<()> {
         self.send_again();
         let mut requests = std::mem::take(&mut self.requests);
-        requests.issue_waiting(|requests, number| self.issue(requests, number));
+        requests.issue_waiting(|requests, key| self.issue(requests, key));
         self.requests = requests;
         self.queue.submit()
     }
@@ -128,13 +128,13 @@ impl Lane {
     }
 
     /// Issues the next command of a request.
-    fn issue(&mut self, requests: &mut RequestTable, number: u32) -> Issue {
+    fn issue(&mut self, requests: &mut RequestTable, key: RequestKey) -> Issue {
         let Some(slot) = self.free.last().copied() else { return Issue::NoRoom };
-        let Some(request) = requests.get(number) else { return Issue::Whole };
+        let Some(request) = requests.get(key) else { return Issue::Whole };
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Issue::NoRoom };
         let (command, bytes) = match place.data.command(request) {
             Ok(made) => made,
-            Err(fault) => return requests.cannot_issue(number, fault),
+            Err(fault) => return requests.cannot_issue(key, fault),
         };
         // SAFETY: the request owns the blocks that the command points to, and the slot its lists;
         // both stay until `take` has its end.
@@ -143,8 +143,8 @@ impl Lane {
         }
         command.command.trace(self.namespace.name());
         self.free.pop();
-        (place.request, place.command, place.retries) = (Some(number), command, 0);
-        requests.issued(number, bytes)
+        (place.request, place.command, place.retries) = (Some(key), command, 0);
+        requests.issued(key, bytes)
     }
 
     /// A command has ended.
@@ -165,7 +165,7 @@ impl Lane {
         self.slot_ended(number, request, fault);
     }
 
-    fn slot_ended(&mut self, number: u16, request: u32, fault: Option<IoFault>) {
+    fn slot_ended(&mut self, number: u16, request: RequestKey, fault: Option<IoFault>) {
         let Some(slot) = self.slots.get_mut(usize::from(number)) else { return };
         slot.request = None;
         self.free.push(number);

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use smoltcp::time::Instant;
+use stratakv_base::slots::Slots;
 
 use super::connection::Connection;
 use super::frame::Ends;
@@ -15,56 +16,41 @@ pub(super) type ConnectionKey = (u32, u32);
 /// See the module.
 #[derive(Default)]
 pub(super) struct Connections {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    by_ends: HashMap<Ends, u32, foldhash::fast::RandomState>,
+    slots: Slots<Box<Connection>, ConnectionKey>,
+    by_ends: HashMap<Ends, ConnectionKey, foldhash::fast::RandomState>,
     /// May hold timers that were put off meanwhile, and those of connections that are gone.
     timers: BinaryHeap<Reverse<(Instant, ConnectionKey)>>,
     /// Those that may have something to send.
     listed: Vec<ConnectionKey>,
 }
 
-#[derive(Default)]
-struct Slot {
-    generation: u32,
-    connection: Option<Box<Connection>>,
-}
-
 impl Connections {
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     pub(super) fn insert(&mut self, connection: Connection) -> ConnectionKey {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            (self.slots.len() - 1) as u32
-        });
-        self.by_ends.insert(connection.ends, slot);
-        let place = &mut self.slots[slot as usize];
-        place.connection = Some(Box::new(connection));
-        (slot, place.generation)
+        let ends = connection.ends;
+        let key = self.slots.insert(Box::new(connection));
+        self.by_ends.insert(ends, key);
+        key
     }
 
-    pub(super) fn remove(&mut self, (slot, generation): ConnectionKey) -> Option<Box<Connection>> {
-        let place = self.slots.get_mut(slot as usize).filter(|place| place.generation == generation)?;
-        let connection = place.connection.take()?;
-        place.generation = place.generation.wrapping_add(1);
-        self.free.push(slot);
-        self.forget_ends(connection.ends, slot);
+    pub(super) fn remove(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
+        let connection = self.slots.remove(key)?;
+        self.forget_ends(connection.ends, key);
         Some(connection)
     }
 
     /// Another connection may have these ends from now on.
-    pub(super) fn forget_ends(&mut self, ends: Ends, slot: u32) {
-        if self.by_ends.get(&ends) == Some(&slot) {
+    pub(super) fn forget_ends(&mut self, ends: Ends, key: ConnectionKey) {
+        if self.by_ends.get(&ends) == Some(&key) {
             self.by_ends.remove(&ends);
         }
     }
 
-    pub(super) fn get(&mut self, (slot, generation): ConnectionKey) -> Option<&mut Connection> {
-        let place = self.slots.get_mut(slot as usize).filter(|place| place.generation == generation)?;
-        place.connection.as_deref_mut()
+    pub(super) fn get(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        self.slots.get_mut(key).map(|connection| &mut **connection)
     }
 
     pub(super) fn of_socket(&mut self, id: SocketId) -> Option<(ConnectionKey, &mut Connection)> {
@@ -78,13 +64,11 @@ impl Connections {
     }
 
     pub(super) fn of_ends(&self, ends: &Ends) -> Option<ConnectionKey> {
-        let slot = *self.by_ends.get(ends)?;
-        self.slots.get(slot as usize).map(|place| (slot, place.generation))
+        self.by_ends.get(ends).copied()
     }
 
     pub(super) fn keys(&self) -> Vec<ConnectionKey> {
-        let used = |(slot, place): (usize, &Slot)| place.connection.as_ref().map(|_| (slot as u32, place.generation));
-        self.slots.iter().enumerate().filter_map(used).collect()
+        self.slots.iter().map(|(key, _)| key).collect()
     }
 
     /// Notes that a connection may have something to send.

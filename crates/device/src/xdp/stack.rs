@@ -575,7 +575,7 @@ impl<F: FrameIo> Stack<F> {
             },
             ConnectionPhase::Ready | ConnectionPhase::Open => {
                 if connection.is_over() {
-                    self.connections.forget_ends(ends, key.0);
+                    self.connections.forget_ends(ends, key);
                 }
             }
             ConnectionPhase::Orphan { since } => {

@@ -2,15 +2,15 @@
 //! changes. A read-only participant only locks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, fault_point};
+use stratakv_chassis::batches::{Completion, LastChange, Prepare, ToCoordinator, VisibleFlag};
 use stratakv_engine::prepare_record::{self as record, BatchId, Kept};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 
-use super::{BatchMessage, Done, INTERNAL, Prepare};
+use super::INTERNAL;
 use crate::blob_write::Placed;
 use crate::changes::{Before, OperationStep};
 use crate::container::{Change as Append, What};
@@ -26,7 +26,7 @@ pub(crate) struct PrepareRecord {
     participants: Arc<[u32]>,
     pub(crate) changes: Vec<Change>,
     last: Option<usize>,
-    visible: Arc<AtomicBool>,
+    visible: VisibleFlag,
     phase: ParticipantPhase,
     /// Its record is in the log.
     is_logged: bool,
@@ -72,19 +72,14 @@ impl PrepareRecord {
     }
 }
 
-/// The flag that all participants share.
-pub(super) fn is_set(visible: &AtomicBool) -> bool {
-    visible.load(Ordering::Acquire)
-}
-
 impl<P: Pmem> Matrix<P> {
     /// Begins a prepare record: its keys are queued for, all in this tick, so that prepare records
     /// meet in one order everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
-        let Prepare { id, participants, changes, last, visible } = prepare;
+        let Prepare { id, participants, changes, last, visible, .. } = prepare;
         let refusal = self.refusal().or((!self.is_open()).then_some(Error::Closed));
         if let Some(error) = refusal {
-            return self.batches.send(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) });
+            return self.batches.commit.mail.send(id.coordinator, ToCoordinator::Refused(id, Reply::Failed(error)));
         }
         let prepare_record = PrepareRecord {
             id,
@@ -125,7 +120,7 @@ impl<P: Pmem> Matrix<P> {
             looked: Vec::new(),
             changes,
             last: None,
-            visible: Arc::default(),
+            visible: VisibleFlag::default(),
             phase: ParticipantPhase::Logged,
             is_logged: true,
             placed: Vec::new(),
@@ -167,7 +162,7 @@ impl<P: Pmem> Matrix<P> {
             return Ok(waits);
         }
         prepare_record.phase = ParticipantPhase::Locked;
-        self.batches.send(prepare_record.id.coordinator, BatchMessage::Locked(prepare_record.id));
+        self.batches.commit.mail.send(prepare_record.id.coordinator, ToCoordinator::Locked(prepare_record.id));
         Ok(OperationStep::Rests)
     }
 
@@ -184,10 +179,10 @@ impl<P: Pmem> Matrix<P> {
             Ok(version) => {
                 prepare_record.record_placed.clear();
                 (prepare_record.phase, prepare_record.is_logged) = (ParticipantPhase::Logged, true);
-                self.batches.send_when(
+                self.batches.commit.mail.send_when(
                     version,
                     prepare_record.id.coordinator,
-                    BatchMessage::Prepared(prepare_record.id),
+                    ToCoordinator::Prepared(prepare_record.id, None),
                 );
                 self.batches.publication.log(prepare_record.id, &prepare_record.visible, &prepare_record.changes);
                 OperationStep::Rests
@@ -224,9 +219,12 @@ impl<P: Pmem> Matrix<P> {
         prepare_record.placed.clear();
         self.batches.publication.complete(prepare_record.id, &prepare_record.changes);
         self.batches.prepare_records.remove(&prepare_record.id);
-        let last = prepare_record.last.map(|_| (if done.deletes_nothing { 0 } else { before + changed }, done.existed));
-        let completed = BatchMessage::Completed { id: prepare_record.id, done: Some(Done { last }) };
-        self.batches.send_when(version, prepare_record.id.coordinator, completed);
+        let last = prepare_record.last.map(|_| LastChange {
+            version: if done.deletes_nothing { 0 } else { before + changed },
+            existed: done.existed,
+        });
+        let completed = ToCoordinator::Completed(prepare_record.id, Completion::CommitDone, last);
+        self.batches.commit.mail.send_when(version, prepare_record.id.coordinator, completed);
         Ok(OperationStep::Ended)
     }
 
@@ -283,7 +281,8 @@ impl<P: Pmem> Matrix<P> {
     /// The batch is committed.
     pub(super) fn commit_prepare_record(&mut self, id: BatchId, effects: &mut Effects) {
         if self.config.read_only {
-            return self.batches.opening.refuse_reading();
+            let why = "a batch was committed and not carried out at every shard before the store was last closed: open it for writing once";
+            return self.batches.commit.opening.refuse(Error::WrongVolume(why.into()));
         }
         let is_here = self.batches.prepare_records.contains_key(&id);
         // Of a read-only participant nothing was logged.
@@ -316,7 +315,10 @@ impl<P: Pmem> Matrix<P> {
         self.batches.publication.complete(prepare_record.id, &prepare_record.changes);
         self.batches.prepare_records.remove(&prepare_record.id);
         self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
-        self.batches.send(prepare_record.id.coordinator, BatchMessage::Completed { id: prepare_record.id, done: None });
+        self.batches
+            .commit
+            .mail
+            .send(prepare_record.id.coordinator, ToCoordinator::Completed(prepare_record.id, Completion::Stuck, None));
     }
 
     /// A prepare record fails, with everything that waits: its medium failed. Where it is logged it
@@ -334,7 +336,7 @@ impl<P: Pmem> Matrix<P> {
             } else {
                 reply
             };
-            self.batches.send(id.coordinator, BatchMessage::Refused { id, reply });
+            self.batches.commit.mail.send(id.coordinator, ToCoordinator::Refused(id, reply));
         }
     }
 

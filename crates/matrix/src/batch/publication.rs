@@ -6,16 +6,14 @@
 //! write of one of its keys comes behind its prepare record.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use foldhash::HashMap;
 use stratakv_base::{Key, Mono};
+use stratakv_chassis::batches::VisibleFlag;
 use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Operation, Reply, Token};
 use stratakv_pmem::Pmem;
 
-use super::prepare_record::is_set;
 use crate::matrix::Matrix;
 
 /// When an operation that waits for a batch or for the opening is tried again.
@@ -25,7 +23,7 @@ const RETRY_NS: u64 = 100_000;
 #[derive(Debug, Default)]
 pub(crate) struct Publication {
     /// Batches that are logged, each with the flag that shows it.
-    logged: BTreeMap<BatchId, Arc<AtomicBool>>,
+    logged: BTreeMap<BatchId, VisibleFlag>,
     /// Batches that are visible and that this shard has had no room to apply yet.
     applying: HashSet<BatchId>,
     /// The keys of both.
@@ -52,8 +50,8 @@ impl Publication {
         self.gets.is_empty() && self.pages.is_empty() && self.released.is_empty()
     }
 
-    pub(super) fn log(&mut self, id: BatchId, visible: &Arc<AtomicBool>, changes: &[Change]) {
-        self.logged.insert(id, Arc::clone(visible));
+    pub(super) fn log(&mut self, id: BatchId, visible: &VisibleFlag, changes: &[Change]) {
+        self.logged.insert(id, visible.clone());
         self.keys.extend(changes.iter().map(|change| (change.key.clone(), id)));
     }
 
@@ -85,14 +83,14 @@ impl Publication {
     /// Those that are visible, of one shard as their coordinator or of all.
     pub(super) fn visible(&self, coordinator: Option<u32>) -> Vec<BatchId> {
         let is_of = |id: &BatchId| coordinator.is_none_or(|shard| id.coordinator == shard);
-        let visible = self.logged.iter().filter(|(id, visible)| is_of(id) && is_set(visible));
+        let visible = self.logged.iter().filter(|(id, visible)| is_of(id) && visible.is_set());
         visible.map(|(id, _)| *id).collect()
     }
 
     /// The batch that has this key, and whether that is visible and not being applied.
     fn of(&self, key: &Key) -> Option<(BatchId, bool)> {
         let id = self.keys.get(key).copied()?;
-        Some((id, self.logged.get(&id).is_some_and(|visible| is_set(visible))))
+        Some((id, self.logged.get(&id).is_some_and(|visible| visible.is_set())))
     }
 
     /// Reads of those who have left.
@@ -116,7 +114,7 @@ impl<P: Pmem> Matrix<P> {
         operation: Operation,
         effects: &mut Effects,
     ) -> ReadAdmission {
-        if !self.batches.opening.may_serve() {
+        if !self.batches.commit.opening.may_serve() {
             return ReadAdmission::Later(operation, Mono(self.now.mono.0 + RETRY_NS));
         }
         if self.batches.publication.keys.is_empty() {
@@ -183,7 +181,9 @@ mod tests {
         assert!(matches!(harness.ask(write(vec![put("a", value(1, 20)), put("b", value(2, 20))])), Reply::Done { .. }));
         let (id, changes) = (BatchId { number: 1, coordinator: 0 }, vec![put("b", value(3, 20))]);
         let publication = &mut harness.shard.batches.publication;
-        publication.log(id, &Arc::new(true.into()), &changes);
+        let visible = VisibleFlag::default();
+        visible.set();
+        publication.log(id, &visible, &changes);
         // There is no room for it.
         publication.apply(id);
         let others = [get("a"), write(vec![put("c", value(4, 20))]), get("c"), write(vec![put("a", value(5, 20))])];

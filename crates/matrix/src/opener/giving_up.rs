@@ -1,11 +1,8 @@
 //! Giving up a region that is lost: what goes with it is told, and the manifest is written without
 //! the tables that lay in its PMEM levels.
 
-use std::sync::Arc;
-
 use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_device::{BlockPart, Class};
 use stratakv_engine::{Effects, Error};
 use stratakv_pmem::Pmem;
 
@@ -124,21 +121,15 @@ impl<P: Pmem> MatrixOpener<P> {
     /// Writes the two copies of the manifest without the tables that are given up, from this byte
     /// on; then they are flushed, and only then a superblock points to them.
     pub(super) fn write_remainder(&mut self, from: usize, effects: &mut Effects) {
-        let (len, place) = (self.bytes.len(), self.superblock.page * PAGE_BYTES as u64);
+        let len = self.bytes.len();
         if from >= 2 * len {
             return effects.flush(self.io.start(OpenerIoPurpose::RemainderFlush));
         }
         let at = from % len;
         let bytes = self.bytes.get(at..(at + SLICE_BYTES).min(len)).unwrap_or_default();
-        let Some(mut block) = effects.block(Class::Slice) else {
-            return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
-        };
-        if let Some(into) = block.get_mut(..bytes.len()) {
-            into.copy_from_slice(bytes);
-        }
-        let part = BlockPart { block: Arc::new(block), start: 0, len: bytes.len() as u32 };
-        let io = self.io.start(OpenerIoPurpose::Remainder(from + bytes.len()));
-        effects.write(io, place + from as u64, vec![part], false);
+        let place = (self.superblock.page + (from / PAGE_BYTES) as u64, (bytes.len() / PAGE_BYTES) as u64);
+        let purpose = OpenerIoPurpose::Remainder(from + bytes.len());
+        self.io.write(place, false, purpose, effects, |into| into.copy_from_slice(bytes));
     }
 }
 

@@ -8,4 +8,4 @@ mod superblock;
 pub use extents::{Extent, Extents};
 pub use manifest::{LevelTable, Malformed, Manifest, ValueFile};
 pub use places::{PMEM_LEVELS_FIRST, Places};
-pub use superblock::{FIRST_PAGE, PAGES_MAX, Superblock, SuperblockError};
+pub use superblock::{FIRST_PAGE, PAGES_MAX, Superblock};

@@ -1,15 +1,13 @@
 //! The two superblocks of a volume, pages 0 and 1, written in turn: each says where the manifest
 //! is.
 
-use stratakv_base::checksum::crc32c;
-use stratakv_base::codec::{Reader, Truncated, Writer};
-use stratakv_device::IoFault;
+use stratakv_base::codec::{Reader, Truncated};
+use stratakv_chassis::superblock::{Envelope, Paired, SuperblockError};
 
 use super::extents::Extent;
 use crate::container::NUMBERS_END;
 use crate::pairing::{Epoch, Known};
 
-const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 2;
 /// That of a volume whose manifest names pages of the PMEM levels.
 const FORMAT_OF_LAYERS: u32 = 3;
@@ -20,6 +18,13 @@ const FORMAT_OF_RANGES: u32 = 4;
 const FORMAT_OF_COMPRESSED: u32 = 5;
 /// Without what the volume knows of the region.
 const FORMAT_UNPAIRED: u32 = 1;
+const ENVELOPE: Envelope = Envelope {
+    magic: b"StrataKV matrix\0",
+    formats: FORMAT_UNPAIRED..=FORMAT_OF_COMPRESSED,
+    uuid_at: 32,
+    crc_at: |format| if format == FORMAT_UNPAIRED { 76 } else { CRC_AT },
+    is_seeded: false,
+};
 const CRC_AT: usize = 124;
 
 /// The first page that belongs to no superblock.
@@ -56,17 +61,14 @@ pub struct Superblock {
     pub compressed: bool,
 }
 
-/// Why bytes are no superblock of this store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SuperblockError {
-    /// Damaged, or none at all.
-    Damaged(&'static str),
-    /// The device did not give it.
-    Unreadable(IoFault),
-    /// A newer program's.
-    Newer(u32),
-    /// Another store's, whole.
-    Foreign,
+impl Paired for Superblock {
+    fn age(&self) -> (u64, u64) {
+        (self.number, self.known.epoch.number)
+    }
+
+    fn shard(&self) -> (u32, u32) {
+        (self.shard, self.shards)
+    }
 }
 
 impl Superblock {
@@ -77,21 +79,19 @@ impl Superblock {
 
     /// Writes it into a page.
     pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
-        page.fill(0);
-        let mut writer = Writer::new(page);
         let format = match self.layered {
             _ if self.compressed => FORMAT_OF_COMPRESSED,
             _ if self.has_ranges => FORMAT_OF_RANGES,
             true => FORMAT_OF_LAYERS,
             false => FORMAT,
         };
-        writer.bytes(&MAGIC).u32(format).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
+        let mut writer = ENVELOPE.begin(format, page);
+        writer.u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
         writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
         let Known { epoch, directory, version, oldest, records } = self.known;
         writer.u64(epoch.number).u64(epoch.session).u64(directory).u64(version).u64(oldest).u64(records);
         debug_assert_eq!(writer.at(), CRC_AT);
-        let checksum = crc32c(0, &page[..CRC_AT]);
-        Writer::new(&mut page[CRC_AT..]).u32(checksum);
+        ENVELOPE.seal(format, uuid, page);
     }
 
     /// Reads it from a page.
@@ -99,38 +99,19 @@ impl Superblock {
     /// # Errors
     /// [`SuperblockError`].
     pub fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, SuperblockError> {
-        Superblock::parse(uuid, page).unwrap_or(Err(SuperblockError::Damaged("it is cut short")))
-    }
-
-    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, SuperblockError>, Truncated> {
-        let mut reader = Reader::new(page);
-        if reader.array::<16>()? != MAGIC {
-            return Ok(Err(SuperblockError::Damaged("it has no magic number")));
-        }
-        let (format, shard, shards, _) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        let found = reader.array::<16>()?;
+        let (format, mut reader) = ENVELOPE.open(uuid, page)?;
+        let (shard, shards, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        reader.bytes(uuid.len())?;
         let (number, first) = (reader.u64()?, reader.u64()?);
         let (pages, checksum, clean) = (reader.u32()?, reader.u32()?, reader.u32()? == 1);
         let known = if format == FORMAT_UNPAIRED { Known::default() } else { Superblock::known(&mut reader)? };
-        let covered = page.get(..reader.at()).unwrap_or_default();
-        if reader.u32()? != crc32c(0, covered) {
-            return Ok(Err(SuperblockError::Damaged("its checksum does not match")));
-        }
-        if !(FORMAT_UNPAIRED..=FORMAT_OF_COMPRESSED).contains(&format) {
-            return Ok(Err(SuperblockError::Newer(format)));
-        }
-        let compressed = format == FORMAT_OF_COMPRESSED;
-        let (layered, has_ranges) = (format >= FORMAT_OF_LAYERS, format >= FORMAT_OF_RANGES);
-        if found != *uuid {
-            return Ok(Err(SuperblockError::Foreign));
-        }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
-            return Ok(Err(SuperblockError::Damaged("it points to no page of a volume")));
+            return Err(SuperblockError::Damaged("it points to no page of a volume"));
         }
         if [number, known.epoch.number, known.directory, known.version].iter().any(|number| *number >= NUMBERS_END) {
-            return Ok(Err(SuperblockError::Damaged("its numbers are at their end")));
+            return Err(SuperblockError::Damaged("its numbers are at their end"));
         }
-        Ok(Ok(Superblock {
+        Ok(Superblock {
             shard,
             shards,
             number,
@@ -139,10 +120,10 @@ impl Superblock {
             checksum,
             clean,
             known,
-            layered,
-            has_ranges,
-            compressed,
-        }))
+            layered: format >= FORMAT_OF_LAYERS,
+            has_ranges: format >= FORMAT_OF_RANGES,
+            compressed: format == FORMAT_OF_COMPRESSED,
+        })
     }
 
     fn known(reader: &mut Reader<'_>) -> Result<Known, Truncated> {
@@ -154,6 +135,8 @@ impl Superblock {
 
 #[cfg(test)]
 mod tests {
+    use stratakv_base::checksum::crc32c;
+
     use super::*;
 
     fn sample() -> (Superblock, Vec<u8>) {
@@ -248,6 +231,6 @@ mod tests {
         page[16] = 6;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(SuperblockError::Newer(6)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(SuperblockError::Newer { found: 6, known: 5 }));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::ServerPhase;
 use crate::counters::Counters;
 use crate::measures::{Distribution, Kind};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// What the process has of the machine.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(super) struct Core {
 
 /// One for each server thread, in their order.
 pub(super) fn cores(shared: &Shared) -> Vec<Core> {
-    let threads = shared.measures.iter().zip(&shared.counters).zip(&shared.worker_slots);
+    let threads = shared.figures.measures.iter().zip(&shared.figures.counters).zip(&shared.worker_slots);
     let core =
         |((measures, counters), worker_slot): ((&crate::measures::Measures, &Counters), &crate::server::WorkerSlot)| {
             Core {
@@ -119,11 +119,12 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     told.insert("durability".into(), shared.level.name().into());
     told.insert("engine".into(), engine(shared).into());
     told.insert("failure".into(), shared.store.failure().map(|error| error.to_string()).into());
-    let connections = json!({ "open": shared.connections(), "max": shared.connections_max });
+    let connections = json!({ "open": shared.connections(), "max": shared.limits.connections_max });
     told.insert("connections".into(), connections);
-    let counters = Counters::sum(&shared.counters);
+    let counters = Counters::sum(&shared.figures.counters);
     told.insert("counters".into(), numbers(counters));
-    let latencies = Kind::ALL.map(|kind| (kind.name().to_owned(), latency(&Distribution::of(kind, &shared.measures))));
+    let latencies =
+        Kind::ALL.map(|kind| (kind.name().to_owned(), latency(&Distribution::of(kind, &shared.figures.measures))));
     told.insert("latency".into(), Value::Object(latencies.into_iter().collect()));
     told.insert("cores".into(), cores(shared).iter().map(core).collect());
     let disk = Disk::of(shared.store.path());

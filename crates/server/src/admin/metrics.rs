@@ -6,7 +6,7 @@ use super::ServerPhase;
 use super::figures::{self, Core, Disk, Process};
 use crate::counters::Counters;
 use crate::measures::{Distribution, Kind};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// A family with a sample for each thread: its name, what it is, and its value.
 type PerCore = (&'static str, &'static str, fn(&Core) -> String);
@@ -37,12 +37,12 @@ pub(super) fn text(phase: &ServerPhase) -> String {
 fn server(shared: &Shared, out: &mut Exposition) {
     out.one("uptime_seconds", "gauge", "Since the server started.", shared.started.elapsed().as_secs());
     out.one("connections", "gauge", "Connections open.", shared.connections());
-    out.one("connections_max", "gauge", "Connections that may be open.", shared.connections_max);
-    if let Some(health) = shared.xdp_health.get() {
+    out.one("connections_max", "gauge", "Connections that may be open.", shared.limits.connections_max);
+    if let Some(health) = shared.figures.xdp_health.get() {
         let up = u8::from(!health.is_gone());
         out.one("xdp_up", "gauge", "1 while the interface of AF_XDP is there, 0 once it has been removed.", up);
     }
-    for (name, value) in Counters::sum(&shared.counters) {
+    for (name, value) in Counters::sum(&shared.figures.counters) {
         let what = format!("What memcache's `stats` calls {name}.");
         out.one(&format!("{}_total", name.strip_prefix("total_").unwrap_or(name)), "counter", &what, value);
     }
@@ -77,7 +77,7 @@ fn latencies(shared: &Shared, out: &mut Exposition) {
         "From an operation's submission to its reply, the network not included.",
     );
     for kind in Kind::ALL {
-        let all = Distribution::of(kind, &shared.measures);
+        let all = Distribution::of(kind, &shared.figures.measures);
         // Counted once: buckets and count must agree while threads go on counting.
         let count = all.count();
         for (end_ns, below) in all.cumulative() {

@@ -22,7 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stratakv_device::fork::Lineage;
 
 use crate::listener;
-use crate::server::{Error, Server, Shared, lock};
+use crate::server::{Error, Server, lock};
+use crate::shared::Shared;
 use http::{Asked, Response, Status};
 
 /// Connections at once; more are told so.

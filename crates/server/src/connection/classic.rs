@@ -1,33 +1,32 @@
-//! The text commands: each becomes an operation, or several.
+//! The text commands: each becomes a request of a key, or several.
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{ChangeKind, Expect, Operation, RecordPart, Update};
-use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, Verb, expiry, reply};
+use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, StoreMode, Verb, expiry, reply};
 
-use super::{Connection, Context, Header, Rest, Storing, hash};
+use super::{Connection, Context, Header, Rest, Storing};
 use crate::answer::{Answer, Dialect};
 use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
-use crate::pending::{Access, ParsedCommand};
-use crate::request;
+use crate::pending::ParsedCommand;
+use crate::request::{Action, Request};
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 
 impl Connection {
     /// Whether the client has yet to say who it is.
     pub(super) fn is_stranger(&self, context: &Context<'_>) -> bool {
-        context.accounts.is_some() && !self.admitted
+        context.accounts.is_some() && !self.client.admitted
     }
 
     /// A command of such a client: a set of any key says by its value who it is.
     pub(super) fn strange_command(&mut self, command: &Command<'_>, context: &mut Context<'_>) {
         match command {
             Command::Store(Store { verb: Verb::Set, data_bytes: data_bytes @ ..=ATTEMPT_BYTES_MAX, .. }) => {
-                self.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
+                self.unfinished.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
             }
             Command::Version | Command::Quit => self.command(command, context),
             _ => {
-                self.errors += 1;
+                self.client.errors += 1;
                 self.answer(Answer::Text(reply::UNAUTHENTICATED), false);
             }
         }
@@ -37,10 +36,10 @@ impl Connection {
     pub(super) fn account(&mut self, value: &[u8], context: &mut Context<'_>) {
         context.counters.auth_cmds.add(1);
         self.grant.spend(ATTEMPT_UNITS);
-        self.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
-        context.counters.auth_errors.add(u64::from(!self.admitted));
-        self.errors += if self.admitted { 0 } else { ATTEMPT_ERRORS };
-        let reply = if self.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
+        self.client.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
+        context.counters.auth_errors.add(u64::from(!self.client.admitted));
+        self.client.errors += if self.client.admitted { 0 } else { ATTEMPT_ERRORS };
+        let reply = if self.client.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
         self.answer(Answer::Text(reply), false);
     }
 
@@ -49,20 +48,22 @@ impl Connection {
             Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),
             Command::Store(ref store) => return self.store(store),
             Command::Delete { key, noreply } => {
-                write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context)
+                return self.change(key, Action::Delete, Answer::Deleted, noreply, context);
             }
             Command::Arithmetic { key, delta, decrement, noreply } => {
-                let update = if decrement { Update::Decrement(delta) } else { Update::Increment(delta) };
-                update_key(key, update, |key| Answer::Number { decrement, key }, noreply, context)
+                let action = Action::Arithmetic { decrement, delta, initial: None, touch: None, expiry: false };
+                return self.change(key, action, |key| Answer::Number { decrement, key }, noreply, context);
             }
             Command::Touch { key, exptime, noreply } => {
                 context.counters.cmd_touch.add(1);
-                update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
+                let touch = Some(expiry(exptime, context.wall));
+                let action = Action::Get { value: false, touch, vivify: None, before: false, told: false };
+                return self.change(key, action, Answer::Touched, noreply, context);
             }
-            Command::FlushAll { delay, noreply } => Some(ParsedCommand::Flush { delay, noreply, binary: None }),
-            Command::Detail(what) => Some(ParsedCommand::Detail(what, None)),
-            Command::Stats(which) => Some(ParsedCommand::Statistics(which, None)),
-            Command::Backup { name } => Some(ParsedCommand::Backup(name.to_owned())),
+            Command::FlushAll { delay, noreply } => ParsedCommand::Flush { delay, noreply, binary: None },
+            Command::Detail(what) => ParsedCommand::Detail(what, None),
+            Command::Stats(which) => ParsedCommand::Statistics(which, None),
+            Command::Backup { name } => ParsedCommand::Backup(name.to_owned()),
             Command::Version => {
                 let mut text = Vec::new();
                 reply::version(&mut text, context.server.version());
@@ -80,18 +81,15 @@ impl Connection {
                 return self.answer(Answer::Written(context.server.refresh_certificates()), false);
             }
             Command::Answered { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
-            Command::Dump(kind) => Some(ParsedCommand::Dump(kind)),
-            Command::Watch(kinds) => Some(ParsedCommand::Watch(kinds)),
+            Command::Dump(kind) => ParsedCommand::Dump(kind),
+            Command::Watch(kinds) => ParsedCommand::Watch(kinds),
             Command::Shutdown { valid } => return self.shutdown(valid, context),
             Command::Quit => {
-                self.closing = true;
+                self.ending.closing = true;
                 return;
             }
         };
-        match held {
-            Some(held) => _ = self.begin(held, context),
-            None => self.answer(Answer::Text(reply::BAD_LINE), false),
-        }
+        self.begin(held, context);
     }
 
     /// No answer is better than one that nobody may live to send.
@@ -101,7 +99,7 @@ impl Connection {
             true if !valid => self.answer(Answer::Text(reply::BAD_SHUTDOWN), false),
             true => {
                 context.server.shut_down();
-                self.closing = true;
+                self.ending.closing = true;
             }
         }
     }
@@ -115,7 +113,7 @@ impl Connection {
             }
             _ => rest.line = keys.line().to_vec(),
         }
-        self.rest = Some(rest);
+        self.unfinished.rest = Some(rest);
     }
 
     /// Asks for the next key of a get.
@@ -124,14 +122,14 @@ impl Connection {
         let next = rest.at + end;
         let begun = self.ask(key, &rest, context);
         rest.at = next;
-        self.rest = Some(rest);
+        self.unfinished.rest = Some(rest);
         begun
     }
 
     /// The end of a get whose keys have all been asked for.
     pub(super) fn end_get(&mut self) {
-        self.rest = None;
-        match self.pending.back_mut() {
+        self.unfinished.rest = None;
+        match self.answers.pending.back_mut() {
             // That of an earlier get has its end by now.
             Some(last) if matches!(last.answer, Answer::Value { .. }) && !last.ends => last.ends = true,
             _ => self.answer(Answer::ValuesEnd, false),
@@ -142,33 +140,11 @@ impl Connection {
         // The parser lets no key through that the store would refuse.
         let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
         let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
-        let hash = hash(&key);
-        let mut reading_bytes = self.first_bytes;
-        let mut whole = false;
-        let (operation, access) = match rest.touch {
-            None => {
-                context.counters.cmd_get.add(1);
-                (
-                    Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len: reading_bytes as u32 } },
-                    Access::Read(hash),
-                )
-            }
-            Some(exptime) => {
-                context.counters.cmd_touch.add(1);
-                let expiry = expiry(exptime, context.wall);
-                // After it there will be nothing to be asked for again.
-                if expiry.is_past(context.wall) {
-                    (reading_bytes, whole) = (reading_bytes.max(self.item_bytes_max), true);
-                }
-                let update = Update::Touch(expiry);
-                (Operation::Update { key, update, level: context.level }, Access::Write(hash))
-            }
-        };
-        let noreply = false;
-        self.begin(
-            ParsedCommand::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes, whole },
-            context,
-        )
+        let touch = rest.touch.map(|exptime| expiry(exptime, context.wall));
+        let counter = if touch.is_some() { &context.counters.cmd_touch } else { &context.counters.cmd_get };
+        counter.add(1);
+        let action = Action::Get { value: true, touch, vivify: None, before: false, told: false };
+        self.ask_once(Request::of(key, action), answer, false, context)
     }
 
     fn store(&mut self, store: &Store<'_>) {
@@ -176,7 +152,7 @@ impl Connection {
         match Key::new(CollectionId::default(), key) {
             Ok(key) => {
                 let header = Header::Classic { verb, key, flags, exptime, noreply };
-                self.storing = Some(Storing::new(header, Body::new(data_bytes)));
+                self.unfinished.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
             Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
         }
@@ -191,7 +167,7 @@ impl Connection {
             None => _ = self.plan(request, dialect, context),
             Some(data_bytes) => {
                 let header = Header::Planned(Box::new((request, dialect)));
-                self.storing = Some(Storing::new(header, Body::new(data_bytes)));
+                self.unfinished.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
         }
     }
@@ -206,84 +182,36 @@ impl Connection {
         context: &mut Context<'_>,
     ) -> bool {
         context.counters.cmd_set.add(1);
-        let writing_bytes = value.len() as u64;
-        let expect = match verb {
-            Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
-            Verb::Add => Expect::Absent,
-            Verb::Replace => Expect::Present,
-            Verb::Cas(version) => Expect::Version(version),
+        let (mode, compare) = match verb {
+            Verb::Set => (StoreMode::Set, None),
+            Verb::Add => (StoreMode::Add, None),
+            Verb::Replace => (StoreMode::Replace, None),
+            Verb::Append => (StoreMode::Append, None),
+            Verb::Prepend => (StoreMode::Prepend, None),
+            Verb::Cas(version) => (StoreMode::Set, Some(version)),
         };
         let expiry = match verb {
             // They leave it as it is.
             Verb::Append | Verb::Prepend => Expiry::NEVER,
             _ => expiry(exptime, context.wall),
         };
-        let answer = Answer::Stored { verb, key: key.clone(), value_bytes: writing_bytes, expiry };
-        let (access, level) = (Access::Write(hash(&key)), context.level);
-        let operation = match verb {
-            Verb::Append => Operation::Update { key, update: Update::Append(value), level },
-            Verb::Prepend => Operation::Update { key, update: Update::Prepend(value), level },
-            _ => {
-                let kind = ChangeKind::Put { value, flags, expiry };
-                request::write(key, expect, kind, level)
-            }
-        };
-        self.begin(
-            ParsedCommand::Operation {
-                operation,
-                answer,
-                noreply,
-                access,
-                writing_bytes,
-                reading_bytes: 0,
-                whole: false,
-            },
-            context,
-        )
+        let answer = Answer::Stored { verb, key: key.clone(), value_bytes: value.len() as u64, expiry };
+        let action = Action::Store { mode, value, flags, expiry, late: false, vivify: None, sized: false };
+        self.ask_once(Request { compare, ..Request::of(key, action) }, answer, noreply, context)
     }
-}
 
-fn write(
-    key: &[u8],
-    expect: Expect,
-    kind: ChangeKind,
-    answer: impl FnOnce(Key) -> Answer,
-    noreply: bool,
-    context: &Context<'_>,
-) -> Option<ParsedCommand> {
-    let key = Key::new(CollectionId::default(), key).ok()?;
-    let access = Access::Write(hash(&key));
-    let answer = answer(key.clone());
-    let operation = request::write(key, expect, kind, context.level);
-    Some(ParsedCommand::Operation {
-        operation,
-        answer,
-        noreply,
-        access,
-        writing_bytes: 0,
-        reading_bytes: 0,
-        whole: false,
-    })
-}
-
-fn update_key(
-    key: &[u8],
-    update: Update,
-    answer: impl FnOnce(Key) -> Answer,
-    noreply: bool,
-    context: &Context<'_>,
-) -> Option<ParsedCommand> {
-    let key = Key::new(CollectionId::default(), key).ok()?;
-    let access = Access::Write(hash(&key));
-    let answer = answer(key.clone());
-    let operation = Operation::Update { key, update, level: context.level };
-    Some(ParsedCommand::Operation {
-        operation,
-        answer,
-        noreply,
-        access,
-        writing_bytes: 0,
-        reading_bytes: 0,
-        whole: false,
-    })
+    /// A classic command of one key that brings no value.
+    fn change(
+        &mut self,
+        key: &[u8],
+        action: Action,
+        answer: impl FnOnce(Key) -> Answer,
+        noreply: bool,
+        context: &mut Context<'_>,
+    ) {
+        match Key::new(CollectionId::default(), key) {
+            Ok(key) => _ = self.ask_once(Request::of(key.clone(), action), answer(key), noreply, context),
+            Err(_) => self.answer(Answer::Text(reply::BAD_LINE), false),
+        }
+    }
 }

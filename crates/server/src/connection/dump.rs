@@ -63,21 +63,22 @@ impl Connection {
 
     /// Goes on with a listing that is next in order; whether that ended it.
     pub(super) fn list(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(PendingAnswer { answer: Answer::Dump(dump), reply, missing, .. }) = self.pending.front_mut() else {
+        let Some(PendingAnswer { answer: Answer::Dump(dump), reply, missing, .. }) = self.answers.pending.front_mut()
+        else {
             return false;
         };
-        if *missing == 0 || self.broken {
+        if *missing == 0 || self.ending.broken {
             return false;
         }
         if self.grant.units <= 0 {
             self.grant.wants_more |= reply.is_some() || !dump.asked;
             return false;
         }
-        let mut ends = std::mem::take(&mut self.response_encoder.list_failed);
+        let mut ends = std::mem::take(&mut self.answers.response_encoder.list_failed);
         if let Some(reply) = reply.take().filter(|_| !ends) {
             dump.asked = false;
             self.grant.spend(PAGE_UNITS);
-            match dump.page(reply, &context.here(), &mut self.output) {
+            match dump.page(reply, &context.here(), &mut self.sending.output) {
                 Page::Written => {}
                 Page::Keys(keys) => {
                     self.list_records(keys, context);
@@ -87,12 +88,12 @@ impl Connection {
             }
         }
         if !ends && (dump.left == 0 || dump.shard >= context.shards) {
-            self.output.push(if dump.kind == DumpKind::MetaGet { reply::META_END } else { reply::END });
+            self.sending.output.push(if dump.kind == DumpKind::MetaGet { reply::META_END } else { reply::END });
             ends = true;
         }
         if ends {
             *missing = 0;
-        } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
+        } else if !dump.asked && self.sending.output.bytes() < OUTPUT_BYTES_MAX {
             self.next_page(context);
         }
         ends
@@ -101,21 +102,27 @@ impl Connection {
     /// Asks what is known of the records of a page. Their lines come before the rest of the list,
     /// which is next in order: they get the numbers before its own, which nobody uses any more.
     fn list_records(&mut self, keys: Vec<Key>, context: &mut Context<'_>) {
-        let Some(PendingAnswer { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else {
+        let Some(PendingAnswer { answer: Answer::Dump(dump), reading_bytes, .. }) = self.answers.pending.front_mut()
+        else {
             return;
         };
-        self.reading_bytes -= std::mem::take(reading_bytes);
+        self.reading.bytes -= std::mem::take(reading_bytes);
         let kind = dump.kind;
-        self.first = self.first.wrapping_sub(keys.len() as u32);
-        for (sequence, key) in (0..).map(|number| self.first.wrapping_add(number)).zip(&keys) {
+        self.answers.first = self.answers.first.wrapping_sub(keys.len() as u32);
+        for (sequence, key) in (0..).map(|number| self.answers.first.wrapping_add(number)).zip(&keys) {
             let operation = Operation::Get { key: key.clone(), part: RecordPart::Meta };
             context.submissions.push(Submission { sequence, target: Target::Key, operation });
         }
         for key in keys.into_iter().rev() {
             let reading_bytes = key.encoded().len() as u64;
-            self.reading_bytes += reading_bytes;
+            self.reading.bytes += reading_bytes;
             let answer = Answer::Listed { kind, key };
-            self.pending.push_front(PendingAnswer { answer, missing: 1, reading_bytes, ..PendingAnswer::default() });
+            self.answers.pending.push_front(PendingAnswer {
+                answer,
+                missing: 1,
+                reading_bytes,
+                ..PendingAnswer::default()
+            });
         }
     }
 
@@ -125,16 +132,17 @@ impl Connection {
             return;
         }
         // Answers that need no operation may stand behind it already.
-        let items_max = PENDING_MAX.saturating_sub(self.pending.len()).max(1) as u32;
-        let Some(PendingAnswer { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else {
+        let items_max = PENDING_MAX.saturating_sub(self.answers.pending.len()).max(1) as u32;
+        let Some(PendingAnswer { answer: Answer::Dump(dump), reading_bytes, .. }) = self.answers.pending.front_mut()
+        else {
             return;
         };
         dump.asked = true;
         *reading_bytes = PAGE_BYTES_MAX.into();
-        self.reading_bytes += *reading_bytes;
+        self.reading.bytes += *reading_bytes;
         let target = Target::Shard(dump.shard);
         context.submissions.push(Submission {
-            sequence: self.first,
+            sequence: self.answers.first,
             target,
             operation: dump.next(items_max.min(PAGE_ITEMS_MAX)),
         });

@@ -25,26 +25,27 @@ impl Storing {
 impl Connection {
     /// Bytes that it holds outside of the store.
     fn footprint(&self) -> u64 {
-        let value = self.storing.as_ref().map_or(0, Storing::held_bytes);
-        let line = self.rest.as_ref().map_or(0, |rest| rest.line.capacity());
-        let places = self.pending.capacity() * size_of::<PendingAnswer>() + self.pending.len() * OPERATION_BYTES;
-        let buffers = (self.received.capacity() + self.receiving_bytes + line + places) as u64;
-        let values = self.reading_bytes + self.writing_bytes + value;
-        buffers + values + self.output.bytes() + self.sending_bytes + self.outside_bytes
+        let value = self.unfinished.storing.as_ref().map_or(0, Storing::held_bytes);
+        let line = self.unfinished.rest.as_ref().map_or(0, |rest| rest.line.capacity());
+        let places =
+            self.answers.pending.capacity() * size_of::<PendingAnswer>() + self.answers.pending.len() * OPERATION_BYTES;
+        let buffers = (self.input.received.capacity() + self.input.receiving_bytes + line + places) as u64;
+        let values = self.reading.bytes + self.writing_bytes + value;
+        buffers + values + self.sending.output.bytes() + self.sending.bytes + self.memory.outside_bytes
     }
 
     /// Trues up what the budget knows of it; what others hold for it, TLS say, is `outside_bytes`.
     /// What it is then.
     pub(crate) fn true_up(&mut self, outside_bytes: u64) -> u64 {
-        self.outside_bytes = outside_bytes;
-        if self.broken {
+        self.memory.outside_bytes = outside_bytes;
+        if self.ending.broken {
             // What is in flight is freed with it.
-            self.permit.set(0);
+            self.memory.permit.set(0);
             return 0;
         }
         let held = self.footprint();
-        self.permit.set(held);
-        self.permit.bytes()
+        self.memory.permit.set(held);
+        self.memory.permit.bytes()
     }
 
     /// Whether so many bytes more may be held; they count from then on. If not, it waits.
@@ -53,20 +54,20 @@ impl Connection {
     }
 
     /// The same for an answer that is begun.
-    fn may_begin(&mut self, bytes: u64) -> bool {
+    pub(super) fn may_begin(&mut self, bytes: u64) -> bool {
         self.may(MemoryPermit::try_begin, bytes)
     }
 
     fn may(&mut self, grow: fn(&mut MemoryPermit, u64, u64) -> bool, bytes: u64) -> bool {
         let held = self.footprint();
-        let may = grow(&mut self.permit, held, bytes);
-        self.is_starved |= !may;
+        let may = grow(&mut self.memory.permit, held, bytes);
+        self.memory.is_starved |= !may;
         may
     }
 
     /// Bytes of answers that are read, being read, waiting and being sent.
     pub(super) fn answer_bytes(&self) -> u64 {
-        self.reading_bytes + self.output.bytes() + self.sending_bytes
+        self.reading.bytes + self.sending.output.bytes() + self.sending.bytes
     }
 
     /// It may do so much more; what takes long only if others had their turn.
@@ -86,76 +87,82 @@ impl Connection {
 
     /// How many errors its client made since this was last asked.
     pub(crate) fn take_errors(&mut self) -> u32 {
-        std::mem::take(&mut self.errors)
+        std::mem::take(&mut self.client.errors)
     }
 
     /// Whether it stopped because its share of the tick is used up.
     pub(crate) fn wants_more(&self) -> bool {
-        self.grant.wants_more && !self.broken
+        self.grant.wants_more && !self.ending.broken
     }
 
     /// Waits for memory that others hold.
     pub(crate) fn is_starved(&self) -> bool {
-        self.is_starved
+        self.memory.is_starved
     }
 
     /// Holds room for a receive between two requests that others could use.
     pub(crate) fn has_idle_room(&self) -> bool {
-        self.receiving == Some(Receiving::Lines) && self.receiving_bytes > RECV_BYTES_MIN && self.is_between_requests()
+        self.input.receiving == Some(Receiving::Lines)
+            && self.input.receiving_bytes > RECV_BYTES_MIN
+            && self.is_between_requests()
     }
 
     /// Whether nothing was begun that its client has to go on with.
     pub(crate) fn is_between_requests(&self) -> bool {
-        self.storing.is_none() && self.refused.is_none() && self.unfinished_bytes == 0
+        self.unfinished.storing.is_none() && self.unfinished.refused.is_none() && self.input.unfinished_bytes == 0
     }
 
     /// Whether everything that was asked is answered, and something was.
     pub(crate) fn has_answered(&self) -> bool {
-        self.first > 0 && self.pending.is_empty() && self.answer_bytes() == 0 && self.is_between_requests()
+        self.answers.first > 0
+            && self.answers.pending.is_empty()
+            && self.answer_bytes() == 0
+            && self.is_between_requests()
     }
 
     /// The server's budget.
     pub(super) fn budget(&self) -> &MemoryBudget {
-        self.permit.budget()
+        self.memory.permit.budget()
     }
 
     /// What the place of one more command takes. It counts although nothing is read for it: a value
     /// that is too long for now is let go, and its place stays.
     fn next_place_bytes(&self) -> u64 {
-        let (places, room) = (self.pending.len(), self.pending.capacity());
+        let (places, room) = (self.answers.pending.len(), self.answers.pending.capacity());
         let growth = if places == room { room.max(FREE_PLACES) * size_of::<PendingAnswer>() } else { 0 };
         (growth + OPERATION_BYTES) as u64
     }
 
     /// Whether another command may be begun.
     pub(super) fn has_room(&mut self) -> bool {
-        if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
+        if self.answers.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
             return false;
         }
-        self.first_bytes = self.first_bytes();
-        let was_starved = self.is_starved;
-        if self.may_hold(self.first_bytes) && self.may_begin(self.first_bytes + self.next_place_bytes()) {
+        self.reading.first_bytes = self.first_bytes();
+        let was_starved = self.memory.is_starved;
+        if self.may_hold(self.reading.first_bytes) && self.may_begin(self.reading.first_bytes + self.next_place_bytes())
+        {
             return true;
         }
         // A short answer is free, and whether this one is long is not known.
-        let is_free = self.pending.len() < FREE_PLACES && self.answer_bytes() == 0;
+        let is_free = self.answers.pending.len() < FREE_PLACES && self.answer_bytes() == 0;
         if is_free {
-            (self.first_bytes, self.is_starved) = (FREE_BYTES, was_starved);
+            (self.reading.first_bytes, self.memory.is_starved) = (FREE_BYTES, was_starved);
         }
         is_free
     }
 
     /// Whether the rest of a long value may be received: all of it, or it would stop half-way.
     pub(super) fn may_collect(&mut self) -> bool {
-        let Some(storing) = &self.storing else { return true };
+        let Some(storing) = &self.unfinished.storing else { return true };
         let (total, missing) = (storing.body.total(), storing.body.missing());
-        if storing.claimed.is_some() || total <= LEND_BYTES_MIN || missing <= self.received.fresh().len() {
+        if storing.claimed.is_some() || total <= LEND_BYTES_MIN || missing <= self.input.received.fresh().len() {
             return true;
         }
         let held = self.footprint();
-        let claimed = self.permit.try_value(held, missing as u64);
-        self.is_starved |= claimed.is_none();
-        match &mut self.storing {
+        let claimed = self.memory.permit.try_value(held, missing as u64);
+        self.memory.is_starved |= claimed.is_none();
+        match &mut self.unfinished.storing {
             Some(storing) => {
                 storing.claimed = claimed;
                 storing.claimed.is_some()
@@ -167,79 +174,84 @@ impl Connection {
     /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or
     /// an error is the end.
     pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
-        self.receiving_bytes = 0;
-        match (self.receiving.take(), &mut self.storing) {
+        self.input.receiving_bytes = 0;
+        match (self.input.receiving.take(), &mut self.unfinished.storing) {
             (Some(Receiving::Body), Some(storing)) => {
-                self.received = Received::new(storing.body.restore(buffer));
+                self.input.received = Received::new(storing.body.restore(buffer));
             }
             _ => {
                 let filled = buffer.len() == buffer.capacity();
-                self.recv_bytes =
-                    if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes - self.recv_bytes / 8) };
-                self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
-                self.received = Received::new(buffer);
+                self.input.recv_bytes = if filled {
+                    self.input.recv_bytes * 2
+                } else {
+                    bytes.max(self.input.recv_bytes - self.input.recv_bytes / 8)
+                };
+                self.input.recv_bytes = self.input.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
+                self.input.received = Received::new(buffer);
             }
         }
-        self.ended |= bytes == 0;
-        self.hungry = false;
-        if self.hung_up {
-            self.received = Received::default();
-            self.unheard_bytes += bytes;
+        self.ending.ended |= bytes == 0;
+        self.input.hungry = false;
+        if self.ending.hung_up {
+            self.input.received = Received::default();
+            self.ending.unheard_bytes += bytes;
         }
     }
 
     /// A receive was called off, with its buffer, so that others have the room.
     pub(crate) fn room_taken(&mut self, buffer: Vec<u8>) {
-        (self.receiving, self.receiving_bytes, self.recv_bytes) = (None, 0, RECV_BYTES_MIN);
-        self.received = Received::new(buffer);
+        (self.input.receiving, self.input.receiving_bytes, self.input.recv_bytes) = (None, 0, RECV_BYTES_MIN);
+        self.input.received = Received::new(buffer);
     }
 
     /// A buffer to receive into, if something should be received now.
     pub(crate) fn next_recv(&mut self) -> Option<Vec<u8>> {
-        if self.hung_up && self.receiving.is_none() && !self.ended {
-            self.receiving = Some(Receiving::Lines);
+        if self.ending.hung_up && self.input.receiving.is_none() && !self.ending.ended {
+            self.input.receiving = Some(Receiving::Lines);
             return Some(Vec::with_capacity(RECV_BYTES_MIN));
         }
-        if self.receiving.is_some() || !self.hungry || self.ended || self.closing {
+        if self.input.receiving.is_some() || !self.input.hungry || self.ending.ended || self.ending.closing {
             return None;
         }
-        if self.pending.is_empty() && self.pending.capacity() > KEPT_PLACES {
-            self.pending = std::collections::VecDeque::new();
+        if self.answers.pending.is_empty() && self.answers.pending.capacity() > KEPT_PLACES {
+            self.answers.pending = std::collections::VecDeque::new();
         }
-        let unparsed = self.received.fresh().len();
-        if let Some(storing) = self.storing.as_mut().filter(|s| unparsed == 0 && s.body.missing() >= LEND_BYTES_MIN) {
-            self.receiving = Some(Receiving::Body);
+        let unparsed = self.input.received.fresh().len();
+        if let Some(storing) =
+            self.unfinished.storing.as_mut().filter(|s| unparsed == 0 && s.body.missing() >= LEND_BYTES_MIN)
+        {
+            self.input.receiving = Some(Receiving::Body);
             return Some(storing.body.lend());
         }
-        self.unfinished_bytes = unparsed;
+        self.input.unfinished_bytes = unparsed;
         self.recv_lines()
     }
 
     fn recv_lines(&mut self) -> Option<Vec<u8>> {
-        let mut buffer = std::mem::take(&mut self.received).into_buffer();
-        if buffer.capacity() > 4 * self.recv_bytes.max(buffer.len()) {
+        let mut buffer = std::mem::take(&mut self.input.received).into_buffer();
+        if buffer.capacity() > 4 * self.input.recv_bytes.max(buffer.len()) {
             // Connections that have become quiet give their room back.
             buffer.shrink_to_fit();
         }
         // A long line doubles; anything else gets room for one receive.
-        let room = self.recv_bytes.max(if buffer.len() >= RECV_BYTES_MAX { buffer.len() } else { 0 });
-        let was_starved = self.is_starved;
-        self.receiving_bytes = buffer.capacity();
+        let room = self.input.recv_bytes.max(if buffer.len() >= RECV_BYTES_MAX { buffer.len() } else { 0 });
+        let was_starved = self.memory.is_starved;
+        self.input.receiving_bytes = buffer.capacity();
         let spare = buffer.capacity() - buffer.len();
         if room <= RECV_BYTES_MIN || room <= spare || self.may_take((room - spare) as u64) {
             buffer.reserve_exact(room);
         } else if buffer.len() < RECV_BYTES_MIN {
             // Less will do.
-            self.is_starved = was_starved;
+            self.memory.is_starved = was_starved;
             buffer.shrink_to(buffer.len() + RECV_BYTES_MIN);
             buffer.reserve_exact(RECV_BYTES_MIN);
         } else {
-            self.receiving_bytes = 0;
-            self.received = Received::new(buffer);
+            self.input.receiving_bytes = 0;
+            self.input.received = Received::new(buffer);
             return None;
         }
-        self.receiving = Some(Receiving::Lines);
-        self.receiving_bytes = buffer.capacity();
+        self.input.receiving = Some(Receiving::Lines);
+        self.input.receiving_bytes = buffer.capacity();
         Some(buffer)
     }
 }

@@ -8,7 +8,7 @@ use stratakv_protocol::memcache::expiry;
 use super::{Connection, Context, Submission, Target, delete_everything};
 use crate::answer::Answer;
 use crate::binary;
-use crate::pending::{Access, PendingAnswer};
+use crate::pending::{Access, PendingAnswer, Reading};
 
 impl Connection {
     pub(super) fn flush(
@@ -34,24 +34,41 @@ impl Connection {
 
     /// Asks for what the next place in the order of answers waits for.
     pub(super) fn submit(&mut self, target: Target, operation: Operation, context: &mut Context<'_>) {
-        let sequence = self.first.wrapping_add(self.pending.len() as u32);
+        let sequence = self.answers.first.wrapping_add(self.answers.pending.len() as u32);
         context.submissions.push(Submission { sequence, target, operation });
     }
 
     /// The next place in the order of answers. It is filled where it lies: to push one would copy
     /// its 264 bytes twice.
     pub(super) fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut PendingAnswer {
-        let last = self.pending.len();
-        self.pending.resize_with(last + 1, PendingAnswer::default);
-        let place = &mut self.pending[last];
+        let last = self.answers.pending.len();
+        self.answers.pending.resize_with(last + 1, PendingAnswer::default);
+        let place = &mut self.answers.pending[last];
         (place.answer, place.noreply, place.access) = (answer, noreply, access);
         place
+    }
+
+    /// Asks for what a request is first, which writes and reads so much, and makes its place.
+    pub(super) fn place_request(
+        &mut self,
+        operation: Operation,
+        (answer, noreply): (Answer, bool),
+        access: Access,
+        (writing_bytes, reading): (u64, Reading),
+        context: &mut Context<'_>,
+    ) {
+        self.writing_bytes += writing_bytes;
+        self.reading.bytes += reading.bytes;
+        self.submit(Target::Key, operation, context);
+        let place = self.place(answer, noreply, access);
+        place.missing = 1;
+        (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading.bytes, reading.whole);
     }
 
     /// An answer that needs no operation.
     pub(super) fn answer(&mut self, answer: Answer, noreply: bool) {
         let bytes = if let Answer::Written(text) = &answer { text.capacity() as u64 } else { 0 };
-        self.reading_bytes += bytes;
+        self.reading.bytes += bytes;
         self.place(answer, noreply, Access::None).reading_bytes = bytes;
     }
 }

@@ -17,7 +17,7 @@ pub(super) const HELD_BYTES_MAX: u64 = 2 << 20;
 /// The same while the server's memory for clients is scarce.
 const HELD_BYTES_SCARCE: u64 = 128 << 10;
 /// How much of a value is asked for at first: as much as recent ones had, within these. What is
-/// longer is asked for again when it is its turn, and read again.
+/// longer the engine does not read, and it is asked for again when there is room for all of it.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
 const FIRST_BYTES_MAX: u64 = 16 << 20;
 /// Of a long value so much is asked for at once: some slices, which the engine reads side by side.
@@ -49,7 +49,7 @@ impl Connection {
         if self.budget().is_scarce() {
             return FREE_BYTES;
         }
-        self.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
+        self.reading.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
     }
 
     /// Whether so many bytes more of answers may be held, as far as the connection alone is
@@ -60,30 +60,52 @@ impl Connection {
         held == 0 || held + bytes <= most
     }
 
-    /// Asks for a value that was longer than expected once it is next in order: then nothing of
-    /// this connection is in its way but what is being sent.
+    /// A value is longer than was expected, and is asked for again: so many bytes.
+    pub(super) fn postpone(&mut self, index: usize, bytes: u64) {
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        self.reading.value_bytes = bytes.max(self.reading.value_bytes - self.reading.value_bytes / 8);
+        self.reading.bytes -= std::mem::take(&mut pending.reading_bytes);
+        pending.again_bytes = Some(bytes);
+        self.reading.postponed += 1;
+    }
+
+    /// Asks for postponed values, in order, while there is room for them.
     pub(super) fn ask_again(&mut self, context: &mut Context<'_>) {
-        let Some(PendingAnswer { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
-        let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
-        // What was read for those behind it leaves after it: there is no waiting for that room.
-        let some_leaves = self.output.bytes() + self.sending_bytes > 0;
-        let key = key.clone();
-        if self.broken || (some_leaves && !self.may_hold(bytes)) || !self.may_take(bytes) {
-            return;
+        let mut index = 0;
+        while self.reading.postponed > 0 && index < self.answers.pending.len() && !self.ending.broken {
+            let bytes = self.answers.pending.get(index).and_then(|pending| pending.again_bytes);
+            if bytes.is_some_and(|bytes| !self.ask_postponed(index, bytes, context)) {
+                return;
+            }
+            index += 1;
         }
-        let operation = Operation::Get { key, part: RecordPart::Whole };
-        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
-        self.reading_bytes += bytes;
-        if let Some(first) = self.pending.front_mut() {
-            (first.reading_bytes, first.whole, first.again_bytes) = (bytes, true, None);
-        }
+    }
+
+    /// Asks for a postponed value, if there is room for it.
+    fn ask_postponed(&mut self, index: usize, bytes: u64, context: &mut Context<'_>) -> bool {
+        // What was read for those behind the first one leaves after it: there is no waiting for
+        // that room, nor for the part of the budget that those who go on have.
+        let some_leave = self.sending.output.bytes() + self.sending.bytes > 0;
+        let may = match index {
+            0 => (!some_leave || self.may_hold(bytes)) && self.may_take(bytes),
+            _ => self.may_hold(bytes) && self.may_begin(bytes),
+        };
+        let Some(pending) = self.answers.pending.get_mut(index).filter(|_| may) else { return false };
+        let Some(key) = pending.answer.reads().cloned() else { return false };
+        (pending.reading_bytes, pending.again_bytes) = (bytes, None);
+        self.reading.bytes += bytes;
+        self.reading.postponed -= 1;
+        let part = RecordPart::Sliced { hold: 0, start: 0, len: bytes.try_into().unwrap_or(u32::MAX) };
+        let sequence = self.answers.first.wrapping_add(index as u32);
+        context.submissions.push(Submission { sequence, target: Target::Key, operation: Operation::Get { key, part } });
+        true
     }
 
     /// The front of a long value came.
     pub(super) fn begin_stream(&mut self, index: usize, mut record: Record, hold: Hold) {
-        let Some(asked_bytes) = self.pending.get(index).map(|pending| pending.reading_bytes) else { return };
+        let Some(asked_bytes) = self.answers.pending.get(index).map(|pending| pending.reading_bytes) else { return };
         let read_bytes = record.value.len();
-        self.value_bytes = read_bytes.max(self.value_bytes - self.value_bytes / 8);
+        self.reading.value_bytes = read_bytes.max(self.reading.value_bytes - self.reading.value_bytes / 8);
         // The engine reads whole slices. What there is no room for is let go, and read again when
         // it is its turn.
         let has_room = read_bytes <= asked_bytes || self.may_take(read_bytes - asked_bytes);
@@ -91,10 +113,10 @@ impl Connection {
             record.value = Value::Inline(Bytes::new());
         }
         let read_bytes = record.value.len();
-        let Some(pending) = self.pending.get_mut(index) else { return };
-        self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        self.reading.bytes = self.reading.bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
-        pending.block_permit = self.block_budget.permit(&mut record.value);
+        pending.block_permit = self.sending.block_budget.permit(&mut record.value);
         let (version, value_bytes) = (record.version, record.value_bytes);
         let stream =
             Stream { hold, front: Some(record), version, value_bytes, taken_bytes: read_bytes, asked_bytes: 0 };
@@ -103,19 +125,19 @@ impl Connection {
 
     /// More of the long value that is next in order came, or not.
     pub(super) fn slices_came(&mut self, index: usize, reply: Reply) {
-        let Some(pending) = self.pending.get_mut(index) else { return };
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let Some(stream) = &mut pending.stream else { return };
         let asked_bytes = std::mem::take(&mut stream.asked_bytes);
-        self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
+        self.reading.bytes -= std::mem::take(&mut pending.reading_bytes);
         match reply {
             Reply::Record(Some(mut record))
                 if record.value.len() == asked_bytes && record.version == stream.version =>
             {
                 stream.taken_bytes += asked_bytes;
                 self.grant.spend(cost_of(asked_bytes));
-                let block_permit = self.block_budget.permit(&mut record.value);
-                self.output.push_value(record.value);
-                self.output.hold(block_permit);
+                let block_permit = self.sending.block_budget.permit(&mut record.value);
+                self.sending.output.push_value(record.value);
+                self.sending.output.hold(block_permit);
             }
             reply => {
                 // The client was told how long it is: there is no other way to say that there is no
@@ -129,16 +151,21 @@ impl Connection {
 
     /// Goes on with a long value that is next in order. True: it is complete.
     pub(super) fn pump_stream(&mut self, context: &mut Context<'_>) -> bool {
-        let waiting_bytes = self.output.bytes() + self.sending_bytes;
-        let Some(first) = self.pending.front_mut().filter(|_| !self.broken) else { return false };
+        let waiting_bytes = self.sending.output.bytes() + self.sending.bytes;
+        let Some(first) = self.answers.pending.front_mut().filter(|_| !self.ending.broken) else { return false };
         let (Some(stream), Some(key)) = (&mut first.stream, first.answer.reads()) else { return false };
         if let Some(record) = stream.front.take() {
-            self.reading_bytes -= std::mem::take(&mut first.reading_bytes);
-            if !self.response_encoder.begin_value(&first.answer, record, &mut self.output, &context.here()) {
+            self.reading.bytes -= std::mem::take(&mut first.reading_bytes);
+            if !self.answers.response_encoder.begin_value(
+                &first.answer,
+                record,
+                &mut self.sending.output,
+                &context.here(),
+            ) {
                 (first.answer, first.stream, first.block_permit, first.missing) = (Answer::Text(b""), None, None, 0);
                 return true;
             }
-            self.output.hold(first.block_permit.take());
+            self.sending.output.hold(first.block_permit.take());
         }
         if stream.asked_bytes > 0 {
             return false;
@@ -169,9 +196,9 @@ impl Connection {
         }
         let part = RecordPart::Sliced { hold, start, len: len as u32 };
         let operation = Operation::Get { key, part };
-        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
-        self.reading_bytes += len;
-        if let Some(PendingAnswer { stream: Some(stream), reading_bytes, .. }) = self.pending.front_mut() {
+        context.submissions.push(Submission { sequence: self.answers.first, target: Target::Key, operation });
+        self.reading.bytes += len;
+        if let Some(PendingAnswer { stream: Some(stream), reading_bytes, .. }) = self.answers.pending.front_mut() {
             (stream.asked_bytes, *reading_bytes) = (len, len);
         }
     }

@@ -8,11 +8,11 @@ use stratakv_engine::{ChangeKind, Error, Expect, Reply};
 use stratakv_protocol::memcache::binary::Status;
 use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, Command, Meta, MetaVerb, StoreMode, Verb, reply};
 
-use super::{Connection, Context, Submission, Target, hash};
+use super::{Connection, Context, Submission, Target};
 use crate::answer::{Answer, Dialect};
 use crate::binary;
-use crate::pending::{Access, OldValue, ParsedCommand};
-use crate::request::{self, Action};
+use crate::pending::OldValue;
+use crate::request::{self, Action, Request};
 use crate::watch;
 
 /// A client that announces more is hung up on at once.
@@ -112,22 +112,22 @@ impl Connection {
             .flatten();
         if left_bytes > SWALLOWED_BYTES_MAX {
             self.answer(answer, noreply);
-            self.closing = true;
+            self.ending.closing = true;
             return;
         }
-        self.refused = Some(Refused { left_bytes, overwrites, answer, noreply });
+        self.unfinished.refused = Some(Refused { left_bytes, overwrites, answer, noreply });
     }
 
     /// Throws away what has come of the block of a refused command, and answers that once it is
     /// whole.
     pub(super) fn swallow(&mut self, mut refused: Refused, context: &mut Context<'_>) -> bool {
-        let fresh = self.received.fresh().len();
+        let fresh = self.input.received.fresh().len();
         let taken = usize::try_from(refused.left_bytes).map_or(fresh, |left| left.min(fresh));
-        self.received.consume(taken);
+        self.input.received.consume(taken);
         refused.left_bytes -= taken as u64;
         if refused.left_bytes > 0 {
-            self.hungry = true;
-            self.refused = Some(refused);
+            self.input.hungry = true;
+            self.unfinished.refused = Some(refused);
             return false;
         }
         let Refused { overwrites, answer, noreply, .. } = refused;
@@ -135,20 +135,14 @@ impl Connection {
             self.answer(answer, noreply);
             return true;
         };
-        let access = Access::Write(hash(&key));
-        let operation = request::write(key, Expect::Any, ChangeKind::Delete, context.level);
         // Its answer is the same whatever comes of that.
-        let (writing_bytes, reading_bytes, whole) = (0, 0, false);
-        self.begin(
-            ParsedCommand::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole },
-            context,
-        )
+        self.ask_once(Request::of(key, Action::Delete), answer, noreply, context)
     }
 
     /// Looks at the reply to an operation of this place: what to go on with, or nothing while the
     /// old value of a refused one has yet to be seen to.
     pub(super) fn after_old_value(&mut self, index: usize, reply: Reply) -> Option<Reply> {
-        let pending = self.pending.get_mut(index)?;
+        let pending = self.answers.pending.get_mut(index)?;
         match pending.old_value {
             OldValue::Stays
                 if matches!(reply, Reply::Failed(Error::ValueTooLarge { .. }))
@@ -156,7 +150,7 @@ impl Connection {
             {
                 pending.old_value = OldValue::Doubtful;
                 pending.reply = Some(reply);
-                self.doubtful.push(self.first.wrapping_add(index as u32));
+                self.answers.doubtful.push(self.answers.first.wrapping_add(index as u32));
                 None
             }
             OldValue::Doubtful => {
@@ -169,9 +163,9 @@ impl Connection {
 
     /// Has a cache drop the old values of keys whose new ones it refused.
     pub(super) fn drop_old_values(&mut self, context: &mut Context<'_>) {
-        for sequence in std::mem::take(&mut self.doubtful) {
-            let index = sequence.wrapping_sub(self.first) as usize;
-            let Some(pending) = self.pending.get_mut(index) else { continue };
+        for sequence in std::mem::take(&mut self.answers.doubtful) {
+            let index = sequence.wrapping_sub(self.answers.first) as usize;
+            let Some(pending) = self.answers.pending.get_mut(index) else { continue };
             match pending.answer.overwrites().filter(|_| context.is_cache) {
                 Some(key) => {
                     let operation = request::write(key.clone(), Expect::Any, ChangeKind::Delete, context.level);

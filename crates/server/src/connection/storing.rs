@@ -43,16 +43,16 @@ pub(super) enum Header {
 impl Connection {
     /// Moves received bytes into the data block; begins the command when it is whole.
     pub(super) fn collect(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(mut storing) = self.storing.take() else { return true };
+        let Some(mut storing) = self.unfinished.storing.take() else { return true };
         let Some(value) = self.take_block(&mut storing.body) else {
-            self.hungry = true;
-            self.storing = Some(storing);
+            self.input.hungry = true;
+            self.unfinished.storing = Some(storing);
             return false;
         };
         let header = storing.header;
         let Ok(value) = value else {
             context.counters.protocol_errors.add(1);
-            self.errors += 1;
+            self.client.errors += 1;
             let is_classic = matches!(header, Header::Classic { .. });
             context.counters.cmd_set.add(u64::from(is_classic));
             self.answer(Answer::Text(reply::BAD_DATA_CHUNK), matches!(header, Header::Classic { noreply: true, .. }));
@@ -77,18 +77,18 @@ impl Connection {
     /// The value, once its block is whole. What is long stays in the buffer that it was received
     /// in.
     fn take_block(&mut self, body: &mut Body) -> Option<Result<Bytes, BadDataChunk>> {
-        let fresh = self.received.fresh().len();
+        let fresh = self.input.received.fresh().len();
         if body.is_untouched() && fresh.min(body.total()) >= SHARED_BYTES_MIN {
             if fresh >= body.total() {
-                return Some(body.whole(self.received.cut(body.total())));
+                return Some(body.whole(self.input.received.cut(body.total())));
             }
-            if let Some((buffer, from)) = self.received.surrender() {
+            if let Some((buffer, from)) = self.input.received.surrender() {
                 body.adopt(buffer, from);
                 return None;
             }
         }
-        let taken = body.push(self.received.fresh());
-        self.received.consume(taken);
+        let taken = body.push(self.input.received.fresh());
+        self.input.received.consume(taken);
         (body.missing() == 0).then(|| std::mem::take(body).finish())
     }
 }

@@ -6,7 +6,7 @@ use stratakv_engine::Statistic;
 use stratakv_protocol::memcache::reply;
 
 use crate::counters::Counters;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// memcached's pages, of which its classes have whole ones.
 const SLAB_PAGE_BYTES: u64 = 1 << 20;
@@ -86,7 +86,7 @@ impl Space {
 }
 
 fn counted(shared: &Shared, wanted: &str) -> u64 {
-    Counters::sum(&shared.counters).iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
+    Counters::sum(&shared.figures.counters).iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
 }
 
 /// As memcached, no class where there is no record.

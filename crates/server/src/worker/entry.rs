@@ -22,13 +22,22 @@ pub(super) struct ConnectionEntry {
     pub(super) tls: Option<Box<Tls>>,
     pub(super) peer: Arc<Peer>,
     pub(super) connection: Connection,
-    pub(super) operations: usize,
     pub(super) begun: Begun,
     /// When something last came from its client, or was sent to it.
     pub(super) active_at: Mono,
     pub(super) progress: Progress,
     /// What it has had of the thread's time lately.
     pub(super) share: Share,
+    pub(super) memory: EntryMemory,
+    pub(super) in_flight: InFlight,
+    pub(super) ending: EntryEnding,
+    /// Listed in `touched`.
+    pub(super) touched: bool,
+}
+
+/// What a connection has of the server's memory for clients.
+#[derive(Debug, Default)]
+pub(super) struct EntryMemory {
     /// What its permit is for.
     pub(super) held_bytes: u64,
     /// Listed among those that wait for memory.
@@ -36,21 +45,30 @@ pub(super) struct ConnectionEntry {
     pub(super) starved_since: Option<Mono>,
     /// Its client has taken an answer and gone on.
     pub(super) is_proven: bool,
+}
+
+/// Requests of a connection that are not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    pub(super) operations: usize,
+    pub(super) receiving: bool,
     /// Its receive is called off, so that others have its room.
     pub(super) calls_off: bool,
-    pub(super) receiving: bool,
     pub(super) sending: bool,
     pub(super) sending_bytes: u64,
+}
+
+/// How far the end of a connection has come.
+#[derive(Debug, Default)]
+pub(super) struct EntryEnding {
     /// Its requests have been told to end.
     pub(super) shut: bool,
     /// Its client has left, and the shards were told.
     pub(super) given_up: bool,
     /// Why it is closed, if neither it nor its peer ended it.
-    pub(super) ending: Option<&'static str>,
+    pub(super) reason: Option<&'static str>,
     /// Others may have its place.
     pub(super) is_released: bool,
-    /// Listed in `touched`.
-    pub(super) touched: bool,
 }
 
 impl ConnectionEntry {
@@ -66,23 +84,13 @@ impl ConnectionEntry {
             tls,
             peer,
             connection,
-            operations: 0,
             begun: Begun::default(),
             active_at: now,
             progress: Progress::new(now),
             share: Share::default(),
-            held_bytes: 0,
-            starving: false,
-            starved_since: None,
-            is_proven: false,
-            calls_off: false,
-            receiving: false,
-            sending: false,
-            sending_bytes: 0,
-            shut: false,
-            given_up: false,
-            ending: None,
-            is_released: false,
+            memory: EntryMemory::default(),
+            in_flight: InFlight::default(),
+            ending: EntryEnding::default(),
             touched: false,
         }
     }
@@ -114,12 +122,12 @@ impl ConnectionEntry {
     /// Whether it is its client that has to go on: to send the rest of a request, or to take an
     /// answer.
     pub(super) fn waits_for_client(&self) -> bool {
-        self.sending || (self.receiving && !self.connection.is_between_requests())
+        self.in_flight.sending || (self.in_flight.receiving && !self.connection.is_between_requests())
     }
 
     /// Looks at what the client has taken of what is being sent.
     pub(super) fn look(&mut self, now: Mono) {
-        if let Some(untaken) = self.sending.then(|| socket::untaken_bytes(&self.socket)).flatten()
+        if let Some(untaken) = self.in_flight.sending.then(|| socket::untaken_bytes(&self.socket)).flatten()
             && self.progress.look(untaken, now)
         {
             self.active_at = now;
@@ -128,7 +136,7 @@ impl ConnectionEntry {
 
     /// Whether it has room that others could use, between two requests.
     pub(super) fn has_idle_room(&self) -> bool {
-        let is_idle = self.operations == 0 && self.connection.is_between_requests();
+        let is_idle = self.in_flight.operations == 0 && self.connection.is_between_requests();
         is_idle && self.tls.as_ref().map_or(self.connection.has_idle_room(), |tls| tls.has_idle_room())
     }
 
@@ -137,7 +145,7 @@ impl ConnectionEntry {
         if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             return Some(idle.map_or(HANDSHAKE, |idle| idle.min(HANDSHAKE)));
         }
-        let idle = idle.filter(|_| !self.sending && !self.connection.is_watching());
+        let idle = idle.filter(|_| !self.in_flight.sending && !self.connection.is_watching());
         let request = request.filter(|_| self.waits_for_client());
         idle.into_iter().chain(request).min()
     }

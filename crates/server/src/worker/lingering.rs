@@ -55,13 +55,13 @@ impl Worker {
     /// A connection is over for everybody but its thread: others may have its place.
     pub(super) fn release(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        if std::mem::replace(&mut entry.is_released, true) {
+        if std::mem::replace(&mut entry.ending.is_released, true) {
             self.lingering.0.retain(|(_, lingers)| *lingers != number);
             return;
         }
         let reason = if entry.connection.is_broken() { "error" } else { "normal" };
         let log = log(&self.shared, self.driver.now().wall, &entry.socket);
-        watch::connected(log, &entry.peer, Some(entry.ending.unwrap_or(reason)));
+        watch::connected(log, &entry.peer, Some(entry.ending.reason.unwrap_or(reason)));
         lock(&self.shared.worker_slots[self.index].open).remove(&number);
         self.shared.worker_slots[self.index].connections.fetch_sub(1, Ordering::Relaxed);
     }

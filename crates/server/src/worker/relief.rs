@@ -48,29 +48,29 @@ impl Worker {
         let now = self.driver.now().mono;
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         // What is sealed is a copy; what is plain the connection knows of.
-        let outside_bytes = entry.tls.as_ref().map_or(0, |tls| tls.held_bytes() + entry.sending_bytes);
-        let before = entry.held_bytes;
-        entry.held_bytes = entry.connection.true_up(outside_bytes);
-        if before == 0 && entry.held_bytes > 0 {
+        let outside_bytes = entry.tls.as_ref().map_or(0, |tls| tls.held_bytes() + entry.in_flight.sending_bytes);
+        let before = entry.memory.held_bytes;
+        entry.memory.held_bytes = entry.connection.true_up(outside_bytes);
+        if before == 0 && entry.memory.held_bytes > 0 {
             entry.progress.begin(now);
         }
         if !entry.connection.is_starved() {
-            entry.starved_since = None;
-        } else if !entry.starving {
-            entry.starving = true;
-            if entry.starved_since.is_none() {
-                entry.starved_since = Some(now);
-                self.shared.counters[self.index].memory_waits.add(1);
+            entry.memory.starved_since = None;
+        } else if !entry.memory.starving {
+            entry.memory.starving = true;
+            if entry.memory.starved_since.is_none() {
+                entry.memory.starved_since = Some(now);
+                self.shared.figures.counters[self.index].memory_waits.add(1);
             }
-            self.relief.starved[usize::from(!entry.is_proven)].push(number);
-            self.shared.budget.count_waiting(true);
+            self.relief.starved[usize::from(!entry.memory.is_proven)].push(number);
+            self.shared.memory.budget.count_waiting(true);
         }
     }
 
     /// When something of this is to be done.
     pub(super) fn relief_at(&self) -> Option<Mono> {
         let retry = (!self.relief.is_empty()).then_some(self.relief.retry_at);
-        retry.into_iter().chain(self.shared.budget.trim_at()).min()
+        retry.into_iter().chain(self.shared.memory.budget.trim_at()).min()
     }
 
     /// Lets those try again that stopped for want of memory: most of them are such whose clients
@@ -86,9 +86,9 @@ impl Worker {
             let [proven, others] = &mut self.relief.starved;
             let (first, second) = if at % RETRIES_OF_OTHERS == 0 { (others, proven) } else { (proven, others) };
             let Some(number) = first.pop().or_else(|| second.pop()) else { break };
-            self.shared.budget.count_waiting(false);
+            self.shared.memory.budget.count_waiting(false);
             let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { continue };
-            if std::mem::take(&mut entry.starving) {
+            if std::mem::take(&mut entry.memory.starving) {
                 self.touch(number);
             }
         }
@@ -98,7 +98,7 @@ impl Worker {
     /// those that hold it and move nothing, those first that have done so longest.
     pub(super) fn relieve(&mut self) {
         let now = self.driver.now().mono;
-        if self.shared.budget.waiting() == 0 || now < self.relief.relieve_at {
+        if self.shared.memory.budget.waiting() == 0 || now < self.relief.relieve_at {
             return;
         }
         self.relief.relieve_at = after(now, RELIEVE_EVERY);
@@ -109,7 +109,7 @@ impl Worker {
             others.for_each(|(_, worker_slot)| WorkerSlot::ring(worker_slot));
         }
         let offenders = self.offenders(now);
-        let (mut wanted, mut closed) = (self.shared.budget.max_bytes() / 4, 0);
+        let (mut wanted, mut closed) = (self.shared.memory.budget.max_bytes() / 4, 0);
         for (_, number, held) in offenders {
             if wanted == 0 {
                 break;
@@ -127,21 +127,23 @@ impl Worker {
     fn offenders(&mut self, now: Mono) -> Vec<(Mono, u32, u64)> {
         let (mut offenders, mut stuck, mut stuck_bytes) = (Vec::new(), Vec::new(), 0);
         for (number, slot) in (0u32..).zip(&mut self.entries) {
-            let Some(entry) = slot.as_mut().filter(|entry| entry.held_bytes > 0 && !entry.shut) else { continue };
+            let Some(entry) = slot.as_mut().filter(|entry| entry.memory.held_bytes > 0 && !entry.ending.shut) else {
+                continue;
+            };
             if entry.waits_for_client() {
                 entry.look(now);
-                offenders.extend(entry.progress.slow_since(now).map(|since| (since, number, entry.held_bytes)));
-            } else if let Some(since) = entry.starved_since {
-                stuck_bytes += entry.held_bytes;
-                stuck.extend((after(since, STUCK) <= now).then_some((since, number, entry.held_bytes)));
-            } else if entry.receiving && entry.has_idle_room() {
-                entry.calls_off = true;
+                offenders.extend(entry.progress.slow_since(now).map(|since| (since, number, entry.memory.held_bytes)));
+            } else if let Some(since) = entry.memory.starved_since {
+                stuck_bytes += entry.memory.held_bytes;
+                stuck.extend((after(since, STUCK) <= now).then_some((since, number, entry.memory.held_bytes)));
+            } else if entry.in_flight.receiving && entry.has_idle_room() {
+                entry.in_flight.calls_off = true;
                 self.driver.cancel(&entry.socket);
             }
         }
         // Those that wait may hold what they wait for.
         let threads = self.shared.worker_slots.len() as u64;
-        if offenders.is_empty() && stuck_bytes * 2 * threads > self.shared.budget.max_bytes() {
+        if offenders.is_empty() && stuck_bytes * 2 * threads > self.shared.memory.budget.max_bytes() {
             offenders = stuck;
         }
         offenders.sort_unstable();
@@ -153,7 +155,7 @@ impl Worker {
         if self.relief.untold > 0 && self.relief.tell_at <= now {
             self.relief.tell_at = after(now, TELL_EVERY);
             let closed = std::mem::take(&mut self.relief.untold);
-            let limit_bytes = self.shared.budget.max_bytes();
+            let limit_bytes = self.shared.memory.budget.max_bytes();
             tracing::warn!(
                 closed,
                 limit_bytes,
@@ -164,15 +166,15 @@ impl Worker {
 
     fn cut_off(&mut self, number: u32, why: &'static str) {
         if let Some(entry) = self.touch(number) {
-            entry.ending = Some(why);
+            entry.ending.reason = Some(why);
             entry.connection.abort();
         }
     }
 
     /// The shortest time after which a connection of some kind is closed.
     pub(super) fn sweeps_for(&self) -> Option<Duration> {
-        let handshake = self.shared.serves_tls.then_some(HANDSHAKE);
-        let limits = [self.shared.idle_limit.get(), self.shared.request_limit.get(), handshake];
+        let handshake = self.shared.security.serves_tls.then_some(HANDSHAKE);
+        let limits = [self.shared.limits.idle_limit.get(), self.shared.limits.request_limit.get(), handshake];
         limits.into_iter().flatten().min()
     }
 
@@ -180,22 +182,22 @@ impl Worker {
     /// client, not those that are waited for.
     pub(super) fn sweep(&mut self) {
         let now = self.driver.now().mono;
-        let (idle_limit, request_limit) = (self.shared.idle_limit.get(), self.shared.request_limit.get());
+        let (idle_limit, request_limit) = (self.shared.limits.idle_limit.get(), self.shared.limits.request_limit.get());
         let Some(limit) = self.sweeps_for() else { return };
         let next = after(now, sweep_every(limit));
-        if now < self.sweep_at {
+        if now < self.times.sweep_at {
             // The limit may have become shorter.
-            self.sweep_at = self.sweep_at.min(next);
+            self.times.sweep_at = self.times.sweep_at.min(next);
             return;
         }
-        self.sweep_at = next;
+        self.times.sweep_at = next;
         let (mut quiet, mut starved) = (Vec::new(), Vec::new());
         for (number, slot) in (0u32..).zip(&mut self.entries) {
-            let Some(entry) = slot.as_mut().filter(|entry| !entry.shut) else { continue };
+            let Some(entry) = slot.as_mut().filter(|entry| !entry.ending.shut) else { continue };
             let is_over = |since: Mono, limit: Option<Duration>| limit.is_some_and(|limit| after(since, limit) <= now);
-            if entry.starved_since.is_some_and(|since| is_over(since, request_limit)) {
+            if entry.memory.starved_since.is_some_and(|since| is_over(since, request_limit)) {
                 starved.push(number);
-            } else if entry.operations == 0 && !entry.connection.is_starved() {
+            } else if entry.in_flight.operations == 0 && !entry.connection.is_starved() {
                 entry.look(now);
                 if is_over(entry.active_at, entry.limit(idle_limit, request_limit)) {
                     quiet.push(number);
@@ -214,7 +216,7 @@ impl Worker {
 
     /// Gives memory that clients no longer need back to the system.
     pub(super) fn trim(&self) {
-        if self.shared.budget.begin_trim(self.driver.now().mono) {
+        if self.shared.memory.budget.begin_trim(self.driver.now().mono) {
             allocator::give_back();
         }
     }
@@ -225,7 +227,7 @@ impl Worker {
             .starved
             .iter_mut()
             .flat_map(|list| list.drain(..))
-            .for_each(|_| self.shared.budget.count_waiting(false));
+            .for_each(|_| self.shared.memory.budget.count_waiting(false));
     }
 }
 

@@ -258,11 +258,11 @@ fn a_backup_waits_for_the_commands_before_it() {
     let buffer = bench.connection.next_recv().unwrap();
     bench.receive(buffer, 100);
     bench.advance();
-    assert!(matches!(bench.connection.held, Some(ParsedCommand::Backup(_))) && bench.model.waiting() == 1);
+    assert!(matches!(bench.connection.unfinished.held, Some(ParsedCommand::Backup(_))) && bench.model.waiting() == 1);
     let (sequence, reply) = bench.model.answer(&mut Random::new(0));
     bench.connection.replied(sequence, reply);
     bench.advance();
-    assert!(bench.connection.held.is_none());
+    assert!(bench.connection.unfinished.held.is_none());
     let (chunks, _) = bench.connection.next_send().unwrap();
     bench.take_sent(chunks);
     assert_eq!(bench.answer.escape_ascii().to_string(), r"STORED\r\nCLIENT_ERROR no backup b\r\n");
@@ -324,11 +324,11 @@ fn a_peer_that_does_not_read_stops_being_read() {
 
 /// Bytes of answers that the connection has.
 fn held_bytes(connection: &Connection) -> u64 {
-    let read = connection.pending.iter().map(|pending| match &pending.reply {
+    let read = connection.answers.pending.iter().map(|pending| match &pending.reply {
         Some(Reply::Record(Some(record))) => record.value.len(),
         _ => 0,
     });
-    read.sum::<u64>() + connection.output.bytes() + connection.sending_bytes
+    read.sum::<u64>() + connection.sending.output.bytes() + connection.sending.bytes
 }
 
 /// 64 gets of a megabyte were once all read at once for a connection that had only seen short
@@ -336,9 +336,12 @@ fn held_bytes(connection: &Connection) -> u64 {
 #[test]
 fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
     let value = "x".repeat(1_000_000);
-    for command in ["get a", "gats 0 a", "get a a"] {
+    for (command, tells_longer) in
+        [("get a", false), ("gats 0 a", false), ("get a a", false), ("get a", true), ("get a a", true)]
+    {
         let mut bench = Bench::new(format!("set a 0 0 {}\r\n{value}\r\nget b\r\n", value.len()).as_bytes());
         bench.unsent.extend(format!("{command}\r\n").repeat(64).as_bytes());
+        bench.model.tells_longer = tells_longer;
         let mut random = Random::new(9);
         let mut sending = None;
         for reading in [false, true] {
@@ -347,7 +350,8 @@ fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
                 let held = held_bytes(&bench.connection);
                 // What is being read in words or being sent is a value over what it may begin.
                 assert!(held <= HELD_BYTES_MAX + 1000, "{command}: {held} bytes");
-                let being_read: u64 = bench.connection.pending.iter().map(|pending| pending.reading_bytes).sum();
+                let being_read: u64 =
+                    bench.connection.answers.pending.iter().map(|pending| pending.reading_bytes).sum();
                 assert!(being_read <= HELD_BYTES_MAX, "{command}: {being_read} bytes are being read");
                 if let Some(buffer) = bench.connection.next_recv() {
                     bench.receive(buffer, 100_000);
@@ -367,6 +371,8 @@ fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
         assert!(bench.answer.len() > keys * value.len(), "{command}: {} bytes", bench.answer.len());
         let values = String::from_utf8(bench.answer).unwrap();
         assert_eq!((values.matches(&value).count(), values.matches("END\r\n").count()), (keys, 65), "{command}");
+        let read = bench.model.read_bytes / value.len() as u64;
+        assert!(!tells_longer || read == keys as u64, "{command}: read {read} times");
     }
 }
 
@@ -393,7 +399,7 @@ fn touches_of_long_values_hold_none_of_their_bytes() {
                 Some(Reply::Record(Some(record))) => record.value.len(),
                 _ => 0,
             };
-            most = most.max(bench.connection.pending.iter().map(held).sum::<u64>());
+            most = most.max(bench.connection.answers.pending.iter().map(held).sum::<u64>());
         }
         assert!(bench.submitted >= 64 && most == 0, "{command}: {most} bytes, {} operations", bench.submitted);
     }
@@ -415,7 +421,7 @@ fn a_value_asked_for_again_is_not_overtaken_by_a_later_write_of_its_connection()
 #[test]
 fn a_connection_that_has_read_a_very_long_value_asks_for_the_next_one_at_once() {
     let mut connection = Connection::new(16 << 20, BlockBudget::new(0), permit());
-    connection.value_bytes = 16 << 20;
+    connection.reading.value_bytes = 16 << 20;
     assert_eq!(connection.first_bytes(), 16 << 20);
 }
 
@@ -498,7 +504,7 @@ fn flush_all_reaches_every_shard_and_waits_for_what_came_before() {
 fn streaming(sent: &str, len: usize) -> Bench {
     let value = "x".repeat(len);
     let mut bench = Bench::new(format!("set a 5 0 {len}\r\n{value}\r\n{sent}").as_bytes());
-    bench.connection.item_bytes_max = 16 << 20;
+    bench.connection.client.item_bytes_max = 16 << 20;
     bench.model.front_bytes = Some(60_000);
     bench
 }
@@ -533,6 +539,35 @@ fn what_came_whole_is_not_asked_for_again() {
     }
 }
 
+/// Values that are longer than expected are asked for again in order, as many at once as there is
+/// room for; nothing behind them is asked for before them.
+#[test]
+fn values_longer_than_expected_are_asked_for_in_order_and_read_once() {
+    let len = 300_000;
+    let value = "x".repeat(len);
+    let mut bench = Bench::new(format!("set a 0 0 {len}\r\n{value}\r\nset b 0 0 1\r\n1\r\n").as_bytes());
+    bench.connection.client.item_bytes_max = 16 << 20;
+    bench.model.tells_longer = true;
+    run_until_idle(&mut bench, true);
+    bench.answer.clear();
+    bench.unsent.extend(format!("get{}\r\n", " a b".repeat(20)).as_bytes());
+    let buffer = bench.connection.next_recv().expect("room");
+    bench.receive(buffer, 100_000);
+    bench.advance();
+    let asked = bench.model.waiting();
+    (0..asked).for_each(|_| {
+        let (sequence, reply) = bench.model.answer(&mut Random::new(1));
+        bench.connection.replied(sequence, reply);
+    });
+    bench.advance();
+    let (again, most) = (bench.model.waiting(), HELD_BYTES_MAX as usize / len);
+    assert!((3..=most).contains(&again), "{again} of {asked} at once");
+    run_until_idle(&mut bench, true);
+    let answer = format!("VALUE a 0 {len}\r\n{value}\r\nVALUE b 0 1\r\n1\r\n").repeat(20) + "END\r\n";
+    assert!(bench.answer == answer.as_bytes(), "{} bytes", bench.answer.len());
+    assert_eq!(bench.model.read_bytes, 20 * (len as u64 + 1), "each once");
+}
+
 /// Whoever asks, in whatever dialect, gets the same bytes as of a value that comes whole.
 #[test]
 fn every_dialect_takes_values_slice_by_slice() {
@@ -558,7 +593,7 @@ fn every_dialect_takes_values_slice_by_slice() {
     for sent in [meta.as_bytes(), &binary] {
         let answer = |seed, front_bytes| {
             let mut bench = Bench::new(sent);
-            bench.connection.item_bytes_max = 16 << 20;
+            bench.connection.client.item_bytes_max = 16 << 20;
             bench.model.front_bytes = front_bytes;
             let bench = bench.run(&mut Random::new(seed), 400_000);
             (bench.answer, bench.submitted)
@@ -593,7 +628,7 @@ fn run_without_sends(bench: &mut Bench) {
 fn a_client_that_does_not_read_a_long_value_holds_a_window_of_it() {
     let mut bench = streaming("get a\r\n", 8 << 20);
     run_without_sends(&mut bench);
-    let held = bench.connection.output.bytes() + bench.connection.reading_bytes;
+    let held = bench.connection.sending.output.bytes() + bench.connection.reading.bytes;
     assert!((500_000..1_000_000).contains(&held), "{held} bytes");
     // With what is taken the next is asked for.
     let before = bench.submitted;
@@ -619,7 +654,7 @@ fn a_slice_that_cannot_be_read_ends_the_connection() {
         bench.connection.replied(sequence, reply);
         bench.advance();
         assert!(bench.connection.is_finished() && bench.connection.next_send().is_none());
-        assert!(bench.connection.pending.iter().all(|pending| pending.stream.is_none()), "nothing is held");
+        assert!(bench.connection.answers.pending.iter().all(|pending| pending.stream.is_none()), "nothing is held");
     }
 }
 
@@ -715,9 +750,9 @@ fn a_stranger_may_not_send_a_long_line() {
         while let Some(buffer) = bench.connection.next_recv() {
             bench.receive(buffer, 1000);
             bench.advance();
-            most = most.max(bench.connection.received.fresh().len());
+            most = most.max(bench.connection.input.received.fresh().len());
         }
-        assert!(bench.connection.closing && most <= bytes_max, "{most} bytes");
+        assert!(bench.connection.ending.closing && most <= bytes_max, "{most} bytes");
     }
 }
 
@@ -732,7 +767,7 @@ fn a_write_waits_for_the_words_of_a_read_that_tells_of_marks() {
     bench.unsent.extend(b"get a\r\n".repeat(18));
     bench.unsent.extend(b"mg k s\r\nmd k I\r\n");
     run_until_idle(&mut bench, false);
-    assert!(bench.connection.output.bytes() >= OUTPUT_BYTES_MAX && bench.model.waiting() == 0);
+    assert!(bench.connection.sending.output.bytes() >= OUTPUT_BYTES_MAX && bench.model.waiting() == 0);
     run_until_idle(&mut bench, true);
     let end = bench.answer.rsplit(|byte| *byte == b'x').next().unwrap();
     assert_eq!(end.escape_ascii().to_string(), r"\r\nEND\r\nHD s1 X W\r\nHD\r\n");

@@ -38,8 +38,12 @@ pub(crate) struct Model {
     /// Values longer than this are answered slice by slice, the first of this length; shorter ones
     /// whole, as all of them is read.
     pub(crate) front_bytes: Option<usize>,
+    /// Who asks for too little of a value is told how long it is, and nothing is read.
+    pub(crate) tells_longer: bool,
     /// Gets that were asked for.
     pub(crate) gets: u64,
+    /// Bytes of values that gets read.
+    pub(crate) read_bytes: u64,
     holds: Vec<(Hold, Held)>,
     /// How many of a hundred operations fail.
     pub(crate) failures_percent: u64,
@@ -56,7 +60,9 @@ impl Model {
             waiting: Vec::new(),
             shards: 3,
             front_bytes: None,
+            tells_longer: false,
             gets: 0,
+            read_bytes: 0,
             holds: Vec::new(),
             failures_percent: 0,
             value_bytes_max: usize::MAX,
@@ -102,6 +108,10 @@ impl Model {
         match part {
             RecordPart::Sliced { hold: 0, start: 0, len } => {
                 let Some(held) = self.live(key) else { return Reply::Record(None) };
+                if self.tells_longer && part.expected_bytes() < Some(held.value.len() as u64) {
+                    return Reply::Longer(held.value.len() as u64 + 4096);
+                }
+                self.read_bytes += held.value.len() as u64;
                 if self.front_bytes.is_none_or(|front_bytes| held.value.len() <= front_bytes) {
                     let range = RecordPart::Range { start: 0, len: len.into() };
                     let part = if self.front_bytes.is_some() { RecordPart::Whole } else { range };

@@ -396,7 +396,11 @@ impl Slab {
 /// The part of a record that was asked for; of a read of one page, a long one is lent with its
 /// block.
 fn record_part(found: &RecordSlice, (meta, value, start): (Meta, &[u8], usize), part: RecordPart) -> Record {
-    let range = part_range(part, value.len());
+    let range = match part {
+        // All of it was read: it is not to be read again for the rest.
+        RecordPart::Sliced { start: 0, .. } => 0..value.len(),
+        part => part_range(part, value.len()),
+    };
     let RecordSlice(block, at) = found;
     let shared = (range.len() >= SHARED_BYTES && block.class() == Class::Page).then(|| Value::Blocks {
         blocks: vec![Arc::clone(block)],

@@ -125,17 +125,26 @@ pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
 }
 
 /// Who takes a value slice by slice gets all of it at once, as all of it is read: it was read again
-/// for the rest.
+/// for the rest. Of one that is longer than a slice and than was asked for nothing is read.
 #[test]
 fn a_long_value_is_read_once() {
     let mut harness = Harness::new(config(), 512 << 10, UNIT_BYTES);
-    harness.ask(write(vec![put("long", value(1, 100_000))]));
-    harness.run_until_idle();
-    let part = RecordPart::Sliced { hold: 0, start: 0, len: 16 << 10 };
-    let Reply::Record(Some(record)) = harness.ask(Operation::Get { key: key("long"), part }) else {
-        panic!("it is there")
-    };
-    assert!(record.value.to_bytes() == value(1, 100_000));
+    for (name, bytes) in [("long", 50_000), ("longer", 100_000)] {
+        harness.ask(write(vec![put(name, value(1, bytes))]));
+        harness.run_until_idle();
+        let mut ask = |len| {
+            let part = RecordPart::Sliced { hold: 0, start: 0, len };
+            harness.ask(Operation::Get { key: key(name), part })
+        };
+        let mut reply = ask(16 << 10);
+        assert_eq!(matches!(reply, Reply::Longer(_)), name == "longer", "{name}: {reply:?}");
+        if let Reply::Longer(told) = reply {
+            assert_eq!((name, told), ("longer", bytes as u64));
+            reply = ask(told as u32);
+        }
+        let Reply::Record(Some(record)) = reply else { panic!("it is there: {reply:?}") };
+        assert!(record.value.to_bytes() == value(1, bytes), "{name}");
+    }
 }
 
 /// 64 gets of each of 100 clients that were gone took 18 s of an orderly end.

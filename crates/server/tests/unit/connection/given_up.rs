@@ -9,20 +9,20 @@ use super::*;
 fn a_connection_that_is_given_up_keeps_nothing() {
     let kept = |connection: &Connection| {
         [
-            !connection.output.is_empty(),
-            connection.held.is_some(),
-            connection.rest.is_some(),
-            connection.storing.is_some(),
-            connection.refused.is_some(),
+            !connection.sending.output.is_empty(),
+            connection.unfinished.held.is_some(),
+            connection.unfinished.rest.is_some(),
+            connection.unfinished.storing.is_some(),
+            connection.unfinished.refused.is_some(),
             connection.watching.is_some(),
-            connection.pending.iter().any(|pending| pending.stream.is_some()),
+            connection.answers.pending.iter().any(|pending| pending.stream.is_some()),
         ]
     };
     let set = |key: char, bytes: usize| format!("set {key} 0 0 {bytes}\r\n{}\r\n", "v".repeat(bytes));
     let sent = [set('a', 300_000), format!("get{}\r\n", " a".repeat(40)), set('b', 2 << 20), set('b', 9)].concat();
     let sent = sent + "incr b 1\r\nget b b a\r\nwatch mutations\r\n";
     let mut met = [0; 7];
-    for seed in 0..1200 {
+    for seed in 0..2000 {
         let mut random = Random::new(seed);
         let mut bench = Bench::new(sent.as_bytes());
         bench.model.front_bytes = (seed % 2 == 0).then_some(60_000);
