@@ -22,7 +22,7 @@ use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::load::Chunks;
-use crate::options::{OpenProgress, Options, Placement, Purpose, Whose};
+use crate::options::{OpenProgress, OpenPurpose, Options, Placement, Whose};
 use crate::store::{Store, unexpected_reply};
 
 const FORMAT: u32 = 1;
@@ -365,7 +365,8 @@ struct RestoreProgress<'a> {
 impl RestoreProgress<'_> {
     fn add(&mut self, bytes: u64) {
         self.done_bytes += bytes;
-        let Some(watch) = self.watch.progress.as_ref().filter(|_| self.done_bytes >= self.told_bytes + TOLD_BYTES)
+        let Some(watch) =
+            self.watch.listeners.progress.as_ref().filter(|_| self.done_bytes >= self.told_bytes + TOLD_BYTES)
         else {
             return;
         };
@@ -421,7 +422,7 @@ fn restoring(from: &Path, to: &Path, manifest: &Manifest, options: &Options) -> 
     if engine == Engine::Slab && options.asked.placement.is_none() {
         options.asked.placement = placement_of(from, manifest)?;
     }
-    options.purpose = Purpose::Restore(match holds_all {
+    options.purpose = OpenPurpose::Restore(match holds_all {
         true => Restoring { region_bytes: manifest.region_bytes, ample_bytes },
         false => {
             Restoring { region_bytes: manifest.region_bytes.filter(|_| had == Some(Engine::Matrix)), ample_bytes: 0 }

@@ -11,7 +11,7 @@ use stratakv_pmem::{MapOptions, Mapping, Pmem, RegionPart};
 
 use crate::directory::{Directory, Manifest, io_error, make};
 use crate::error::{Error, ErrorKind};
-use crate::options::{Options, Purpose};
+use crate::options::{OpenPurpose, Options};
 use crate::region::{at_level, may_replace, missing_or, new_len_bytes, new_mapping, refused, remembered, safe_option};
 use crate::store::Region;
 
@@ -48,13 +48,14 @@ impl Containers {
             let path = options.asked.region.paths.first().or(remembered.first());
             let path = path.map_or(Path::new(""), PathBuf::as_path);
             match options.purpose {
-                Purpose::Repair { accepts } if is_lost(path) => {
+                OpenPurpose::Repair { accepts } if is_lost(path) => {
                     in_place_of_lost(path, (directory, manifest), options, accepts)?
                 }
                 _ => existing(path, (directory, manifest), options)?,
             }
         };
-        let (shards, read_only, repairing) = (manifest.shards, options.read_only, matches!(options.purpose, Purpose::Repair { .. }));
+        let (shards, read_only, repairing) =
+            (manifest.shards, options.read_only, matches!(options.purpose, OpenPurpose::Repair { .. }));
         let home = directory.path.clone();
         let (mapping, pmem_levels_bytes) = (Arc::new(mapping), options.asked.pmem_levels_bytes);
         let containers = Containers { mapping, shards, pmem_levels_bytes, created, read_only, repairing, home };

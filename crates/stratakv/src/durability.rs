@@ -10,7 +10,7 @@ use stratakv_device::Geometry;
 
 use crate::directory::{Directory, Manifest};
 use crate::engine::Engine;
-use crate::options::{Options, Purpose};
+use crate::options::{OpenPurpose, Options};
 use crate::region;
 
 /// The options of a store that exists: at the level that it remembers, if nobody asks for one and
@@ -26,7 +26,7 @@ pub(crate) fn with_remembered(options: &Options, directory: &Directory, manifest
 /// What `store.toml` says from now on.
 pub(crate) fn remembered(options: &Options, directory: &Directory, manifest: &Manifest) -> Option<String> {
     // A restore has its own reason for its level.
-    let asks = options.level == Some(Level::ProcessCrash) && !matches!(options.purpose, Purpose::Restore(_));
+    let asks = options.level == Some(Level::ProcessCrash) && !matches!(options.purpose, OpenPurpose::Restore(_));
     if asks && manifest.durability.is_none() && is_volatile(directory, manifest, options) {
         return Some(Level::ProcessCrash.name().to_owned());
     }

@@ -1,35 +1,31 @@
 //! Opening: directory, volumes, one recovering thread for each shard, then the runtime.
 
+mod new_store;
+mod shards;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use stratakv_base::Level;
-use stratakv_base::quantity::format_count;
-use stratakv_device::volume::OpenMode;
-use stratakv_device::{Geometry, Pool, Volume, open_ring_for};
-use stratakv_engine::Progress;
-use stratakv_matrix::MatrixConfig;
+use stratakv_device::Geometry;
 use stratakv_pmem::Mapping;
-use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard_by};
-use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
-use stratakv_tier::{TierConfig, TierOpener};
+use stratakv_runtime::{Member, Runtime, RuntimeOptions};
 
+use self::new_store::{claim, name_of, new_shards};
+use self::shards::summarise;
+pub(crate) use self::shards::{OpenedShard, open_shards};
 use crate::cache_room;
 use crate::containers::Containers;
 use crate::creation::{self, Before};
 use crate::devices;
-use crate::directory::{
-    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
-    LZ4, Manifest, io_error,
-};
+use crate::directory::{Directory, Manifest, io_error};
 use crate::durability;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::events::{StoreEvent, listener};
-use crate::options::{Compression, OpenProgress, Options};
+use crate::options::{OpenPurpose, Options, Whose};
 use crate::parts;
 use crate::region;
 use crate::routing::Identity;
@@ -62,6 +58,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     if creates && !path.join("store.toml").exists() {
         // Before anything is made.
         options.check_of(engine, Whose::New(&path), None)?;
+        options.check_memory(engine, new_shards(options))?;
     }
     let before = creates.then(|| Before::of(&path, &more_directories));
     let mut directory = Directory::lock(&path, creates, options.read_only)
@@ -92,7 +89,7 @@ fn open_in(
     begun: &mut Option<Manifest>,
 ) -> Result<(Running, Manifest, Level), Error> {
     let creates = options.create || options.create_new;
-    crate::backup::refuse_unfinished(&directory.path, options.restoring.is_some())?;
+    crate::backup::refuse_unfinished(&directory.path, matches!(options.purpose, OpenPurpose::Restore(_)))?;
     let manifest = directory.read_manifest()?;
     let mut is_new = false;
     let (manifest, created) = match manifest {
@@ -169,7 +166,8 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
 /// Whether what says what the store is, and where it lies, survives a power cut as its data does
 /// that lies elsewhere.
 fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> Result<(), Error> {
-    let lies_elsewhere = manifest.region.is_some() || !options.asked.region.paths.is_empty() || !manifest.devices.is_empty();
+    let lies_elsewhere =
+        manifest.region.is_some() || !options.asked.region.paths.is_empty() || !manifest.devices.is_empty();
     if options.level_of(manifest.engine()) != Level::PowerLoss || options.read_only || !lies_elsewhere {
         return Ok(());
     }
@@ -232,4 +230,3 @@ fn runtime_options(options: &Options, shards: u32) -> RuntimeOptions {
     let reactors = options.tuning.reactors.unwrap_or(cores).clamp(1, shards.max(1) as usize);
     RuntimeOptions { ring: options.tuning.io, ring_entries: 256, reactors }
 }
-

@@ -55,7 +55,7 @@ pub struct Options {
     pub(crate) listeners: Listeners,
     pub(crate) orders: Vec<Order>,
     pub(crate) clock: Clock,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: OpenPurpose,
 }
 
 /// Where volumes lie.
@@ -83,7 +83,7 @@ pub(crate) struct Listeners {
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Purpose {
+pub(crate) enum OpenPurpose {
     #[default]
     Use,
     /// A restore opens what nobody else may.
@@ -110,7 +110,7 @@ impl Default for Options {
             listeners: Listeners::default(),
             orders: Vec::new(),
             clock: Clock::System,
-            purpose: Purpose::Use,
+            purpose: OpenPurpose::Use,
         }
     }
 }
@@ -430,10 +430,10 @@ impl Options {
         }
     }
 
-    /// Whether that many shards can live on the memory.
-    pub(crate) fn check_memory(&self, shards: u32) -> Result<(), Error> {
+    /// Whether that many shards can live on the memory. That of `hash` needs none.
+    pub(crate) fn check_memory(&self, engine: Engine, shards: u32) -> Result<(), Error> {
         let least = u64::from(shards) * SHARD_MEMORY_BYTES_MIN;
-        if self.memory_bytes >= least {
+        if self.memory_bytes >= least || engine == Engine::Hash {
             return Ok(());
         }
         let each = format_bytes(SHARD_MEMORY_BYTES_MIN);

@@ -28,7 +28,7 @@ use crate::directory::{Directory, Manifest, io_error, make, sync_directory};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::hash_store::{HashStore, catalogue_records};
-use crate::options::{OpenProgress, Options, Purpose};
+use crate::options::{OpenProgress, OpenPurpose, Options};
 use crate::store::RecoverySummary;
 
 mod files;
@@ -99,7 +99,8 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
             "PMEM levels of {levels} bytes in a region of {region}: they are a part of the region, ask for a longer one (--region)"
         )));
     }
-    if let Some(bytes) = options.asked.region.bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {
+    if let Some(bytes) = options.asked.region.bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0)
+    {
         return Err(Error::Option(format!(
             "a region of {bytes} bytes: it has at least {}, and is a multiple of 4096",
             format_bytes(REGION_BYTES_MIN)
@@ -453,9 +454,11 @@ fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Err
 /// What nobody asked for: in a restore what the backup's had, if its records want no more.
 pub(crate) fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
     match options.purpose {
-        Purpose::Restore(Restoring { region_bytes: Some(bytes), ample_bytes }) => Ok(bytes.max(ample_bytes)),
-        Purpose::Restore(Restoring { region_bytes: None, ample_bytes }) => Ok(default_bytes(path)?.max(ample_bytes)),
-        Purpose::Use | Purpose::Repair { .. } => default_bytes(path),
+        OpenPurpose::Restore(Restoring { region_bytes: Some(bytes), ample_bytes }) => Ok(bytes.max(ample_bytes)),
+        OpenPurpose::Restore(Restoring { region_bytes: None, ample_bytes }) => {
+            Ok(default_bytes(path)?.max(ample_bytes))
+        }
+        OpenPurpose::Use | OpenPurpose::Repair { .. } => default_bytes(path),
     }
 }
 

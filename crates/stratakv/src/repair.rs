@@ -12,7 +12,7 @@ use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::open::{check_engine, open_shards};
-use crate::options::{Options, Purpose};
+use crate::options::{OpenPurpose, Options};
 use crate::parts;
 use crate::region;
 
@@ -136,7 +136,7 @@ pub struct RepairReport {
 /// another store's region would be written over.
 pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: bool) -> Result<RepairReport, Error> {
     let mut options = options.clone().create(false).create_new(false).read_only(!accept_lost_region);
-    options.purpose = Purpose::Repair { accepts: accept_lost_region };
+    options.purpose = OpenPurpose::Repair { accepts: accept_lost_region };
     options.check()?;
     let (path, more_directories) = parts::home(path.as_ref(), &options.places.more_directories)?;
     let mut directory = Directory::lock(&path, false, options.read_only)?;

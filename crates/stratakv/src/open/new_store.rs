@@ -1,7 +1,24 @@
 //! What a store that is created will be.
 
+use std::path::PathBuf;
+use std::thread;
+
+use stratakv_base::quantity::format_count;
+
+use super::shards::TIERS_RATIO;
+use crate::devices;
+use crate::directory::{
+    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
+    LZ4, Manifest,
+};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::options::{Compression, Options, Placement};
+use crate::parts;
+use crate::region;
+
 /// What a new store will be, where nothing of another one is in its way.
-fn claim(
+pub(super) fn claim(
     directory: &mut Directory,
     options: &Options,
     more_directories: &[PathBuf],
@@ -22,7 +39,7 @@ fn claim(
 }
 
 /// How many shards a new store gets.
-fn new_shards(options: &Options) -> u32 {
+pub(super) fn new_shards(options: &Options) -> u32 {
     // `hash` has one, and the region of `matrix` is divided among its shards.
     if options.engine.is_some_and(Engine::has_region) {
         return options.shards.unwrap_or(1) as u32;
@@ -94,7 +111,6 @@ fn new_manifest(options: &Options, more_directories: &[PathBuf]) -> Result<Manif
 }
 
 /// As `store.toml` has it.
-fn name_of(compression: Compression) -> Option<String> {
+pub(super) fn name_of(compression: Compression) -> Option<String> {
     (compression == Compression::Lz4).then(|| LZ4.to_owned())
 }
-

@@ -1,5 +1,26 @@
 //! Opens the shards, each in a thread of its own.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use stratakv_base::Level;
+use stratakv_device::volume::OpenMode;
+use stratakv_device::{Geometry, Pool, Volume, open_ring_for};
+use stratakv_engine::Progress;
+use stratakv_matrix::MatrixConfig;
+use stratakv_runtime::open_shard_by;
+use stratakv_slab::{CheckpointPace, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
+use stratakv_tier::{TierConfig, TierOpener};
+
+use crate::containers::Containers;
+use crate::devices;
+use crate::directory::{Directory, Manifest, io_error};
+use crate::engine::{AnyShard, Engine};
+use crate::error::Error;
+use crate::options::{OpenProgress, Options};
+use crate::store::RecoverySummary;
+
 /// A recovered shard, before it is put to work.
 pub(crate) struct OpenedShard {
     pub(crate) shard: AnyShard,
@@ -57,15 +78,21 @@ fn open_one(
     check_medium(&volume, options.level_of(manifest.engine()), options.read_only)?;
     let pool = Pool::new((options.memory_bytes / u64::from(manifest.shards)) as usize);
     let mut ring = open_ring_for(options.tuning.io, 64, [&volume]).map_err(io_error("set up a ring for", &path))?;
+    let ring = ring.as_mut();
     let watch = &mut |now: Progress| progress.report(shard, now);
-    let config = slab_config(directory, manifest, options, (how, &volume), volume_bytes);
-    let shard = match containers {
-        None if manifest.engine() == Engine::Tier => {
-            let config = tier_config(&config, manifest, volume_bytes);
+    let settings = ShardSettings { directory, manifest, options, shard, volume_bytes };
+    let told = |error| Error::opening(path.clone(), error);
+    let shard = match (manifest.engine(), containers) {
+        (Engine::Matrix, Some(containers)) => {
+            let opener = containers.opener(settings.matrix())?;
+            let matrix = open_shard_by(&options.clock, opener, &volume, &pool, ring, watch);
+            AnyShard::Matrix(Box::new(matrix.map_err(|error| containers.named(told(error)))?))
+        }
+        (Engine::Tier, _) => {
+            let config = settings.tier();
             let capacity_bytes = config.capacity_bytes;
             let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
-            let tier = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
-            let tier = tier.map_err(|error| Error::opening(path.clone(), error))?;
+            let tier = open_shard_by(&options.clock, opener, &volume, &pool, ring, watch).map_err(told)?;
             if !options.read_only && !tier.is_returning() {
                 // With less than before it began empty: what lies beyond goes back to the file
                 // system.
@@ -74,73 +101,113 @@ fn open_one(
             }
             AnyShard::Tier(Box::new(tier))
         }
-        None => {
+        _ => {
+            let config = settings.slab(volume.geometry().clone(), how.verify);
             let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
-            let slab = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
-            AnyShard::Slab(Box::new(slab.map_err(|error| Error::opening(path, error))?))
-        }
-        Some(containers) => {
-            let opener = containers.opener(matrix_config(&config, manifest))?;
-            let matrix = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
-            let told = |error| containers.named(Error::opening(path, error));
-            AnyShard::Matrix(Box::new(matrix.map_err(told)?))
+            let slab = open_shard_by(&options.clock, opener, &volume, &pool, ring, watch);
+            AnyShard::Slab(Box::new(slab.map_err(told)?))
         }
     };
     Ok(OpenedShard { shard, volume, pool })
 }
 
-fn slab_config(
-    directory: &Directory,
-    manifest: &Manifest,
-    options: &Options,
-    (how, volume): (OpenOne<'_>, &Volume),
-    volume_bytes: u64,
-) -> SlabConfig {
-    // A range of a device is as long as it will ever be.
-    let room = (!directory.devices.is_empty()).then_some(volume_bytes);
-    let capacity = options.capacity_bytes.filter(|bytes| *bytes > 0 || manifest.engine() == Engine::Tier);
-    let capacity = capacity.map(|bytes| bytes / u64::from(manifest.shards));
-    SlabConfig {
-        uuid: manifest.uuid_bytes().unwrap_or_default(),
-        shard: how.shard,
-        shards: manifest.shards,
-        geometry: volume.geometry().clone(),
-        memory_bytes: options.memory_bytes / u64::from(manifest.shards),
-        placement: manifest.placement(),
-        depth: (options.tuning.depth * directory.disks() as u32 / manifest.shards).max(1),
-        capacity_bytes: capacity.into_iter().chain(room).min(),
-        volume_bytes,
-        read_only: options.read_only,
-        checkpoints: CheckpointPace::default(),
-        scanned_per_write_min: SCANNED_PER_WRITE_MIN,
-        record_cache: true,
-        verify: how.verify,
-    }
-}
-
 /// Of memory, so many times as much on the volumes of a cache, if nobody said.
-const TIERS_RATIO: u64 = 8;
+pub(super) const TIERS_RATIO: u64 = 8;
 /// A cache's volume without a second tier: two superblocks.
 const TIER_BYTES_MIN: u64 = 8192;
 /// A segment of a cache.
 const SEGMENT_BYTES: u32 = 1 << 20;
+/// Keys of a range that are deleted one by one: 64 deletes take some 4 KiB of the log.
+const RANGE_KEYS_FEW: usize = 64;
 
-fn tier_config(config: &SlabConfig, manifest: &Manifest, room_bytes: u64) -> TierConfig {
-    let capacity_bytes = manifest.cache_bytes.unwrap_or_default() / u64::from(manifest.shards);
-    // A range of a device is as long as it will ever be.
-    let capacity_bytes = if manifest.devices.is_empty() { capacity_bytes } else { capacity_bytes.min(room_bytes) };
-    TierConfig {
-        uuid: config.uuid,
-        shard: config.shard,
-        shards: config.shards,
-        memory_bytes: config.memory_bytes,
-        depth: config.depth,
-        capacity_bytes: (capacity_bytes > 0).then_some(capacity_bytes),
-        saves_at_shutdown: manifest.saves_at_shutdown,
-        segment_bytes: SEGMENT_BYTES,
-        collected_percent: 66,
-        boot: boot(),
-        read_only: config.read_only,
+/// A shard's part of what the store has: from this an engine's configuration is made.
+struct ShardSettings<'a> {
+    directory: &'a Directory,
+    manifest: &'a Manifest,
+    options: &'a Options,
+    shard: u32,
+    volume_bytes: u64,
+}
+
+impl ShardSettings<'_> {
+    fn uuid(&self) -> [u8; 16] {
+        self.manifest.uuid_bytes().unwrap_or_default()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.options.memory_bytes / u64::from(self.manifest.shards)
+    }
+
+    /// Most requests in flight.
+    fn depth(&self) -> u32 {
+        (self.options.tuning.depth * self.directory.disks() as u32 / self.manifest.shards).max(1)
+    }
+
+    /// Most bytes of the volume, if there is a limit. A range of a device is as long as it will
+    /// ever be.
+    fn capacity_bytes(&self) -> Option<u64> {
+        let asked = self.options.capacity_bytes.filter(|bytes| *bytes > 0);
+        let asked = asked.map(|bytes| bytes / u64::from(self.manifest.shards));
+        let room = (!self.directory.devices.is_empty()).then_some(self.volume_bytes);
+        asked.into_iter().chain(room).min()
+    }
+
+    fn slab(&self, geometry: Geometry, verify: bool) -> SlabConfig {
+        SlabConfig {
+            uuid: self.uuid(),
+            shard: self.shard,
+            shards: self.manifest.shards,
+            geometry,
+            memory_bytes: self.memory_bytes(),
+            placement: self.manifest.placement(),
+            depth: self.depth(),
+            capacity_bytes: self.capacity_bytes(),
+            volume_bytes: self.volume_bytes,
+            read_only: self.options.read_only,
+            checkpoints: CheckpointPace::default(),
+            scanned_per_write_min: SCANNED_PER_WRITE_MIN,
+            record_cache: true,
+            verify,
+        }
+    }
+
+    fn tier(&self) -> TierConfig {
+        let capacity_bytes = self.manifest.cache_bytes.unwrap_or_default() / u64::from(self.manifest.shards);
+        let on_devices = !self.manifest.devices.is_empty();
+        let capacity_bytes = if on_devices { capacity_bytes.min(self.volume_bytes) } else { capacity_bytes };
+        TierConfig {
+            uuid: self.uuid(),
+            shard: self.shard,
+            shards: self.manifest.shards,
+            memory_bytes: self.memory_bytes(),
+            depth: self.depth(),
+            capacity_bytes: (capacity_bytes > 0).then_some(capacity_bytes),
+            saves_at_shutdown: self.manifest.saves_at_shutdown,
+            segment_bytes: SEGMENT_BYTES,
+            collected_percent: 66,
+            boot: boot(),
+            read_only: self.options.read_only,
+        }
+    }
+
+    /// The lengths are those of the container.
+    fn matrix(&self) -> MatrixConfig {
+        MatrixConfig {
+            uuid: self.uuid(),
+            shard: self.shard,
+            shards: self.manifest.shards,
+            memory_bytes: self.memory_bytes(),
+            depth: self.depth(),
+            capacity_bytes: self.capacity_bytes(),
+            row_bytes: 0,
+            table_bytes: 0,
+            level_bytes: 0,
+            pmem_levels_bytes: 0,
+            range_keys_few: RANGE_KEYS_FEW,
+            compression: self.manifest.compression(),
+            read_only: self.options.read_only,
+            session: 0,
+        }
     }
 }
 
@@ -150,29 +217,6 @@ fn boot() -> Option<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
-}
-
-/// Keys of a range that are deleted one by one: 64 deletes take some 4 KiB of the log.
-const RANGE_KEYS_FEW: usize = 64;
-
-/// What shards of both engines are told. The lengths are those of the container.
-fn matrix_config(config: &SlabConfig, manifest: &Manifest) -> MatrixConfig {
-    MatrixConfig {
-        uuid: config.uuid,
-        shard: config.shard,
-        shards: config.shards,
-        memory_bytes: config.memory_bytes,
-        depth: config.depth,
-        capacity_bytes: config.capacity_bytes,
-        row_bytes: 0,
-        table_bytes: 0,
-        level_bytes: 0,
-        pmem_levels_bytes: 0,
-        range_keys_few: RANGE_KEYS_FEW,
-        compression: manifest.compression(),
-        read_only: config.read_only,
-        session: 0,
-    }
 }
 
 /// A shard's file, or its range of its device.
@@ -204,7 +248,7 @@ fn check_medium(volume: &Volume, level: Level, read_only: bool) -> Result<(), Er
     Ok(())
 }
 
-fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
+pub(super) fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
     let mut sum = RecoverySummary { created, clean: true, ..RecoverySummary::default() };
     for shard in shards {
         let found = shard.shard.found();

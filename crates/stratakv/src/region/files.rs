@@ -298,7 +298,8 @@ fn filled_up(mapping: Mapping, path: &Path, options: &Options) -> Result<Mapping
 }
 
 pub(super) fn how(path: &Path, options: &Options) -> MapOptions {
-    let node = options.asked.region.paths.iter().zip(&options.asked.region.nodes).find(|(named, _)| same_file(named, path));
+    let node =
+        options.asked.region.paths.iter().zip(&options.asked.region.nodes).find(|(named, _)| same_file(named, path));
     MapOptions {
         private: options.read_only,
         // As long as a file can be asked to get: addresses cost nothing.
