@@ -6,7 +6,7 @@ use super::*;
 /// Of every engine, on disks that fail, beside clients that speak no protocol.
 #[test]
 fn servers_keep_their_promises() {
-    let halves = [0, 130].map(|from| std::thread::spawn(move || keeps_promises(from..from + 130)));
+    let halves = [0, 160].map(|from| std::thread::spawn(move || keeps_promises(from..from + 160)));
     let mut sum = Statistics::default();
     halves.into_iter().for_each(|half| sum.add(&half.join().expect("a promise was not kept")));
     assert!(sum.power_cuts > 200 && sum.kills > 80 && sum.closes > 80 && sum.cut_recoveries > 200, "{sum:?}");
