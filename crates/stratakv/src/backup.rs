@@ -22,7 +22,7 @@ use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::load::Chunks;
-use crate::options::{OpenProgress, Options, Placement};
+use crate::options::{OpenProgress, OpenPurpose, Options, Placement, Whose};
 use crate::store::{Store, unexpected_reply};
 
 const FORMAT: u32 = 1;
@@ -320,7 +320,7 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
         refuse_unfinished(directory, false)?;
         return Err(Error::Exists { path: directory.into() });
     }
-    let options = restoring(from, &manifest, options)?;
+    let options = restoring(from, directory, &manifest, options)?;
     make(directory)?;
     write_durably(
         directory,
@@ -365,7 +365,8 @@ struct RestoreProgress<'a> {
 impl RestoreProgress<'_> {
     fn add(&mut self, bytes: u64) {
         self.done_bytes += bytes;
-        let Some(watch) = self.watch.progress.as_ref().filter(|_| self.done_bytes >= self.told_bytes + TOLD_BYTES)
+        let Some(watch) =
+            self.watch.listeners.progress.as_ref().filter(|_| self.done_bytes >= self.told_bytes + TOLD_BYTES)
         else {
             return;
         };
@@ -396,7 +397,7 @@ const REGION_RECORD_BYTES: u64 = 8;
 const REGION_BLOCK_BYTES: u64 = 64;
 
 /// The options of the store that is made, before anything is.
-fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Options, Error> {
+fn restoring(from: &Path, to: &Path, manifest: &Manifest, options: &Options) -> Result<Options, Error> {
     let mut options = options.clone().create_new(true).level(Level::ProcessCrash);
     let (records, bytes) = (manifest.records, manifest.bytes);
     // Blocks have headers too, 8 bytes for each; what is less than that does not matter here.
@@ -407,7 +408,7 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
     let had = manifest.engine.as_deref().and_then(Engine::named);
     // Only that of `hash` holds all records.
     let holds_all = options.engine.or(had) != Some(Engine::Matrix);
-    if let Some(asked) = options.region_bytes.filter(|asked| holds_all && *asked < least_bytes) {
+    if let Some(asked) = options.asked.region.bytes.filter(|asked| holds_all && *asked < least_bytes) {
         return Err(Error::Option(format!(
             "a region of {} cannot hold the {} of {}: give it {}, or leave its length out",
             format_bytes(asked),
@@ -416,17 +417,12 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
             format_bytes(ample_bytes)
         )));
     }
-    match options.engine.or(had).unwrap_or_default() {
-        Engine::Slab if options.placement.is_none() => options.placement = placement_of(from, manifest)?,
-        engine if engine != Engine::Slab && options.placement == Some(Placement::Packed) => {
-            return Err(Error::Option(format!(
-                "a placement is of the engine `slab`, and the new store would be of `{}`: leave it out, or restore with --engine slab",
-                engine.name()
-            )));
-        }
-        _ => {}
+    let engine = options.engine.or(had).unwrap_or_default();
+    options.asked.check(engine, Whose::New(to))?;
+    if engine == Engine::Slab && options.asked.placement.is_none() {
+        options.asked.placement = placement_of(from, manifest)?;
     }
-    options.restoring = Some(match holds_all {
+    options.purpose = OpenPurpose::Restore(match holds_all {
         true => Restoring { region_bytes: manifest.region_bytes, ample_bytes },
         false => {
             Restoring { region_bytes: manifest.region_bytes.filter(|_| had == Some(Engine::Matrix)), ample_bytes: 0 }

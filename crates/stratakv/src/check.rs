@@ -87,8 +87,8 @@ pub fn check_spread(
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
     let mut options = Options::new().data_directories(more_directories).devices(devices);
-    options.region_paths = regions.to_vec();
-    options.progress = progress;
+    options.asked.region.paths = regions.to_vec();
+    options.listeners.progress = progress;
     check_with(path, &options)
 }
 
@@ -100,7 +100,7 @@ pub fn check_spread(
 pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckReport, Error> {
     let options = options.clone().create(false).create_new(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options.check()?;
-    let (path, more_directories) = parts::home(path.as_ref(), &options.more_directories)?;
+    let (path, more_directories) = parts::home(path.as_ref(), &options.places.more_directories)?;
     let mut directory = Directory::lock(&path, false, true)?;
     crate::backup::refuse_unfinished(&directory.path, false)?;
     let manifest = match directory.read_manifest()? {
@@ -108,7 +108,7 @@ pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckRepo
         _ => return Err(Error::NotFound { path }),
     };
     directory.parts = parts::find(&directory, &manifest, &more_directories)?;
-    directory.devices = devices::find(&directory.path, &manifest, &options.devices, true)?;
+    directory.devices = devices::find(&directory.path, &manifest, &options.places.devices, true)?;
     check_engine(&manifest, &directory, &options)?;
     if manifest.engine() == Engine::Hash {
         return region::check(&directory, &manifest, &options);

@@ -11,7 +11,7 @@ use stratakv_pmem::{MapOptions, Mapping, Pmem, RegionPart};
 
 use crate::directory::{Directory, Manifest, io_error, make};
 use crate::error::{Error, ErrorKind};
-use crate::options::{Options, Repairing};
+use crate::options::{OpenPurpose, Options};
 use crate::region::{at_level, may_replace, missing_or, new_len_bytes, new_mapping, refused, remembered, safe_option};
 use crate::store::Region;
 
@@ -45,18 +45,21 @@ impl Containers {
         let mapping = if created {
             new_mapping(&remembered, options)?
         } else {
-            let path = options.region_paths.first().or(remembered.first());
+            let path = options.asked.region.paths.first().or(remembered.first());
             let path = path.map_or(Path::new(""), PathBuf::as_path);
-            match options.repairing {
-                Some(repairing) if is_lost(path) => in_place_of_lost(path, (directory, manifest), options, repairing)?,
+            match options.purpose {
+                OpenPurpose::Repair { accepts } if is_lost(path) => {
+                    in_place_of_lost(path, (directory, manifest), options, accepts)?
+                }
                 _ => existing(path, (directory, manifest), options)?,
             }
         };
-        let (shards, read_only, repairing) = (manifest.shards, options.read_only, options.repairing.is_some());
+        let (shards, read_only, repairing) =
+            (manifest.shards, options.read_only, matches!(options.purpose, OpenPurpose::Repair { .. }));
         let home = directory.path.clone();
-        let (mapping, pmem_levels_bytes) = (Arc::new(mapping), options.pmem_levels_bytes);
+        let (mapping, pmem_levels_bytes) = (Arc::new(mapping), options.asked.pmem_levels_bytes);
         let containers = Containers { mapping, shards, pmem_levels_bytes, created, read_only, repairing, home };
-        containers.check_len(options.region_bytes)?;
+        containers.check_len(options.asked.region.bytes)?;
         Ok(containers)
     }
 
@@ -202,17 +205,17 @@ fn in_place_of_lost(
     path: &Path,
     (directory, manifest): (&Directory, &Manifest),
     options: &Options,
-    repairing: Repairing,
+    accepts: bool,
 ) -> Result<Mapping, Error> {
-    if !repairing.accepts {
+    if !accepts {
         let least = PART_BYTES_MIN * u64::from(manifest.shards);
-        let len_bytes = options.region_bytes.unwrap_or(least + options.pmem_levels_bytes.unwrap_or(0));
+        let len_bytes = options.asked.region.bytes.unwrap_or(least + options.asked.pmem_levels_bytes.unwrap_or(0));
         return Mapping::anonymous(len_bytes, MapOptions::default()).map_err(refused);
     }
     // What would refuse the new region is asked before anything is written.
     may_replace(path, directory, options)?;
-    let len_bytes = options.region_bytes.map_or_else(|| new_len_bytes(path, options), Ok)?;
-    check_room(len_bytes, options.pmem_levels_bytes.unwrap_or(0), manifest.shards)?;
+    let len_bytes = options.asked.region.bytes.map_or_else(|| new_len_bytes(path, options), Ok)?;
+    check_room(len_bytes, options.asked.pmem_levels_bytes.unwrap_or(0), manifest.shards)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
         _ => {}

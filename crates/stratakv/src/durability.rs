@@ -10,7 +10,7 @@ use stratakv_device::Geometry;
 
 use crate::directory::{Directory, Manifest};
 use crate::engine::Engine;
-use crate::options::Options;
+use crate::options::{OpenPurpose, Options};
 use crate::region;
 
 /// The options of a store that exists: at the level that it remembers, if nobody asks for one and
@@ -26,7 +26,7 @@ pub(crate) fn with_remembered(options: &Options, directory: &Directory, manifest
 /// What `store.toml` says from now on.
 pub(crate) fn remembered(options: &Options, directory: &Directory, manifest: &Manifest) -> Option<String> {
     // A restore has its own reason for its level.
-    let asks = options.level == Some(Level::ProcessCrash) && options.restoring.is_none();
+    let asks = options.level == Some(Level::ProcessCrash) && !matches!(options.purpose, OpenPurpose::Restore(_));
     if asks && manifest.durability.is_none() && is_volatile(directory, manifest, options) {
         return Some(Level::ProcessCrash.name().to_owned());
     }
@@ -42,7 +42,7 @@ fn is_volatile(directory: &Directory, manifest: &Manifest, options: &Options) ->
     if places.any(loses_writes) {
         return true;
     }
-    let named = &options.region_paths;
+    let named = &options.asked.region.paths;
     let has_region = manifest.engine().has_region();
     let regions = if named.is_empty() { region::remembered(directory, manifest) } else { named.clone() };
     has_region && regions.iter().any(|path| region::is_in_memory(path))

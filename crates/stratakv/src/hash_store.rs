@@ -61,7 +61,7 @@ impl HashStore {
             survives_power_loss: hash.pmem().survives_power_loss(),
             memory_bytes: options.memory_bytes,
             is_over: false.into(),
-            watcher: options.watcher.as_ref().map(Arc::clone),
+            watcher: options.listeners.watcher.as_ref().map(Arc::clone),
             hash,
             mark,
             told,

@@ -19,6 +19,10 @@ use crate::order::{self, Order};
 use crate::region;
 use crate::store::Store;
 
+mod asked;
+
+pub(crate) use asked::{Asked, Whose};
+
 /// How far opening is, summed over the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenProgress {
@@ -43,33 +47,50 @@ pub struct Options {
     pub(crate) shards: Option<usize>,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) memory_bytes: u64,
-    pub(crate) io: IoBackend,
-    pub(crate) placement: Option<Placement>,
-    pub(crate) depth: u32,
-    pub(crate) reactors: Option<usize>,
-    pub(crate) progress: Option<Watch>,
-    pub(crate) more_directories: Vec<PathBuf>,
-    pub(crate) devices: Vec<PathBuf>,
-    pub(crate) watcher: Option<Watcher>,
-    pub(crate) orders: Vec<Order>,
     pub(crate) engine: Option<Engine>,
-    pub(crate) region_bytes: Option<u64>,
-    pub(crate) pmem_levels_bytes: Option<u64>,
-    pub(crate) compression: Option<Compression>,
-    pub(crate) saves_at_shutdown: Option<bool>,
-    pub(crate) region_paths: Vec<PathBuf>,
-    pub(crate) region_nodes: Vec<u32>,
+    /// What not every engine has.
+    pub(crate) asked: Asked,
+    pub(crate) places: Places,
+    pub(crate) tuning: Tuning,
+    pub(crate) listeners: Listeners,
+    pub(crate) orders: Vec<Order>,
     pub(crate) clock: Clock,
-    /// A restore opens what nobody else may.
-    pub(crate) restoring: Option<Restoring>,
-    pub(crate) repairing: Option<Repairing>,
+    pub(crate) purpose: OpenPurpose,
 }
 
-/// The store is opened although its region may be lost.
+/// Where volumes lie.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    /// Beside the one that is opened.
+    pub(crate) more_directories: Vec<PathBuf>,
+    pub(crate) devices: Vec<PathBuf>,
+}
+
+/// What carries the I/O.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Repairing {
-    /// A new region is made; else what would be lost is told, and nothing is changed.
-    pub(crate) accepts: bool,
+pub(crate) struct Tuning {
+    pub(crate) io: IoBackend,
+    pub(crate) depth: u32,
+    pub(crate) reactors: Option<usize>,
+}
+
+/// Who is told what happens.
+#[derive(Clone, Default)]
+pub(crate) struct Listeners {
+    pub(crate) progress: Option<Watch>,
+    pub(crate) watcher: Option<Watcher>,
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum OpenPurpose {
+    #[default]
+    Use,
+    /// A restore opens what nobody else may.
+    Restore(Restoring),
+    /// It is opened although its region may be lost. `accepts`: a new region is made; else what
+    /// would be lost is told, and nothing is changed.
+    Repair { accepts: bool },
 }
 
 impl Default for Options {
@@ -82,25 +103,14 @@ impl Default for Options {
             shards: None,
             capacity_bytes: None,
             memory_bytes: 1 << 30,
-            io: IoBackend::Auto,
-            placement: None,
-            depth: 128,
-            reactors: None,
-            progress: None,
-            more_directories: Vec::new(),
-            devices: Vec::new(),
-            watcher: None,
-            orders: Vec::new(),
             engine: None,
-            region_bytes: None,
-            pmem_levels_bytes: None,
-            compression: None,
-            saves_at_shutdown: None,
-            region_paths: Vec::new(),
-            region_nodes: Vec::new(),
+            asked: Asked::default(),
+            places: Places::default(),
+            tuning: Tuning { io: IoBackend::Auto, depth: 128, reactors: None },
+            listeners: Listeners::default(),
+            orders: Vec::new(),
             clock: Clock::System,
-            restoring: None,
-            repairing: None,
+            purpose: OpenPurpose::Use,
         }
     }
 }
@@ -158,7 +168,7 @@ impl Options {
     /// length, and another one on a device, is an error.
     #[must_use]
     pub fn region_bytes(mut self, bytes: u64) -> Options {
-        self.region_bytes = Some(bytes);
+        self.asked.region.bytes = Some(bytes);
         self
     }
 
@@ -168,7 +178,7 @@ impl Options {
     /// none.
     #[must_use]
     pub fn pmem_levels_bytes(mut self, bytes: u64) -> Options {
-        self.pmem_levels_bytes = Some(bytes);
+        self.asked.pmem_levels_bytes = Some(bytes);
         self
     }
 
@@ -186,7 +196,7 @@ impl Options {
     /// store: [`Compression::None`].
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Options {
-        self.compression = Some(compression);
+        self.asked.compression = Some(compression);
         self
     }
 
@@ -197,7 +207,7 @@ impl Options {
     /// Remembered. Default of a new store: no, and a restart finds nothing.
     #[must_use]
     pub fn save_at_shutdown(mut self, yes: bool) -> Options {
-        self.saves_at_shutdown = Some(yes);
+        self.asked.saves_at_shutdown = Some(yes);
         self
     }
 
@@ -224,7 +234,7 @@ impl Options {
     /// added to the region: a file if a longer region is asked for, a device always.
     #[must_use]
     pub fn region_paths<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Options {
-        self.region_paths = paths.into_iter().map(Into::into).collect();
+        self.asked.region.paths = paths.into_iter().map(Into::into).collect();
         self
     }
 
@@ -233,7 +243,7 @@ impl Options {
     /// Not remembered.
     #[must_use]
     pub fn region_nodes(mut self, nodes: impl IntoIterator<Item = u32>) -> Options {
-        self.region_nodes = nodes.into_iter().collect();
+        self.asked.region.nodes = nodes.into_iter().collect();
         self
     }
 
@@ -258,7 +268,7 @@ impl Options {
     /// when the store exists.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Options {
-        self.placement = Some(placement);
+        self.asked.placement = Some(placement);
         self
     }
 
@@ -283,7 +293,7 @@ impl Options {
     /// What carries the I/O. Default: io_uring, or threads where it is refused.
     #[must_use]
     pub fn io(mut self, io: IoBackend) -> Options {
-        self.io = io;
+        self.tuning.io = io;
         self
     }
 
@@ -293,7 +303,7 @@ impl Options {
     /// with 256 callers 10 to 30 %.
     #[must_use]
     pub fn depth(mut self, requests: u32) -> Options {
-        self.depth = requests;
+        self.tuning.depth = requests;
         self
     }
 
@@ -301,7 +311,7 @@ impl Options {
     /// shard.
     #[must_use]
     pub fn cores(mut self, threads: usize) -> Options {
-        self.reactors = Some(threads);
+        self.tuning.reactors = Some(threads);
         self
     }
 
@@ -310,7 +320,7 @@ impl Options {
     /// are named here, where these are, in any order.
     #[must_use]
     pub fn data_directories(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
-        self.more_directories = paths.into_iter().map(Into::into).collect();
+        self.places.more_directories = paths.into_iter().map(Into::into).collect();
         self
     }
 
@@ -332,7 +342,7 @@ impl Options {
     /// the block layer. It is the same device as its block device: a store opens on either.
     #[must_use]
     pub fn devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
-        self.devices = paths.into_iter().map(Into::into).collect();
+        self.places.devices = paths.into_iter().map(Into::into).collect();
         self
     }
 
@@ -360,14 +370,14 @@ impl Options {
     /// channel).
     #[must_use]
     pub fn on_event(mut self, watcher: Arc<dyn Fn(&StoreEvent) + Send + Sync>) -> Options {
-        self.watcher = Some(watcher);
+        self.listeners.watcher = Some(watcher);
         self
     }
 
     /// Called now and then while the store is recovered, checked or restored.
     #[must_use]
     pub fn progress(mut self, watch: Arc<dyn Fn(OpenProgress) + Send + Sync>) -> Options {
-        self.progress = Some(watch);
+        self.listeners.progress = Some(watch);
         self
     }
 
@@ -408,30 +418,22 @@ impl Options {
         Err(Error::Option(why.into()))
     }
 
-    /// Whether a store of this engine, with a second tier of so many bytes, can save its memory at
-    /// shutdown.
+    /// Whether a cache with a second tier of so many bytes can save its memory at shutdown.
     pub(crate) fn check_saving(&self, engine: Engine, cache_bytes: Option<u64>) -> Result<(), Error> {
-        if self.saves_at_shutdown != Some(true) {
-            return Ok(());
-        }
-        let why = match (engine, cache_bytes) {
-            (Engine::Tier, None | Some(0)) => return Ok(()),
-            (Engine::Tier, Some(bytes)) => format!(
+        let cache_bytes = cache_bytes.filter(|bytes| *bytes > 0);
+        match cache_bytes.filter(|_| engine == Engine::Tier && self.asked.saves_at_shutdown == Some(true)) {
+            None => Ok(()),
+            Some(bytes) => Err(Error::Option(format!(
                 "a cache with a second tier, of {} here, writes its memory there at a clean shutdown already: leave out --save-at-shutdown, or the second tier (--capacity 0)",
                 format_bytes(bytes)
-            ),
-            (engine, _) => format!(
-                "--save-at-shutdown is for a cache in memory (engine `tier`, --capacity 0), and the engine is `{}`: leave it out",
-                engine.name()
-            ),
-        };
-        Err(Error::Option(why))
+            ))),
+        }
     }
 
-    /// Whether that many shards can live on the memory.
-    pub(crate) fn check_memory(&self, shards: u32) -> Result<(), Error> {
+    /// Whether that many shards can live on the memory. That of `hash` needs none.
+    pub(crate) fn check_memory(&self, engine: Engine, shards: u32) -> Result<(), Error> {
         let least = u64::from(shards) * SHARD_MEMORY_BYTES_MIN;
-        if self.memory_bytes >= least {
+        if self.memory_bytes >= least || engine == Engine::Hash {
             return Ok(());
         }
         let each = format_bytes(SHARD_MEMORY_BYTES_MIN);
@@ -443,50 +445,33 @@ impl Options {
         )))
     }
 
+    /// Whether they are for this engine, which the store has or will have; `cache_bytes` is what it
+    /// remembers of its second tier.
+    pub(crate) fn check_of(&self, engine: Engine, whose: Whose<'_>, cache_bytes: Option<u64>) -> Result<(), Error> {
+        self.check_level(engine)?;
+        self.asked.check(engine, whose)?;
+        self.check_saving(engine, self.capacity_bytes.or(cache_bytes))?;
+        if engine.has_region() { region::check_options(engine, self) } else { Ok(()) }
+    }
+
     /// Whether they make sense whatever the store.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Option(why));
         if let Some(shards) = self.shards.filter(|shards| !(1..=SHARDS_MAX).contains(shards)) {
             return refuse(format!("{shards} shards: a store has 1 to {SHARDS_MAX}"));
         }
-        if let Some(engine) = self.engine {
-            self.check_level(engine)?;
-        }
-        if !self.devices.is_empty() && !self.more_directories.is_empty() {
+        if !self.places.devices.is_empty() && !self.places.more_directories.is_empty() {
             return refuse(
                 "a store's volumes lie in directories or on devices, not on both: name one directory, or no device"
                     .into(),
             );
         }
-        if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
-            region::check_options(engine, self)?;
-        }
-        if self.engine == Some(Engine::Tier) && self.placement == Some(Placement::Packed) {
-            return refuse("a placement is of the engine `slab`, and `tier` was asked for: leave it out".into());
-        }
-        let names_region = self.region_bytes.is_some() || !self.region_paths.is_empty();
-        if let Some(engine) = self.engine.filter(|engine| names_region && !engine.has_region()) {
-            return refuse(format!(
-                "a region is of the engines `hash` and `matrix`, and `{}` was asked for: leave one of them out",
-                engine.name()
-            ));
-        }
-        if self.pmem_levels_bytes.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
-            return refuse(
-                "PMEM levels are of the engine `matrix`, and another one was asked for: leave one of them out".into(),
-            );
-        }
-        if self.compression.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
-            return refuse(
-                "compression is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
-            );
-        }
         if let Some(engine) = self.engine {
-            self.check_saving(engine, self.capacity_bytes)?;
+            self.check_of(engine, Whose::Asked, None)?;
         }
         order::check(&self.orders)?;
-        if !(1..=4096).contains(&self.depth) {
-            return refuse(format!("depth {}: 1 to 4096 requests may be in flight", self.depth));
+        if !(1..=4096).contains(&self.tuning.depth) {
+            return refuse(format!("depth {}: 1 to 4096 requests may be in flight", self.tuning.depth));
         }
         Ok(())
     }

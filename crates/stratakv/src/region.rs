@@ -28,7 +28,7 @@ use crate::directory::{Directory, Manifest, io_error, make, sync_directory};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::hash_store::{HashStore, catalogue_records};
-use crate::options::{OpenProgress, Options, Placement};
+use crate::options::{OpenProgress, OpenPurpose, Options};
 use crate::store::RecoverySummary;
 
 mod files;
@@ -87,21 +87,20 @@ fn directory_of<'a>(directory: &'a Directory, path: &'a Path) -> &'a Path {
 pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Error> {
     if engine == Engine::Hash {
         check_options_of_hash(options)?;
-    } else if options.region_paths.len() > 1 {
+    } else if options.asked.region.paths.len() > 1 {
         return Err(Error::Option(
             "several paths for the region: with the engine `matrix` it is one file or device".into(),
         ));
-    } else if options.placement == Some(Placement::Packed) {
-        return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
     if let Some((levels, region)) =
-        options.pmem_levels_bytes.zip(options.region_bytes).filter(|(levels, region)| levels >= region)
+        options.asked.pmem_levels_bytes.zip(options.asked.region.bytes).filter(|(levels, region)| levels >= region)
     {
         return Err(Error::Option(format!(
             "PMEM levels of {levels} bytes in a region of {region}: they are a part of the region, ask for a longer one (--region)"
         )));
     }
-    if let Some(bytes) = options.region_bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {
+    if let Some(bytes) = options.asked.region.bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0)
+    {
         return Err(Error::Option(format!(
             "a region of {bytes} bytes: it has at least {}, and is a multiple of 4096",
             format_bytes(REGION_BYTES_MIN)
@@ -112,14 +111,11 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
 
 fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::Option(format!("{what}: the engine `hash` has one region; leave that out")));
-    if !options.devices.is_empty() {
+    if !options.places.devices.is_empty() {
         return refuse("raw devices hold volumes of the engine `slab` (a devdax device is named as the region's path)");
     }
-    if !options.more_directories.is_empty() {
+    if !options.places.more_directories.is_empty() {
         return refuse("several data directories are for volumes of the engine `slab`");
-    }
-    if options.placement == Some(Placement::Packed) {
-        return refuse("a placement is of the engine `slab`");
     }
     if options.capacity_bytes.is_some_and(|bytes| bytes > 0) {
         return Err(Error::Option(
@@ -316,7 +312,7 @@ pub(crate) fn moved(
     options: &Options,
     found: &[PathBuf],
 ) -> Result<Option<Manifest>, Error> {
-    let ([named], [file]) = (&options.region_paths[..], found) else { return Ok(None) };
+    let ([named], [file]) = (&options.asked.region.paths[..], found) else { return Ok(None) };
     if options.read_only || !manifest.regions.is_empty() || file != named {
         return Ok(None);
     }
@@ -363,7 +359,7 @@ pub(crate) fn new_mapping(paths: &[PathBuf], options: &Options) -> Result<Mappin
     let mapping = if is_device(path) {
         Mapping::open(path, how).map_err(refused)?
     } else {
-        let len_bytes = match options.region_bytes {
+        let len_bytes = match options.asked.region.bytes {
             Some(bytes) => first_share(bytes, paths)?,
             None => new_len_bytes(path, options)?,
         };
@@ -395,7 +391,7 @@ fn first_share(region_bytes: u64, paths: &[PathBuf]) -> Result<u64, Error> {
 fn files_of(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Files, Error> {
     let remembered = remembered(directory, manifest);
     if !created {
-        return Files::open(&options.region_paths, &remembered, directory, manifest, options);
+        return Files::open(&options.asked.region.paths, &remembered, directory, manifest, options);
     }
     let mapping = create(&remembered, manifest, options)?;
     Ok(Files::created(mapping, manifest.uuid_bytes().unwrap_or_default()))
@@ -410,7 +406,7 @@ fn recover(
     created: bool,
 ) -> Result<(Hash<Mapping>, u64, Option<Corruption>), Error> {
     let mut files = files_of(directory, manifest, options, created)?;
-    let named = if created { remembered(directory, manifest) } else { options.region_paths.clone() };
+    let named = if created { remembered(directory, manifest) } else { options.asked.region.paths.clone() };
     let parts = files.grow(&named, (directory, manifest), options, created)?;
     let mapping = files.joined()?;
     for part in &parts {
@@ -421,7 +417,7 @@ fn recover(
         tracing::info!(grown_bytes, "the region has grown");
     }
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let watch = options.progress.clone();
+    let watch = options.listeners.progress.clone();
     let report = move |Progress { done_bytes, total_bytes }| {
         if let Some(watch) = &watch {
             watch(OpenProgress { done_bytes, total_bytes });
@@ -457,10 +453,12 @@ fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Err
 
 /// What nobody asked for: in a restore what the backup's had, if its records want no more.
 pub(crate) fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
-    match options.restoring {
-        Some(Restoring { region_bytes: Some(bytes), ample_bytes }) => Ok(bytes.max(ample_bytes)),
-        Some(Restoring { region_bytes: None, ample_bytes }) => Ok(default_bytes(path)?.max(ample_bytes)),
-        None => default_bytes(path),
+    match options.purpose {
+        OpenPurpose::Restore(Restoring { region_bytes: Some(bytes), ample_bytes }) => Ok(bytes.max(ample_bytes)),
+        OpenPurpose::Restore(Restoring { region_bytes: None, ample_bytes }) => {
+            Ok(default_bytes(path)?.max(ample_bytes))
+        }
+        OpenPurpose::Use | OpenPurpose::Repair { .. } => default_bytes(path),
     }
 }
 

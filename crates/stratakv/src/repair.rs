@@ -12,7 +12,7 @@ use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::open::{check_engine, open_shards};
-use crate::options::{Options, Repairing};
+use crate::options::{OpenPurpose, Options};
 use crate::parts;
 use crate::region;
 
@@ -136,9 +136,9 @@ pub struct RepairReport {
 /// another store's region would be written over.
 pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: bool) -> Result<RepairReport, Error> {
     let mut options = options.clone().create(false).create_new(false).read_only(!accept_lost_region);
-    options.repairing = Some(Repairing { accepts: accept_lost_region });
+    options.purpose = OpenPurpose::Repair { accepts: accept_lost_region };
     options.check()?;
-    let (path, more_directories) = parts::home(path.as_ref(), &options.more_directories)?;
+    let (path, more_directories) = parts::home(path.as_ref(), &options.places.more_directories)?;
     let mut directory = Directory::lock(&path, false, options.read_only)?;
     crate::backup::refuse_unfinished(&directory.path, false)?;
     let manifest = match directory.read_manifest()? {
@@ -155,8 +155,8 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     }
     check_engine(&manifest, &directory, &options)?;
     directory.parts = parts::find(&directory, &manifest, &more_directories)?;
-    directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
-    let home = options.region_paths.first().cloned().or_else(|| region::remembered(&directory, &manifest).pop());
+    directory.devices = devices::find(&directory.path, &manifest, &options.places.devices, options.read_only)?;
+    let home = options.asked.region.paths.first().cloned().or_else(|| region::remembered(&directory, &manifest).pop());
     let home = home.unwrap_or_default();
     let gone = is_lost(&home).then(|| gone(&home));
     let (shards, containers) = open_shards(&directory, &manifest, &options, false, false)?;
@@ -185,7 +185,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     report.pmem_levels_bytes = containers.all_pmem_levels_bytes()?;
     report.region_bytes = containers.summary().len_bytes;
     if !accept_lost_region {
-        if gone.is_some() && options.region_bytes.is_none() {
+        if gone.is_some() && options.asked.region.bytes.is_none() {
             // What stands for it meanwhile is shorter.
             report.region_bytes = region::new_len_bytes(&home, &options)?;
         }

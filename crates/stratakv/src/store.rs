@@ -110,7 +110,7 @@ impl Store {
             list_locks: ListLocks::default(),
             orders: Orders::new(options.orders.clone()),
             closed: false.into(),
-            watcher: options.watcher.clone(),
+            watcher: options.listeners.watcher.clone(),
             directory: Some(opened.directory).into(),
             region: opened.region,
             removed: OnceLock::new(),

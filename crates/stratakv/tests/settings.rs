@@ -109,3 +109,41 @@ fn a_device_that_is_named_twice_is_refused() {
     let error = alone.expect_err("it is no device");
     assert!(error.to_string().contains("it is no block device"), "{error}");
 }
+
+/// One table says which engine has which option: whoever asks for one of another engine is told the
+/// same, whether he names the engine, makes a store or has one, and nothing is made.
+#[test]
+fn an_option_of_another_engine_is_refused_everywhere() {
+    type Asking = (&'static str, &'static [Engine], fn(Options) -> Options);
+    let asking: [Asking; 6] = [
+        ("--placement", &[Engine::Slab], |options| options.placement(Placement::Packed)),
+        ("--region ", &[Engine::Hash, Engine::Matrix], |options| options.region_bytes(16 * MIB)),
+        ("--region-path", &[Engine::Hash, Engine::Matrix], |options| options.region_path("/nowhere/region")),
+        ("--pmem-levels", &[Engine::Matrix], |options| options.pmem_levels_bytes(MIB)),
+        ("--compression", &[Engine::Matrix], |options| options.compression(Compression::Lz4)),
+        ("--save-at-shutdown", &[Engine::Tier], |options| options.save_at_shutdown(true)),
+    ];
+    for engine in [Engine::Slab, Engine::Hash, Engine::Matrix, Engine::Tier] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (new, stored) = (directory.path().join("new"), directory.path().join("stored"));
+        let plain = Options::new().shards(1).memory_bytes(16 * MIB);
+        let plain = if engine == Engine::Tier { plain } else { plain.level(Level::ProcessCrash) };
+        let region = if matches!(engine, Engine::Hash | Engine::Matrix) { Some(16 * MIB) } else { None };
+        let made = region.into_iter().fold(plain.clone().engine(engine), Options::region_bytes);
+        made.open(&stored).expect("it is made").close().expect("it closes");
+        for (option, engines, ask) in asking.iter().filter(|(_, engines, _)| !engines.contains(&engine)) {
+            let whose = [
+                (ask(plain.clone().engine(engine)).open(&new), format!("`{}` was asked for", engine.name())),
+                (ask(plain.clone()).open(&stored), format!("stored has the engine `{}`", engine.name())),
+            ];
+            let by_default =
+                (engine == Engine::Slab).then(|| (ask(plain.clone()).open(&new), "would be of".to_owned()));
+            for (outcome, whose) in whose.into_iter().chain(by_default) {
+                let said = outcome.err().unwrap_or_else(|| panic!("{option} of {engine:?}: it opens")).to_string();
+                let named = engines.iter().all(|of| said.contains(&format!("`{}`", of.name())));
+                assert!(said.starts_with(option) && said.contains(&whose) && named, "{option} of {engine:?}: {said}");
+            }
+            assert!(!new.exists(), "{option} of {engine:?}: something was made");
+        }
+    }
+}

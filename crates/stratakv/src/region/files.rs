@@ -298,11 +298,12 @@ fn filled_up(mapping: Mapping, path: &Path, options: &Options) -> Result<Mapping
 }
 
 pub(super) fn how(path: &Path, options: &Options) -> MapOptions {
-    let node = options.region_paths.iter().zip(&options.region_nodes).find(|(named, _)| same_file(named, path));
+    let node =
+        options.asked.region.paths.iter().zip(&options.asked.region.nodes).find(|(named, _)| same_file(named, path));
     MapOptions {
         private: options.read_only,
         // As long as a file can be asked to get: addresses cost nothing.
-        reserve_bytes: options.region_bytes.unwrap_or_default(),
+        reserve_bytes: options.asked.region.bytes.unwrap_or_default(),
         // Without msync no fence waits for a page's first store.
         prewrite: options.durable_level() == Level::PowerLoss,
         node: node.map(|(_, node)| *node),

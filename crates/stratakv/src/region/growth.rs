@@ -74,7 +74,7 @@ impl Files {
     /// How much longer it is to be; of new devices it is not known yet.
     fn wanted(&self, new: &[&PathBuf], options: &Options, created: bool) -> Result<u64, Error> {
         let has = self.region_bytes();
-        match options.region_bytes {
+        match options.asked.region.bytes {
             Some(asked) if asked < has => Err(Error::Option(format!(
                 "a region of {asked} bytes was asked for, and it has {has}: a region never gets shorter; leave the option out, or `backup` the store and \
                  `restore` it with this length"
@@ -137,7 +137,7 @@ impl Files {
             grants.push(self.push_new(mapping, options)?);
         }
         let of_devices: u64 = grants.iter().map(|grant| grant.bytes).sum();
-        if options.region_bytes.is_some() && (of_devices > wanted || plain.is_empty() && of_devices != wanted) {
+        if options.asked.region.bytes.is_some() && (of_devices > wanted || plain.is_empty() && of_devices != wanted) {
             return Err(Error::Option(format!(
                 "{wanted} bytes more were asked for, and the devices have {of_devices}: a device is taken whole; leave the length out"
             )));
@@ -145,7 +145,7 @@ impl Files {
         let mut left = wanted - of_devices.min(wanted);
         for (number, path) in (0..).zip(&plain) {
             let share = share_of(left, plain.len() as u64 - number);
-            let bytes = if options.region_bytes.is_some() { share } else { default_bytes(path)? };
+            let bytes = if options.asked.region.bytes.is_some() { share } else { default_bytes(path)? };
             left = left.saturating_sub(bytes);
             // If it stays, the next line says that it exists.
             let _ = fs::remove_file(path);
