@@ -50,7 +50,7 @@ usage: cargo xtask COMMAND
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --fault-points; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; --bypass; --passthrough; --counts; docs/lab.md says more
   language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
-  shape [OPTIONS]       lines of code, large structs, long functions; --paths, --instructions (valgrind); --of DIR: of another checkout
+  shape [OPTIONS]       lines of code, large structs, long functions; --of DIR: of another checkout
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M; --of COMMIT first: of that commit
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE

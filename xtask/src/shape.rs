@@ -1,10 +1,5 @@
 //! `cargo xtask shape`: how large and how tangled the product is, in numbers. Lines, structs with
-//! many fields, long functions; with `--paths` the files and functions that one put and one get
-//! pass, with `--instructions` what an operation costs.
-
-mod callgrind;
-mod instructions;
-mod paths;
+//! many fields, long functions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,10 +12,8 @@ use crate::tidy::Tree;
 use crate::tidy::product::{is_product, test_only};
 use crate::toolchain::target_directory;
 
-const USAGE: &str = "usage: cargo xtask shape [--of DIR] [--paths | --instructions] [--write FILE]\n\n\
-    Measures the product's code in this tree, or in another checkout, as Markdown tables.\n\
-    --paths         the files and functions of its engine that one put and one get pass (valgrind)\n\
-    --instructions  instructions per operation, by engine, with --io blocking (valgrind)";
+const USAGE: &str = "usage: cargo xtask shape [--of DIR] [--write FILE]\n\n\
+    Measures the product's code in this tree, or in another checkout, as Markdown tables.";
 
 /// More fields, or more lines, are listed.
 const FIELDS_MAX: u64 = 15;
@@ -33,22 +26,17 @@ const ENGINES: &[&str] = &["slab", "packed", "matrix", "tier", "hash", "chassis"
 /// # Errors
 /// The tree cannot be read, or a program not built or run.
 pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
-    let (mut of, mut write, mut what) = (root.to_path_buf(), None, "");
+    let (mut of, mut write) = (root.to_path_buf(), None);
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("`{word}` needs a value\n\n{USAGE}"));
         match word.as_str() {
             "--of" => of = PathBuf::from(value()?),
             "--write" => write = Some(value()?.clone()),
-            "--paths" | "--instructions" => what = word,
             _ => return Err(format!("`{word}` is not understood\n\n{USAGE}")),
         }
     }
-    let text = match what {
-        "--paths" => paths::measure(&of)?,
-        "--instructions" => instructions::measure(&of)?,
-        _ => code(root, &of)?,
-    };
+    let text = code(root, &of)?;
     println!("{text}");
     match write {
         Some(file) => std::fs::write(&file, &text).map_err(|error| format!("cannot write {file}: {error}")),
