@@ -430,7 +430,7 @@ impl Options {
         }
     }
 
-    /// Whether that many shards can live on the memory. That of `hash` needs none.
+    /// Whether that many shards can live on the memory. `hash` has no such least.
     pub(crate) fn check_memory(&self, engine: Engine, shards: u32) -> Result<(), Error> {
         let least = u64::from(shards) * SHARD_MEMORY_BYTES_MIN;
         if self.memory_bytes >= least || engine == Engine::Hash {
