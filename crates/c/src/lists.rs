@@ -1,6 +1,6 @@
 //! Lists.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use stratakv::End;
@@ -8,7 +8,7 @@ use stratakv::End;
 use crate::arg::{self, Array, Bytes, Out, Room, Text};
 use crate::record::{self, Record};
 use crate::records::pieces;
-use crate::status::{Answer, Failure, Status, call, found};
+use crate::status::{Answer, Failure, Status, c_function, found};
 use crate::store::Store;
 
 /// `stratakv_list`.
@@ -67,26 +67,18 @@ fn made(out: Made<'_, List>, list: impl FnOnce() -> Result<Option<stratakv::List
     Ok(found(out.is_some()))
 }
 
-/// The list of a name, made if there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_open(
-    store: Option<&Store>,
-    name: Text<'_>,
-    list: Made<'_, List>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || made(list, || Ok(Some(arg::handle(store, "store")?.store.list(name.take("the name")?)?))))
+c_function! {
+    /// The list of a name, made if there is none.
+    fn stratakv_list_open(store: Option<&Store>, name: Text<'_>, list: Made<'_, List>) {
+        made(list, || Ok(Some(arg::handle(store, "store")?.store.list(name.take("the name")?)?)))
+    }
 }
 
-/// The list of a name, if there is one.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_existing(
-    store: Option<&Store>,
-    name: Text<'_>,
-    list: Made<'_, List>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || made(list, || Ok(arg::handle(store, "store")?.store.existing_list(name.take("the name")?)?)))
+c_function! {
+    /// The list of a name, if there is one.
+    fn stratakv_list_existing(store: Option<&Store>, name: Text<'_>, list: Made<'_, List>) {
+        made(list, || Ok(arg::handle(store, "store")?.store.existing_list(name.take("the name")?)?))
+    }
 }
 
 /// Frees the handle.
@@ -95,77 +87,55 @@ pub extern "C" fn stratakv_list_free(list: Option<Box<List>>) {
     drop(list);
 }
 
-/// How many elements there are.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_count(
-    list_: Option<&List>,
-    count: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// How many elements there are.
+    fn stratakv_list_count(list_: Option<&List>, count: Out<'_, u64>) {
         let elements = list(list_)?.len()?;
         arg::wanted(count, "count")?.write(elements);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Puts an element at an end.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_push(
-    list_: Option<&List>,
-    end_: c_int,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Puts an element at an end.
+    fn stratakv_list_push(list_: Option<&List>, end_: c_int, value: Bytes<'_>, value_len: usize) {
         list(list_)?.push(end(end_)?, value.take(value_len, "the value")?)?;
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Puts several elements at an end as one.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_push_all(
-    list_: Option<&List>,
-    end_: c_int,
-    count: usize,
-    values: Array<'_, Bytes<'_>>,
-    value_lens: Array<'_, usize>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Puts several elements at an end as one.
+    fn stratakv_list_push_all(
+        list_: Option<&List>,
+        end_: c_int,
+        count: usize,
+        values: Array<'_, Bytes<'_>>,
+        value_lens: Array<'_, usize>,
+    ) {
         let values = pieces(values, value_lens, count, "the values", "a value")?;
         list(list_)?.push_all(end(end_)?, &values)?;
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Takes the element at an end.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_pop(
-    list_: Option<&List>,
-    end_: c_int,
-    value: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Takes the element at an end.
+    fn stratakv_list_pop(list_: Option<&List>, end_: c_int, value: Out<'_, Record>) {
         let out = emptied(value)?;
         element(list(list_)?.pop(end(end_)?)?, out)
-    })
+    }
 }
 
-/// Takes several elements from an end as one.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_pop_many(
-    list_: Option<&List>,
-    end_: c_int,
-    room: usize,
-    values: Room<'_, Record>,
-    count: Out<'_, usize>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Takes several elements from an end as one.
+    fn stratakv_list_pop_many(
+        list_: Option<&List>,
+        end_: c_int,
+        room: usize,
+        values: Room<'_, Record>,
+        count: Out<'_, usize>,
+    ) {
         let count = arg::wanted(count, "count")?.write(0);
         let places: &mut [MaybeUninit<Record>] = values.take(room, "the room for values")?;
         for place in places.iter_mut() {
@@ -177,68 +147,41 @@ pub extern "C" fn stratakv_list_pop_many(
             place.write(Record::value(value));
         }
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Moves an element.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_move(
-    from: Option<&List>,
-    from_end: c_int,
-    to: Option<&List>,
-    to_end: c_int,
-    value: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Moves an element.
+    fn stratakv_list_move(from: Option<&List>, from_end: c_int, to: Option<&List>, to_end: c_int, value: Out<'_, Record>) {
         let value = cleared(value);
         let moved = list(from)?.move_to(end(from_end)?, list(to)?, end(to_end)?)?;
         element(moved, value)
-    })
+    }
 }
 
-/// The element at an index.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_get(
-    list_: Option<&List>,
-    index: i64,
-    value: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// The element at an index.
+    fn stratakv_list_get(list_: Option<&List>, index: i64, value: Out<'_, Record>) {
         let out = emptied(value)?;
         element(list(list_)?.get(index)?, out)
-    })
+    }
 }
 
-/// Inserts before the element at an index.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_insert(
-    list_: Option<&List>,
-    index: i64,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Inserts before the element at an index.
+    fn stratakv_list_insert(list_: Option<&List>, index: i64, value: Bytes<'_>, value_len: usize) {
         let inserted = list(list_)?.insert_at(index, value.take(value_len, "the value")?)?;
         Ok(found(inserted.is_some()))
-    })
+    }
 }
 
-/// Names the element at an index.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_position(
-    list_: Option<&List>,
-    index: i64,
-    position: Made<'_, Position>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Names the element at an index.
+    fn stratakv_list_position(list_: Option<&List>, index: i64, position: Made<'_, Position>) {
         let out = arg::wanted(position, "position")?.write(None);
         *out = list(list_)?.position(index)?.map(|position| Box::new(Position { position }));
         Ok(found(out.is_some()))
-    })
+    }
 }
 
 /// Frees the handle.
@@ -247,105 +190,63 @@ pub extern "C" fn stratakv_position_free(position: Option<Box<Position>>) {
     drop(position);
 }
 
-/// The element at a position.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_at(
-    list_: Option<&List>,
-    position: Option<&Position>,
-    value: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// The element at a position.
+    fn stratakv_list_at(list_: Option<&List>, position: Option<&Position>, value: Out<'_, Record>) {
         let out = emptied(value)?;
         element(list(list_)?.at(at(position)?)?, out)
-    })
+    }
 }
 
 fn at(position: Option<&Position>) -> Result<&stratakv::Position, Failure> {
     Ok(&arg::handle(position, "position")?.position)
 }
 
-/// Inserts before an element.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_insert_before(
-    list_: Option<&List>,
-    position: Option<&Position>,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Inserts before an element.
+    fn stratakv_list_insert_before(list_: Option<&List>, position: Option<&Position>, value: Bytes<'_>, value_len: usize) {
         let value = value.take(value_len, "the value")?;
         Ok(found(list(list_)?.insert_before(at(position)?, value)?.is_some()))
-    })
+    }
 }
 
-/// Inserts after an element.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_insert_after(
-    list_: Option<&List>,
-    position: Option<&Position>,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Inserts after an element.
+    fn stratakv_list_insert_after(list_: Option<&List>, position: Option<&Position>, value: Bytes<'_>, value_len: usize) {
         let value = value.take(value_len, "the value")?;
         Ok(found(list(list_)?.insert_after(at(position)?, value)?.is_some()))
-    })
+    }
 }
 
-/// Puts another value in an element's place.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_replace(
-    list_: Option<&List>,
-    position: Option<&Position>,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Puts another value in an element's place.
+    fn stratakv_list_replace(list_: Option<&List>, position: Option<&Position>, value: Bytes<'_>, value_len: usize) {
         let value = value.take(value_len, "the value")?;
         Ok(found(list(list_)?.replace(at(position)?, value)?.is_some()))
-    })
+    }
 }
 
-/// Removes an element.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_erase(
-    list_: Option<&List>,
-    position: Option<&Position>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || Ok(found(list(list_)?.erase(at(position)?)?)))
+c_function! {
+    /// Removes an element.
+    fn stratakv_list_erase(list_: Option<&List>, position: Option<&Position>) {
+        Ok(found(list(list_)?.erase(at(position)?)?))
+    }
 }
 
-/// Begins a walk.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_list_elements(
-    list_: Option<&List>,
-    reverse: c_int,
-    elements: Made<'_, Elements>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Begins a walk.
+    fn stratakv_list_elements(list_: Option<&List>, reverse: c_int, elements: Made<'_, Elements>) {
         let out = arg::wanted(elements, "walk")?.write(None);
         let list = list(list_)?;
         let elements = if reverse == 0 { list.iter() } else { list.iter_back() };
         *out = Some(Box::new(Elements { elements, value: bytes::Bytes::new() }));
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// The next element.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_elements_next(
-    elements: Option<&mut Elements>,
-    value: Out<'_, Record>,
-    position: Made<'_, Position>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// The next element.
+    fn stratakv_elements_next(elements: Option<&mut Elements>, value: Out<'_, Record>, position: Made<'_, Position>) {
         let value = cleared(value);
         let mut position = position;
         if let Some(out) = &mut position {
@@ -361,7 +262,7 @@ pub extern "C" fn stratakv_elements_next(
         record::give(value, next.is_some().then(|| Record::borrowed_value(&walk.value)));
         arg::give(position, next);
         Ok(status)
-    })
+    }
 }
 
 /// Ends a walk.

@@ -1,6 +1,6 @@
 //! Options, opening and closing.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use stratakv::{Compression, Engine, IoBackend, Level, Order, Placement};
 use stratakv_base::quantity::parse_bytes;
 
 use crate::arg::{self, Out, Text};
-use crate::status::{Answer, Failure, Status, call};
+use crate::status::{Answer, Failure, Status, c_function};
 use crate::store::Store;
 
 /// `stratakv_options`.
@@ -136,88 +136,67 @@ pub extern "C" fn stratakv_options_free(options: Option<Box<Options>>) {
     drop(options);
 }
 
-/// Sets an option by its name.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_options_set(
-    options: Option<&mut Options>,
-    name: Text<'_>,
-    value: Text<'_>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Sets an option by its name.
+    fn stratakv_options_set(options: Option<&mut Options>, name: Text<'_>, value: Text<'_>) {
         let options = arg::handle_mut(options, "options")?;
         options.set(name.take("the option's name")?, value.take("the option's value")?)?;
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Registers an order of keys.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_options_order(
-    options: Option<&mut Options>,
-    name: Text<'_>,
-    sort_key: Option<SortKey>,
-    context: *mut c_void,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Registers an order of keys.
+    fn stratakv_options_order(
+        options: Option<&mut Options>,
+        name: Text<'_>,
+        sort_key: Option<SortKey>,
+        context: *mut c_void,
+    ) {
         let options = arg::handle_mut(options, "options")?;
         let sort_key = sort_key.ok_or_else(|| Failure::usage("the function that makes sort keys is NULL"))?;
         let sorting = Sorting { sort_key, context };
         let order = Order::new(name.take("the order's name")?, move |key| sorting.of(key));
         options.options = options.options.clone().order(order);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Opens a store.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_open(
-    path: Text<'_>,
-    options: Option<&Options>,
-    store: Out<'_, Option<Box<Store>>>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Opens a store.
+    fn stratakv_open(path: Text<'_>, options: Option<&Options>, store: Out<'_, Option<Box<Store>>>) {
         let store = arg::wanted(store, "store")?.write(None);
         let opened = given(options).open(path.path("the store's path")?)?;
         *store = Some(Box::new(Store::new(opened)));
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Closes a store and frees its handle.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_close(store: Option<Box<Store>>, message: Out<'_, *mut c_char>) -> Status {
-    call(message, || {
+c_function! {
+    /// Closes a store and frees its handle.
+    fn stratakv_close(store: Option<Box<Store>>) {
         if let Some(store) = store {
             store.store.close()?;
         }
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Makes a store from a backup.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_restore(
-    backup: Text<'_>,
-    directory: Text<'_>,
-    options: Option<&Options>,
-    records: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Makes a store from a backup.
+    fn stratakv_restore(backup: Text<'_>, directory: Text<'_>, options: Option<&Options>, records: Out<'_, u64>) {
         let (backup, directory) = (backup.path("the backup's path")?, directory.path("the directory")?);
         let summary = stratakv::restore(backup, directory, &given(options))?;
         arg::give(records, summary.records);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Verifies a store that is not open.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_check(path: Text<'_>, records: Out<'_, u64>, message: Out<'_, *mut c_char>) -> Status {
-    call(message, || verify(path, records))
+c_function! {
+    /// Verifies a store that is not open.
+    fn stratakv_check(path: Text<'_>, records: Out<'_, u64>) {
+        verify(path, records)
+    }
 }
 
 fn verify(path: Text<'_>, records: Out<'_, u64>) -> Answer {

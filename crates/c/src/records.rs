@@ -1,6 +1,6 @@
 //! Records by key.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ops::Bound;
 
 use stratakv::{Expect, Expiry, Next, PutOutcome, Reply, Ttl, Unmet, Update};
@@ -8,7 +8,7 @@ use stratakv::{Expect, Expiry, Next, PutOutcome, Reply, Ttl, Unmet, Update};
 use crate::arg::{self, Array, Bytes, Out};
 use crate::collections::Collection;
 use crate::record::{self, Record};
-use crate::status::{Answer, Failure, Status, call, found};
+use crate::status::{Answer, Failure, Status, c_function, found};
 
 /// `stratakv_put_options`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,34 +68,25 @@ pub(crate) fn answer(found: Option<stratakv::Record>, out: Out<'_, Record>) -> A
     Ok(status)
 }
 
-/// Reads a record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_get(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    record: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Reads a record.
+    fn stratakv_get(collection: Option<&Collection>, key: Bytes<'_>, key_len: usize, record: Out<'_, Record>) {
         let out = arg::wanted(record, "record")?;
         out.write(record::NONE);
         let (collection, key) = keyed(collection, key, key_len)?;
         answer(collection.get(key)?, Some(out))
-    })
+    }
 }
 
-/// Reads several records.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_multi_get(
-    collection: Option<&Collection>,
-    count: usize,
-    keys: Array<'_, Bytes<'_>>,
-    key_lens: Array<'_, usize>,
-    records: arg::Room<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Reads several records.
+    fn stratakv_multi_get(
+        collection: Option<&Collection>,
+        count: usize,
+        keys: Array<'_, Bytes<'_>>,
+        key_lens: Array<'_, usize>,
+        records: arg::Room<'_, Record>,
+    ) {
         let records = records.take(count, "the room for records")?;
         for record in records.iter_mut() {
             record.write(record::NONE);
@@ -106,7 +97,7 @@ pub extern "C" fn stratakv_multi_get(
             record::give(Some(out), record.as_ref().map(Record::new));
         }
         Ok(Status::Ok)
-    })
+    }
 }
 
 /// Several pieces of bytes.
@@ -121,37 +112,29 @@ pub(crate) fn pieces<'a>(
     pieces.take(count, all)?.iter().zip(lens).map(|(piece, len)| piece.take(*len, each)).collect()
 }
 
-/// Writes a record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_put(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    value: Bytes<'_>,
-    value_len: usize,
-    options: Option<&PutOptions>,
-    version: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Writes a record.
+    fn stratakv_put(
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        value: Bytes<'_>,
+        value_len: usize,
+        options: Option<&PutOptions>,
+        version: Out<'_, u64>,
+    ) {
         let (collection, key) = keyed(collection, key, key_len)?;
         let value = value.take(value_len, "the value")?;
         Ok(written(collection.put_with(key, value, &PutOptions::of(options)?)?, version))
-    })
+    }
 }
 
-/// Removes a record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_delete(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Removes a record.
+    fn stratakv_delete(collection: Option<&Collection>, key: Bytes<'_>, key_len: usize) {
         let (collection, key) = keyed(collection, key, key_len)?;
         Ok(found(collection.delete(key)?))
-    })
+    }
 }
 
 /// `stratakv_replacement`.
@@ -180,18 +163,16 @@ fn decide(next: Decide, context: *mut c_void, before: Option<&stratakv::Record>)
     }
 }
 
-/// Changes a record in dependence on itself.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_fetch_update(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    next: Option<Decide>,
-    context: *mut c_void,
-    version: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Changes a record in dependence on itself.
+    fn stratakv_fetch_update(
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        next: Option<Decide>,
+        context: *mut c_void,
+        version: Out<'_, u64>,
+    ) {
         let (collection, key) = keyed(collection, key, key_len)?;
         let next = next.ok_or_else(|| Failure::usage("the function that decides is NULL"))?;
         let mut failure = None;
@@ -206,73 +187,53 @@ pub extern "C" fn stratakv_fetch_update(
         }
         arg::give(version, updated.version.unwrap_or(0));
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Adds to a counter.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_increment(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    by: u64,
-    sum: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Adds to a counter.
+    fn stratakv_increment(collection: Option<&Collection>, key: Bytes<'_>, key_len: usize, by: u64, sum: Out<'_, u64>) {
         let (collection, key) = keyed(collection, key, key_len)?;
         arg::give(sum, collection.increment(key, by)?);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Subtracts from a counter.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_decrement(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    by: u64,
-    left: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Subtracts from a counter.
+    fn stratakv_decrement(collection: Option<&Collection>, key: Bytes<'_>, key_len: usize, by: u64, left: Out<'_, u64>) {
         let (collection, key) = keyed(collection, key, key_len)?;
         arg::give(left, collection.decrement(key, by)?);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Adds behind a value.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_append(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Adds behind a value.
+    fn stratakv_append(
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        value: Bytes<'_>,
+        value_len: usize,
+    ) {
         let value = value.take(value_len, "the value")?;
         extend(keyed(collection, key, key_len)?, Update::Append(bytes::Bytes::copy_from_slice(value)))
-    })
+    }
 }
 
-/// Adds before a value.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_prepend(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Adds before a value.
+    fn stratakv_prepend(
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        value: Bytes<'_>,
+        value_len: usize,
+    ) {
         let value = value.take(value_len, "the value")?;
         extend(keyed(collection, key, key_len)?, Update::Prepend(bytes::Bytes::copy_from_slice(value)))
-    })
+    }
 }
 
 fn extend((collection, key): (&stratakv::Collection, &[u8]), update: Update) -> Answer {
@@ -283,31 +244,17 @@ fn extend((collection, key): (&stratakv::Collection, &[u8]), update: Update) -> 
     }
 }
 
-/// Sets when a record expires.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_expire(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    expiry_ms: u64,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Sets when a record expires.
+    fn stratakv_expire(collection: Option<&Collection>, key: Bytes<'_>, key_len: usize, expiry_ms: u64) {
         let (collection, key) = keyed(collection, key, key_len)?;
         Ok(found(collection.expire(key, Expiry(expiry_ms))?))
-    })
+    }
 }
 
-/// How long a record lives on.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_ttl(
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    ttl_ms: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// How long a record lives on.
+    fn stratakv_ttl(collection: Option<&Collection>, key: Bytes<'_>, key_len: usize, ttl_ms: Out<'_, u64>) {
         let (collection, key) = keyed(collection, key, key_len)?;
         let ttl = collection.ttl(key)?;
         arg::wanted(ttl_ms, "time to live")?.write(match ttl {
@@ -316,55 +263,41 @@ pub extern "C" fn stratakv_ttl(
             Ttl::Left(left) => u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         });
         Ok(found(ttl != Ttl::Absent))
-    })
+    }
 }
 
-/// Removes the keys of a range.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_delete_range(
-    collection: Option<&Collection>,
-    from: Bytes<'_>,
-    from_len: usize,
-    to: Bytes<'_>,
-    to_len: usize,
-    count: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Removes the keys of a range.
+    fn stratakv_delete_range(
+        collection: Option<&Collection>,
+        from: Bytes<'_>,
+        from_len: usize,
+        to: Bytes<'_>,
+        to_len: usize,
+        count: Out<'_, u64>,
+    ) {
         let collection = &arg::handle(collection, "collection")?.records;
         let from = from.take_some(from_len, "the lower bound")?.map_or(Bound::Unbounded, Bound::Included);
         let to = to.take_some(to_len, "the upper bound")?.map_or(Bound::Unbounded, Bound::Excluded);
         arg::give(count, collection.delete_range(from, to)?);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Removes the keys that begin with a prefix.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_delete_prefix(
-    collection: Option<&Collection>,
-    prefix: Bytes<'_>,
-    prefix_len: usize,
-    count: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Removes the keys that begin with a prefix.
+    fn stratakv_delete_prefix(collection: Option<&Collection>, prefix: Bytes<'_>, prefix_len: usize, count: Out<'_, u64>) {
         let (collection, prefix) = keyed(collection, prefix, prefix_len)?;
         arg::give(count, collection.delete_prefix(prefix)?);
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// How many records there are.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_count(
-    collection: Option<&Collection>,
-    count: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// How many records there are.
+    fn stratakv_count(collection: Option<&Collection>, count: Out<'_, u64>) {
         let count = arg::wanted(count, "count")?;
         count.write(arg::handle(collection, "collection")?.records.len()?);
         Ok(Status::Ok)
-    })
+    }
 }

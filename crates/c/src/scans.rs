@@ -1,6 +1,5 @@
 //! Scans and snapshots.
 
-use std::ffi::c_char;
 use std::ops::Bound;
 
 use crate::arg::{self, Bytes, Out};
@@ -8,7 +7,7 @@ use crate::collections::Collection;
 use crate::lists::cleared;
 use crate::record::{self, Record};
 use crate::records::answer;
-use crate::status::{Failure, Status, call};
+use crate::status::{Failure, Status, c_function};
 use crate::store::Store;
 
 /// `stratakv_scan_options`.
@@ -76,16 +75,14 @@ pub struct Snapshot {
     snapshot: stratakv::Snapshot,
 }
 
-/// Begins a scan.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_scan_new(
-    collection: Option<&Collection>,
-    options: Option<&ScanOptions<'_>>,
-    snapshot: Option<&Snapshot>,
-    scan: Out<'_, Option<Box<Scan>>>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Begins a scan.
+    fn stratakv_scan_new(
+        collection: Option<&Collection>,
+        options: Option<&ScanOptions<'_>>,
+        snapshot: Option<&Snapshot>,
+        scan: Out<'_, Option<Box<Scan>>>,
+    ) {
         let out = arg::wanted(scan, "scan")?.write(None);
         let collection = &arg::handle(collection, "collection")?.records;
         let options = options.map_or_else(|| Ok(stratakv::ScanOptions::all()), ScanOptions::read)?;
@@ -95,19 +92,17 @@ pub extern "C" fn stratakv_scan_new(
         };
         *out = Some(Box::new(Scan { scan, key: bytes::Bytes::new(), value: bytes::Bytes::new() }));
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// The next key and record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_scan_next(
-    scan: Option<&mut Scan>,
-    key: Out<'_, *const u8>,
-    key_len: Out<'_, usize>,
-    record: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// The next key and record.
+    fn stratakv_scan_next(
+        scan: Option<&mut Scan>,
+        key: Out<'_, *const u8>,
+        key_len: Out<'_, usize>,
+        record: Out<'_, Record>,
+    ) {
         let record = cleared(record);
         let scan = arg::handle_mut(scan, "scan")?;
         let (key, key_len) = (arg::wanted(key, "key")?, arg::wanted(key_len, "key's length")?);
@@ -122,7 +117,7 @@ pub extern "C" fn stratakv_scan_next(
         key_len.write(scan.key.len());
         record::give(record, Some(Record::borrowed(&scan.value, &next.1)));
         Ok(Status::Ok)
-    })
+    }
 }
 
 /// Ends a scan.
@@ -131,38 +126,31 @@ pub extern "C" fn stratakv_scan_free(scan: Option<Box<Scan>>) {
     drop(scan);
 }
 
-/// A snapshot of all collections.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_snapshot_new(
-    store: Option<&Store>,
-    snapshot: Out<'_, Option<Box<Snapshot>>>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// A snapshot of all collections.
+    fn stratakv_snapshot_new(store: Option<&Store>, snapshot: Out<'_, Option<Box<Snapshot>>>) {
         let out = arg::wanted(snapshot, "snapshot")?.write(None);
         let snapshot = arg::handle(store, "store")?.store.snapshot()?;
         *out = Some(Box::new(Snapshot { snapshot }));
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Reads a record of a snapshot.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_snapshot_get(
-    snapshot: Option<&Snapshot>,
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    record: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Reads a record of a snapshot.
+    fn stratakv_snapshot_get(
+        snapshot: Option<&Snapshot>,
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        record: Out<'_, Record>,
+    ) {
         let out = arg::wanted(record, "record")?;
         out.write(record::NONE);
         let snapshot = &arg::handle(snapshot, "snapshot")?.snapshot;
         let collection = &arg::handle(collection, "collection")?.records;
         answer(snapshot.get(collection, key.take(key_len, "the key")?)?, Some(out))
-    })
+    }
 }
 
 /// Ends a snapshot.

@@ -100,6 +100,22 @@ pub(crate) fn found(exists: bool) -> Status {
     if exists { Status::Ok } else { Status::Absent }
 }
 
+/// A function of the interface. It is exported under its name, takes a place for a message last,
+/// and answers with a status. A failure of its body, or a panic, becomes a status and a message.
+macro_rules! c_function {
+    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$attribute])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            $($argument: $type,)*
+            message: $crate::arg::Out<'_, *mut std::ffi::c_char>,
+        ) -> $crate::status::Status {
+            $crate::status::call(message, || $body)
+        }
+    };
+}
+pub(crate) use c_function;
+
 /// Runs the body of a call; its failure, or panic, becomes a status and a message.
 pub(crate) fn call(message: Out<'_, *mut c_char>, body: impl FnOnce() -> Answer) -> Status {
     let (status, text) = match catch_unwind(AssertUnwindSafe(body)) {

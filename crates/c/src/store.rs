@@ -6,7 +6,7 @@ use stratakv::Engine;
 
 use crate::arg::{self, Out, Text};
 use crate::collections::Collection;
-use crate::status::{Status, call, into_c};
+use crate::status::{Status, c_function, into_c};
 
 /// `stratakv_store`.
 pub struct Store {
@@ -57,43 +57,31 @@ pub extern "C" fn stratakv_default(store: Option<&Store>) -> Option<&Collection>
     store.map(|store| &store.default)
 }
 
-/// Makes what was acknowledged durable at power loss.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_sync(store: Option<&Store>, message: Out<'_, *mut c_char>) -> Status {
-    call(message, || {
+c_function! {
+    /// Makes what was acknowledged durable at power loss.
+    fn stratakv_sync(store: Option<&Store>) {
         arg::handle(store, "store")?.store.sync()?;
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Counters and gauges as JSON.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_stats(
-    store: Option<&Store>,
-    json: Out<'_, *mut c_char>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Counters and gauges as JSON.
+    fn stratakv_stats(store: Option<&Store>, json: Out<'_, *mut c_char>) {
         let json = arg::wanted(json, "JSON")?.write(std::ptr::null_mut());
         let store = &arg::handle(store, "store")?.store;
         let figures = store.stats().into_iter().map(|figure| (figure.name.to_owned(), figure.value.into()));
         *json = into_c(serde_json::Value::Object(figures.collect()).to_string());
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Writes a backup.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_backup(
-    store: Option<&Store>,
-    directory: Text<'_>,
-    records: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Writes a backup.
+    fn stratakv_backup(store: Option<&Store>, directory: Text<'_>, records: Out<'_, u64>) {
         let store = &arg::handle(store, "store")?.store;
         let summary = store.backup(directory.path("the backup's directory")?)?;
         arg::give(records, summary.records);
         Ok(Status::Ok)
-    })
+    }
 }

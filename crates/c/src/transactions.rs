@@ -1,6 +1,6 @@
 //! Reads and writes that take effect as one.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 
 use stratakv::Commit;
 
@@ -9,7 +9,7 @@ use crate::collections::Collection;
 use crate::lists::{self, List, element, emptied, end};
 use crate::record::{self, Record};
 use crate::records::{PutOptions, answer};
-use crate::status::{Failure, Status, call};
+use crate::status::{Failure, Status, c_function};
 use crate::store::Store;
 
 /// `stratakv_transaction`.
@@ -21,129 +21,107 @@ fn of(transaction: Option<&mut Transaction>) -> Result<&mut stratakv::Transactio
     Ok(&mut arg::handle_mut(transaction, "transaction")?.transaction)
 }
 
-/// Begins a transaction.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_new(
-    store: Option<&Store>,
-    transaction: Out<'_, Option<Box<Transaction>>>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Begins a transaction.
+    fn stratakv_transaction_new(store: Option<&Store>, transaction: Out<'_, Option<Box<Transaction>>>) {
         let out = arg::wanted(transaction, "transaction")?.write(None);
         let transaction = arg::handle(store, "store")?.store.transaction();
         *out = Some(Box::new(Transaction { transaction }));
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Reads a record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_get(
-    transaction: Option<&mut Transaction>,
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    record: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Reads a record.
+    fn stratakv_transaction_get(
+        transaction: Option<&mut Transaction>,
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        record: Out<'_, Record>,
+    ) {
         let out = arg::wanted(record, "record")?;
         out.write(record::NONE);
         let collection = &arg::handle(collection, "collection")?.records;
         answer(of(transaction)?.get(collection, key.take(key_len, "the key")?)?, Some(out))
-    })
+    }
 }
 
-/// Sets a record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_put(
-    transaction: Option<&mut Transaction>,
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    value: Bytes<'_>,
-    value_len: usize,
-    options: Option<&PutOptions>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Sets a record.
+    fn stratakv_transaction_put(
+        transaction: Option<&mut Transaction>,
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        value: Bytes<'_>,
+        value_len: usize,
+        options: Option<&PutOptions>,
+    ) {
         let collection = &arg::handle(collection, "collection")?.records;
         let (key, value) = (key.take(key_len, "the key")?, value.take(value_len, "the value")?);
         let holds = of(transaction)?.put_with(collection, key, value, &PutOptions::of(options)?)?;
         Ok(if holds { Status::Ok } else { Status::Unmet })
-    })
+    }
 }
 
-/// Removes a record.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_delete(
-    transaction: Option<&mut Transaction>,
-    collection: Option<&Collection>,
-    key: Bytes<'_>,
-    key_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Removes a record.
+    fn stratakv_transaction_delete(
+        transaction: Option<&mut Transaction>,
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+    ) {
         let collection = &arg::handle(collection, "collection")?.records;
         of(transaction)?.delete(collection, key.take(key_len, "the key")?)?;
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Puts an element at an end of a list.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_push(
-    transaction: Option<&mut Transaction>,
-    list: Option<&List>,
-    end_: c_int,
-    value: Bytes<'_>,
-    value_len: usize,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Puts an element at an end of a list.
+    fn stratakv_transaction_push(
+        transaction: Option<&mut Transaction>,
+        list: Option<&List>,
+        end_: c_int,
+        value: Bytes<'_>,
+        value_len: usize,
+    ) {
         of(transaction)?.push(lists::list(list)?, end(end_)?, value.take(value_len, "the value")?)?;
         Ok(Status::Ok)
-    })
+    }
 }
 
-/// Takes the element at an end of a list.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_pop(
-    transaction: Option<&mut Transaction>,
-    list: Option<&List>,
-    end_: c_int,
-    value: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Takes the element at an end of a list.
+    fn stratakv_transaction_pop(
+        transaction: Option<&mut Transaction>,
+        list: Option<&List>,
+        end_: c_int,
+        value: Out<'_, Record>,
+    ) {
         let out = emptied(value)?;
         element(of(transaction)?.pop(lists::list(list)?, end(end_)?)?, out)
-    })
+    }
 }
 
-/// Reads the element at an end of a list.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_peek(
-    transaction: Option<&mut Transaction>,
-    list: Option<&List>,
-    end_: c_int,
-    value: Out<'_, Record>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Reads the element at an end of a list.
+    fn stratakv_transaction_peek(
+        transaction: Option<&mut Transaction>,
+        list: Option<&List>,
+        end_: c_int,
+        value: Out<'_, Record>,
+    ) {
         let out = emptied(value)?;
         element(of(transaction)?.peek(lists::list(list)?, end(end_)?)?, out)
-    })
+    }
 }
 
-/// Commits a transaction and frees it.
-#[unsafe(no_mangle)]
-pub extern "C" fn stratakv_transaction_commit(
-    transaction: Option<Box<Transaction>>,
-    version: Out<'_, u64>,
-    message: Out<'_, *mut c_char>,
-) -> Status {
-    call(message, || {
+c_function! {
+    /// Commits a transaction and frees it.
+    fn stratakv_transaction_commit(transaction: Option<Box<Transaction>>, version: Out<'_, u64>) {
         let transaction = transaction.ok_or_else(|| Failure::usage("the transaction is NULL"))?;
         Ok(match transaction.transaction.commit()? {
             Commit::Done { version: new } => {
@@ -155,7 +133,7 @@ pub extern "C" fn stratakv_transaction_commit(
                 Status::Unmet
             }
         })
-    })
+    }
 }
 
 /// Gives a transaction up.
