@@ -8,6 +8,7 @@ use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation, RecordPart, Reply, Unmet, Update};
 
+use crate::asking::{Asking, Awaiting, Blocking, now};
 use crate::error::Error;
 use crate::order::InOrder;
 use crate::record::Record;
@@ -173,13 +174,21 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::get`] and [`Collection::put`].
-    pub fn fetch_update(&self, key: &[u8], mut next: impl FnMut(Option<&Record>) -> Next) -> Result<Updated, Error> {
+    pub fn fetch_update(&self, key: &[u8], next: impl FnMut(Option<&Record>) -> Next) -> Result<Updated, Error> {
+        now(self.update_by::<Blocking>(key, next))
+    }
+
+    async fn update_by<A: Asking>(
+        &self,
+        key: &[u8],
+        mut next: impl FnMut(Option<&Record>) -> Next,
+    ) -> Result<Updated, Error> {
         loop {
-            let before = self.get(key)?;
+            let before = record(A::one(&self.inner, self.get_operation(key)?).await)?;
             let Some(operation) = self.next_operation(key, before.as_ref(), next(before.as_ref()))? else {
                 return Ok(Updated { before, version: None });
             };
-            if let PutOutcome::Written { version } = written(self.inner.execute(operation))? {
+            if let PutOutcome::Written { version } = written(A::one(&self.inner, operation).await)? {
                 return Ok(Updated { before, version: Some(version) });
             }
         }
@@ -328,17 +337,9 @@ impl Collection {
     pub async fn fetch_update_async(
         &self,
         key: &[u8],
-        mut next: impl FnMut(Option<&Record>) -> Next,
+        next: impl FnMut(Option<&Record>) -> Next,
     ) -> Result<Updated, Error> {
-        loop {
-            let before = self.get_async(key).await?;
-            let Some(operation) = self.next_operation(key, before.as_ref(), next(before.as_ref()))? else {
-                return Ok(Updated { before, version: None });
-            };
-            if let PutOutcome::Written { version } = written(self.inner.execute_async(operation).await)? {
-                return Ok(Updated { before, version: Some(version) });
-            }
-        }
+        self.update_by::<Awaiting>(key, next).await
     }
 
     /// [`Collection::delete_range`] as a future.

@@ -29,6 +29,7 @@
 //! from one thread.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod backup;
 mod batch;
 mod cache_room;

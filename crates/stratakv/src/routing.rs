@@ -1,13 +1,10 @@
 //! From an operation to its shard, or to all of them; and the answer back.
 
-use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
@@ -17,8 +14,9 @@ use stratakv_engine::{
 };
 use stratakv_matrix::table::values::BLOB_BYTES_MIN;
 use stratakv_pmem::Mapping;
-use stratakv_runtime::{Pending, Runtime};
+use stratakv_runtime::Runtime;
 
+use crate::asking::{Asking, Awaiting, Blocking, now};
 use crate::catalogue::{CATALOGUE, Names};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -189,10 +187,7 @@ impl Inner {
             Route::Shard(shard) => self.runtime.execute(shard, operation),
             Route::Refused(error) => Reply::Failed(error),
             Route::Answered(reply) => reply,
-            Route::All => match operation {
-                Operation::Page(request) => self.execute_page(&request),
-                other => sum(self.runtime.execute_many(self.for_all(&other))),
-            },
+            Route::All => now(self.execute_on_all::<Blocking>(operation)),
         }
     }
 
@@ -211,10 +206,14 @@ impl Inner {
             Route::Shard(shard) => self.runtime.execute_async(shard, operation).await,
             Route::Refused(error) => Reply::Failed(error),
             Route::Answered(reply) => reply,
-            Route::All => match operation {
-                Operation::Page(request) => self.execute_page_async(*request).await,
-                other => sum(self.join(self.for_all(&other)).await),
-            },
+            Route::All => self.execute_on_all::<Awaiting>(operation).await,
+        }
+    }
+
+    async fn execute_on_all<A: Asking>(&self, operation: Operation) -> Reply {
+        match operation {
+            Operation::Page(request) => self.execute_page::<A>(&request).await,
+            other => sum(A::several(self, self.for_all(&other)).await),
         }
     }
 
@@ -223,32 +222,19 @@ impl Inner {
         (0..self.shards()).map(|shard| (shard, operation.clone())).collect()
     }
 
-    /// Several operations as one future; their I/O overlaps.
-    async fn join(&self, operations: Vec<(usize, Operation)>) -> Vec<Reply> {
-        let begin = |(shard, operation)| (self.runtime.execute_async(shard, operation), None);
-        let mut all: Vec<(Pending<AnyShard>, Option<Reply>)> = operations.into_iter().map(begin).collect();
-        std::future::poll_fn(|context| {
-            for (pending, reply) in all.iter_mut().filter(|(_, reply)| reply.is_none()) {
-                if let Poll::Ready(ready) = Pin::new(pending).poll(context) {
-                    *reply = Some(ready);
-                }
-            }
-            if all.iter().all(|(_, reply)| reply.is_some()) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        all.into_iter().filter_map(|(_, reply)| reply).collect()
-    }
-
     /// One page of keys, merged over the shards: no I/O, but where keys are not in memory.
     pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
         if self.is_page_expired(request) {
             return Ok((Vec::new(), None));
         }
+        now(self.keys::<Blocking>(request))
+    }
+
+    async fn keys<A: Asking>(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
         if self.gathers() {
-            return self.gather(request).map(keys_of);
+            return self.gather::<A>(request.clone()).await.map(keys_of);
         }
-        let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone().into())));
-        merged_keys(replies, request)
+        merged_keys(A::several(self, self.for_all(&Operation::Page(request.clone().into()))).await, request)
     }
 
     /// Whether pages are gathered ([`Gather`]): keys are not in memory.
@@ -273,20 +259,7 @@ impl Inner {
         }
     }
 
-    fn gather(&self, request: &PageRequest) -> Result<Page, EngineError> {
-        let mut gather = Gather::new(request.clone(), self.shards());
-        loop {
-            let wanted = gather.wants();
-            if wanted.is_empty() {
-                return Ok(gather.finish());
-            }
-            let (shards, operations) = operations(wanted);
-            let pages = pages_of(self.runtime.execute_many(operations))?;
-            shards.into_iter().zip(pages).for_each(|(shard, page)| gather.take(shard, page));
-        }
-    }
-
-    async fn gather_async(&self, request: PageRequest) -> Result<Page, EngineError> {
+    async fn gather<A: Asking>(&self, request: PageRequest) -> Result<Page, EngineError> {
         let mut gather = Gather::new(request, self.shards());
         loop {
             let wanted = gather.wants();
@@ -294,7 +267,7 @@ impl Inner {
                 return Ok(gather.finish());
             }
             let (shards, operations) = operations(wanted);
-            let pages = pages_of(self.join(operations).await)?;
+            let pages = pages_of(A::several(self, operations).await)?;
             shards.into_iter().zip(pages).for_each(|(shard, page)| gather.take(shard, page));
         }
     }
@@ -310,16 +283,16 @@ impl Inner {
         reply
     }
 
-    fn execute_page(&self, request: &PageRequest) -> Reply {
-        if self.gathers() && !self.gathered_of(request).keys_only {
-            return self.page_reply(self.gather(request));
+    async fn execute_page<A: Asking>(&self, request: &PageRequest) -> Reply {
+        let gathered = self.gathered_of(request);
+        if self.gathers() && !gathered.keys_only {
+            return self.page_reply(self.gather::<A>(gathered).await);
         }
-        let keys_request = PageRequest { keys_only: true, ..request.clone() };
-        match self.page_of_keys(&keys_request) {
+        match self.keys::<A>(&PageRequest { keys_only: true, ..request.clone() }).await {
             Err(error) => Reply::Failed(error),
             Ok((keys, next)) if request.keys_only => keys_page(keys, next),
             Ok((keys, next)) => {
-                self.seen(records_page(self.runtime.execute_many(self.pages(keys, request)), request, next))
+                self.seen(records_page(A::several(self, self.pages(keys, request)).await, request, next))
             }
         }
     }
@@ -328,24 +301,6 @@ impl Inner {
     pub(crate) fn pages(&self, keys: Vec<Key>, request: &PageRequest) -> Vec<(usize, Operation)> {
         let shares = shares(keys, request, self.shards(), |key| self.shard_of(key)).into_iter();
         shares.map(|share| (share.shard, Operation::Page(share.request.into()))).collect()
-    }
-
-    async fn execute_page_async(&self, request: PageRequest) -> Reply {
-        let gathered = self.gathered_of(&request);
-        if self.gathers() && !gathered.keys_only {
-            return self.page_reply(self.gather_async(gathered).await);
-        }
-        let keys_request = PageRequest { keys_only: true, ..request.clone() };
-        let keys = if self.gathers() {
-            self.gather_async(keys_request).await.map(keys_of)
-        } else {
-            merged_keys(self.join(self.for_all(&Operation::Page(keys_request.into()))).await, &request)
-        };
-        match keys {
-            Err(error) => Reply::Failed(error),
-            Ok((keys, next)) if request.keys_only => keys_page(keys, next),
-            Ok((keys, next)) => self.seen(records_page(self.join(self.pages(keys, &request)).await, &request, next)),
-        }
     }
 
     pub(crate) fn close(&self) {
