@@ -15,10 +15,13 @@ use super::buffers::BufferMemory;
 use super::frame::Ends;
 use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 
-/// How often a peer is asked that has not taken what was sent. `smoltcp` stops its probes of a
-/// closed window when a retransmission falls due, and the peer's word that it has room again may be
-/// lost.
-const UNTAKEN_PROBE: Duration = Duration::from_secs(1);
+/// How often a peer is asked that has not taken what was sent, while no retransmission is due.
+/// `smoltcp` stops its probes of a closed window when a retransmission falls due, and the peer's
+/// word that it has room again may be lost. It also forgets to retransmit when a window closes on a
+/// part of what is under way and opens again; three answers to probes make it do so. They come
+/// between two keep-alives of the peer, which would begin their count again: those are a second
+/// apart or more.
+const UNTAKEN_PROBE: Duration = Duration::from_millis(240);
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
