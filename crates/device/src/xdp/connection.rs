@@ -13,6 +13,7 @@ use stratakv_base::fault_point;
 
 use super::buffers::BufferMemory;
 use super::frame::Ends;
+use super::stall::{Heard, Stall};
 use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 
 /// How often a peer is asked that has not taken what was sent, while no retransmission is due.
@@ -21,7 +22,7 @@ use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 /// part of what is under way and opens again; three answers to probes make it do so. They come
 /// between two keep-alives of the peer, which would begin their count again: those are a second
 /// apart or more.
-const UNTAKEN_PROBE: Duration = Duration::from_millis(240);
+const UNTAKEN_PROBE: Duration = Duration::from_millis(300);
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,9 @@ pub(super) struct Connection {
     pub(super) timer_at: Option<Instant>,
     /// Listed among those that may have something to send.
     pub(super) is_listed: bool,
+    /// What its peer does not take.
+    pub(super) stall: Stall,
+    pub(super) heard: Heard,
     /// Bytes were handed over since it last had its turn to send.
     has_received: bool,
 }
@@ -104,6 +108,8 @@ impl Connection {
             probe_every: UNTAKEN_PROBE,
             timer_at: None,
             is_listed: false,
+            stall: Stall::default(),
+            heard: Heard::default(),
             has_received: false,
         }
     }

@@ -9,6 +9,8 @@ use smoltcp::wire::{
 };
 use stratakv_base::fault_point;
 
+use super::stall::Heard;
+
 /// Both ends of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ends {
@@ -26,6 +28,7 @@ pub(super) struct Segment {
     pub(super) packet: Range<usize>,
     /// It begins a connection: SYN, and neither ACK nor RST.
     pub(super) opens: bool,
+    pub(super) heard: Heard,
 }
 
 /// What is to be done with a frame.
@@ -113,7 +116,8 @@ fn tcp(bytes: &[u8], (local, peer): (IpAddr, IpAddr), from: EthernetAddress, pac
         Ends { local: SocketAddr::new(local, segment.dst_port()), peer: SocketAddr::new(peer, segment.src_port()) };
     let opens = segment.syn() && !segment.ack() && !segment.rst() && !segment.fin();
     let packet = ETHERNET_BYTES..ETHERNET_BYTES + packet_bytes;
-    FrameClass::Tcp(Segment { ends, from, packet, opens })
+    let heard = Heard { sequence: segment.seq_number(), acknowledges: segment.ack().then(|| segment.ack_number()) };
+    FrameClass::Tcp(Segment { ends, from, packet, opens, heard })
 }
 
 /// Whether a host can have this address.

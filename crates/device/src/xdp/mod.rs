@@ -16,6 +16,7 @@ mod open;
 mod port;
 mod ring;
 mod stack;
+mod stall;
 mod umem;
 mod xsk;
 

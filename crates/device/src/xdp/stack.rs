@@ -22,6 +22,7 @@ use super::frame::{Ends, FrameClass, Segment, classify};
 use super::frame_io::FrameIo;
 use super::handle::{Order, Orders, SocketId, StackSocket};
 use super::port::{EthernetPort, IpPort};
+use super::stall;
 use crate::ring::{Completion, NetOutcome, NetRequest, Socket};
 use crate::socket::SocketHandle;
 
@@ -475,7 +476,7 @@ impl<F: FrameIo> Stack<F> {
             None => return self.answer_as_nobody(packet, segment.from),
         };
         let Some(connection) = self.connections.get(key) else { return };
-        connection.neighbor = segment.from;
+        (connection.neighbor, connection.heard) = (segment.from, segment.heard);
         let mut port = IpPort {
             packet,
             io: &mut self.io,
@@ -628,7 +629,13 @@ impl<F: FrameIo> Stack<F> {
                 == smoltcp::iface::PollResult::SocketStateChanged
             {}
             connection.advance(&mut self.done);
+            let queue = connection.tcp().send_queue();
+            connection.stall.see(queue, self.now);
+            if connection.stall.is_due(self.now) {
+                stall::ask(&mut port, connection.ends, connection.heard, self.now);
+            }
             let mut timer = self.segments.poll_at(self.now, &connection.sockets);
+            timer = [timer, connection.stall.ask_at()].into_iter().flatten().min();
             if let ConnectionPhase::Orphan { since } = connection.phase {
                 timer = Some(timer.map_or(since + ORPHAN_TIMEOUT, |at| at.min(since + ORPHAN_TIMEOUT)));
             }
