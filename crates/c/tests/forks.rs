@@ -7,12 +7,15 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use stratakv::{Engine, Error, ErrorKind, IoBackend, Level, Options, ScanOptions, Store, WriteBatch};
 
 /// Longer than anything here takes, in seconds: a child that hangs is ended by it.
 const NEVER_S: u32 = 60;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs `body` in a child; whether it came to its end.
 fn in_child(body: impl FnOnce()) -> bool {
@@ -97,6 +100,9 @@ fn everything_is_refused(store: &Store, place: &Path) {
 /// Writes of a child were acknowledged and lost, `matrix` was damaged by them, and dropping the
 /// store hung or panicked.
 fn a_child_is_refused(engine: Engine, io: IoBackend) {
+    // What the threads of another test held at the fork would stay held in the child: the first
+    // use of something that is made once, say.
+    let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
     let store = options(engine, io).open(&path).unwrap();
