@@ -29,7 +29,7 @@ impl Tier {
         }
         let queued = self.small.len() + self.main.len() + self.open.iter().flatten().flatten().count();
         let outgoing = usize::from(self.outgoing.is_some());
-        let leaving = self.volume.as_ref().map_or(0, |volume| volume.spills.len() + volume.spilling.len());
+        let leaving = self.volume.as_ref().map_or(0, |volume| volume.spills.len());
         if queued + outgoing + leaving != self.segments.len() {
             mistakes.push(format!(
                 "{} segments in DRAM, {queued} queued, {outgoing} + {leaving} outgoing",

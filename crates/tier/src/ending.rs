@@ -134,11 +134,7 @@ impl Tier {
             self.seal(slot);
         }
         let is_idle = self.volume.as_ref().is_none_or(|volume| {
-            volume.is_lost
-                || volume.spills.is_empty()
-                    && volume.spilling.is_empty()
-                    && volume.retire.is_none()
-                    && volume.journal.is_idle()
+            volume.is_lost || volume.spills.len() == 0 && volume.retire.is_none() && volume.journal.is_idle()
         });
         if self.segments.len() > 0 || !is_idle || !self.fetches.is_idle() || !self.io.is_empty() {
             return self.go_on(effects);

@@ -36,10 +36,10 @@ impl Tier {
         let in_dram = self.returning_from_dram();
         let Some(volume) = &mut self.volume else { return };
         volume.is_lost = true;
-        volume.holes.clear();
+        volume.spills.forget_holes();
         volume.returning.extend(in_dram);
         volume.returning.extend(volume.journal.unwritten());
-        volume.returning.extend(volume.spilling.values().flat_map(|spill| spill.items.iter().map(|(tag, ..)| *tag)));
+        volume.returning.extend(volume.spills.tags_under_way());
         volume.journal.hold();
         let returning = &mut volume.returning;
         let gone = self.index.retain(|tag, loc| {

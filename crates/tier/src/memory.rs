@@ -236,7 +236,7 @@ impl Tier {
             Some(Stream::Main) => self.main.push_back(slot),
             Some(Stream::Outgoing) => {
                 if let Some(volume) = &mut self.volume {
-                    volume.spills.push_back(slot);
+                    volume.spills.push(slot);
                 }
             }
             None => {}

@@ -462,22 +462,10 @@ impl TierOpener {
         counters.drops.add(DropReason::IndexFull, crowded_out);
         let flush_watermarks = tail.flush_watermarks.clone();
         let (has_volume, ring_pages) = (self.layout.is_some() || self.saved, self.superblock.layout.ring_pages);
-        let volume = has_volume.then(|| Volume {
-            lapped: log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page),
-            log,
-            written_low: tail.low,
-            journal: Journal::new(self.config.uuid, TAIL_PAGE, ring_pages, tail, newest_of),
-            spills: VecDeque::new(),
-            spilling: HashMap::new(),
-            retire: None,
-            next_order: first + 1,
-            not_before: Default::default(),
-            failures: 0,
-            holes: Default::default(),
-            wanted_pages: 0,
-            is_lost: false,
-            saving: self.saved.then(Saving::default),
-            returning: Default::default(),
+        let volume = has_volume.then(|| {
+            let lapped = log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page);
+            let journal = Journal::new(self.config.uuid, TAIL_PAGE, ring_pages, tail, newest_of);
+            Volume { lapped, ..Volume::new(log, journal, first + 1, self.saved.then(Saving::default)) }
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
@@ -500,15 +488,12 @@ impl TierOpener {
             listings: Default::default(),
             io: IoTable::new(),
             suspended: HashMap::new(),
-            holds: Default::default(),
-            next_hold: 0,
             next_operation: 0,
             ready: VecDeque::new(),
             busy: HashMap::new(),
             held: VecDeque::new(),
             pending_acks: Default::default(),
             cramped: VecDeque::new(),
-            hold_hand: 0,
             version: self.superblock.version.max(first),
             superblock: self.superblock,
             void_tries: 0,

@@ -618,7 +618,6 @@ impl Tier {
         let writes = !self.config.read_only;
         if let Some(volume) = self.volume.as_mut().filter(|volume| writes && volume.journals()) {
             volume.journal.invalidate(tag, version);
-            self.counters.invalidations += 1;
         }
     }
 

@@ -111,7 +111,7 @@ impl Tier {
                     }
                     let Some(volume) = &mut self.volume else { return };
                     let gone = volume.log.pop_oldest();
-                    gone.iter().for_each(|gone| _ = volume.holes.remove(&gone.page));
+                    gone.iter().for_each(|gone| volume.spills.forget_hole(gone.page));
                     (volume.retire, volume.lapped) = (None, true);
                     self.give_back_saved(gone.map(|gone| (gone.page, gone.pages)), effects);
                     effects.more();

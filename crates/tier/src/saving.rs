@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
@@ -31,23 +30,8 @@ impl Volume {
     fn for_saving(uuid: [u8; 16], saving: Saving, next_order: u64) -> Volume {
         let mut log = Log::new(Layout::saved(PAGES_MAX / 2));
         log.set_head(TAIL_PAGE + saving.table_pages);
-        Volume {
-            log,
-            journal: Journal::new(uuid, TAIL_PAGE, 0, Tail::default(), VecDeque::new()),
-            spills: VecDeque::new(),
-            spilling: HashMap::new(),
-            retire: None,
-            written_low: 0,
-            next_order,
-            lapped: false,
-            not_before: Default::default(),
-            failures: 0,
-            holes: Default::default(),
-            wanted_pages: 0,
-            is_lost: false,
-            saving: Some(saving),
-            returning: Default::default(),
-        }
+        let journal = Journal::new(uuid, TAIL_PAGE, 0, Tail::default(), VecDeque::new());
+        Volume::new(log, journal, next_order, Some(saving))
     }
 
     /// Where a table of so many pages goes.

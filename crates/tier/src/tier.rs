@@ -21,7 +21,6 @@ use crate::listing::Listings;
 use crate::operations::{Suspended, Work};
 use crate::resize::Draining;
 use crate::segment::{Segments, TTL_CLASSES};
-use crate::slices::SegmentPin;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
@@ -63,8 +62,6 @@ pub(crate) struct Counters {
     pub(crate) read_errors: u64,
     pub(crate) write_errors: u64,
     pub(crate) corrupt_records: u64,
-    pub(crate) journal_writes: u64,
-    pub(crate) invalidations: u64,
     pub(crate) stalled_ticks: u64,
     /// Items that the orderly end found no room for.
     pub(crate) dropped_at_end: u64,
@@ -100,11 +97,6 @@ pub struct Tier {
     pub(crate) next_segment: u64,
     pub(crate) volume: Option<Volume>,
     pub(crate) fetches: Fetches,
-    /// Long items of which slices are being taken, by their holds' numbers.
-    pub(crate) holds: BTreeMap<u64, SegmentPin>,
-    pub(crate) next_hold: u64,
-    /// The next one to be looked at, whether it is over.
-    pub(crate) hold_hand: u64,
     pub(crate) listings: Listings,
     pub(crate) io: IoTable<IoPurpose>,
     pub(crate) suspended: HashMap<u64, Suspended>,
@@ -206,9 +198,7 @@ impl Tier {
         if let Some(at) = volume.journal.retries_at().filter(|at| *at > self.now.mono) {
             return effects.wake_at(at);
         }
-        let pages = volume.journal.issue();
-        self.counters.journal_writes += pages.len() as u64;
-        for (page, bytes) in pages {
+        for (page, bytes) in volume.journal.issue() {
             self.write_pages(page, &bytes, IoPurpose::Journal, effects);
         }
     }
@@ -349,8 +339,8 @@ impl Shard for Tier {
         add("saved_bytes", suspended.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
-        add("ssd_holes", volume.map_or(0, |volume| volume.holes.len() as u64));
-        add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.not_before > self.now.mono)));
+        add("ssd_holes", volume.map_or(0, |volume| volume.spills.holes() as u64));
+        add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.spills.is_paused(self.now.mono))));
         add("expired", counters.expired);
         add("overwritten_in_place", counters.overwritten);
         add("spilled_bytes", counters.spilled_bytes);
@@ -364,8 +354,8 @@ impl Shard for Tier {
         add("ssd_read_errors", counters.read_errors);
         add("ssd_write_errors", counters.write_errors);
         add("corrupt_records", counters.corrupt_records);
-        add("journal_writes", counters.journal_writes);
-        add("invalidations", counters.invalidations);
+        add("journal_writes", volume.map_or(0, |volume| volume.journal.pages_issued()));
+        add("invalidations", volume.map_or(0, |volume| volume.journal.invalidations()));
         add("evictions_at_end", counters.dropped_at_end);
         add("stalled_ticks", counters.stalled_ticks);
         add("suspended_steps", counters.steps);
