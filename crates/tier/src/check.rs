@@ -41,6 +41,6 @@ impl Tier {
 
     /// Bytes of DRAM that segments, index and ghost queue take.
     pub fn dram_bytes(&self) -> u64 {
-        (self.segments.bytes() + self.index.bytes() + self.ghost_queue.bytes()) as u64
+        (self.segments.bytes() + self.index.bytes() + self.evictions.bytes()) as u64
     }
 }

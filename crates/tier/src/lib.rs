@@ -7,9 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod closing;
 mod config;
+mod counters;
 mod drops;
 mod ending;
+mod evictions;
 mod fetch;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/fuzzing/mod.rs"]
@@ -25,6 +28,7 @@ mod log;
 mod losing;
 mod memory;
 mod opener;
+mod operation_queues;
 mod operations;
 mod overwrite;
 mod recovery;
@@ -39,6 +43,7 @@ mod spill_queue;
 mod superblock;
 mod tier;
 mod verify;
+mod versions;
 mod volume;
 
 pub use config::{RecoveryReport, Start, TierConfig};

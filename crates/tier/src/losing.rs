@@ -11,8 +11,8 @@ use stratakv_base::Mono;
 use stratakv_device::IoFault;
 use stratakv_engine::{Effects, Error, Reply};
 
+use crate::closing::Closing;
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::tier::Tier;
 
@@ -48,7 +48,7 @@ impl Tier {
             }
             !loc.is_on_volume()
         });
-        self.counters.drops.add(DropReason::VolumeLost, gone);
+        self.evictions.count(DropReason::VolumeLost, gone);
         self.write_void(effects);
     }
 
@@ -83,8 +83,8 @@ impl Tier {
                 if is_lost {
                     self.voided();
                 }
-                if self.closing == Closing::Superblock {
-                    self.closing = Closing::Closed;
+                if self.ending.phase() == Closing::Superblock {
+                    self.ending.enter(Closing::Closed);
                 }
             }
             Err(fault) => {
@@ -96,13 +96,13 @@ impl Tier {
                     self.write_superblock_again(effects);
                 } else if self.superblock.clean {
                     tracing::error!(%fault, shard = self.config.shard, "the end could not be noted on the volume");
-                    self.last_fault = Some(fault);
+                    self.counters.last_fault = Some(fault);
                     self.fail_end();
-                    self.closing = Closing::Closed;
+                    self.ending.enter(Closing::Closed);
                 } else if self.void_tries < VOID_TRIES {
                     self.write_void(effects);
-                } else if self.closing == Closing::Superblock {
-                    self.closing = Closing::Closed;
+                } else if self.ending.phase() == Closing::Superblock {
+                    self.ending.enter(Closing::Closed);
                 } else if is_lost {
                     self.give_up_volume(effects);
                 }
@@ -139,10 +139,12 @@ impl Tier {
             "what is on the volume cannot be called void: keys that have a copy there are not served until it can be; exchange the device"
         );
         let gone = self.index.retain(|tag, _| !returning.contains(&tag));
-        self.counters.drops.add(DropReason::VolumeLost, gone);
-        for (token, tag, reply) in std::mem::take(&mut self.pending_acks).into_values().flatten() {
-            let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
-            effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
+        self.evictions.count(DropReason::VolumeLost, gone);
+        while let Some(acks) = self.operations.next_acks(|_| true) {
+            for (token, tag, reply) in acks {
+                let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
+                effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
+            }
         }
     }
 
@@ -158,7 +160,7 @@ impl Tier {
     /// Tries again.
     pub(crate) fn pump_void(&mut self, effects: &mut Effects) {
         let Some(at) = self.void_at else { return };
-        if self.closing == Closing::Superblock || self.closing == Closing::Closed {
+        if self.ending.phase() == Closing::Superblock || self.ending.phase() == Closing::Closed {
             return;
         }
         if at <= self.now.mono {

@@ -4,14 +4,14 @@
 //! meanwhile go to the main one, and there get another round for each time they were used. What
 //! leaves goes to the volume, or is dropped.
 
+use stratakv_base::fault_point;
 use stratakv_base::limits::SLICE_BYTES;
-use stratakv_base::{Key, fault_point};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
-use stratakv_engine::{Effects, Evicted, ShardEvent};
+use stratakv_engine::Effects;
 
+use crate::closing::Closing;
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::item::{Header, SsdAddress};
 use crate::segment::{Segment, Stream, ttl_class};
@@ -90,7 +90,7 @@ impl Tier {
     /// Bytes of memory that are no blocks.
     pub(crate) fn bytes_apart(&self) -> usize {
         let returning = self.volume.as_ref().map_or(0, |volume| volume.returning.capacity());
-        self.index.bytes() + self.ghost_queue.bytes() + returning * (size_of::<Tag>() + 1)
+        self.index.bytes() + self.evictions.bytes() + returning * (size_of::<Tag>() + 1)
     }
 
     /// Makes room for so many bytes. False: there is none before something was spilled.
@@ -186,7 +186,7 @@ impl Tier {
     /// none, or it would be dropped; as each segment is written another one is free.
     fn segment_block(&self, class: Class, effects: &Effects) -> Option<Block> {
         let within = || effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects));
-        if self.closing == Closing::Spilling {
+        if self.ending.phase() == Closing::Spilling {
             within().or_else(|| beyond_the_limit(class, effects.pool()))
         } else {
             within()
@@ -288,7 +288,7 @@ impl Tier {
     /// While much of what segments may take is superseded items or free, nothing has to leave: the
     /// oldest segments are looked at, and a worn one is written anew. Whether one was found.
     fn collect(&mut self, effects: &Effects) -> bool {
-        if self.closing != Closing::Open
+        if !self.ending.is_open()
             || self.segments.live_bytes() > self.budget() / 100 * self.config.collected_percent as usize
         {
             return false;
@@ -400,11 +400,11 @@ impl Tier {
             self.expire_item(tag, loc, source.stream, ssd_address);
             return Fate::Left;
         }
-        if self.is_flushed(&key, header.version) {
+        if self.versions.is_flushed(&key, header.version) {
             self.release(tag, place, ssd_address);
             return Fate::Left;
         }
-        let is_open = self.closing == Closing::Open;
+        let is_open = self.ending.is_open();
         if loc.uses() > 0 && is_whole && is_open {
             self.index.replace(tag, place, loc.with_uses(loc.uses() - 1));
             return Fate::Round;
@@ -512,24 +512,20 @@ impl Tier {
     /// wanted.
     fn is_admitted(&self, source: &Segment, loc: Loc) -> bool {
         let lapped = self.volume.as_ref().is_some_and(|volume| volume.lapped);
-        !lapped || loc.is_wanted() || loc.uses() > 0 || source.stream == Stream::Main || self.closing != Closing::Open
+        !lapped || loc.is_wanted() || loc.uses() > 0 || source.stream == Stream::Main || !self.ending.is_open()
     }
 
     /// Whoever listens is told that this item is dropped.
     pub(crate) fn note_evicted(&mut self, key: &[u8], header: &Header, used: bool, effects: &Effects) {
-        if effects.tells_evictions
-            && let Some(key) = Key::from_encoded(key)
-        {
-            let Header { value_bytes, expiry, .. } = *header;
-            self.evicted.push(ShardEvent::Evicted(Evicted { key, value_bytes: value_bytes.into(), expiry, used }));
+        if effects.tells_evictions {
+            self.evictions.tell(key, header, used);
         }
     }
 
     /// Drops an item that has no copy on the volume.
     pub(crate) fn drop_item(&mut self, tag: Tag, place: Loc, reason: DropReason) {
         self.index.remove(tag, place);
-        self.ghost_queue.add(tag);
-        self.counters.drops.add(reason, 1);
+        self.evictions.add(tag, reason);
     }
 
     /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used
@@ -545,7 +541,7 @@ impl Tier {
     /// then too.
     fn expire_item(&mut self, tag: Tag, loc: Loc, stream: Stream, ssd_address: Option<SsdAddress>) {
         if loc.is_wanted() || loc.uses() > 0 || stream == Stream::Main {
-            self.ghost_queue.add(tag);
+            self.evictions.add_expired(tag);
         }
         self.release(tag, loc, ssd_address);
         self.counters.expired += 1;

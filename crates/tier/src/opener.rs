@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Now, fault_point};
 use stratakv_chassis::opener::OpenerIo;
@@ -12,10 +11,11 @@ use stratakv_device::{Block, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 
 use crate::config::{RecoveryReport, Start, TierConfig};
+use crate::counters::Counters;
 use crate::drops::DropReason;
-use crate::ending::{Closing, TablePage, decode_page};
-use crate::fetch;
-use crate::ghost_queue::GhostQueue;
+use crate::ending::{TablePage, decode_page};
+use crate::evictions::Evictions;
+use crate::fetch::Fetches;
 use crate::index::Index;
 use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
@@ -24,7 +24,8 @@ use crate::saving::Saving;
 use crate::segment::Segments;
 use crate::spill::parts_of;
 use crate::superblock::{IndexDump, Layout, Superblock, TAIL_PAGE};
-use crate::tier::{Counters, Tier};
+use crate::tier::Tier;
+use crate::versions::Versions;
 use crate::volume::Volume;
 
 const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
@@ -458,8 +459,8 @@ impl TierOpener {
     fn tier(self) -> Tier {
         let first = self.superblock.first_number();
         let Recovery { index, log, tail, newest_of, crowded_out, .. } = self.recovery;
-        let mut counters = Counters::default();
-        counters.drops.add(DropReason::IndexFull, crowded_out);
+        let mut evictions = Evictions::new(self.config.memory_bytes);
+        evictions.count(DropReason::IndexFull, crowded_out);
         let flush_watermarks = tail.flush_watermarks.clone();
         let (has_volume, ring_pages) = (self.layout.is_some() || self.saved, self.superblock.layout.ring_pages);
         let volume = has_volume.then(|| {
@@ -473,9 +474,8 @@ impl TierOpener {
             item_bytes_max: self.config.item_bytes_max(),
             held_bytes: 0,
             draining: Default::default(),
-            report: self.report,
             index,
-            ghost_queue: GhostQueue::new(self.config.memory_bytes),
+            evictions,
             segments: Segments::default(),
             open: Default::default(),
             outgoing: None,
@@ -484,29 +484,18 @@ impl TierOpener {
             empty_segments: 0,
             next_segment: first,
             volume,
-            fetches: fetch::none(),
+            fetches: Fetches::default(),
             listings: Default::default(),
             io: IoTable::new(),
-            suspended: HashMap::new(),
-            next_operation: 0,
-            ready: VecDeque::new(),
-            busy: HashMap::new(),
-            held: VecDeque::new(),
-            pending_acks: Default::default(),
-            cramped: VecDeque::new(),
-            version: self.superblock.version.max(first),
+            operations: Default::default(),
+            versions: Versions::new(self.superblock.version.max(first), flush_watermarks),
             superblock: self.superblock,
             void_tries: 0,
             void_at: None,
-            flush_watermarks,
             now: Now::default(),
             expiry_hand: 0,
-            closing: Closing::Open,
-            drops_before_end: counters.drops,
-            end_failure: None,
-            last_fault: None,
-            counters,
-            evicted: Vec::new(),
+            ending: Default::default(),
+            counters: Counters { recovered: self.report, ..Counters::default() },
             config: self.config,
         }
     }

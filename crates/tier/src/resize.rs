@@ -14,8 +14,6 @@ use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
 use crate::config::TierConfig;
-use crate::ending::Closing;
-use crate::ghost_queue::GhostQueue;
 use crate::segment::Segment;
 use crate::tier::{RETRY_NS, Tier};
 use crate::volume::Volume;
@@ -55,13 +53,12 @@ impl Tier {
         if let Some(target) = effects.memory_bytes.filter(|target| *target != self.memory_target_bytes) {
             self.memory_target_bytes = target;
             self.item_bytes_max = TierConfig { memory_bytes: target, ..self.config.clone() }.item_bytes_max();
-            // They are hints: those that come up for less memory begin anew.
-            self.ghost_queue = GhostQueue::new(target);
+            self.evictions.resize(target);
             if target > self.config.memory_bytes {
                 self.set_cap(target);
             }
         }
-        if self.closing != Closing::Open || self.config.read_only {
+        if !self.ending.is_open() || self.config.read_only {
             return;
         }
         let is_table_shorter = self.index.shrink_step();
@@ -144,7 +141,7 @@ impl Tier {
             (self.draining.retirements, self.draining.hand) = (retirements, 0);
         }
         self.draining.chunks = effects.pool().retiring_chunks();
-        if self.closing != Closing::Open || self.draining.hand >= self.segments.slots() {
+        if !self.ending.is_open() || self.draining.hand >= self.segments.slots() {
             return;
         }
         let mut moved_bytes = 0;

@@ -10,7 +10,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
-use crate::ending::Closing;
+use crate::closing::Closing;
 use crate::journal::{Journal, Tail};
 use crate::log::{Log, RecordAddress};
 use crate::superblock::{IndexDump, Layout, PAGES_MAX, TAIL_PAGE};
@@ -46,7 +46,7 @@ impl Volume {
 impl Tier {
     /// Whether what DRAM holds is on its way to where it is saved.
     pub(crate) fn is_saving(&self) -> bool {
-        self.closing == Closing::Spilling && self.volume.as_ref().is_some_and(|volume| volume.saving.is_some())
+        self.ending.phase() == Closing::Spilling && self.volume.as_ref().is_some_and(|volume| volume.saving.is_some())
     }
 
     /// Sets room for the table aside, if there is something to be saved.
@@ -55,7 +55,7 @@ impl Tier {
         if !self.config.saves_at_shutdown || self.volume.is_some() || self.config.read_only || saving.items == 0 {
             return;
         }
-        self.closing = Closing::Reserving;
+        self.ending.enter(Closing::Reserving);
         let io = self.io.start(IoPurpose::Reserve);
         effects.allocate(io, TAIL_PAGE * PAGE_BYTES as u64, saving.table_pages * PAGE_BYTES as u64);
     }
@@ -88,7 +88,7 @@ impl Tier {
                 );
             }
         }
-        self.closing = Closing::Spilling;
+        self.ending.enter(Closing::Spilling);
         effects.more();
     }
 

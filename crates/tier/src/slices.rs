@@ -14,7 +14,6 @@ use stratakv_device::Block;
 use stratakv_engine::{Effects, Hold, Record, Reply, Token, Value};
 
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::fetch::{Fetch, Fetched, Wanted, in_one_piece, slices, value_of};
 use crate::holds::HeldPages;
 use crate::index::{Loc, Tag};
@@ -178,8 +177,7 @@ impl Tier {
         self.unpin(&[fetch.segment]);
         let value = if fetch.failed { None } else { want.value(blocks) };
         if value.is_none() {
-            self.counters.read_errors += u64::from(fetch.failed);
-            self.counters.corrupt_records += u64::from(!fetch.failed);
+            self.counters.note_unreadable(!fetch.failed);
             self.drop_unreadable(want.tag, want.place, DropReason::Unreadable);
         }
         let Header { flags, version, expiry, value_bytes, .. } = want.header;
@@ -190,7 +188,7 @@ impl Tier {
     /// Lets go of what nobody takes any more; of what lies in the segment that makes room too, when
     /// it has waited long enough.
     pub(crate) fn release_holds(&mut self, effects: &mut Effects) {
-        let (now, is_open) = (self.now.mono, self.closing == Closing::Open);
+        let (now, is_open) = (self.now.mono, self.ending.is_open());
         let Some(volume) = self.volume.as_mut().filter(|volume| !volume.holds.is_empty()) else { return };
         let waits = volume.log.oldest().and_then(|oldest| Some((oldest.page, volume.pinned_since()?)));
         let pins = if is_open { volume.holds.end_some(waits, now) } else { volume.holds.end_all() };

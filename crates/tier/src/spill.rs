@@ -8,7 +8,6 @@ use stratakv_device::{Block, BlockPart, Class, IoFault, Pool};
 use stratakv_engine::Effects;
 
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::log::{Head, Line, RecordAddress, Stored, encode_lines};
 use crate::spill_queue::Spill;
@@ -25,7 +24,7 @@ impl Tier {
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
         // At an end there is no later time.
-        let mut is_closing = self.closing != Closing::Open;
+        let mut is_closing = !self.ending.is_open();
         fault_point!("tier_pause_outlives_an_end", is_closing = false);
         let takes = |volume: &Volume| {
             let is_paused = volume.spills.is_paused(now) && !is_closing;
@@ -124,9 +123,8 @@ impl Tier {
     /// A piece of a segment was written, or not.
     pub(crate) fn spill_written(&mut self, order: u64, result: Result<(), IoFault>) {
         let Some(volume) = &mut self.volume else { return };
+        self.counters.note_write(result);
         if let Err(fault) = result {
-            self.last_fault = Some(fault);
-            self.counters.write_errors += 1;
             tracing::warn!(%fault, shard = self.config.shard, "a segment could not be written: its items are dropped");
         }
         let Some(spill) = volume.spills.piece_written(order, result.is_err()) else { return };
@@ -174,7 +172,7 @@ impl Tier {
 
     /// The head of a hole was written, or not.
     pub(crate) fn hole_filled(&mut self, page: u64, result: Result<(), IoFault>) {
-        let is_closing = self.closing != Closing::Open;
+        let is_closing = !self.ending.is_open();
         self.unpin(&[page]);
         let Some(volume) = &mut self.volume else { return };
         match result {
@@ -197,8 +195,8 @@ impl Tier {
     fn void_items(&mut self, items: &[(Tag, Loc, Loc)]) {
         for (tag, place, _) in items {
             if self.index.remove(*tag, *place) {
-                self.counters.drops.add(DropReason::WriteFailed, 1);
-                self.invalidate(*tag, self.version + 1);
+                self.evictions.count(DropReason::WriteFailed, 1);
+                self.invalidate(*tag, self.versions.next());
             }
         }
     }
