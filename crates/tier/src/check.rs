@@ -27,8 +27,8 @@ impl Tier {
                 mistakes.push(format!("an entry leads nowhere: {tag:?} {loc:?}"));
             }
         }
-        let queued = self.small.len() + self.main.len() + self.open.iter().flatten().flatten().count();
-        let outgoing = usize::from(self.outgoing.is_some());
+        let queued = self.segments.queued() + self.segments.open_ones();
+        let outgoing = usize::from(self.segments.outgoing().is_some());
         let leaving = self.volume.as_ref().map_or(0, |volume| volume.spills.len());
         if queued + outgoing + leaving != self.segments.len() {
             mistakes.push(format!(

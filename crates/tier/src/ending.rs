@@ -102,9 +102,8 @@ impl Tier {
 
     fn pump_last_spills(&mut self, effects: &mut Effects) {
         while self.evict(effects) {}
-        if self.small.is_empty()
-            && self.main.is_empty()
-            && let Some(slot) = self.outgoing
+        if self.segments.queued() == 0
+            && let Some(slot) = self.segments.outgoing()
         {
             self.seal(slot);
         }

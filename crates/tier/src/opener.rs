@@ -1,8 +1,6 @@
 //! [`TierOpener`]: creates or recovers a shard. Superblocks, the journal's tails, then the table of
 //! an orderly end, or the journal and the heads of segments.
 
-use std::collections::VecDeque;
-
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Now, fault_point};
 use stratakv_chassis::opener::OpenerIo;
@@ -21,7 +19,7 @@ use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
 use crate::recovery::Recovery;
 use crate::saving::Saving;
-use crate::segment::Segments;
+use crate::segments::Segments;
 use crate::spill::parts_of;
 use crate::superblock::{IndexDump, Layout, Superblock, TAIL_PAGE};
 use crate::tier::Tier;
@@ -476,13 +474,7 @@ impl TierOpener {
             draining: Default::default(),
             index,
             evictions,
-            segments: Segments::default(),
-            open: Default::default(),
-            outgoing: None,
-            small: VecDeque::new(),
-            main: VecDeque::new(),
-            empty_segments: 0,
-            next_segment: first,
+            segments: Segments::new(first),
             volume,
             fetches: Fetches::default(),
             listings: Default::default(),
@@ -493,7 +485,6 @@ impl TierOpener {
             void_tries: 0,
             void_at: None,
             now: Now::default(),
-            expiry_hand: 0,
             ending: Default::default(),
             counters: Counters { recovered: self.report, ..Counters::default() },
             config: self.config,

@@ -518,7 +518,7 @@ impl Tier {
             returns |= self.may_return(loc);
             self.index.remove(tag, loc);
             if let (Some((slot, _)), Some(header)) = (loc.in_dram(), header) {
-                self.supersede_item(slot, &header);
+                self.segments.supersede(slot, &header, self.config.collected_percent > 0);
             }
             last = Some(loc);
         }

@@ -1,7 +1,5 @@
 //! [`Tier`]: the state of one shard, and its face to the driver.
 
-use std::collections::VecDeque;
-
 use stratakv_base::{Level, Mono, Now};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -17,7 +15,7 @@ use crate::index::{Index, Tag};
 use crate::listing::Listings;
 use crate::operation_queues::OperationQueues;
 use crate::resize::Draining;
-use crate::segment::{Segments, TTL_CLASSES};
+use crate::segments::Segments;
 use crate::superblock::Superblock;
 use crate::versions::Versions;
 use crate::volume::Volume;
@@ -58,15 +56,6 @@ pub struct Tier {
     pub(crate) index: Index,
     pub(crate) evictions: Evictions,
     pub(crate) segments: Segments,
-    /// Being filled: small and main, by class of expiry.
-    pub(crate) open: [[Option<u32>; TTL_CLASSES]; 2],
-    pub(crate) outgoing: Option<u32>,
-    /// Sealed, the oldest first.
-    pub(crate) small: VecDeque<u32>,
-    pub(crate) main: VecDeque<u32>,
-    /// Of these two, segments whose items were all superseded.
-    pub(crate) empty_segments: usize,
-    pub(crate) next_segment: u64,
     pub(crate) volume: Option<Volume>,
     pub(crate) fetches: Fetches,
     pub(crate) listings: Listings,
@@ -79,8 +68,6 @@ pub struct Tier {
     pub(crate) void_at: Option<Mono>,
     pub(crate) versions: Versions,
     pub(crate) now: Now,
-    /// The next slot to be looked at for expired segments.
-    pub(crate) expiry_hand: usize,
     pub(crate) ending: Ending,
     pub(crate) counters: Counters,
 }
