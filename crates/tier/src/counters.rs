@@ -51,14 +51,14 @@ impl Tier {
         let mut add = |name, value| out.push(Statistic { name, value });
         add("items", self.index.len() as u64);
         add("index_bytes", self.index.bytes() as u64);
-        add("memory_limit_bytes", self.memory_target_bytes);
-        add("memory_bytes", self.held_bytes);
+        add("memory_limit_bytes", self.cap.target_bytes());
+        add("memory_bytes", self.cap.held_bytes());
         add("ghost_queue_bytes", self.evictions.bytes() as u64);
         add("dram_bytes", self.segments.bytes() as u64);
         add("dram_segments", self.segments.len() as u64);
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_segments", volume.map_or(0, |volume| volume.log.len() as u64));
-        add("ssd_capacity_bytes", self.superblock.layout.log_pages * 4096);
+        add("ssd_capacity_bytes", self.superblock.get().layout.log_pages * 4096);
         add("saved_bytes", suspended.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));

@@ -176,7 +176,7 @@ impl Tier {
         }
         table.next_page = table.page + table.pages().max(1);
         volume.next_order += 1;
-        self.superblock.table = Some(table);
+        self.superblock.set_table(table);
         self.note_saved(&table);
         self.ending.enter(Closing::Table(TableWrite::default()));
         self.pump_table(effects);
@@ -184,7 +184,7 @@ impl Tier {
 
     /// Writes pages of the table, 64 KiB at a time.
     fn pump_table(&mut self, effects: &mut Effects) {
-        let Some(table) = self.superblock.table else { return };
+        let Some(table) = self.superblock.get().table else { return };
         while let Closing::Table(write) = self.ending.phase() {
             let TableWrite { begun, in_flight, failed, tries } = write;
             if !failed && begun < table.pages() && in_flight < 4 {
@@ -196,6 +196,10 @@ impl Tier {
                 let write = TableWrite { begun: begun + count, in_flight: in_flight + 1, ..write };
                 self.ending.enter(Closing::Table(write));
                 self.write_pages(table.page + begun, &bytes, IoPurpose::Table, effects);
+                if self.ending.phase() != Closing::Table(write) {
+                    // It has failed, and what follows is done.
+                    return;
+                }
                 continue;
             }
             return match in_flight {
@@ -259,7 +263,7 @@ impl Tier {
             return self.write_void(effects);
         }
         self.ending.enter(Closing::Superblock);
-        (self.superblock.clean, self.superblock.version) = (true, self.versions.newest());
+        self.superblock.set_clean(self.versions.newest());
         self.write_superblock(effects);
     }
 }

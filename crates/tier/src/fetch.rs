@@ -194,7 +194,7 @@ impl Tier {
         let volume = self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
         let in_slices = front_will_do && self.reads_front(loc);
-        if !in_slices && loc.pages() > self.fetch_pages_max() {
+        if !in_slices && loc.pages() > self.cap.fetch_pages_max() {
             // For good: who was told that it is not there must not find it under a higher cap.
             self.drop_unreadable(tag, loc.place(), DropReason::TooLong);
             return None;

@@ -17,11 +17,13 @@ use crate::fetch::Fetches;
 use crate::index::Index;
 use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
+use crate::memory_cap::MemoryCap;
 use crate::recovery::Recovery;
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::spill::parts_of;
 use crate::superblock::{IndexDump, Layout, Superblock, TAIL_PAGE};
+use crate::superblock_writer::SuperblockWriter;
 use crate::tier::Tier;
 use crate::versions::Versions;
 use crate::volume::Volume;
@@ -33,6 +35,8 @@ const RESERVED_PAGES: u64 = 128;
 const HEAD_PAGES_MAX: u32 = 4096;
 /// A volume with a shorter log is too small.
 const LOG_PAGES_MIN: u64 = 16;
+
+const OPENING: &str = "opening the volume for writing";
 
 /// What is being read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +108,14 @@ impl TierOpener {
     fn read(&mut self, page: u64, pages: u64, step: OpenerIoPurpose, effects: &mut Effects) {
         self.report.read_bytes += pages * PAGE_BYTES as u64;
         self.io.read(page, pages, step, effects);
+    }
+
+    fn write(&mut self, page: u64, bytes: &[u8], step: OpenerIoPurpose, effects: &mut Effects) {
+        let durable = step == OpenerIoPurpose::WriteSuperblock;
+        match parts_of(bytes, effects.pool()) {
+            Ok(parts) => effects.write(self.io.start(step), page * PAGE_BYTES as u64, parts, durable),
+            Err(fault) => self.io.fail(Error::Io { what: OPENING, fault }),
+        }
     }
 
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
@@ -412,8 +424,7 @@ impl TierOpener {
         let page = TAIL_PAGE + self.recovery.tail.number % 2;
         let mut bytes = vec![0; PAGE_BYTES];
         self.recovery.tail.encode(&self.config.uuid, page, &mut bytes);
-        let parts = parts_of(&bytes, effects.pool());
-        effects.write(self.io.start(OpenerIoPurpose::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
+        self.write(page, &bytes, OpenerIoPurpose::WriteTail(second), effects);
     }
 
     /// A ring that was not there before is written once, with zeros: a disk that is full later has
@@ -425,22 +436,14 @@ impl TierOpener {
             return self.write_superblock(effects);
         }
         let zeros = vec![0; pages as usize * PAGE_BYTES];
-        let offset = (TAIL_PAGE + 2 + done) * PAGE_BYTES as u64;
-        effects.write(
-            self.io.start(OpenerIoPurpose::WriteRing(done + pages)),
-            offset,
-            parts_of(&zeros, effects.pool()),
-            false,
-        );
+        self.write(TAIL_PAGE + 2 + done, &zeros, OpenerIoPurpose::WriteRing(done + pages), effects);
     }
 
     fn write_superblock(&mut self, effects: &mut Effects) {
         self.superblock.generation += 1;
         let mut bytes = vec![0; PAGE_BYTES];
         self.superblock.encode(&self.config.uuid, &mut bytes);
-        let parts = parts_of(&bytes, effects.pool());
-        let offset = self.superblock.generation % 2 * PAGE_BYTES as u64;
-        effects.write(self.io.start(OpenerIoPurpose::WriteSuperblock), offset, parts, true);
+        self.write(self.superblock.generation % 2, &bytes, OpenerIoPurpose::WriteSuperblock, effects);
     }
 
     /// A new volume has two superblocks from the beginning. And where one could not be read, both
@@ -468,10 +471,7 @@ impl TierOpener {
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
-            memory_target_bytes: self.config.memory_bytes,
-            item_bytes_max: self.config.item_bytes_max(),
-            held_bytes: 0,
-            draining: Default::default(),
+            cap: MemoryCap::new(&self.config),
             index,
             evictions,
             segments: Segments::new(first),
@@ -481,9 +481,7 @@ impl TierOpener {
             io: IoTable::new(),
             operations: Default::default(),
             versions: Versions::new(self.superblock.version.max(first), flush_watermarks),
-            superblock: self.superblock,
-            void_tries: 0,
-            void_at: None,
+            superblock: SuperblockWriter::new(self.superblock),
             now: Now::default(),
             ending: Default::default(),
             counters: Counters { recovered: self.report, ..Counters::default() },
@@ -543,9 +541,7 @@ impl Opener for TierOpener {
                 self.io.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
             }
             (OpenerIoPurpose::WriteSuperblock, IoOutcome::Write(Ok(()))) => self.superblock_written(effects),
-            (_, IoOutcome::Write(Err(fault))) => {
-                self.io.fail(Error::Io { what: "opening the volume for writing", fault })
-            }
+            (_, IoOutcome::Write(Err(fault))) => self.io.fail(Error::Io { what: OPENING, fault }),
             _ => {}
         }
     }

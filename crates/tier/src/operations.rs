@@ -126,7 +126,7 @@ impl Tier {
     }
 
     fn too_large(&self, key: &Key, len_bytes: u64) -> Option<Error> {
-        let longest = self.item_bytes_max;
+        let longest = self.cap.item_bytes_max();
         let sums = ((longest >> self.config.slice_shift()) + 2) * 4;
         let around = (HEADER_BYTES + SSD_ADDRESS_BYTES + key.encoded().len()).next_multiple_of(8) as u64 + 8 + sums;
         let max_bytes = (VALUE_BYTES_MAX as u64).min(longest.saturating_sub(around));

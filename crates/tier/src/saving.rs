@@ -78,7 +78,7 @@ impl Tier {
         }
         match result {
             Ok(()) | Err(IoFault::Os(_)) => {
-                let next_order = self.superblock.first_number() + 1;
+                let next_order = self.superblock.get().first_number() + 1;
                 self.volume = Some(Volume::for_saving(self.config.uuid, saving, next_order));
             }
             Err(fault) => {
@@ -98,7 +98,7 @@ impl Tier {
             return;
         };
         let end = volume.log.head().max(table.next_page);
-        self.superblock.layout = Layout::saved(end - TAIL_PAGE);
+        self.superblock.set_layout(Layout::saved(end - TAIL_PAGE));
         let (shard, items, saved) = (self.config.shard, saving.items, table.entries);
         if volume.log.iter().any(|stored| stored.is_void) {
             tracing::warn!(

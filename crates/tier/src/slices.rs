@@ -92,7 +92,7 @@ impl Tier {
     ) {
         let front = if fetch.failed { Front::Damaged } else { self.check_front(tag, place, &fetch, blocks) };
         match front {
-            Front::Longer(pages) if pages <= self.fetch_pages_max() => {
+            Front::Longer(pages) if pages <= self.cap.fetch_pages_max() => {
                 self.fetch_front(tag, place, fetch.segment, pages, fetch.waiters);
             }
             Front::Longer(_) => self.give_up(&fetch, tag, place, DropReason::TooLong, effects),
@@ -100,7 +100,7 @@ impl Tier {
             Front::Damaged => self.hand_out(&fetch, tag, place, None, effects),
             Front::Unsliced => {
                 let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address())).copied();
-                match stored.filter(|_| place.pages() <= self.fetch_pages_max()) {
+                match stored.filter(|_| place.pages() <= self.cap.fetch_pages_max()) {
                     Some(stored) => self.fetch_whole(tag, place, &stored, fetch.waiters),
                     None => self.give_up(&fetch, tag, place, DropReason::TooLong, effects),
                 }

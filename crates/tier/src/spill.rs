@@ -18,6 +18,8 @@ use crate::volume::Volume;
 const SPILLS_MAX: usize = 2;
 /// Parts of one request: its bytes are at most 1 MiB where blocks are slices.
 const PARTS_MAX: usize = 16;
+/// ENOMEM.
+const NO_MEMORY: IoFault = IoFault::Os(12);
 
 impl Tier {
     /// Whether what leaves DRAM can go to the volume.
@@ -97,6 +99,15 @@ impl Tier {
                 return true;
             }
         };
+        let mut all = match parts_of(&head.encode(&self.config.uuid, page, &summary), effects.pool()) {
+            Ok(parts) => parts,
+            Err(fault) => {
+                volume.spills.pause(self.now.mono);
+                self.note_spill(Err(fault));
+                self.drop_segment(slot, DropReason::WriteFailed, effects);
+                return true;
+            }
+        };
         volume.next_order += 1;
         volume.wanted_pages = 0;
         volume.journal.begin_segment(head.order);
@@ -104,7 +115,6 @@ impl Tier {
         let stored =
             Stored { id, order, page, pages, head_pages, expires_s, pins: 0, is_written: false, is_void: false };
         volume.log.push(stored);
-        let mut all = parts_of(&head.encode(&self.config.uuid, page, &summary), effects.pool());
         all.append(&mut parts);
         let items = items.into_iter().map(|(tag, place, line)| (tag, place, stored.loc(&line))).collect();
         let requests = all.chunks(PARTS_MAX).count() as u32;
@@ -120,13 +130,17 @@ impl Tier {
         true
     }
 
-    /// A piece of a segment was written, or not.
-    pub(crate) fn spill_written(&mut self, order: u64, result: Result<(), IoFault>) {
-        let Some(volume) = &mut self.volume else { return };
+    fn note_spill(&mut self, result: Result<(), IoFault>) {
         self.counters.note_write(result);
         if let Err(fault) = result {
             tracing::warn!(%fault, shard = self.config.shard, "a segment could not be written: its items are dropped");
         }
+    }
+
+    /// A piece of a segment was written, or not.
+    pub(crate) fn spill_written(&mut self, order: u64, result: Result<(), IoFault>) {
+        self.note_spill(result);
+        let Some(volume) = &mut self.volume else { return };
         let Some(spill) = volume.spills.piece_written(order, result.is_err()) else { return };
         if let Some(stored) = volume.log.get_mut(spill.page) {
             (stored.is_written, stored.is_void) = (true, spill.failed);
@@ -155,8 +169,9 @@ impl Tier {
     /// what comes behind. Whether something must wait for that.
     fn fill_holes(&mut self, effects: &mut Effects) -> bool {
         let can_spill = self.can_spill();
-        let Some(volume) = &mut self.volume else { return false };
+        let Some(volume) = &self.volume else { return false };
         for page in volume.spills.holes_due(can_spill) {
+            let Some(volume) = &mut self.volume else { break };
             let Some(stored) = volume.log.get_mut(page).filter(|stored| stored.is_void) else {
                 volume.spills.forget_hole(page);
                 continue;
@@ -164,10 +179,9 @@ impl Tier {
             stored.pins += 1;
             let head = Head::empty(stored).encode(&self.config.uuid, page, &[]);
             volume.spills.fill_hole(page);
-            let parts = parts_of(&head, effects.pool());
-            effects.write(self.io.start(IoPurpose::Fill(page)), page * PAGE_BYTES as u64, parts, false);
+            self.write_pages(page, &head, IoPurpose::Fill(page), effects);
         }
-        volume.spills.holes() > 0
+        self.volume.as_ref().is_some_and(|volume| volume.spills.holes() > 0)
     }
 
     /// The head of a hole was written, or not.
@@ -217,14 +231,18 @@ impl Tier {
 }
 
 /// Bytes, a multiple of a page, as parts of blocks.
-pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<BlockPart> {
+///
+/// # Errors
+/// The system gives no memory, not even for a block beyond the limit. All of it fails then: what is
+/// written without a part of it would lie in wrong places, and count as written.
+pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Result<Vec<BlockPart>, IoFault> {
     let class = if bytes.len() > PAGE_BYTES { Class::Slice } else { Class::Page };
     let part = |chunk: &[u8]| {
-        let mut block = pool.take(class).or_else(|| beyond_the_limit(class, pool))?;
+        let mut block = pool.take(class).or_else(|| beyond_the_limit(class, pool)).ok_or(NO_MEMORY)?;
         block[..chunk.len()].copy_from_slice(chunk);
-        Some(BlockPart { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
+        Ok(BlockPart { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
     };
-    bytes.chunks(class.bytes()).filter_map(part).collect()
+    bytes.chunks(class.bytes()).map(part).collect()
 }
 
 /// A block though the pool has none left: what is written or read to make room cannot wait for that

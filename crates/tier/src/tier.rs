@@ -1,5 +1,6 @@
 //! [`Tier`]: the state of one shard, and its face to the driver.
 
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Level, Mono, Now};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -13,10 +14,11 @@ use crate::evictions::Evictions;
 use crate::fetch::Fetches;
 use crate::index::{Index, Tag};
 use crate::listing::Listings;
+use crate::memory_cap::MemoryCap;
 use crate::operation_queues::OperationQueues;
-use crate::resize::Draining;
 use crate::segments::Segments;
-use crate::superblock::Superblock;
+use crate::spill::parts_of;
+use crate::superblock_writer::SuperblockWriter;
 use crate::versions::Versions;
 use crate::volume::Volume;
 
@@ -43,16 +45,9 @@ pub(crate) enum IoPurpose {
 /// One shard of a store with the engine `tier`. See the crate.
 #[derive(Debug)]
 pub struct Tier {
-    /// Its memory is that which counts now; see [`Tier::memory_target_bytes`].
+    /// Its memory is that which counts now; see [`MemoryCap`].
     pub(crate) config: TierConfig,
-    /// The cap on memory: as it was opened, or as the driver said since.
-    pub(crate) memory_target_bytes: u64,
-    /// The longest item that has a place under that cap.
-    pub(crate) item_bytes_max: u64,
-    /// What was held of it at the end of the last tick's balance: chunks of the pool, index,
-    /// ghost queue.
-    pub(crate) held_bytes: u64,
-    pub(crate) draining: Draining,
+    pub(crate) cap: MemoryCap,
     pub(crate) index: Index,
     pub(crate) evictions: Evictions,
     pub(crate) segments: Segments,
@@ -61,11 +56,7 @@ pub struct Tier {
     pub(crate) listings: Listings,
     pub(crate) io: IoTable<IoPurpose>,
     pub(crate) operations: OperationQueues,
-    pub(crate) superblock: Superblock,
-    /// Superblocks that could not be written, when the volume was lost.
-    pub(crate) void_tries: u32,
-    /// When it is tried again, after many; never, if none has to be.
-    pub(crate) void_at: Option<Mono>,
+    pub(crate) superblock: SuperblockWriter,
     pub(crate) versions: Versions,
     pub(crate) now: Now,
     pub(crate) ending: Ending,
@@ -150,23 +141,28 @@ impl Tier {
         }
     }
 
-    /// Writes bytes, a multiple of a page, from this page of the volume on.
+    /// Writes bytes, a multiple of a page, from this page of the volume on. Where there is no memory
+    /// for that it has failed when this returns.
     pub(crate) fn write_pages(&mut self, page: u64, bytes: &[u8], purpose: IoPurpose, effects: &mut Effects) {
         let durable = matches!(purpose, IoPurpose::Superblock);
-        let parts = crate::spill::parts_of(bytes, effects.pool());
-        effects.write(self.io.start(purpose), page * 4096, parts, durable);
+        match parts_of(bytes, effects.pool()) {
+            Ok(parts) => effects.write(self.io.start(purpose), page * PAGE_BYTES as u64, parts, durable),
+            Err(fault) => {
+                self.completed(purpose, IoOutcome::Write(Err(fault)), effects);
+                effects.more();
+            }
+        }
     }
 
     pub(crate) fn write_superblock(&mut self, effects: &mut Effects) {
-        self.superblock.generation += 1;
+        self.superblock.advance();
         self.write_superblock_again(effects);
     }
 
     /// The same one, where it failed to be written.
     pub(crate) fn write_superblock_again(&mut self, effects: &mut Effects) {
-        let mut page = vec![0; 4096];
-        self.superblock.encode(&self.config.uuid, &mut page);
-        self.write_pages(self.superblock.generation % 2, &page, IoPurpose::Superblock, effects);
+        let (page, bytes) = self.superblock.page(&self.config.uuid);
+        self.write_pages(page, &bytes, IoPurpose::Superblock, effects);
     }
 }
 
