@@ -15,7 +15,7 @@ use crate::item::Header;
 #[derive(Debug)]
 pub(crate) struct Evictions {
     drops: Drops,
-    ghosts: GhostQueue,
+    ghost_queue: GhostQueue,
     /// Told at the end of the tick; empty if nobody listens.
     events: Vec<ShardEvent>,
 }
@@ -23,18 +23,18 @@ pub(crate) struct Evictions {
 impl Evictions {
     /// Beside so much memory.
     pub(crate) fn new(memory_bytes: u64) -> Evictions {
-        Evictions { drops: Drops::default(), ghosts: GhostQueue::new(memory_bytes), events: Vec::new() }
+        Evictions { drops: Drops::default(), ghost_queue: GhostQueue::new(memory_bytes), events: Vec::new() }
     }
 
     /// Beside another memory the ghost queue has another length: its entries are hints, and come up
     /// anew.
     pub(crate) fn resize(&mut self, memory_bytes: u64) {
-        self.ghosts = GhostQueue::new(memory_bytes);
+        self.ghost_queue = GhostQueue::new(memory_bytes);
     }
 
     /// Bytes of the ghost queue.
     pub(crate) fn bytes(&self) -> usize {
-        self.ghosts.bytes()
+        self.ghost_queue.bytes()
     }
 
     pub(crate) fn drops(&self) -> Drops {
@@ -43,7 +43,7 @@ impl Evictions {
 
     /// An item was dropped, and is wanted if it comes back.
     pub(crate) fn add(&mut self, tag: Tag, reason: DropReason) {
-        self.ghosts.add(tag);
+        self.ghost_queue.add(tag);
         self.count(reason, 1);
     }
 
@@ -54,12 +54,12 @@ impl Evictions {
 
     /// An item that somebody wanted has expired: it is likely to be put again.
     pub(crate) fn add_expired(&mut self, tag: Tag) {
-        self.ghosts.add(tag);
+        self.ghost_queue.add(tag);
     }
 
     /// Whether a key that is put was dropped lately. Asked once: it is forgotten then.
     pub(crate) fn comes_back(&mut self, tag: Tag) -> bool {
-        self.ghosts.take(tag)
+        self.ghost_queue.take(tag)
     }
 
     /// Whoever listens is to be told of this item.

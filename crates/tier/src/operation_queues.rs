@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_a_tag_have_their_turns_one_after_the_other() {
+    fn writes_of_a_tag_run_one_after_the_other() {
         let (mut queues, tag) = (OperationQueues::default(), Tag::from_bits(1));
         assert!(queues.queue_if_busy(TOKEN, write(), tag).is_some(), "no write of it is suspended");
         let first = queues.name(tag, true);

@@ -1,5 +1,5 @@
-//! A segment that is taken apart: what stays in DRAM is appended to another one, what leaves goes to
-//! the volume, or is dropped.
+//! A segment that is taken apart: what stays in DRAM is appended to another one. What leaves goes
+//! to the volume, or is dropped.
 //!
 //! `memory.rs` chooses the segment, and why.
 

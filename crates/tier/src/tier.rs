@@ -141,8 +141,8 @@ impl Tier {
         }
     }
 
-    /// Writes bytes, a multiple of a page, from this page of the volume on. Where there is no memory
-    /// for that it has failed when this returns.
+    /// Writes bytes, a multiple of a page, from this page of the volume on. Where there is no
+    /// memory for that it has failed when this returns.
     pub(crate) fn write_pages(&mut self, page: u64, bytes: &[u8], purpose: IoPurpose, effects: &mut Effects) {
         let durable = matches!(purpose, IoPurpose::Superblock);
         match parts_of(bytes, effects.pool()) {
