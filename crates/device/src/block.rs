@@ -201,6 +201,12 @@ impl Pool {
         self.0.state().limit_chunks = (limit_bytes / CHUNK_BYTES).max(2);
     }
 
+    /// As if the system had no memory left, or had again: no chunk is taken meanwhile, whatever the
+    /// limit. For tests and simulations.
+    pub fn refuse_chunks(&self, refuses: bool) {
+        self.0.state().refuses_chunks = refuses;
+    }
+
     /// The limit in bytes.
     pub fn limit_bytes(&self) -> usize {
         self.0.state().limit_chunks * CHUNK_BYTES
@@ -263,6 +269,8 @@ struct Inner(Mutex<State>, Lineage);
 #[derive(Default)]
 struct State {
     limit_chunks: usize,
+    /// See [`Pool::refuse_chunks`].
+    refuses_chunks: bool,
     held_chunks: usize,
     /// By chunk number; `None` where a chunk was freed.
     chunks: Vec<Option<Chunk>>,
@@ -332,7 +340,7 @@ impl State {
     }
 
     fn add_chunk(&mut self, class: Class) -> Option<()> {
-        if self.held_chunks >= self.limit_chunks {
+        if self.refuses_chunks || self.held_chunks >= self.limit_chunks {
             return None;
         }
         let chunk = Chunk::new(class)?;

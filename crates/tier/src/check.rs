@@ -27,9 +27,9 @@ impl Tier {
                 mistakes.push(format!("an entry leads nowhere: {tag:?} {loc:?}"));
             }
         }
-        let queued = self.small.len() + self.main.len() + self.open.iter().flatten().flatten().count();
-        let outgoing = usize::from(self.outgoing.is_some());
-        let leaving = self.volume.as_ref().map_or(0, |volume| volume.spills.len() + volume.spilling.len());
+        let queued = self.segments.queued() + self.segments.open_ones();
+        let outgoing = usize::from(self.segments.outgoing().is_some());
+        let leaving = self.volume.as_ref().map_or(0, |volume| volume.spills.len());
         if queued + outgoing + leaving != self.segments.len() {
             mistakes.push(format!(
                 "{} segments in DRAM, {queued} queued, {outgoing} + {leaving} outgoing",
@@ -41,6 +41,6 @@ impl Tier {
 
     /// Bytes of DRAM that segments, index and ghost queue take.
     pub fn dram_bytes(&self) -> u64 {
-        (self.segments.bytes() + self.index.bytes() + self.ghost_queue.bytes()) as u64
+        (self.segments.bytes() + self.index.bytes() + self.evictions.bytes()) as u64
     }
 }

@@ -25,37 +25,22 @@ pub(crate) enum DropReason {
     TooLong,
 }
 
-impl DropReason {
-    const ALL: [DropReason; 9] = [
-        DropReason::MemoryFull,
-        DropReason::NotAdmitted,
-        DropReason::LogFull,
-        DropReason::IndexFull,
-        DropReason::WriteFailed,
-        DropReason::WritesPaused,
-        DropReason::VolumeLost,
-        DropReason::Unreadable,
-        DropReason::TooLong,
-    ];
-
-    fn statistic(self) -> &'static str {
-        match self {
-            DropReason::MemoryFull => "evictions_memory_full",
-            DropReason::NotAdmitted => "not_admitted",
-            DropReason::LogFull => "evictions_ssd_full",
-            DropReason::IndexFull => "evictions_index_full",
-            DropReason::WriteFailed => "evictions_write_failed",
-            DropReason::WritesPaused => "evictions_ssd_paused",
-            DropReason::VolumeLost => "evictions_ssd_lost",
-            DropReason::Unreadable => "evictions_unreadable",
-            DropReason::TooLong => "evictions_too_long",
-        }
-    }
-}
+/// What each reason is called, in their order.
+const STATISTICS: [&str; DropReason::TooLong as usize + 1] = [
+    "evictions_memory_full",
+    "not_admitted",
+    "evictions_ssd_full",
+    "evictions_index_full",
+    "evictions_write_failed",
+    "evictions_ssd_paused",
+    "evictions_ssd_lost",
+    "evictions_unreadable",
+    "evictions_too_long",
+];
 
 /// Items that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drops([u64; DropReason::ALL.len()]);
+pub(crate) struct Drops([u64; STATISTICS.len()]);
 
 impl Drops {
     pub(crate) fn add(&mut self, reason: DropReason, items: u64) {
@@ -76,7 +61,6 @@ impl Drops {
     /// `evictions`: all of them; then each reason.
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
         out.push(Statistic { name: "evictions", value: self.total() });
-        let each = DropReason::ALL.iter().zip(self.0);
-        out.extend(each.map(|(reason, value)| Statistic { name: reason.statistic(), value }));
+        out.extend(STATISTICS.iter().zip(self.0).map(|(name, value)| Statistic { name, value }));
     }
 }

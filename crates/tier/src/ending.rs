@@ -7,32 +7,11 @@ use stratakv_base::{fault_point, probe};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
+use crate::closing::{Closing, TableWrite};
 use crate::index::{Loc, Tag};
 use crate::log::{RecordAddress, Stored};
 use crate::superblock::{IndexDump, PAGES_MAX};
 use crate::tier::{IoPurpose, Tier};
-
-/// How far closing is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    Open,
-    /// Finishing what was accepted.
-    Draining,
-    /// A place for the table of what is to be saved is set aside.
-    Reserving,
-    /// DRAM goes to the volume.
-    Spilling,
-    /// The index is written down: pages so far, and writes in flight.
-    Table {
-        written: u64,
-        in_flight: u32,
-        failed: bool,
-        tries: u32,
-    },
-    Flushing,
-    Superblock,
-    Closed,
-}
 
 /// A table of which a piece could not be written is written so often again.
 const TABLE_TRIES: u32 = 8;
@@ -102,54 +81,45 @@ pub(crate) fn decode_page(uuid: &[u8; 16], table: &IndexDump, number: u64, page:
 impl Tier {
     /// Takes the next step of an orderly end.
     pub(crate) fn pump_close(&mut self, effects: &mut Effects) {
-        match self.closing {
+        match self.ending.phase() {
             Closing::Draining => {
-                let is_drained = self.suspended.is_empty()
-                    && self.held.is_empty()
-                    && self.pending_acks.is_empty()
-                    && self.listings.is_idle()
-                    && self.fetches.is_idle();
+                let is_drained = self.operations.is_idle() && self.listings.is_idle() && self.fetches.is_idle();
                 // Room that is being given back is where this end saves: carried out late, that
                 // would take what was written meanwhile.
                 let gives_back = self.volume.is_none() && !self.io.is_empty();
                 if is_drained && (self.config.read_only || !(self.is_returning() || gives_back)) {
-                    self.drops_before_end = self.counters.drops;
-                    self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
+                    self.ending.begin(self.evictions.drops());
+                    self.ending.enter(if self.config.read_only { Closing::Closed } else { Closing::Spilling });
                     self.begin_saving(effects);
                     effects.more();
                 }
             }
             Closing::Spilling => self.pump_last_spills(effects),
-            Closing::Table { .. } => self.pump_table(effects),
+            Closing::Table(_) => self.pump_table(effects),
             _ => {}
         }
     }
 
     fn pump_last_spills(&mut self, effects: &mut Effects) {
         while self.evict(effects) {}
-        if self.small.is_empty()
-            && self.main.is_empty()
-            && let Some(slot) = self.outgoing
+        if self.segments.queued() == 0
+            && let Some(slot) = self.segments.outgoing()
         {
             self.seal(slot);
         }
         let is_idle = self.volume.as_ref().is_none_or(|volume| {
-            volume.is_lost
-                || volume.spills.is_empty()
-                    && volume.spilling.is_empty()
-                    && volume.retire.is_none()
-                    && volume.journal.is_idle()
+            volume.is_lost || volume.spills.len() == 0 && volume.retire.is_none() && volume.journal.is_idle()
         });
         if self.segments.len() > 0 || !is_idle || !self.fetches.is_idle() || !self.io.is_empty() {
             return self.go_on(effects);
         }
         self.tell_what_end_costs();
         match self.volume.as_ref().map(|volume| volume.is_lost) {
-            Some(true) if self.is_void() => self.closing = Closing::Closed,
+            Some(true) if self.is_void() => self.ending.enter(Closing::Closed),
             Some(true) => {
                 // Once more: what the system may find when the store is opened again must not
                 // count.
-                self.closing = Closing::Superblock;
+                self.ending.enter(Closing::Superblock);
                 self.write_void(effects);
             }
             None => self.flush_last(effects),
@@ -159,10 +129,7 @@ impl Tier {
 
     /// Counts what this end dropped, and says once how much of it could not be written.
     fn tell_what_end_costs(&mut self) {
-        let drops = self.counters.drops;
-        let before = std::mem::replace(&mut self.drops_before_end, drops);
-        self.counters.dropped_at_end += drops.total() - before.total();
-        let items = drops.of_failures() - before.of_failures();
+        let items = self.ending.count_drops(self.evictions.drops());
         if items > 0 {
             self.fail_end();
             let shard = self.config.shard;
@@ -177,9 +144,9 @@ impl Tier {
     /// The end does not keep what it should. Where it saves, a place that is full has a part of it,
     /// and that is in order.
     pub(crate) fn fail_end(&mut self) {
-        let fault = self.last_fault.unwrap_or(IoFault::Os(5));
+        let fault = self.counters.last_fault.unwrap_or(IoFault::Os(5));
         let saves_at_shutdown = self.volume.as_ref().is_none_or(|volume| volume.saving.is_some());
-        self.end_failure = Some(fault).filter(|fault| !(saves_at_shutdown && *fault == IoFault::Full));
+        self.ending.fail(Some(fault).filter(|fault| !(saves_at_shutdown && *fault == IoFault::Full)));
     }
 
     /// Another tick, unless something in flight brings one.
@@ -203,50 +170,53 @@ impl Tier {
                 return self.go_on(effects);
             }
             RecordAddress::TooLong => {
-                self.closing = Closing::Closed;
+                self.ending.enter(Closing::Closed);
                 return;
             }
         }
         table.next_page = table.page + table.pages().max(1);
         volume.next_order += 1;
-        self.superblock.table = Some(table);
+        self.superblock.set_table(table);
         self.note_saved(&table);
-        self.closing = Closing::Table { written: 0, in_flight: 0, failed: false, tries: 0 };
+        self.ending.enter(Closing::Table(TableWrite::default()));
         self.pump_table(effects);
     }
 
     /// Writes pages of the table, 64 KiB at a time.
     fn pump_table(&mut self, effects: &mut Effects) {
-        let (Closing::Table { mut written, mut in_flight, failed, tries }, Some(table)) =
-            (self.closing, self.superblock.table)
-        else {
-            return;
-        };
-        let all = table.pages();
-        while !failed && written < all && in_flight < 4 {
-            let count = (all - written).min((SLICE_BYTES / PAGE_BYTES) as u64);
-            let mut bytes = vec![0; count as usize * PAGE_BYTES];
-            for (number, page) in (written..).zip(bytes.chunks_mut(PAGE_BYTES)) {
-                self.table_page(&table, number, page);
+        let Some(table) = self.superblock.get().table else { return };
+        while let Closing::Table(write) = self.ending.phase() {
+            let TableWrite { begun, in_flight, failed, tries } = write;
+            if !failed && begun < table.pages() && in_flight < 4 {
+                let count = (table.pages() - begun).min((SLICE_BYTES / PAGE_BYTES) as u64);
+                let mut bytes = vec![0; count as usize * PAGE_BYTES];
+                for (number, page) in (begun..).zip(bytes.chunks_mut(PAGE_BYTES)) {
+                    self.table_page(&table, number, page);
+                }
+                let write = TableWrite { begun: begun + count, in_flight: in_flight + 1, ..write };
+                self.ending.enter(Closing::Table(write));
+                self.write_pages(table.page + begun, &bytes, IoPurpose::Table, effects);
+                if self.ending.phase() != Closing::Table(write) {
+                    // It has failed, and what follows is done.
+                    return;
+                }
+                continue;
             }
-            self.write_pages(table.page + written, &bytes, IoPurpose::Table, effects);
-            (written, in_flight) = (written + count, in_flight + 1);
-        }
-        self.closing = Closing::Table { written, in_flight, failed, tries };
-        match in_flight {
-            0 if failed && tries < TABLE_TRIES => {
-                probe!("tier: a table is written again at an end");
-                self.closing = Closing::Table { written: 0, in_flight: 0, failed: false, tries: tries + 1 };
-                effects.more();
-            }
-            // Not clean: the next opening does with what the journal says.
-            0 if failed => {
-                self.warn_unsaved();
-                self.fail_end();
-                self.closing = Closing::Closed;
-            }
-            0 => self.flush_last(effects),
-            _ => {}
+            return match in_flight {
+                0 if failed && tries < TABLE_TRIES => {
+                    probe!("tier: a table is written again at an end");
+                    self.ending.enter(Closing::Table(TableWrite { tries: tries + 1, ..TableWrite::default() }));
+                    effects.more();
+                }
+                // Not clean: the next opening does with what the journal says.
+                0 if failed => {
+                    self.warn_unsaved();
+                    self.fail_end();
+                    self.ending.enter(Closing::Closed);
+                }
+                0 => self.flush_last(effects),
+                _ => {}
+            };
         }
     }
 
@@ -266,16 +236,15 @@ impl Tier {
     }
 
     pub(crate) fn table_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Closing::Table { written, in_flight, failed, tries } = self.closing else { return };
-        self.counters.write_errors += u64::from(result.is_err());
-        self.last_fault = result.err().or(self.last_fault);
-        let failed = failed || result.is_err();
-        self.closing = Closing::Table { written, in_flight: in_flight - 1, failed, tries };
+        let Closing::Table(write) = self.ending.phase() else { return };
+        self.counters.note_write(result);
+        let (in_flight, failed) = (write.in_flight - 1, write.failed || result.is_err());
+        self.ending.enter(Closing::Table(TableWrite { in_flight, failed, ..write }));
         self.pump_table(effects);
     }
 
     fn flush_last(&mut self, effects: &mut Effects) {
-        self.closing = Closing::Flushing;
+        self.ending.enter(Closing::Flushing);
         fault_point!("tier_parked_without_a_flush", {
             if self.volume.as_ref().is_some_and(|volume| volume.saving.is_some()) {
                 return self.flushed(Ok(()), effects);
@@ -287,15 +256,14 @@ impl Tier {
     pub(crate) fn flushed(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         if result.is_err() {
             // What was written before it, the journal too, may be lost: nothing counts.
-            self.counters.write_errors += 1;
-            self.last_fault = result.err();
-            self.closing = Closing::Superblock;
+            self.counters.note_write(result);
+            self.ending.enter(Closing::Superblock);
             self.fail_end();
             self.warn_unsaved();
             return self.write_void(effects);
         }
-        self.closing = Closing::Superblock;
-        (self.superblock.clean, self.superblock.version) = (true, self.version);
+        self.ending.enter(Closing::Superblock);
+        self.superblock.set_clean(self.versions.newest());
         self.write_superblock(effects);
     }
 }

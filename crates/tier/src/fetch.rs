@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault};
@@ -127,6 +127,8 @@ pub(crate) struct Fetches {
     of_place: HashMap<Loc, u64>,
     queue: VecDeque<(u64, usize)>,
     in_flight: u32,
+    /// Requests so far.
+    device_reads: u64,
     /// The segment of which reads come first.
     hastened: Option<u64>,
     /// How often the queue was put in order for one.
@@ -137,6 +139,11 @@ impl Fetches {
     /// The longest of what is being read.
     pub(crate) fn longest_pages(&self) -> u64 {
         self.running.values().map(|fetch| fetch.pages).max().unwrap_or_default()
+    }
+
+    /// Reads that the device was given so far.
+    pub(crate) fn device_reads(&self) -> u64 {
+        self.device_reads
     }
 
     /// Whether something waits to be read.
@@ -187,7 +194,7 @@ impl Tier {
         let volume = self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
         let in_slices = front_will_do && self.reads_front(loc);
-        if !in_slices && loc.pages() > self.fetch_pages_max() {
+        if !in_slices && loc.pages() > self.cap.fetch_pages_max() {
             // For good: who was told that it is not there must not find it under a higher cap.
             self.drop_unreadable(tag, loc.place(), DropReason::TooLong);
             return None;
@@ -236,7 +243,7 @@ impl Tier {
     pub(crate) fn give_up_reads(&mut self) {
         let mut queued = HashMap::<u64, usize>::default();
         self.fetches.queue.iter().for_each(|(id, _)| *queued.entry(*id).or_default() += 1);
-        let has_left = |waiter: &u64| self.suspended.get(waiter).is_some_and(|suspended| suspended.is_cancelled);
+        let has_left = |waiter: &u64| self.operations.is_cancelled(*waiter);
         let of_item = |fetch: &Fetch| matches!(fetch.wanted, Wanted::Item(..) | Wanted::Front(..));
         let is_unread = |id: &u64, fetch: &Fetch| queued.get(id) == Some(&fetch.blocks.len());
         let running = self.fetches.running.iter();
@@ -250,11 +257,7 @@ impl Tier {
                 self.fetches.of_place.remove(&place);
             }
             for waiter in fetch.waiters {
-                let Some(suspended) = self.suspended.get_mut(&waiter) else { continue };
-                suspended.waiting -= 1;
-                if suspended.waiting == 0 {
-                    self.ready.push_back(waiter);
-                }
+                self.operations.read_ended(waiter, None);
             }
         }
         // Their places in the queue stay: whoever takes one finds no fetch.
@@ -280,7 +283,7 @@ impl Tier {
                 break;
             };
             self.fetches.in_flight += 1;
-            self.counters.volume_reads += 1;
+            self.fetches.device_reads += 1;
             let io = self.io.start(IoPurpose::Read(id, chunk));
             effects.read(io, page * PAGE_BYTES as u64, block, (pages as usize * PAGE_BYTES) as u32);
         }
@@ -337,8 +340,7 @@ impl Tier {
         effects: &mut Effects,
     ) {
         let Some(item) = item else {
-            self.counters.read_errors += u64::from(fetch.failed);
-            self.counters.corrupt_records += u64::from(!fetch.failed);
+            self.counters.note_unreadable(!fetch.failed);
             return self.give_up(fetch, tag, place, DropReason::Unreadable, effects);
         };
         let item = Some(Arc::new(item));
@@ -385,8 +387,8 @@ impl Tier {
     /// What cannot be read is a miss from now on, and after a crash.
     pub(crate) fn drop_unreadable(&mut self, tag: Tag, place: Loc, reason: DropReason) {
         if self.index.remove(tag, place) {
-            self.counters.drops.add(reason, 1);
-            self.invalidate(tag, self.version + 1);
+            self.evictions.count(reason, 1);
+            self.invalidate(tag, self.versions.next());
         }
     }
 
@@ -398,11 +400,8 @@ impl Tier {
         if waiter == LISTER {
             return self.listed_item_read(place, item);
         }
-        let Some(suspended) = self.suspended.get_mut(&waiter) else { return self.unpin(&[segment]) };
-        suspended.lookup_results.push((place, item));
-        suspended.waiting -= 1;
-        if suspended.waiting == 0 {
-            self.ready.push_back(waiter);
+        if !self.operations.read_ended(waiter, Some((place, item))) {
+            self.unpin(&[segment]);
         }
     }
 }
@@ -419,11 +418,6 @@ pub(crate) fn in_one_piece<'a>(mut slices: impl Iterator<Item = &'a [u8]>) -> Co
 /// The bytes of blocks, end to end.
 pub(crate) fn joined(blocks: &[Arc<Block>]) -> Vec<u8> {
     blocks.iter().flat_map(|block| block.iter()).copied().collect()
-}
-
-/// Nothing is read yet.
-pub(crate) fn none() -> Fetches {
-    Fetches { running: HashMap::new(), of_place: HashMap::new(), ..Fetches::default() }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_device::IoFault;
 
 use crate::index::Tag;
+use crate::journal_group::{GroupProgress, JournalGroup, Page};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"STRTIERJ");
 const CRC_AT: usize = PAGE_BYTES - 4;
@@ -185,14 +186,6 @@ pub(crate) fn decode_ring(uuid: &[u8; 16], page: u64, position: u64, bytes: &[u8
     Some((newest, decode_records(&mut reader, count, RING_RECORDS).ok()?))
 }
 
-/// A group that failed to be written is tried again after so long, twice as long each time: an
-/// eighth of a second in all, in which those whom it tells of wait.
-const RETRY_NS: u64 = 1_000_000;
-const TRIES: u32 = 7;
-
-/// A page to be written: its number on the volume, its bytes.
-pub(crate) type Page = (u64, Box<[u8]>);
-
 /// The journal of a shard that is open.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -200,7 +193,7 @@ pub(crate) struct Journal {
     /// Pages of the volume: tails, then the ring.
     tail_page: u64,
     ring_pages: u64,
-    pub(crate) tail: Tail,
+    tail: Tail,
     /// Of the ring's pages that count, the newest segment at their writing.
     newest_of: VecDeque<u64>,
     queued: Vec<Record>,
@@ -211,15 +204,12 @@ pub(crate) struct Journal {
     /// The group that is being gathered; groups up to `written` are on the volume.
     gathering: u64,
     written: u64,
-    in_flight: Option<usize>,
     dirty: bool,
-    /// The pages of the group that is being written, until it is.
-    issued: Vec<Page>,
-    /// Times that it failed to be written, and what was the matter last.
-    tries: u32,
-    fault: Option<IoFault>,
-    /// When it is tried again.
-    retries_at: Option<Mono>,
+    /// The group that is being written.
+    group: JournalGroup,
+    /// See [`stratakv_engine::Shard::statistics`].
+    pages_issued: u64,
+    invalidations: u64,
 }
 
 impl Journal {
@@ -241,12 +231,10 @@ impl Journal {
             barrier: 0,
             gathering: 1,
             written: 0,
-            in_flight: None,
             dirty: false,
-            issued: Vec::new(),
-            tries: 0,
-            fault: None,
-            retries_at: None,
+            group: JournalGroup::default(),
+            pages_issued: 0,
+            invalidations: 0,
         }
     }
 
@@ -255,6 +243,28 @@ impl Journal {
         self.queued.push(Record { tag, version });
         self.pending.insert(tag, self.gathering);
         self.dirty = true;
+        self.invalidations += 1;
+    }
+
+    /// A segment of this order is being written: a record may speak of it from now on.
+    pub(crate) fn begin_segment(&mut self, order: u64) {
+        self.tail.newest = order;
+    }
+
+    /// What the next tail page says.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Pages that were handed out to be written.
+    pub(crate) fn pages_issued(&self) -> u64 {
+        self.pages_issued
+    }
+
+    /// Records so far.
+    pub(crate) fn invalidations(&self) -> u64 {
+        self.invalidations
     }
 
     /// Segments below this order are gone; the next one begins at this page. The group whose
@@ -283,7 +293,7 @@ impl Journal {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_none() && !self.dirty && self.retries_at.is_none()
+        self.group.is_idle() && !self.dirty
     }
 
     /// Segments below this order are gone, or about to be.
@@ -293,17 +303,19 @@ impl Journal {
 
     /// When a group that failed to be written is tried again, if one did.
     pub(crate) fn retries_at(&self) -> Option<Mono> {
-        self.retries_at
+        self.group.retries_at()
     }
 
     /// The pages of the next group, if there is something to write and nothing in flight, or those
     /// that failed. All are in flight then.
     pub(crate) fn issue(&mut self) -> Vec<Page> {
-        if self.retries_at.take().is_some() {
-            self.in_flight = Some(self.issued.len());
-            return self.issued.clone();
-        }
-        if !self.dirty || self.in_flight.is_some() {
+        let pages = self.group.retry().unwrap_or_else(|| self.next_group());
+        self.pages_issued += pages.len() as u64;
+        pages
+    }
+
+    fn next_group(&mut self) -> Vec<Page> {
+        if !self.dirty || !self.group.is_idle() {
             return Vec::new();
         }
         let mut pages = Vec::new();
@@ -316,10 +328,9 @@ impl Journal {
         let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
         self.tail.encode(&self.uuid, page, &mut bytes);
         pages.push((page, bytes));
-        (self.in_flight, self.dirty) = (Some(pages.len()), false);
+        self.dirty = false;
         self.gathering += 1;
-        self.issued.clone_from(&pages);
-        pages
+        self.group.begin(pages)
     }
 
     fn ring_page(&mut self) -> Page {
@@ -340,18 +351,11 @@ impl Journal {
     /// A page was written, or not. When all of its group are back and one was not, they are tried
     /// again; `Some`: that was the last time.
     pub(crate) fn page_written(&mut self, result: Result<(), IoFault>, now: Mono) -> Option<IoFault> {
-        let left = self.in_flight?.saturating_sub(1);
-        self.fault = result.err().or(self.fault);
-        self.in_flight = (left > 0).then_some(left);
-        if left > 0 {
-            return None;
+        match self.group.page_written(result, now) {
+            GroupProgress::Unwritten => return None,
+            GroupProgress::Failed(fault) => return Some(fault),
+            GroupProgress::Written => {}
         }
-        if let Some(fault) = self.fault.take() {
-            self.retries_at = Some(Mono(now.0 + (RETRY_NS << self.tries)));
-            self.tries += 1;
-            return (self.tries > TRIES).then_some(fault);
-        }
-        (self.tries, self.issued) = (0, Vec::new());
         self.written = self.gathering - 1;
         let written = self.written;
         self.pending.retain(|_, group| *group > written);
@@ -374,7 +378,7 @@ impl Journal {
         self.written = u64::MAX;
         self.pending.clear();
         self.queued.clear();
-        (self.in_flight, self.dirty, self.retries_at) = (None, false, None);
+        (self.group, self.dirty) = (JournalGroup::default(), false);
     }
 }
 
@@ -383,6 +387,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::journal_group::{RETRY_NS, TRIES};
 
     const UUID: [u8; 16] = [5; 16];
 
@@ -469,7 +474,7 @@ mod tests {
         let mut journal = journal(2);
         let mut untrusted = Vec::new();
         for round in 0..4 {
-            journal.tail.newest = 100 + round;
+            journal.begin_segment(100 + round);
             (0..RING_RECORDS as u64).for_each(|number| journal.invalidate(Tag::from_bits(number), 1));
             let pages = journal.issue();
             for _ in pages {

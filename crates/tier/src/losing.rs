@@ -7,22 +7,13 @@
 //! shown nor written, as that write could not be kept over a crash; all others are served from
 //! DRAM. The superblock is tried again now and then: once it is there no key is refused any more.
 
-use stratakv_base::Mono;
 use stratakv_device::IoFault;
 use stratakv_engine::{Effects, Error, Reply};
 
+use crate::closing::Closing;
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::tier::Tier;
-
-/// How often a superblock that calls the volume void is tried before the others are served without
-/// it.
-const VOID_TRIES: u32 = 8;
-/// After these tries it is tried again after so long; twice as long each time, up to about a
-/// minute.
-const RETRY_NS: u64 = 1_000_000_000;
-const DOUBLINGS_MAX: u32 = 6;
 
 const NOT_VOID: &str = "the volume cannot be written, and what is on it cannot be called void";
 
@@ -36,10 +27,10 @@ impl Tier {
         let in_dram = self.returning_from_dram();
         let Some(volume) = &mut self.volume else { return };
         volume.is_lost = true;
-        volume.holes.clear();
+        volume.spills.forget_holes();
         volume.returning.extend(in_dram);
         volume.returning.extend(volume.journal.unwritten());
-        volume.returning.extend(volume.spilling.values().flat_map(|spill| spill.items.iter().map(|(tag, ..)| *tag)));
+        volume.returning.extend(volume.spills.tags_under_way());
         volume.journal.hold();
         let returning = &mut volume.returning;
         let gone = self.index.retain(|tag, loc| {
@@ -48,7 +39,7 @@ impl Tier {
             }
             !loc.is_on_volume()
         });
-        self.counters.drops.add(DropReason::VolumeLost, gone);
+        self.evictions.count(DropReason::VolumeLost, gone);
         self.write_void(effects);
     }
 
@@ -72,7 +63,7 @@ impl Tier {
 
     /// A superblock that says that nothing on the volume counts.
     pub(crate) fn write_void(&mut self, effects: &mut Effects) {
-        (self.superblock.boot, self.superblock.table, self.superblock.clean) = (None, None, false);
+        self.superblock.set_void();
         self.write_superblock(effects);
     }
 
@@ -83,26 +74,26 @@ impl Tier {
                 if is_lost {
                     self.voided();
                 }
-                if self.closing == Closing::Superblock {
-                    self.closing = Closing::Closed;
+                if self.ending.phase() == Closing::Superblock {
+                    self.ending.enter(Closing::Closed);
                 }
             }
             Err(fault) => {
                 self.counters.write_errors += 1;
-                self.void_tries = self.void_tries.saturating_add(1);
-                if self.superblock.clean && self.void_tries < VOID_TRIES {
+                let (is_clean, is_tried) = (self.superblock.get().clean, self.superblock.has_failed());
+                if is_clean && is_tried {
                     // That of an orderly end, which is right: not the next one, which would call
                     // all of it void.
                     self.write_superblock_again(effects);
-                } else if self.superblock.clean {
+                } else if is_clean {
                     tracing::error!(%fault, shard = self.config.shard, "the end could not be noted on the volume");
-                    self.last_fault = Some(fault);
+                    self.counters.last_fault = Some(fault);
                     self.fail_end();
-                    self.closing = Closing::Closed;
-                } else if self.void_tries < VOID_TRIES {
+                    self.ending.enter(Closing::Closed);
+                } else if is_tried {
                     self.write_void(effects);
-                } else if self.closing == Closing::Superblock {
-                    self.closing = Closing::Closed;
+                } else if self.ending.phase() == Closing::Superblock {
+                    self.ending.enter(Closing::Closed);
                 } else if is_lost {
                     self.give_up_volume(effects);
                 }
@@ -116,21 +107,18 @@ impl Tier {
             volume.journal.abandon();
             volume.returning = Default::default();
         }
-        (self.void_tries, self.void_at) = (0, None);
+        self.superblock.has_succeeded();
     }
 
     /// Whether nothing on a lost volume counts.
     pub(crate) fn is_void(&self) -> bool {
-        self.void_tries == 0
+        self.superblock.is_written()
     }
 
     /// Everybody is served without the volume, but for keys that have a copy there.
     fn give_up_volume(&mut self, effects: &mut Effects) {
-        let doublings = (self.void_tries - VOID_TRIES).min(DOUBLINGS_MAX);
-        self.void_at = Some(Mono(self.now.mono.0 + (RETRY_NS << doublings)));
-        let Some(volume) = self.volume.as_mut().filter(|_| doublings == 0 && self.void_tries == VOID_TRIES) else {
-            return;
-        };
+        let is_first = self.superblock.retry_later(self.now.mono);
+        let Some(volume) = self.volume.as_mut().filter(|_| is_first) else { return };
         volume.journal.abandon();
         let returning = &volume.returning;
         tracing::error!(
@@ -139,17 +127,19 @@ impl Tier {
             "what is on the volume cannot be called void: keys that have a copy there are not served until it can be; exchange the device"
         );
         let gone = self.index.retain(|tag, _| !returning.contains(&tag));
-        self.counters.drops.add(DropReason::VolumeLost, gone);
-        for (token, tag, reply) in std::mem::take(&mut self.pending_acks).into_values().flatten() {
-            let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
-            effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
+        self.evictions.count(DropReason::VolumeLost, gone);
+        while let Some(acks) = self.operations.next_acks(|_| true) {
+            for (token, tag, reply) in acks {
+                let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
+                effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
+            }
         }
     }
 
     /// Why a write of this tag, or of all, cannot be kept over a crash, if it cannot.
     pub(crate) fn refusal_of(&self, tag: Option<Tag>) -> Option<Error> {
         // Before the first tries are over nothing is refused: it is answered when they are.
-        let volume = self.volume.as_ref().filter(|_| self.void_tries >= VOID_TRIES)?;
+        let volume = self.volume.as_ref().filter(|_| self.superblock.is_given_up())?;
         let returns = tag.map_or(!volume.returning.is_empty(), |tag| volume.returning.contains(&tag));
         let what = "calling an older copy on the volume void";
         returns.then_some(Error::Io { what, fault: IoFault::Os(5) })
@@ -157,12 +147,12 @@ impl Tier {
 
     /// Tries again.
     pub(crate) fn pump_void(&mut self, effects: &mut Effects) {
-        let Some(at) = self.void_at else { return };
-        if self.closing == Closing::Superblock || self.closing == Closing::Closed {
+        let Some(at) = self.superblock.retries_at() else { return };
+        if self.ending.phase() == Closing::Superblock || self.ending.phase() == Closing::Closed {
             return;
         }
         if at <= self.now.mono {
-            self.void_at = None;
+            self.superblock.begin_retry();
             self.write_void(effects);
         } else {
             effects.wake_at(at);

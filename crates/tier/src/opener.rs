@@ -1,9 +1,6 @@
 //! [`TierOpener`]: creates or recovers a shard. Superblocks, the journal's tails, then the table of
 //! an orderly end, or the journal and the heads of segments.
 
-use std::collections::VecDeque;
-
-use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Now, fault_point};
 use stratakv_chassis::opener::OpenerIo;
@@ -12,19 +9,23 @@ use stratakv_device::{Block, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
 
 use crate::config::{RecoveryReport, Start, TierConfig};
+use crate::counters::Counters;
 use crate::drops::DropReason;
-use crate::ending::{Closing, TablePage, decode_page};
-use crate::fetch;
-use crate::ghost_queue::GhostQueue;
+use crate::ending::{TablePage, decode_page};
+use crate::evictions::Evictions;
+use crate::fetch::Fetches;
 use crate::index::Index;
 use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
+use crate::memory_cap::MemoryCap;
 use crate::recovery::Recovery;
 use crate::saving::Saving;
-use crate::segment::Segments;
+use crate::segments::Segments;
 use crate::spill::parts_of;
 use crate::superblock::{IndexDump, Layout, Superblock, TAIL_PAGE};
-use crate::tier::{Counters, Tier};
+use crate::superblock_writer::SuperblockWriter;
+use crate::tier::Tier;
+use crate::versions::Versions;
 use crate::volume::Volume;
 
 const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
@@ -34,6 +35,8 @@ const RESERVED_PAGES: u64 = 128;
 const HEAD_PAGES_MAX: u32 = 4096;
 /// A volume with a shorter log is too small.
 const LOG_PAGES_MIN: u64 = 16;
+
+const OPENING: &str = "opening the volume for writing";
 
 /// What is being read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,14 @@ impl TierOpener {
     fn read(&mut self, page: u64, pages: u64, step: OpenerIoPurpose, effects: &mut Effects) {
         self.report.read_bytes += pages * PAGE_BYTES as u64;
         self.io.read(page, pages, step, effects);
+    }
+
+    fn write(&mut self, page: u64, bytes: &[u8], step: OpenerIoPurpose, effects: &mut Effects) {
+        let durable = step == OpenerIoPurpose::WriteSuperblock;
+        match parts_of(bytes, effects.pool()) {
+            Ok(parts) => effects.write(self.io.start(step), page * PAGE_BYTES as u64, parts, durable),
+            Err(fault) => self.io.fail(Error::Io { what: OPENING, fault }),
+        }
     }
 
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
@@ -413,8 +424,7 @@ impl TierOpener {
         let page = TAIL_PAGE + self.recovery.tail.number % 2;
         let mut bytes = vec![0; PAGE_BYTES];
         self.recovery.tail.encode(&self.config.uuid, page, &mut bytes);
-        let parts = parts_of(&bytes, effects.pool());
-        effects.write(self.io.start(OpenerIoPurpose::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
+        self.write(page, &bytes, OpenerIoPurpose::WriteTail(second), effects);
     }
 
     /// A ring that was not there before is written once, with zeros: a disk that is full later has
@@ -426,22 +436,14 @@ impl TierOpener {
             return self.write_superblock(effects);
         }
         let zeros = vec![0; pages as usize * PAGE_BYTES];
-        let offset = (TAIL_PAGE + 2 + done) * PAGE_BYTES as u64;
-        effects.write(
-            self.io.start(OpenerIoPurpose::WriteRing(done + pages)),
-            offset,
-            parts_of(&zeros, effects.pool()),
-            false,
-        );
+        self.write(TAIL_PAGE + 2 + done, &zeros, OpenerIoPurpose::WriteRing(done + pages), effects);
     }
 
     fn write_superblock(&mut self, effects: &mut Effects) {
         self.superblock.generation += 1;
         let mut bytes = vec![0; PAGE_BYTES];
         self.superblock.encode(&self.config.uuid, &mut bytes);
-        let parts = parts_of(&bytes, effects.pool());
-        let offset = self.superblock.generation % 2 * PAGE_BYTES as u64;
-        effects.write(self.io.start(OpenerIoPurpose::WriteSuperblock), offset, parts, true);
+        self.write(self.superblock.generation % 2, &bytes, OpenerIoPurpose::WriteSuperblock, effects);
     }
 
     /// A new volume has two superblocks from the beginning. And where one could not be read, both
@@ -458,70 +460,31 @@ impl TierOpener {
     fn tier(self) -> Tier {
         let first = self.superblock.first_number();
         let Recovery { index, log, tail, newest_of, crowded_out, .. } = self.recovery;
-        let mut counters = Counters::default();
-        counters.drops.add(DropReason::IndexFull, crowded_out);
+        let mut evictions = Evictions::new(self.config.memory_bytes);
+        evictions.count(DropReason::IndexFull, crowded_out);
         let flush_watermarks = tail.flush_watermarks.clone();
         let (has_volume, ring_pages) = (self.layout.is_some() || self.saved, self.superblock.layout.ring_pages);
-        let volume = has_volume.then(|| Volume {
-            lapped: log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page),
-            log,
-            written_low: tail.low,
-            journal: Journal::new(self.config.uuid, TAIL_PAGE, ring_pages, tail, newest_of),
-            spills: VecDeque::new(),
-            spilling: HashMap::new(),
-            retire: None,
-            next_order: first + 1,
-            not_before: Default::default(),
-            failures: 0,
-            holes: Default::default(),
-            wanted_pages: 0,
-            is_lost: false,
-            saving: self.saved.then(Saving::default),
-            returning: Default::default(),
+        let volume = has_volume.then(|| {
+            let lapped = log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page);
+            let journal = Journal::new(self.config.uuid, TAIL_PAGE, ring_pages, tail, newest_of);
+            Volume { lapped, ..Volume::new(log, journal, first + 1, self.saved.then(Saving::default)) }
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
-            memory_target_bytes: self.config.memory_bytes,
-            item_bytes_max: self.config.item_bytes_max(),
-            held_bytes: 0,
-            draining: Default::default(),
-            report: self.report,
+            cap: MemoryCap::new(&self.config),
             index,
-            ghost_queue: GhostQueue::new(self.config.memory_bytes),
-            segments: Segments::default(),
-            open: Default::default(),
-            outgoing: None,
-            small: VecDeque::new(),
-            main: VecDeque::new(),
-            empty_segments: 0,
-            next_segment: first,
+            evictions,
+            segments: Segments::new(first),
             volume,
-            fetches: fetch::none(),
+            fetches: Fetches::default(),
             listings: Default::default(),
             io: IoTable::new(),
-            suspended: HashMap::new(),
-            holds: Default::default(),
-            next_hold: 0,
-            next_operation: 0,
-            ready: VecDeque::new(),
-            busy: HashMap::new(),
-            held: VecDeque::new(),
-            pending_acks: Default::default(),
-            cramped: VecDeque::new(),
-            hold_hand: 0,
-            version: self.superblock.version.max(first),
-            superblock: self.superblock,
-            void_tries: 0,
-            void_at: None,
-            flush_watermarks,
+            operations: Default::default(),
+            versions: Versions::new(self.superblock.version.max(first), flush_watermarks),
+            superblock: SuperblockWriter::new(self.superblock),
             now: Now::default(),
-            expiry_hand: 0,
-            closing: Closing::Open,
-            drops_before_end: counters.drops,
-            end_failure: None,
-            last_fault: None,
-            counters,
-            evicted: Vec::new(),
+            ending: Default::default(),
+            counters: Counters { recovered: self.report, ..Counters::default() },
             config: self.config,
         }
     }
@@ -578,9 +541,7 @@ impl Opener for TierOpener {
                 self.io.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
             }
             (OpenerIoPurpose::WriteSuperblock, IoOutcome::Write(Ok(()))) => self.superblock_written(effects),
-            (_, IoOutcome::Write(Err(fault))) => {
-                self.io.fail(Error::Io { what: "opening the volume for writing", fault })
-            }
+            (_, IoOutcome::Write(Err(fault))) => self.io.fail(Error::Io { what: OPENING, fault }),
             _ => {}
         }
     }

@@ -17,7 +17,7 @@ use stratakv_engine::{
 use crate::fetch::Fetched;
 use crate::index::{Loc, Tag};
 use crate::item::{self, HEADER_BYTES, Header, SSD_ADDRESS_BYTES, SsdAddress};
-use crate::journal::FlushWatermark;
+use crate::operation_queues::{LookupResult, Suspended};
 use crate::segment::Stream;
 use crate::tier::{Tier, unsupported};
 
@@ -62,31 +62,6 @@ impl Work {
 
     fn tag(&self) -> Option<Tag> {
         self.key().map(|key| Tag::of(key.encoded()))
-    }
-}
-
-/// What was read for an operation: the place, and the item if there is a whole one.
-pub(crate) type LookupResult = (Loc, Option<Arc<Fetched>>);
-
-/// An operation that waits for reads, or for one that does.
-#[derive(Debug)]
-pub(crate) struct Suspended {
-    pub(crate) token: Token,
-    /// In a box, so that it is moved cheaply.
-    pub(crate) work: Box<Work>,
-    pub(crate) tag: Tag,
-    pub(crate) lookup_results: Vec<LookupResult>,
-    /// Reads that are missing.
-    pub(crate) waiting: usize,
-    /// First pages of segments on the volume that stay as they are until it is done.
-    pub(crate) pins: Vec<u64>,
-    pub(crate) is_cancelled: bool,
-}
-
-impl Suspended {
-    fn new(token: Token, work: Work, tag: Tag) -> Suspended {
-        let work = Box::new(work);
-        Suspended { token, work, tag, lookup_results: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false }
     }
 }
 
@@ -151,7 +126,7 @@ impl Tier {
     }
 
     fn too_large(&self, key: &Key, len_bytes: u64) -> Option<Error> {
-        let longest = self.item_bytes_max;
+        let longest = self.cap.item_bytes_max();
         let sums = ((longest >> self.config.slice_shift()) + 2) * 4;
         let around = (HEADER_BYTES + SSD_ADDRESS_BYTES + key.encoded().len()).next_multiple_of(8) as u64 + 8 + sums;
         let max_bytes = (VALUE_BYTES_MAX as u64).min(longest.saturating_sub(around));
@@ -164,7 +139,10 @@ impl Tier {
             Operation::Get { part: RecordPart::Sliced { hold: hold @ 1.., start, len }, .. } => {
                 return self.begin_slices(token, hold, start, len, effects);
             }
-            Operation::Get { key, part } => return self.start(token, Work::Get { key, part }, effects),
+            Operation::Get { key, part } => {
+                self.start(token, Work::Get { key, part }, effects);
+                return;
+            }
             Operation::List(request) => return self.listings.add(token, request),
             Operation::Update { key, update, .. } => Work::Update { key, update },
             Operation::Write { mut changes, .. } => match changes.pop() {
@@ -177,27 +155,21 @@ impl Tier {
             },
             _ => return,
         };
-        self.held.push_back((token, work));
-        if self.held.len() == 1 {
+        if self.operations.hold(token, work) {
             self.run_held(effects);
         }
     }
 
     /// Writes in the order in which they came, until one finds no room.
     pub(crate) fn run_held(&mut self, effects: &mut Effects) {
-        while let Some((token, work)) = self.held.pop_front() {
+        while let Some((token, work)) = self.operations.next_held() {
             if let Work::Flush { first, last } = work {
-                if !self.busy.is_empty() {
-                    return self.held.push_front((token, work));
+                if self.operations.has_busy() {
+                    return self.operations.hold_first(token, work);
                 }
                 self.flush(token, first, last, effects);
-                continue;
-            }
-            let before = self.held.len();
-            self.start(token, work, effects);
-            if self.held.len() > before {
-                // It came back.
-                return self.held.rotate_right(1);
+            } else if let Some(work) = self.start(token, work, effects) {
+                return self.operations.hold_first(token, work);
             }
         }
     }
@@ -208,57 +180,33 @@ impl Tier {
         if let Some(error) = self.refusal_of(None) {
             return effects.reply(token, Reply::Failed(error));
         }
-        self.version += 1;
-        let flush_watermark = FlushWatermark { first, last, version: self.version };
-        self.flush_watermarks.retain(|old| old.first < first || old.last > last);
-        self.flush_watermarks.push(flush_watermark);
-        if self.flush_watermarks.len() > crate::journal::FLUSH_WATERMARKS_MAX {
-            self.flush_watermarks = vec![FlushWatermark { first: 0, last: u32::MAX, version: self.version }];
-        }
+        let flushed = self.versions.flush(first, last);
         if let Some(volume) = self.volume.as_mut().filter(|volume| volume.saving.is_none()) {
-            volume.journal.flush(&self.flush_watermarks);
+            volume.journal.flush(flushed);
         }
-        let reply = Reply::Number { number: 0, version: self.version };
+        let reply = Reply::Number { number: 0, version: self.versions.newest() };
         self.answer(token, reply, None, effects);
-    }
-
-    /// Whether an item was flushed.
-    pub(crate) fn is_flushed(&self, encoded: &[u8], version: u64) -> bool {
-        if self.flush_watermarks.is_empty() {
-            return false;
-        }
-        let collection = Key::from_encoded(encoded).map_or(0, |key| key.collection().0);
-        self.flush_watermarks.iter().any(|flush_watermark| flush_watermark.covers(collection, version))
     }
 
     pub(crate) fn is_visible(&self, key: &Key, header: &Header) -> bool {
         let mut expired = header.expiry.is_past(self.now.wall);
         fault_point!("tier_expired_item_served", expired = false);
-        !expired && !self.is_flushed(key.encoded(), header.version)
+        !expired && !self.versions.is_flushed(key.encoded(), header.version)
     }
 
-    fn start(&mut self, token: Token, work: Work, effects: &mut Effects) {
-        let Some(tag) = work.tag() else { return };
-        if work.is_write()
-            && let Some(waiting) = self.busy.get_mut(&tag)
-        {
-            self.next_operation += 1;
-            waiting.push_back(self.next_operation);
-            self.suspended.insert(self.next_operation, Suspended::new(token, work, tag));
-            return;
-        }
+    /// Takes the first step. `Some`: there is no room for it.
+    fn start(&mut self, token: Token, work: Work, effects: &mut Effects) -> Option<Work> {
+        let tag = work.tag()?;
+        let work = self.operations.queue_if_busy(token, work, tag)?;
         match self.step(&work, tag, &[], effects) {
             StepEnd::Done(reply) => self.answer(token, reply, Some(tag), effects),
-            StepEnd::NoRoom => self.held.push_back((token, work)),
+            StepEnd::NoRoom => return Some(work),
             StepEnd::Missing(places) => {
-                self.next_operation += 1;
-                let id = self.next_operation;
-                if work.is_write() {
-                    self.busy.insert(tag, Default::default());
-                }
+                let id = self.operations.name(tag, work.is_write());
                 self.suspend(id, Suspended::new(token, work, tag), &places);
             }
         }
+        None
     }
 
     fn suspend(&mut self, id: u64, mut suspended: Suspended, places: &[Loc]) {
@@ -272,35 +220,27 @@ impl Tier {
                 None => suspended.lookup_results.push((*place, None)),
             }
         }
-        if suspended.waiting == 0 {
-            self.ready.push_back(id);
-        }
-        self.suspended.insert(id, suspended);
+        self.operations.suspend(id, suspended);
     }
 
     /// Runs the next step of every operation that has what it waited for.
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
         // The first one that found no room, and others behind it as long as each comes to its end.
-        for _ in 0..self.cramped.len() {
-            let Some(id) = self.cramped.pop_front() else { break };
+        for _ in 0..self.operations.cramped() {
+            let Some(id) = self.operations.next_cramped() else { break };
             self.run_suspended(id, effects);
-            let is_over = !self.suspended.contains_key(&id);
-            if self.cramped.back() == Some(&id) {
-                self.cramped.rotate_right(1);
-            }
-            if !is_over {
+            if !self.operations.is_over(id) {
                 break;
             }
         }
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else { break };
+        for _ in 0..self.operations.ready() {
+            let Some(id) = self.operations.next_ready() else { break };
             self.run_suspended(id, effects);
         }
     }
 
     fn run_suspended(&mut self, id: u64, effects: &mut Effects) {
-        let Some(mut suspended) = self.suspended.remove(&id) else { return };
-        self.counters.steps += 1;
+        let Some(mut suspended) = self.operations.take(id) else { return };
         if suspended.is_cancelled {
             self.unpin(&suspended.pins);
             return effects.reply(suspended.token, Reply::Failed(Error::Cancelled));
@@ -309,7 +249,7 @@ impl Tier {
             StepEnd::Done(reply) => {
                 self.unpin(&suspended.pins);
                 if suspended.work.is_write() {
-                    self.pass_on(suspended.tag);
+                    self.operations.pass_on(suspended.tag);
                 }
                 self.answer(suspended.token, reply, Some(suspended.tag), effects);
             }
@@ -317,19 +257,9 @@ impl Tier {
                 // Room may come from the very segment that it pins: it reads again.
                 self.unpin(&suspended.pins);
                 (suspended.pins, suspended.lookup_results) = (Vec::new(), Vec::new());
-                self.suspended.insert(id, suspended);
-                self.cramped.push_back(id);
+                self.operations.cramp(id, suspended);
             }
             StepEnd::Missing(places) => self.suspend(id, suspended, &places),
-        }
-    }
-
-    /// A suspended write is done: the next one of its tag has its turn.
-    fn pass_on(&mut self, tag: Tag) {
-        let Some(waiting) = self.busy.get_mut(&tag) else { return };
-        match waiting.pop_front() {
-            Some(next) => self.ready.push_back(next),
-            None => drop(self.busy.remove(&tag)),
         }
     }
 
@@ -482,7 +412,7 @@ impl Tier {
         if !volume.is_ssd_address(&ssd_address)
             || !fetched.is_whole()
             || bytes > self.segment_len() / 4
-            || !self.held.is_empty()
+            || self.operations.has_held()
             || !self.make_room(bytes, effects)
         {
             return false;
@@ -545,7 +475,7 @@ impl Tier {
             value_bytes: item.value.len() as u32,
             flags: item.flags,
             expiry: item.expiry,
-            version: self.version + 1,
+            version: self.versions.next(),
             has_ssd_address: false,
             slice_shift: 0,
         };
@@ -556,19 +486,17 @@ impl Tier {
     /// Appends an item, or writes it where its predecessor lies, and lets the index know. `None`:
     /// no block is free.
     fn store(&mut self, item: Item<'_>, tag: Tag, effects: &Effects) -> Option<u64> {
-        let version = self.version + 1;
         let encoded = item.key.encoded();
         let header = self.new_header(&item);
         // Their place: they are counted when the item leaves DRAM.
         let sums = vec![0; header.sums_bytes()];
         if self.overwrite(item.key, &header, [encoded, &sums, item.value], tag) {
-            self.version = version;
-            return Some(version);
+            return Some(self.versions.advance());
         }
-        let comes_back = self.ghost_queue.take(tag);
+        let comes_back = self.evictions.comes_back(tag);
         let stream = if comes_back { Stream::Main } else { Stream::Small };
         let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), effects)?;
-        self.version = version;
+        let version = self.versions.advance();
         let replaced = self.supersede(item.key, tag, version);
         let uses = replaced.map_or(0, Loc::uses);
         self.index.insert(tag, new.with_uses(uses).wanted(comes_back || replaced.is_some()));
@@ -590,7 +518,7 @@ impl Tier {
             returns |= self.may_return(loc);
             self.index.remove(tag, loc);
             if let (Some((slot, _)), Some(header)) = (loc.in_dram(), header) {
-                self.supersede_item(slot, &header);
+                self.segments.supersede(slot, &header, self.config.collected_percent > 0);
             }
             last = Some(loc);
         }
@@ -618,7 +546,6 @@ impl Tier {
         let writes = !self.config.read_only;
         if let Some(volume) = self.volume.as_mut().filter(|volume| writes && volume.journals()) {
             volume.journal.invalidate(tag, version);
-            self.counters.invalidations += 1;
         }
     }
 
@@ -634,9 +561,9 @@ impl Tier {
         if version.is_none() {
             return StepEnd::Done(Reply::deleted(0, false));
         }
-        self.version += 1;
-        self.supersede(key, tag, self.version);
-        StepEnd::Done(Reply::Done { version: self.version, existed: true })
+        let version = self.versions.advance();
+        self.supersede(key, tag, version);
+        StepEnd::Done(Reply::Done { version, existed: true })
     }
 
     fn update(

@@ -13,7 +13,6 @@ use stratakv_device::Block;
 use stratakv_engine::Effects;
 
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::fetch::{Fetched, RECYCLER, joined};
 use crate::index::{Loc, Tag};
 use crate::item::{self, Header, SsdAddress};
@@ -111,7 +110,7 @@ impl Tier {
                     }
                     let Some(volume) = &mut self.volume else { return };
                     let gone = volume.log.pop_oldest();
-                    gone.iter().for_each(|gone| _ = volume.holes.remove(&gone.page));
+                    gone.iter().for_each(|gone| volume.spills.forget_hole(gone.page));
                     (volume.retire, volume.lapped) = (None, true);
                     self.give_back_saved(gone.map(|gone| (gone.page, gone.pages)), effects);
                     effects.more();
@@ -126,7 +125,7 @@ impl Tier {
             return self.begin_return(effects);
         }
         let ordinary = (self.segment_len() / PAGE_BYTES) as u64 * 5 / 4 + 2;
-        let is_closing = self.closing != Closing::Open;
+        let is_closing = !self.ending.is_open();
         let is_crowded = self.index.is_crowded();
         let Some(volume) = &mut self.volume else { return false };
         let ordinary = if is_closing { 0 } else { ordinary.min(volume.log.pages_max()) };
@@ -163,7 +162,7 @@ impl Tier {
     /// Has what is hot read. True: all of it has moved.
     fn move_hot(&mut self) -> bool {
         let now = self.now.wall;
-        let moves = self.closing == Closing::Open;
+        let moves = self.ending.is_open();
         while let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {
             let stored = retire.stored;
             let moves = moves
@@ -200,8 +199,12 @@ impl Tier {
         let bytes = item.header.total() + item::SSD_ADDRESS_BYTES;
         let key: Vec<u8> = item.body().flatten().copied().take(item.header.key_bytes as usize).collect();
         let tag = Tag::of(&key);
-        let is_gone = item.header.expiry.is_past(self.now.wall) || self.is_flushed(&key, item.header.version);
-        if is_gone || self.index.at(tag, place).is_none() || !self.held.is_empty() || !self.make_room(bytes, effects) {
+        let is_gone = item.header.expiry.is_past(self.now.wall) || self.versions.is_flushed(&key, item.header.version);
+        if is_gone
+            || self.index.at(tag, place).is_none()
+            || self.operations.has_held()
+            || !self.make_room(bytes, effects)
+        {
             return;
         }
         let trailer = SsdAddress { loc: place, order }.encode();
@@ -244,6 +247,6 @@ impl Tier {
                 self.index.retain(|_, loc| !loc.is_on_volume() || !range.contains(&loc.address()))
             }
         };
-        self.counters.drops.add(reason, gone);
+        self.evictions.count(reason, gone);
     }
 }

@@ -7,21 +7,16 @@
 //! and tables of the index become shorter, one a tick. Last the pool's chunks are given back: what
 //! is left in one that must go moves to others.
 
-use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::limits::SLICE_BYTES;
 use stratakv_base::{Mono, fault_point};
 use stratakv_device::block::{CHUNK_BYTES, ChunkId};
 use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
-use crate::config::TierConfig;
-use crate::ending::Closing;
-use crate::ghost_queue::GhostQueue;
 use crate::segment::Segment;
 use crate::tier::{RETRY_NS, Tier};
 use crate::volume::Volume;
 
-/// Segments that the cap falls by in a tick.
-const STEP_SEGMENTS: u64 = 4;
 /// Segments that are taken apart in a tick, beside those that writes pay for.
 const EVICTED_MAX: usize = 8;
 /// Chunks that are retired in a tick.
@@ -31,37 +26,16 @@ const RETIRED_MAX: usize = 4;
 const LOOKED_AT_MAX: usize = 256;
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// A walk over the segments for blocks in chunks that must go.
-#[derive(Debug, Default)]
-pub(crate) struct Draining {
-    /// Those that must go, in order.
-    chunks: Vec<ChunkId>,
-    /// Chunks that the pool had retired when the walk began.
-    retirements: u64,
-    /// The next segment's slot.
-    hand: usize,
-}
-
 impl Tier {
-    /// Pages of the volume that can be read as one item: what is longer was written under a higher
-    /// cap, and would wait for blocks for ever.
-    pub(crate) fn fetch_pages_max(&self) -> u64 {
-        let longest = self.item_bytes_max;
-        (longest + longest / 8) / PAGE_BYTES as u64 + 4
-    }
-
     /// Takes the next steps to the cap that the driver names.
     pub(crate) fn follow_memory(&mut self, effects: &mut Effects) {
-        if let Some(target) = effects.memory_bytes.filter(|target| *target != self.memory_target_bytes) {
-            self.memory_target_bytes = target;
-            self.item_bytes_max = TierConfig { memory_bytes: target, ..self.config.clone() }.item_bytes_max();
-            // They are hints: those that come up for less memory begin anew.
-            self.ghost_queue = GhostQueue::new(target);
+        if let Some(target) = effects.memory_bytes.filter(|target| self.cap.aim(*target, &self.config)) {
+            self.evictions.resize(target);
             if target > self.config.memory_bytes {
                 self.set_cap(target);
             }
         }
-        if self.closing != Closing::Open || self.config.read_only {
+        if !self.ending.is_open() || self.config.read_only {
             return;
         }
         let is_table_shorter = self.index.shrink_step();
@@ -69,17 +43,16 @@ impl Tier {
         // places of some tables.
         let is_index_under = !self.index.is_over() || !(is_table_shorter || self.index.is_crowded());
         let is_under = self.evict_above_cap(effects) && is_index_under;
-        if self.config.memory_bytes <= self.memory_target_bytes {
+        if self.config.memory_bytes <= self.cap.target_bytes() {
             return if !is_under {
                 self.go_on_soon(is_table_shorter, effects)
             };
         }
         // A read that was begun under a higher cap may need all of it.
-        let may_step = is_under && self.fetches.longest_pages() <= self.fetch_pages_max();
+        let may_step = is_under && self.fetches.longest_pages() <= self.cap.fetch_pages_max();
         if may_step {
             fault_point!("tier_lower_cap_not_followed", return self.go_on_soon(true, effects));
-            let step = STEP_SEGMENTS * self.segment_len() as u64;
-            self.set_cap(self.memory_target_bytes.max(self.config.memory_bytes.saturating_sub(step)));
+            self.set_cap(self.cap.step_from(self.config.memory_bytes, self.segment_len()));
         }
         self.go_on_soon(may_step || is_table_shorter, effects);
     }
@@ -129,33 +102,27 @@ impl Tier {
         pool.set_limit_bytes(limit as usize);
         let is_retiring = (0..RETIRED_MAX).map_while(|_| pool.retire_chunk()).count() > 0;
         if !pool.is_retiring() {
-            self.draining = Draining::default();
-        } else if !is_retiring && self.config.memory_bytes <= self.memory_target_bytes {
+            self.cap.draining().end();
+        } else if !is_retiring && self.config.memory_bytes <= self.cap.target_bytes() {
             self.drain_chunks(effects);
         }
-        self.held_bytes = (effects.pool().held_bytes() + self.bytes_apart()) as u64;
+        self.cap.set_held(effects.pool().held_bytes() + self.bytes_apart());
     }
 
     /// Moves blocks out of chunks that must go. Blocks that a reply or a request has come back by
     /// themselves.
     fn drain_chunks(&mut self, effects: &mut Effects) {
-        let retirements = effects.pool().retirements();
-        if retirements != self.draining.retirements {
-            (self.draining.retirements, self.draining.hand) = (retirements, 0);
-        }
-        self.draining.chunks = effects.pool().retiring_chunks();
-        if self.closing != Closing::Open || self.draining.hand >= self.segments.slots() {
+        self.cap.draining().go_on(effects.pool());
+        let slots = self.segments.slots();
+        if !self.ending.is_open() || self.cap.draining().slot(slots).is_none() {
             return;
         }
         let mut moved_bytes = 0;
         for _ in 0..LOOKED_AT_MAX {
-            let slot = self.draining.hand as u32;
-            if self.draining.hand >= self.segments.slots() || moved_bytes >= MOVED_BYTES_MAX {
-                break;
-            }
-            let chunks = &self.draining.chunks;
+            let draining = self.cap.draining();
+            let Some(slot) = draining.slot(slots).filter(|_| moved_bytes < MOVED_BYTES_MAX) else { break };
             let take = |class| effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects));
-            match self.segments.change(slot, |segment| segment.leave_chunks(chunks, take)) {
+            match self.segments.change(slot, |segment| segment.leave_chunks(draining.chunks(), take)) {
                 Some(None) => {
                     // Nobody has a block to spare: one segment less.
                     self.evict(effects);
@@ -164,7 +131,7 @@ impl Tier {
                 Some(Some(bytes)) => moved_bytes += bytes,
                 None => {}
             }
-            self.draining.hand += 1;
+            draining.advance();
         }
         effects.more();
     }

@@ -11,8 +11,8 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::Block;
 use stratakv_engine::Effects;
 
+use crate::closing::Closing;
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::fetch::{Fetched, slices};
 use crate::index::{Loc, Tag};
 use crate::item::Header;
@@ -25,7 +25,7 @@ impl Tier {
     /// Whether part of what was saved is still on the volume, to come back or, in a store that is
     /// only read, to stay.
     pub fn is_returning(&self) -> bool {
-        let is_ours = self.closing == Closing::Open || self.closing == Closing::Draining;
+        let is_ours = self.ending.is_open() || self.ending.phase() == Closing::Draining;
         is_ours && self.volume.as_ref().is_some_and(|volume| volume.saving.is_some())
     }
 
@@ -92,7 +92,7 @@ impl Tier {
         };
         let key: Vec<u8> = item.body().flatten().copied().take(item.header.key_bytes as usize).collect();
         let is_past = item.header.expiry.is_past(self.now.wall);
-        if is_past || self.is_flushed(&key, item.header.version) {
+        if is_past || self.versions.is_flushed(&key, item.header.version) {
             self.counters.expired += u64::from(is_past);
             self.index.remove(tag, place);
             return;

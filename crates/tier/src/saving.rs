@@ -6,12 +6,11 @@
 
 use std::collections::VecDeque;
 
-use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
-use crate::ending::Closing;
+use crate::closing::Closing;
 use crate::journal::{Journal, Tail};
 use crate::log::{Log, RecordAddress};
 use crate::superblock::{IndexDump, Layout, PAGES_MAX, TAIL_PAGE};
@@ -31,23 +30,8 @@ impl Volume {
     fn for_saving(uuid: [u8; 16], saving: Saving, next_order: u64) -> Volume {
         let mut log = Log::new(Layout::saved(PAGES_MAX / 2));
         log.set_head(TAIL_PAGE + saving.table_pages);
-        Volume {
-            log,
-            journal: Journal::new(uuid, TAIL_PAGE, 0, Tail::default(), VecDeque::new()),
-            spills: VecDeque::new(),
-            spilling: HashMap::new(),
-            retire: None,
-            written_low: 0,
-            next_order,
-            lapped: false,
-            not_before: Default::default(),
-            failures: 0,
-            holes: Default::default(),
-            wanted_pages: 0,
-            is_lost: false,
-            saving: Some(saving),
-            returning: Default::default(),
-        }
+        let journal = Journal::new(uuid, TAIL_PAGE, 0, Tail::default(), VecDeque::new());
+        Volume::new(log, journal, next_order, Some(saving))
     }
 
     /// Where a table of so many pages goes.
@@ -62,7 +46,7 @@ impl Volume {
 impl Tier {
     /// Whether what DRAM holds is on its way to where it is saved.
     pub(crate) fn is_saving(&self) -> bool {
-        self.closing == Closing::Spilling && self.volume.as_ref().is_some_and(|volume| volume.saving.is_some())
+        self.ending.phase() == Closing::Spilling && self.volume.as_ref().is_some_and(|volume| volume.saving.is_some())
     }
 
     /// Sets room for the table aside, if there is something to be saved.
@@ -71,7 +55,7 @@ impl Tier {
         if !self.config.saves_at_shutdown || self.volume.is_some() || self.config.read_only || saving.items == 0 {
             return;
         }
-        self.closing = Closing::Reserving;
+        self.ending.enter(Closing::Reserving);
         let io = self.io.start(IoPurpose::Reserve);
         effects.allocate(io, TAIL_PAGE * PAGE_BYTES as u64, saving.table_pages * PAGE_BYTES as u64);
     }
@@ -94,7 +78,7 @@ impl Tier {
         }
         match result {
             Ok(()) | Err(IoFault::Os(_)) => {
-                let next_order = self.superblock.first_number() + 1;
+                let next_order = self.superblock.get().first_number() + 1;
                 self.volume = Some(Volume::for_saving(self.config.uuid, saving, next_order));
             }
             Err(fault) => {
@@ -104,7 +88,7 @@ impl Tier {
                 );
             }
         }
-        self.closing = Closing::Spilling;
+        self.ending.enter(Closing::Spilling);
         effects.more();
     }
 
@@ -114,7 +98,7 @@ impl Tier {
             return;
         };
         let end = volume.log.head().max(table.next_page);
-        self.superblock.layout = Layout::saved(end - TAIL_PAGE);
+        self.superblock.set_layout(Layout::saved(end - TAIL_PAGE));
         let (shard, items, saved) = (self.config.shard, saving.items, table.entries);
         if volume.log.iter().any(|stored| stored.is_void) {
             tracing::warn!(

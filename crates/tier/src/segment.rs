@@ -10,7 +10,6 @@ use stratakv_base::{Expiry, Wall};
 use stratakv_device::{Block, BlockPart, Class};
 use stratakv_engine::Value;
 
-use crate::index::Loc;
 use crate::item::{HEADER_BYTES, Header, SSD_ADDRESS_BYTES, SsdAddress};
 
 /// Values up to this length are copied into a reply; longer ones share the block.
@@ -89,6 +88,11 @@ impl Segment {
 
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
+    }
+
+    /// Of these, bytes of items that nothing has superseded.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.live_bytes
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -334,121 +338,4 @@ pub(crate) fn is_equal<'a>(slices: impl Iterator<Item = &'a [u8]>, mut bytes: &[
         }
     }
     bytes.is_empty()
-}
-
-/// What segments come to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    bytes: usize,
-    live_bytes: usize,
-    /// Of the small queue's segments.
-    small_bytes: usize,
-}
-
-impl Totals {
-    fn of(segment: &Segment) -> Totals {
-        let bytes = segment.footprint_bytes();
-        let small_bytes = if segment.stream == Stream::Small { bytes } else { 0 };
-        Totals { bytes, live_bytes: segment.live_bytes, small_bytes }
-    }
-
-    fn add(&mut self, more: Totals) {
-        self.bytes += more.bytes;
-        self.live_bytes += more.live_bytes;
-        self.small_bytes += more.small_bytes;
-    }
-
-    fn subtract(&mut self, less: Totals) {
-        self.bytes -= less.bytes;
-        self.live_bytes -= less.live_bytes;
-        self.small_bytes -= less.small_bytes;
-    }
-}
-
-/// All segments in DRAM, by slot: a place's first half.
-#[derive(Debug, Default)]
-pub(crate) struct Segments {
-    slots: Vec<Option<Segment>>,
-    free: Vec<u32>,
-    totals: Totals,
-}
-
-impl Segments {
-    pub(crate) fn insert(&mut self, segment: Segment) -> u32 {
-        self.totals.add(Totals::of(&segment));
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            (self.slots.len() - 1) as u32
-        });
-        self.slots[slot as usize] = Some(segment);
-        slot
-    }
-
-    pub(crate) fn get(&self, slot: u32) -> Option<&Segment> {
-        self.slots.get(slot as usize)?.as_ref()
-    }
-
-    /// Changes a segment; the totals follow.
-    pub(crate) fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Segment) -> T) -> Option<T> {
-        let segment = self.slots.get_mut(slot as usize)?.as_mut()?;
-        self.totals.subtract(Totals::of(segment));
-        let result = change(segment);
-        self.totals.add(Totals::of(segment));
-        Some(result)
-    }
-
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<Segment> {
-        let segment = self.take(slot)?;
-        self.free.push(slot);
-        Some(segment)
-    }
-
-    /// Takes a segment out; its slot stays its own until [`Segments::give_back`] or
-    /// [`Segments::put_back`].
-    pub(crate) fn take(&mut self, slot: u32) -> Option<Segment> {
-        let segment = self.slots.get_mut(slot as usize)?.take()?;
-        self.totals.subtract(Totals::of(&segment));
-        Some(segment)
-    }
-
-    /// The slot of a segment that was taken out is free.
-    pub(crate) fn give_back(&mut self, slot: u32) {
-        self.free.push(slot);
-    }
-
-    /// A segment that was taken out is there again.
-    pub(crate) fn put_back(&mut self, slot: u32, segment: Segment) {
-        self.totals.add(Totals::of(&segment));
-        self.slots[slot as usize] = Some(segment);
-    }
-
-    /// Bytes of blocks.
-    pub(crate) fn bytes(&self) -> usize {
-        self.totals.bytes
-    }
-
-    /// Bytes of items that nothing has superseded.
-    pub(crate) fn live_bytes(&self) -> usize {
-        self.totals.live_bytes
-    }
-
-    /// Bytes of blocks of the small queue's segments.
-    pub(crate) fn small_bytes(&self) -> usize {
-        self.totals.small_bytes
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    pub(crate) fn slots(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The item at a place, if it lies in DRAM.
-    pub(crate) fn item(&self, loc: Loc) -> Option<(&Segment, usize, Header)> {
-        let (slot, offset) = loc.in_dram()?;
-        let segment = self.get(slot)?;
-        Some((segment, offset, segment.header(offset)?))
-    }
 }

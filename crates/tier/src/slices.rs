@@ -3,9 +3,7 @@
 //!
 //! The front has the checksums of all slices, and is checked by the item's own; each slice is
 //! checked before it is handed out. A hold pins the segment, so that what comes is the record that
-//! was begun, whatever was written since. It does not last for ever: when its segment is to make
-//! room, whoever takes a value has to ask for more within [`HOLD_NS`], and to come to its end
-//! within [`HOLDS_NS_MAX`].
+//! was begun, whatever was written since. It does not last for ever: `holds.rs` says how long.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,43 +14,21 @@ use stratakv_device::Block;
 use stratakv_engine::{Effects, Hold, Record, Reply, Token, Value};
 
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::fetch::{Fetch, Fetched, Wanted, in_one_piece, slices, value_of};
+use crate::holds::HeldPages;
 use crate::index::{Loc, Tag};
 use crate::item::{self, HEADER_BYTES, Header};
 use crate::tier::Tier;
 
-/// A segment that is to make room waits for a hold until nothing was asked for by it for so long,
-const HOLD_NS: u64 = 2_000_000_000;
-/// and for all of them so long at most.
-const HOLDS_NS_MAX: u64 = 30_000_000_000;
-/// Holds that a tick looks at, whether they are over: nobody tells.
-const HOLDS_PER_TICK: usize = 32;
-
-/// What a hold keeps.
-#[derive(Debug)]
-pub(crate) struct SegmentPin {
-    hold: Hold,
-    tag: Tag,
-    place: Loc,
-    /// First page of its segment, which it pins.
-    segment: u64,
-    header: Header,
-    /// Checksums of the slices, as they lie on the volume.
-    sums: Arc<[u8]>,
-    /// When something was asked for by it last.
-    used: Mono,
-}
-
 /// What is read of it. It has what checking needs: the hold may be over by then.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
-    tag: Tag,
-    place: Loc,
-    header: Header,
-    sums: Arc<[u8]>,
+    pub(crate) tag: Tag,
+    pub(crate) place: Loc,
+    pub(crate) header: Header,
+    pub(crate) sums: Arc<[u8]>,
     /// Bytes of the value that were asked for.
-    range: Range<usize>,
+    pub(crate) range: Range<usize>,
 }
 
 /// What the front of an item says.
@@ -67,7 +43,8 @@ enum Front {
 }
 
 impl Fetched {
-    fn sums(&self) -> Vec<u8> {
+    /// Checksums of its slices.
+    pub(crate) fn sums(&self) -> Vec<u8> {
         let at = HEADER_BYTES + self.header.key_bytes as usize;
         self.slices(at, self.header.value_at() - at).flatten().copied().collect()
     }
@@ -115,7 +92,7 @@ impl Tier {
     ) {
         let front = if fetch.failed { Front::Damaged } else { self.check_front(tag, place, &fetch, blocks) };
         match front {
-            Front::Longer(pages) if pages <= self.fetch_pages_max() => {
+            Front::Longer(pages) if pages <= self.cap.fetch_pages_max() => {
                 self.fetch_front(tag, place, fetch.segment, pages, fetch.waiters);
             }
             Front::Longer(_) => self.give_up(&fetch, tag, place, DropReason::TooLong, effects),
@@ -123,7 +100,7 @@ impl Tier {
             Front::Damaged => self.hand_out(&fetch, tag, place, None, effects),
             Front::Unsliced => {
                 let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address())).copied();
-                match stored.filter(|_| place.pages() <= self.fetch_pages_max()) {
+                match stored.filter(|_| place.pages() <= self.cap.fetch_pages_max()) {
                     Some(stored) => self.fetch_whole(tag, place, &stored, fetch.waiters),
                     None => self.give_up(&fetch, tag, place, DropReason::TooLong, effects),
                 }
@@ -169,42 +146,23 @@ impl Tier {
         let volume = self.volume.as_mut()?;
         let segment = volume.log.of(place.address())?.page;
         volume.log.get_mut(segment)?.pins += 1;
-        self.next_hold += 1;
-        let hold = Hold::new(self.next_hold);
-        let (header, sums) = (item.header, item.sums().into());
-        self.holds.insert(
-            hold.id(),
-            SegmentPin { hold: hold.clone(), tag, place, segment, header, sums, used: self.now.mono },
-        );
-        Some(hold)
+        Some(volume.holds.add(tag, place, segment, item, self.now.mono))
     }
 
     /// Has more read of what is held.
     pub(crate) fn begin_slices(&mut self, token: Token, hold: u64, start: u64, len: u32, effects: &mut Effects) {
-        let Some((want, segment, from, pages)) = self.wanted_of(hold, start, len) else {
+        let now = self.now.mono;
+        let volume = self.volume.as_mut().filter(|volume| !volume.is_lost);
+        let Some((volume, held)) =
+            volume.and_then(|volume| volume.holds.pages_of(hold, start, len, now).map(|held| (volume, held)))
+        else {
             return effects.reply(token, Reply::Record(None));
         };
-        if let Some(stored) = self.volume.as_mut().and_then(|volume| volume.log.get_mut(segment)) {
+        let HeldPages { want, segment, page, pages } = held;
+        if let Some(stored) = volume.log.get_mut(segment) {
             stored.pins += 1;
         }
-        self.fetches.begin(Wanted::Slices(token, Arc::new(want)), segment, from, pages, Vec::new());
-    }
-
-    /// What is to be read: of which segment, from which page on, how many. `None`: the hold is
-    /// gone, or there is no such part.
-    fn wanted_of(&mut self, hold: u64, start: u64, len: u32) -> Option<(Want, u64, u64, u64)> {
-        self.volume.as_ref().filter(|volume| !volume.is_lost)?;
-        let held = self.holds.get_mut(&hold)?;
-        held.used = self.now.mono;
-        let all = u64::from(held.header.value_bytes);
-        let range = start.min(all) as usize..(start.min(all) + u64::from(len)).min(all) as usize;
-        let mut touched = held.header.slices(range.clone()).map(|(_, slice)| slice);
-        let first = touched.next()?;
-        let end = touched.last().map_or(first.end, |last| last.end);
-        let value_at = held.header.value_at();
-        let (from, to) = ((value_at + first.start) / PAGE_BYTES, (value_at + end).div_ceil(PAGE_BYTES));
-        let want = Want { tag: held.tag, place: held.place, header: held.header, sums: Arc::clone(&held.sums), range };
-        Some((want, held.segment, held.place.address() / PAGE_BYTES as u64 + from as u64, (to - from) as u64))
+        self.fetches.begin(Wanted::Slices(token, Arc::new(want)), segment, page, pages, Vec::new());
     }
 
     /// Slices came back: what was asked for, if all of them check. Else the record counts as lost.
@@ -219,8 +177,7 @@ impl Tier {
         self.unpin(&[fetch.segment]);
         let value = if fetch.failed { None } else { want.value(blocks) };
         if value.is_none() {
-            self.counters.read_errors += u64::from(fetch.failed);
-            self.counters.corrupt_records += u64::from(!fetch.failed);
+            self.counters.note_unreadable(!fetch.failed);
             self.drop_unreadable(want.tag, want.place, DropReason::Unreadable);
         }
         let Header { flags, version, expiry, value_bytes, .. } = want.header;
@@ -231,32 +188,16 @@ impl Tier {
     /// Lets go of what nobody takes any more; of what lies in the segment that makes room too, when
     /// it has waited long enough.
     pub(crate) fn release_holds(&mut self, effects: &mut Effects) {
-        if self.holds.is_empty() {
-            return;
-        }
-        let waits = self.volume.as_ref().and_then(|volume| Some((volume.log.oldest()?.page, volume.pinned_since()?)));
-        let is_past = |since: Mono, ns: u64| since.0 + ns <= self.now.mono.0;
-        let is_due = |held: &SegmentPin, since: Mono| is_past(held.used, HOLD_NS) || is_past(since, HOLDS_NS_MAX);
-        let is_closing = self.closing != Closing::Open;
-        let over = |held: &SegmentPin| {
-            is_closing
-                || held.hold.is_over()
-                || waits.is_some_and(|(page, since)| held.segment == page && is_due(held, since))
-        };
-        let pins: Vec<u64> = if is_closing {
-            self.holds.extract_if(.., |_, held| over(held)).map(|(_, held)| held.segment).collect()
-        } else {
-            let looked_at = self.holds.range(self.hold_hand..).chain(self.holds.range(..self.hold_hand));
-            let looked_at: Vec<_> = looked_at.take(HOLDS_PER_TICK).map(|(id, held)| (*id, over(held))).collect();
-            self.hold_hand = looked_at.last().map_or(0, |(id, _)| id + 1);
-            let ended = looked_at.into_iter().filter(|(_, is_over)| *is_over);
-            ended.filter_map(|(id, _)| self.holds.remove(&id)).map(|held| held.segment).collect()
-        };
+        let (now, is_open) = (self.now.mono, self.ending.is_open());
+        let Some(volume) = self.volume.as_mut().filter(|volume| !volume.holds.is_empty()) else { return };
+        let waits = volume.log.oldest().and_then(|oldest| Some((oldest.page, volume.pinned_since()?)));
+        let pins = if is_open { volume.holds.end_some(waits, now) } else { volume.holds.end_all() };
+        let is_left = !volume.holds.is_empty();
         self.unpin(&pins);
         let Some((page, _)) = waits else { return };
         if pins.contains(&page) {
             effects.more();
-        } else if !self.holds.is_empty() {
+        } else if is_left {
             // Nobody tells when a hold is over: it is looked for while somebody waits for that.
             effects.wake_at(Mono(self.now.mono.0 + crate::tier::RETRY_NS));
         }

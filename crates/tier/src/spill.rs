@@ -2,34 +2,34 @@
 
 use std::sync::Arc;
 
+use stratakv_base::fault_point;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, fault_point};
 use stratakv_device::{Block, BlockPart, Class, IoFault, Pool};
 use stratakv_engine::Effects;
 
 use crate::drops::DropReason;
-use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::log::{Head, Line, RecordAddress, Stored, encode_lines};
+use crate::spill_queue::Spill;
 use crate::tier::{IoPurpose, Tier};
-use crate::volume::{Hole, Spill, Volume};
+use crate::volume::Volume;
 
 /// Segments that may be on their way before writes wait.
 const SPILLS_MAX: usize = 2;
 /// Parts of one request: its bytes are at most 1 MiB where blocks are slices.
 const PARTS_MAX: usize = 16;
-/// After a failed write nothing is spilled for so long; twice as long each time, up to a minute.
-const PAUSE_NS: u64 = 250_000_000;
+/// ENOMEM.
+const NO_MEMORY: IoFault = IoFault::Os(12);
 
 impl Tier {
     /// Whether what leaves DRAM can go to the volume.
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
         // At an end there is no later time.
-        let mut is_closing = self.closing != Closing::Open;
+        let mut is_closing = !self.ending.is_open();
         fault_point!("tier_pause_outlives_an_end", is_closing = false);
         let takes = |volume: &Volume| {
-            let is_paused = volume.not_before > now && !is_closing;
+            let is_paused = volume.spills.is_paused(now) && !is_closing;
             !volume.is_lost && !is_paused && (volume.saving.is_none() || self.is_saving())
         };
         !self.config.read_only && self.volume.as_ref().is_some_and(takes)
@@ -39,27 +39,27 @@ impl Tier {
     pub(crate) fn unspilled(&self) -> DropReason {
         match &self.volume {
             Some(volume) if volume.is_lost => DropReason::VolumeLost,
-            Some(volume) if volume.not_before > self.now.mono => DropReason::WritesPaused,
+            Some(volume) if volume.spills.is_paused(self.now.mono) => DropReason::WritesPaused,
             _ => DropReason::MemoryFull,
         }
     }
 
     /// Whether so much is on its way to the volume that more must wait.
     pub(crate) fn is_backed_up(&self) -> bool {
-        self.volume.as_ref().is_some_and(|volume| volume.spills.len() + volume.spilling.len() >= SPILLS_MAX)
+        self.volume.as_ref().is_some_and(|volume| volume.spills.len() >= SPILLS_MAX)
     }
 
     /// Begins to write what is sealed, as far as there is room.
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
         let has_holes = self.fill_holes(effects);
-        while let Some(slot) = self.volume.as_ref().and_then(|volume| volume.spills.front().copied()) {
+        while let Some(slot) = self.volume.as_ref().and_then(|volume| volume.spills.front()) {
             if !self.can_spill() {
                 self.drop_segment(slot, self.unspilled(), effects);
             } else if has_holes || !self.spill(slot, effects) {
                 break;
             }
             if let Some(volume) = &mut self.volume {
-                volume.spills.pop_front();
+                volume.spills.pop();
             }
         }
     }
@@ -99,18 +99,26 @@ impl Tier {
                 return true;
             }
         };
+        let mut all = match parts_of(&head.encode(&self.config.uuid, page, &summary), effects.pool()) {
+            Ok(parts) => parts,
+            Err(fault) => {
+                volume.spills.pause(self.now.mono);
+                self.note_spill(Err(fault));
+                self.drop_segment(slot, DropReason::WriteFailed, effects);
+                return true;
+            }
+        };
         volume.next_order += 1;
         volume.wanted_pages = 0;
-        volume.journal.tail.newest = head.order;
+        volume.journal.begin_segment(head.order);
         let (pages, head_pages, order) = (u64::from(head.pages), head.head_pages, head.order);
         let stored =
             Stored { id, order, page, pages, head_pages, expires_s, pins: 0, is_written: false, is_void: false };
         volume.log.push(stored);
-        let mut all = parts_of(&head.encode(&self.config.uuid, page, &summary), effects.pool());
         all.append(&mut parts);
         let items = items.into_iter().map(|(tag, place, line)| (tag, place, stored.loc(&line))).collect();
         let requests = all.chunks(PARTS_MAX).count() as u32;
-        volume.spilling.insert(order, Spill { slot, page, waiting: requests, failed: false, items });
+        volume.spills.begin(order, Spill { slot, page, waiting: requests, failed: false, items });
         let mut offset = page * PAGE_BYTES as u64;
         for parts in all.chunks(PARTS_MAX) {
             effects.write(self.io.start(IoPurpose::Spill(order)), offset, parts.to_vec(), false);
@@ -122,21 +130,18 @@ impl Tier {
         true
     }
 
-    /// A piece of a segment was written, or not.
-    pub(crate) fn spill_written(&mut self, order: u64, result: Result<(), IoFault>) {
-        let Some(volume) = &mut self.volume else { return };
-        let Some(spill) = volume.spilling.get_mut(&order) else { return };
-        spill.waiting -= 1;
+    fn note_spill(&mut self, result: Result<(), IoFault>) {
+        self.counters.note_write(result);
         if let Err(fault) = result {
-            spill.failed = true;
-            self.last_fault = Some(fault);
-            self.counters.write_errors += 1;
             tracing::warn!(%fault, shard = self.config.shard, "a segment could not be written: its items are dropped");
         }
-        if spill.waiting > 0 {
-            return;
-        }
-        let Some(spill) = volume.spilling.remove(&order) else { return };
+    }
+
+    /// A piece of a segment was written, or not.
+    pub(crate) fn spill_written(&mut self, order: u64, result: Result<(), IoFault>) {
+        self.note_spill(result);
+        let Some(volume) = &mut self.volume else { return };
+        let Some(spill) = volume.spills.piece_written(order, result.is_err()) else { return };
         if let Some(stored) = volume.log.get_mut(spill.page) {
             (stored.is_written, stored.is_void) = (true, spill.failed);
         }
@@ -144,12 +149,12 @@ impl Tier {
             let mut journals = volume.journals();
             fault_point!("tier_hole_left_in_the_log", journals = false);
             if journals {
-                volume.holes.insert(spill.page, Hole::New);
+                volume.spills.add_hole(spill.page);
             }
-            self.pause_spills();
+            volume.spills.pause(self.now.mono);
             self.void_items(&spill.items);
         } else {
-            volume.failures = 0;
+            volume.spills.has_succeeded();
             self.counters.spilled_items += spill.items.len() as u64;
             for (tag, place, stored) in spill.items {
                 let Some(loc) = self.index.at(tag, place) else { continue };
@@ -160,50 +165,41 @@ impl Tier {
         self.segments.remove(spill.slot);
     }
 
-    /// Nothing is written for a while.
-    fn pause_spills(&mut self) {
-        let Some(volume) = &mut self.volume else { return };
-        volume.failures += 1;
-        volume.not_before = Mono(self.now.mono.0 + (PAUSE_NS << (volume.failures - 1).min(8)));
-    }
-
     /// Writes an empty head over what could not be written, so that a recovery finds the way to
     /// what comes behind. Whether something must wait for that.
     fn fill_holes(&mut self, effects: &mut Effects) -> bool {
         let can_spill = self.can_spill();
-        let Some(volume) = &mut self.volume else { return false };
-        let is_due = |hole: &Hole| *hole == Hole::New || *hole == Hole::Open && can_spill;
-        let pages: Vec<u64> = volume.holes.iter().filter(|(_, hole)| is_due(hole)).map(|(page, _)| *page).collect();
-        for page in pages {
+        let Some(volume) = &self.volume else { return false };
+        for page in volume.spills.holes_due(can_spill) {
+            let Some(volume) = &mut self.volume else { break };
             let Some(stored) = volume.log.get_mut(page).filter(|stored| stored.is_void) else {
-                volume.holes.remove(&page);
+                volume.spills.forget_hole(page);
                 continue;
             };
             stored.pins += 1;
             let head = Head::empty(stored).encode(&self.config.uuid, page, &[]);
-            volume.holes.insert(page, Hole::Filling);
-            let parts = parts_of(&head, effects.pool());
-            effects.write(self.io.start(IoPurpose::Fill(page)), page * PAGE_BYTES as u64, parts, false);
+            volume.spills.fill_hole(page);
+            self.write_pages(page, &head, IoPurpose::Fill(page), effects);
         }
-        !volume.holes.is_empty()
+        self.volume.as_ref().is_some_and(|volume| volume.spills.holes() > 0)
     }
 
     /// The head of a hole was written, or not.
     pub(crate) fn hole_filled(&mut self, page: u64, result: Result<(), IoFault>) {
-        let is_closing = self.closing != Closing::Open;
+        let is_closing = !self.ending.is_open();
         self.unpin(&[page]);
         let Some(volume) = &mut self.volume else { return };
         match result {
-            Ok(()) => _ = volume.holes.remove(&page),
+            Ok(()) => volume.spills.forget_hole(page),
             Err(_) => {
                 self.counters.write_errors += 1;
                 // The table of an orderly end tells of it too: that does not wait for a disk that
                 // may never be mended.
                 if is_closing || volume.is_lost {
-                    volume.holes.remove(&page);
+                    volume.spills.forget_hole(page);
                 } else {
-                    volume.holes.insert(page, Hole::Open);
-                    self.pause_spills();
+                    volume.spills.reopen_hole(page);
+                    volume.spills.pause(self.now.mono);
                 }
             }
         }
@@ -213,8 +209,8 @@ impl Tier {
     fn void_items(&mut self, items: &[(Tag, Loc, Loc)]) {
         for (tag, place, _) in items {
             if self.index.remove(*tag, *place) {
-                self.counters.drops.add(DropReason::WriteFailed, 1);
-                self.invalidate(*tag, self.version + 1);
+                self.evictions.count(DropReason::WriteFailed, 1);
+                self.invalidate(*tag, self.versions.next());
             }
         }
     }
@@ -235,14 +231,18 @@ impl Tier {
 }
 
 /// Bytes, a multiple of a page, as parts of blocks.
-pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<BlockPart> {
+///
+/// # Errors
+/// The system gives no memory, not even for a block beyond the limit. All of it fails then: what is
+/// written without a part of it would lie in wrong places, and count as written.
+pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Result<Vec<BlockPart>, IoFault> {
     let class = if bytes.len() > PAGE_BYTES { Class::Slice } else { Class::Page };
     let part = |chunk: &[u8]| {
-        let mut block = pool.take(class).or_else(|| beyond_the_limit(class, pool))?;
+        let mut block = pool.take(class).or_else(|| beyond_the_limit(class, pool)).ok_or(NO_MEMORY)?;
         block[..chunk.len()].copy_from_slice(chunk);
-        Some(BlockPart { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
+        Ok(BlockPart { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
     };
-    bytes.chunks(class.bytes()).filter_map(part).collect()
+    bytes.chunks(class.bytes()).map(part).collect()
 }
 
 /// A block though the pool has none left: what is written or read to make room cannot wait for that

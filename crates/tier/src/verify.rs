@@ -66,7 +66,7 @@ impl Tier {
 
     /// Pages of the volume, and those of them that hold nothing.
     pub fn volume_pages(&self) -> (u64, u64) {
-        let Layout { log_page, log_pages, .. } = self.superblock.layout;
+        let Layout { log_page, log_pages, .. } = self.superblock.get().layout;
         let used = self.volume.as_ref().map_or(0, |volume| volume.log.used_pages());
         (log_page + log_pages, log_pages.saturating_sub(used))
     }

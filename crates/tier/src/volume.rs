@@ -1,64 +1,30 @@
 //! The second tier of an open shard: its log, its journal, and what is under way on it.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 use stratakv_base::Mono;
 
-use crate::index::{Loc, Tag};
+use crate::holds::Holds;
+use crate::index::Tag;
 use crate::item::SsdAddress;
 use crate::journal::Journal;
 use crate::log::Log;
 use crate::recycle::Retire;
 use crate::saving::Saving;
-
-/// A segment on its way to the volume.
-#[derive(Debug)]
-pub(crate) struct Spill {
-    /// Where it lies in DRAM.
-    pub(crate) slot: u32,
-    /// Its first page.
-    pub(crate) page: u64,
-    /// Requests in flight.
-    pub(crate) waiting: u32,
-    pub(crate) failed: bool,
-    /// Its items: tag, place in DRAM, place on the volume.
-    pub(crate) items: Vec<(Tag, Loc, Loc)>,
-}
-
-/// A segment that could not be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hole {
-    /// Its head is to be written, at once.
-    New,
-    /// Its head is to be written, when something is written again.
-    Open,
-    /// Its head is being written.
-    Filling,
-}
+use crate::spill_queue::SpillQueue;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) log: Log,
     pub(crate) journal: Journal,
-    /// Sealed segments that wait for being written, by slot.
-    pub(crate) spills: VecDeque<u32>,
-    /// Those that are being written, by order.
-    pub(crate) spilling: HashMap<u64, Spill>,
+    pub(crate) spills: SpillQueue,
+    pub(crate) holds: Holds,
     pub(crate) retire: Option<Retire>,
     /// Segments below this order are gone for every recovery to come.
     pub(crate) written_low: u64,
     pub(crate) next_order: u64,
     /// The log has been full: what is written displaces something.
     pub(crate) lapped: bool,
-    /// After a failed write nothing is spilled until then.
-    pub(crate) not_before: Mono,
-    /// Failed writes in a row.
-    pub(crate) failures: u32,
-    /// Segments of the log that could not be written, by first page: a recovery would end there, so
-    /// each gets a head that says that it is empty, before anything is written behind it.
-    pub(crate) holes: BTreeMap<u64, Hole>,
     /// The longest segment that waits for room, in pages.
     pub(crate) wanted_pages: u64,
     /// The journal could not be written: nothing on the volume counts any more, and nothing more is
@@ -73,6 +39,24 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
+    /// One on which nothing is under way.
+    pub(crate) fn new(log: Log, journal: Journal, next_order: u64, saving: Option<Saving>) -> Volume {
+        Volume {
+            written_low: journal.low(),
+            log,
+            journal,
+            spills: SpillQueue::default(),
+            holds: Holds::default(),
+            retire: None,
+            next_order,
+            lapped: false,
+            wanted_pages: 0,
+            is_lost: false,
+            saving,
+            returning: HashSet::default(),
+        }
+    }
+
     /// Since when a segment that is to make room waits for those who have pinned it.
     pub(crate) fn pinned_since(&self) -> Option<Mono> {
         self.retire.as_ref().and_then(Retire::pinned_since)

@@ -23,6 +23,8 @@ mod lap;
 mod listing;
 #[path = "basic/losses.rs"]
 mod losses;
+#[path = "basic/no_memory.rs"]
+mod no_memory;
 #[path = "basic/overwrite.rs"]
 mod overwrite;
 #[path = "basic/resize.rs"]
