@@ -2,7 +2,7 @@
 //! pieces.
 //!
 //! At the barrier a shard notes its newest version: everything written up to there is its *cut*.
-//! Shard 0 makes the barrier (`batch/barrier.rs`): it lets no batch begin until those under way are
+//! Shard 0 makes the barrier (`batches/barriers.rs` of the chassis): it lets no batch begin until those under way are
 //! completed and every shard has its cut, so a batch is in all cuts or in none. From then on the
 //! keys are walked in order, and a record that a write is about to change is copied before (the
 //! write reads it first, which most writes do anyhow). Nothing is pinned on the medium, and no

@@ -1,11 +1,11 @@
 //! Lets batches in.
 
+use stratakv_base::Level;
 use stratakv_base::limits::{SHARDS_MAX, VALUE_BYTES_MAX};
-use stratakv_base::{Key, Level};
 use stratakv_chassis::batches::barriers::BarrierKind;
 use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Reply, Token};
 
-use super::record::CHANGE_BYTES;
+use super::record;
 use crate::slab::Slab;
 
 /// Most bytes of a batch: each prepare record is one record.
@@ -42,22 +42,13 @@ impl Slab {
                 "the store is open for reading only: open it for writing to change it".into(),
             ));
         }
-        let value_len =
-            |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
+        let value_len = |change: &Change| match &change.kind {
+            ChangeKind::Put { value, .. } => value.len(),
+            ChangeKind::Delete | ChangeKind::Check => 0,
+        };
         if let Some(len) = changes.iter().map(value_len).find(|len| *len > VALUE_BYTES_MAX) {
             return Some(Error::ValueTooLarge { len_bytes: len as u64, max_bytes: VALUE_BYTES_MAX as u64 });
         }
-        let len = changes.iter().map(|change| change.key.encoded().len() + value_len(change) + CHANGE_BYTES);
-        let len_bytes = len.sum::<usize>() as u64;
-        if len_bytes > BYTES_MAX as u64 {
-            return Some(Error::BatchTooLarge { len_bytes, max_bytes: BYTES_MAX as u64 });
-        }
-        let mut keys: Vec<&Key> = changes.iter().map(|change| &change.key).collect();
-        keys.sort_unstable();
-        match keys.windows(2).any(|pair| pair[0] == pair[1]) {
-            true => Some(Error::BadBatch("a key occurs twice")),
-            false if keys.is_empty() => Some(Error::BadBatch("it is empty")),
-            false => None,
-        }
+        record::batch_error(changes, record::CHANGE_BYTES, BYTES_MAX as u64)
     }
 }

@@ -17,8 +17,8 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::{Key, fault_point};
 use stratakv_chassis::batches::opening::Opening;
+pub(crate) use stratakv_chassis::batches::prepare_record::{self as record, BatchId};
 use stratakv_chassis::batches::{BatchRules, CommitStep, ToCoordinator, ToParticipant, TwoPhaseCommit};
-pub(crate) use stratakv_engine::prepare_record::{self as record, BatchId};
 use stratakv_engine::{
     Change, ChangeKind, Effects, Error, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
 };
