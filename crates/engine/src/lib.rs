@@ -18,7 +18,6 @@ pub mod error;
 pub mod event;
 pub mod io_table;
 pub mod operation;
-pub mod prepare_record;
 pub mod range;
 pub mod shard;
 pub mod shared;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, fault_point};
+use stratakv_chassis::batches::prepare_record::batch_error;
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
-    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply,
-    Shard, ShardId, Statistic, Token,
+    Capabilities, Capability, ChangeKind, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply, Shard,
+    ShardId, Statistic, Token,
 };
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
@@ -293,20 +294,17 @@ impl<P: Pmem> Matrix<P> {
                 self.refusal().or_else(|| key_error(key)).or_else(|| self.unsupported(*level))
             }
             Operation::Write { changes, level, .. } => {
-                let mut seen = foldhash::HashSet::default();
-                let mut twice = || changes.len() > 1 && !changes.iter().all(|change| seen.insert(change.key.encoded()));
                 self.refusal()
                     .or_else(|| self.unsupported(*level))
                     .or_else(|| changes.iter().find_map(|change| key_error(&change.key)))
-                    .or_else(|| changes.is_empty().then_some(Error::BadBatch("it is empty")))
                     .or_else(|| {
                         changes.iter().find_map(|change| match &change.kind {
                             ChangeKind::Put { value, .. } => Self::value_error(value.len()),
                             _ => None,
                         })
                     })
-                    .or_else(|| batch_error(changes))
-                    .or_else(|| twice().then_some(Error::BadBatch("a key occurs twice")))
+                    // One change is as large as its key and value may be.
+                    .or_else(|| if changes.len() == 1 { None } else { batch_error(changes, 0, BATCH_BYTES_MAX) })
             }
             Operation::Load { records, level } => {
                 self.refusal().or_else(|| self.unsupported(*level)).or_else(|| Self::load_error(records))
@@ -581,13 +579,6 @@ impl<P: Pmem> Matrix<P> {
 
 /// Most bytes of keys and values in a batch.
 pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 20;
-
-fn batch_error(changes: &[Change]) -> Option<Error> {
-    let value_bytes = |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
-    let len_bytes = changes.iter().map(|change| (change.key.encoded().len() + value_bytes(change)) as u64).sum();
-    let is_too_large = changes.len() > 1 && len_bytes > BATCH_BYTES_MAX;
-    is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
-}
 
 /// How often in a tick what was wanted of the PMEM levels is loaded, and who waited for it goes on:
 /// filters and indexes come before data, at each level.

@@ -2,13 +2,13 @@
 //! pieces.
 //!
 //! At the barrier a shard notes its newest version: everything written up to there is its *cut*.
-//! Shard 0 makes the barrier (`batch/barrier.rs`): it lets no batch begin until those under way are
-//! completed and every shard has its cut, so a batch is in all cuts or in none. From then on the
-//! keys are walked in order, and a record that a write is about to change is copied before (the
-//! write reads it first, which most writes do anyhow). Nothing is pinned on the medium, and no
-//! write waits for the backup as a whole. What was copied ahead is bounded: if nobody fetches it,
-//! the backup fails, not the writes. Of each shard a few reads are in flight (`scan.rs`), so that
-//! those of clients are not behind it.
+//! Shard 0 makes the barrier (`barriers.rs` of the chassis): it lets no batch begin until those
+//! under way are completed and every shard has its cut, so a batch is in all cuts or in none. From
+//! then on the keys are walked in order, and a record that a write is about to change is copied
+//! before (the write reads it first, which most writes do anyhow). Nothing is pinned on the medium,
+//! and no write waits for the backup as a whole. What was copied ahead is bounded: if nobody
+//! fetches it, the backup fails, not the writes. Of each shard a few reads are in flight
+//! (`scan.rs`), so that those of clients are not behind it.
 
 use std::ops::Bound;
 

@@ -50,7 +50,7 @@ impl Slab {
         }
         let corruptions = found.report.corrupt.clone();
         let events = found.report.read_in_full.map(|why| ShardEvent::ReadInFull { why });
-        let batches = Batches::new(Slab::batch_records(&found.index.0));
+        let batches = Batches::new(&config, Slab::batch_records(&found.index.0));
         let groups = Groups::new(superblock.durable);
         Slab {
             counter: superblock.incarnation << 40,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::prepare_record::BatchId;
 use foldhash::{HashSet, HashSetExt};
 use stratakv_base::{Key, fault_point};
-use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, ChangeKind, Error, Reply, Token};
 
 use super::{BatchRules, CommitStep, Completion, LastChange, Mailbox, Prepare, ToParticipant, VisibleFlag};

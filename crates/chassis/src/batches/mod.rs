@@ -10,14 +10,15 @@
 pub mod barriers;
 pub mod coordinator;
 pub mod opening;
+pub mod prepare_record;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use prepare_record::BatchId;
 use stratakv_base::Key;
 use stratakv_base::checksum::shard_of;
-use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Message, Reply, ShardId, Token};
 
 use barriers::{BarrierKind, Barriers};

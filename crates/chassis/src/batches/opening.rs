@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::prepare_record::{self as record, BatchFate, BatchId, Kept};
 use stratakv_base::{Corruption, Key, Place, fault_point};
 use stratakv_engine::Error;
-use stratakv_engine::prepare_record::{self as record, BatchFate, BatchId, Kept};
 
 use super::coordinator::Coordinator;
 use super::{BatchRules, Mailbox, ToCoordinator, ToParticipant};

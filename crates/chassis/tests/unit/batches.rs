@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::batches::prepare_record::{self as record, Kept};
 use stratakv_base::CollectionId;
 use stratakv_base::random::Random;
-use stratakv_engine::prepare_record::{self as record, Kept};
 use stratakv_engine::{ChangeKind, Expect};
 
 use super::*;

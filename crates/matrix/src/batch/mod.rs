@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use stratakv_base::{Key, fault_point};
 use stratakv_chassis::batches::opening::Opening;
+use stratakv_chassis::batches::prepare_record::BatchId;
 use stratakv_chassis::batches::{BatchRules, CommitStep, ToParticipant, TwoPhaseCommit};
-use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
 use stratakv_pmem::Pmem;
 

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use stratakv_base::{CollectionId, Key};
 use stratakv_chassis::batches::opening::damage;
-use stratakv_engine::prepare_record::{self as record, BatchId, Kept};
+use stratakv_chassis::batches::prepare_record::{self as record, BatchId, Kept};
 use stratakv_engine::{Effects, Error, PageRequest, Reply};
 use stratakv_pmem::Pmem;
 

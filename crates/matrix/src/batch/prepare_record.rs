@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, fault_point};
+use stratakv_chassis::batches::prepare_record::{self as record, BatchId, Kept};
 use stratakv_chassis::batches::{Completion, LastChange, Prepare, ToCoordinator, VisibleFlag};
-use stratakv_engine::prepare_record::{self as record, BatchId, Kept};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use foldhash::HashMap;
 use stratakv_base::{Key, Mono};
 use stratakv_chassis::batches::VisibleFlag;
-use stratakv_engine::prepare_record::BatchId;
+use stratakv_chassis::batches::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Operation, Reply, Token};
 use stratakv_pmem::Pmem;
 

@@ -1,35 +1,32 @@
 //! Batches: several changes, of one shard or many, as one. docs/batches.md draws the records and
 //! argues every crash.
 //!
-//! A change that is a check makes its shard a *read-only participant* if it has nothing else to do
-//! in the batch: it locks the keys and logs nothing.
-//!
-//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant*
-//! ([`prepare_record`]) in those that change its keys; what a crash left is completed by
-//! [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a tick: answers to the
-//! shard's own writes and messages of other shards are queued until then.
+//! [`TwoPhaseCommit`] coordinates: of keys of one shard that shard, of others shard 0. Here is what
+//! this engine's shards do in it: as *participant* one has a [`prepare_record`]; as *read-only
+//! participant*, whose keys are only checked, it locks them and logs nothing. What a crash left is
+//! read by [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a tick: answers
+//! to the shard's own writes and messages of other shards are queued until then.
 
-mod barrier;
-mod coordinator;
+mod admission;
 mod opening;
 mod prepare_record;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::{Key, fault_point};
-pub(crate) use stratakv_engine::prepare_record::{self as record, BatchId};
+use stratakv_chassis::batches::opening::Opening;
+pub(crate) use stratakv_chassis::batches::prepare_record::{self as record, BatchId};
+use stratakv_chassis::batches::{BatchRules, CommitStep, ToCoordinator, ToParticipant, TwoPhaseCommit};
 use stratakv_engine::{
-    Change, ChangeKind, Effects, Error, Expect, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
+    Change, ChangeKind, Effects, Error, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
 };
 
+use crate::config::SlabConfig;
 use crate::slab::{Slab, is_expired};
 use crate::write::Origin;
-use coordinator::Coordinator;
-use opening::{FoundBatch, Opening};
+use opening::RecordReads;
 use prepare_record::PrepareRecord;
 
 /// What a write is to its batch.
@@ -63,65 +60,13 @@ enum Event {
     Answered(Reply),
 }
 
-/// Messages between shards.
-#[derive(Debug)]
-enum BatchMessage {
-    Prepare(Prepare),
-    /// All keys are locked, all conditions hold: of a batch with read-only participants.
-    Locked(BatchId),
-    /// All participants and read-only participants have locked their keys.
-    Log(BatchId),
-    Prepared {
-        id: BatchId,
-        version: u64,
-        existed: Option<bool>,
-    },
-    Refused {
-        id: BatchId,
-        reply: Reply,
-    },
-    Commit(BatchId),
-    Abort(BatchId),
-    /// Applied and recorded as done; or, if not, it cannot be before the store is opened again.
-    Completed {
-        id: BatchId,
-        resolved: bool,
-    },
-    Forget(BatchId),
-    /// `None`: it cannot be read.
-    Found(Option<Vec<FoundBatch>>),
-    /// Everything that was found at opening is decided.
-    Decided,
-    /// Make your barrier for this backup.
-    Barrier(u64),
-    BarrierMade(u64),
-    /// It cannot be known whether the batch holds before the store is opened again.
-    InDoubt(BatchId),
-}
-
-/// A participant's prepare record, on its way to it.
-#[derive(Debug)]
-struct Prepare {
-    id: BatchId,
-    participants: Arc<[u32]>,
-    changes: Vec<Change>,
-    /// Keys that are only locked, and under which condition.
-    checks: Vec<(Key, Expect)>,
-    /// The batch's last change is this one: its answer counts.
-    last: Option<u32>,
-    /// There are read-only participants: nothing is logged before they have locked their keys.
-    waits: bool,
-    visible: Arc<AtomicBool>,
-}
-
 /// Batches of a shard.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    inbox: VecDeque<(u32, BatchMessage)>,
+    commit: TwoPhaseCommit,
     events: VecDeque<(BatchId, BatchStep, Event)>,
     prepare_records: BTreeMap<BatchId, PrepareRecord>,
-    coordinator: Coordinator,
-    opening: Opening,
+    reads: RecordReads,
     /// Operations that came before it was known which batches hold.
     deferred_operations: Vec<(Token, Operation)>,
     /// Keys of prepare records that are durable and not yet applied: whose change of which number.
@@ -132,11 +77,6 @@ pub(crate) struct Batches {
     reserved_pages: u32,
     /// Bytes of records set aside for prepare records (placement `packed`).
     reserved_bytes: u64,
-    done: u64,
-    /// Shard 0: backups that are being begun.
-    barriers: VecDeque<barrier::Barriers>,
-    /// The backup for which a barrier is to be made as soon as no prepare record is under way.
-    barrier_wanted: Option<u64>,
 }
 
 impl Batches {
@@ -144,34 +84,34 @@ impl Batches {
     /// a range. Not those that wait to be let in.
     pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
         fault_point!("pipelined_range_overtakes_batches", return false);
-        let is_within = |change: &Change| std::ops::RangeBounds::contains(range, &change.key);
-        let mut come = self
-            .inbox
-            .iter()
-            .filter_map(|(_, message)| if let BatchMessage::Prepare(one) = message { Some(one) } else { None });
-        come.any(|prepare| prepare.changes.iter().any(is_within))
-            || self
-                .prepare_records
-                .values()
-                .any(|prepare_record| prepare_record.is_yet_to_change() && prepare_record.changes.iter().any(is_within))
+        let is_within = |change: &Change| {
+            !matches!(change.kind, ChangeKind::Check) && std::ops::RangeBounds::contains(range, &change.key)
+        };
+        let mut records = self.prepare_records.values().filter(|record| record.is_yet_to_change());
+        self.commit.mail.prepares().any(|prepare| prepare.changes.iter().any(is_within))
+            || records.any(|record| record.changes.iter().any(is_within))
     }
 
     /// Of a shard in whose index these records of batches were found.
-    pub(crate) fn new(found: Vec<Key>) -> Batches {
+    pub(crate) fn new(config: &SlabConfig, found: Vec<Key>) -> Batches {
+        let rules = BatchRules {
+            shard: config.shard,
+            shards: config.shards,
+            read_only: config.read_only,
+            locks_first: false,
+            replies_when_decided: true,
+            barriers_pause: false,
+        };
         Batches {
-            inbox: VecDeque::new(),
+            commit: TwoPhaseCommit::new(rules, Opening::new(&rules, found.is_empty())),
             events: VecDeque::new(),
             prepare_records: BTreeMap::new(),
-            coordinator: Coordinator::default(),
-            opening: Opening::new(found),
+            reads: RecordReads { records: found, loading: 0 },
             deferred_operations: Vec::new(),
             prepared: HashMap::new(),
             stuck: HashMap::new(),
             reserved_pages: 0,
             reserved_bytes: 0,
-            done: 0,
-            barriers: VecDeque::new(),
-            barrier_wanted: None,
         }
     }
 
@@ -185,7 +125,7 @@ impl Batches {
 
     /// Whether something waits for the next tick.
     pub(crate) fn has_work(&self) -> bool {
-        !self.inbox.is_empty() || !self.events.is_empty()
+        self.commit.mail.is_due(u64::MAX) || !self.events.is_empty()
     }
 
     /// Whether a prepare record waits for space.
@@ -195,28 +135,24 @@ impl Batches {
 
     /// Prepare records and batches under way.
     pub(crate) fn under_way(&self) -> u64 {
-        (self.prepare_records.len() + self.coordinator.waiting()) as u64
+        (self.prepare_records.len() + self.commit.coordinator.waiting()) as u64
     }
 
     /// Batches committed here as coordinator.
     pub(crate) fn done(&self) -> u64 {
-        self.done
+        self.commit.coordinator.done()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.inbox.is_empty()
+        self.commit.is_idle()
             && self.events.is_empty()
             && self.deferred_operations.is_empty()
-            && self.coordinator.is_idle()
-            && self.barriers.is_empty()
-            && self.barrier_wanted.is_none()
-            && self.opening.is_over()
             && self.prepare_records.values().all(PrepareRecord::is_at_rest)
     }
 
     /// Whether it is known which keys batches are yet to change.
     pub(crate) fn may_write(&self) -> bool {
-        self.opening.may_serve() && self.opening.refusal().is_none()
+        self.commit.opening.may_serve() && self.commit.opening.refusal().is_none()
     }
 
     /// Why a range cannot be deleted, if a batch is stuck within: its key may come back.
@@ -244,62 +180,61 @@ impl Batches {
 impl Slab {
     /// Messages of other shards are handled at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
-        match message.0.downcast::<BatchMessage>() {
-            Ok(send) => self.batches.inbox.push_back((from.0, *send)),
-            Err(_) => debug_assert!(false, "a message of another engine"),
-        }
+        self.batches.commit.mail.receive(from, message);
     }
 
     /// Everything batches have to do now.
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) {
         loop {
             self.step_opening(effects);
-            if let Some((from, message)) = self.batches.inbox.pop_front() {
-                self.handle(from, message, effects);
+            if let Some(step) = self.batches.commit.next(&mut self.counter) {
+                match step {
+                    CommitStep::Reply { token, reply, .. } => effects.reply(token, reply),
+                    CommitStep::Participant(message) => self.participate(message, effects),
+                }
             } else if let Some((id, step, event)) = self.batches.events.pop_front() {
                 match step {
                     BatchStep::Load => self.loaded(id, event, effects),
                     step => self.prepare_record_event(id, step, event, effects),
                 }
-            } else {
+            } else if !self.make_barrier(effects) {
                 break;
             }
         }
         self.retry_reservations(effects);
         self.end_opening(effects);
-        self.step_barriers(effects);
+        self.batches.commit.mail.post(u64::MAX, effects);
     }
 
-    fn handle(&mut self, from: u32, send: BatchMessage, effects: &mut Effects) {
-        match send {
-            BatchMessage::Prepare(prepare) => self.prepare(prepare, effects),
-            BatchMessage::Locked(id) => self.participant_locked(from, id, effects),
-            BatchMessage::Log(id) => self.log_when_locked(id, effects),
-            BatchMessage::Prepared { id, version, existed } => {
-                self.participant_prepared(from, id, version, existed, effects)
-            }
-            BatchMessage::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
-            BatchMessage::Commit(id) => self.commit(id, effects),
-            BatchMessage::Abort(id) => self.abort(id, effects),
-            BatchMessage::Completed { id, resolved } => self.participant_completed(from, id, resolved, effects),
-            BatchMessage::Forget(id) => self.forget(id, effects),
-            BatchMessage::Found(found) => self.participant_found(from, found, effects),
-            BatchMessage::Decided => self.decided(),
-            BatchMessage::Barrier(id) => self.batches.barrier_wanted = Some(id),
-            BatchMessage::BarrierMade(id) => self.barrier_made(from, id, effects),
-            BatchMessage::InDoubt(id) => {
+    fn participate(&mut self, message: ToParticipant, effects: &mut Effects) {
+        match message {
+            ToParticipant::Prepare(prepare) => self.prepare(prepare, effects),
+            ToParticipant::Log(id) => self.log_when_locked(id, effects),
+            ToParticipant::Commit(id) => self.commit(id, effects),
+            ToParticipant::Abort(id) => self.abort(id, effects),
+            ToParticipant::Forget(id) => self.forget(id, effects),
+            ToParticipant::InDoubt(id) => {
                 let why = "another shard of its batch broke; reopen the store";
                 self.get_stuck(id, Error::Unknown(why), effects);
             }
+            ToParticipant::Barrier(number) => self.batches.commit.barriers.want(number),
+            // What was held back goes on in `end_opening`; barriers have one round, and no shard
+            // fails at one.
+            ToParticipant::Decided(_) | ToParticipant::MakeBarrier(..) | ToParticipant::DropBarrier(_) => {}
         }
     }
 
-    fn send(&mut self, to: u32, send: BatchMessage, effects: &mut Effects) {
-        if to == self.config.shard {
-            self.batches.inbox.push_back((to, send));
-        } else {
-            effects.send(ShardId(to), Message(Box::new(send)));
+    /// Makes the barrier that is wanted, if no prepare record is under way. Whether it did.
+    fn make_barrier(&mut self, effects: &mut Effects) -> bool {
+        let Batches { commit, prepare_records, .. } = &mut self.batches;
+        let Some(number) = commit.barriers.wanted() else { return false };
+        if !prepare_records.values().all(PrepareRecord::is_at_rest) || !commit.opening.may_serve() {
+            return false;
         }
+        commit.barriers.pass(number);
+        commit.mail.send(0, ToCoordinator::BarrierMade(number, None));
+        self.pass_barrier(number, effects);
+        true
     }
 
     /// Holds an operation back until it is known which batches hold.
@@ -309,8 +244,8 @@ impl Slab {
         operation: Operation,
         effects: &mut Effects,
     ) -> Option<(Token, Operation)> {
-        if self.batches.opening.may_serve() {
-            let Some(error) = self.batches.opening.refusal() else { return Some((token, operation)) };
+        if self.batches.commit.opening.may_serve() {
+            let Some(error) = self.batches.commit.opening.refusal() else { return Some((token, operation)) };
             effects.reply(token, Reply::Failed(error.clone()));
             return None;
         }
@@ -323,8 +258,7 @@ impl Slab {
         for (token, _) in std::mem::take(&mut self.batches.deferred_operations) {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
-        self.give_up_barriers(effects);
-        for token in self.batches.coordinator.give_up_waiting() {
+        for token in self.batches.commit.give_up() {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
     }
@@ -343,10 +277,12 @@ impl Slab {
 
     /// Another shard of the store is broken.
     pub(crate) fn shard_failed(&mut self, peer: ShardId, effects: &mut Effects) {
-        self.coordinator_failed(peer.0, effects);
+        let is_undecided = self.batches.commit.peer_failed(peer.0, None);
         self.participant_failed(peer.0, effects);
-        self.opening_failed(peer.0, effects);
-        self.barriers_failed(peer.0, effects);
+        if is_undecided {
+            let why = "the shard that decides on batches broke; reopen the store";
+            self.get_all_stuck(&Error::Unknown(why), effects);
+        }
     }
 
     /// The answer to a read of a key, if a batch decides it.
@@ -399,9 +335,4 @@ impl Slab {
             }
         }
     }
-}
-
-/// The flag that all participants share.
-fn is_set(visible: &AtomicBool) -> bool {
-    visible.load(Ordering::Acquire)
 }

@@ -3,15 +3,15 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, Level, fault_point};
+use stratakv_chassis::batches::{Completion, LastChange, Prepare, ToCoordinator, VisibleFlag};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
 use super::record::{self, Kept};
-use super::{BatchId, BatchMessage, BatchStep, Event, Prepare, is_set};
+use super::{BatchId, BatchStep, Event};
 use crate::blob::Shape;
 use crate::class::SizeClass;
 use crate::page::{self, Meta};
@@ -29,7 +29,7 @@ pub(crate) struct PrepareRecord {
     last: Option<u32>,
     /// Of all its changes; 0 until it is logged.
     pub(super) version: u64,
-    visible: Arc<AtomicBool>,
+    visible: VisibleFlag,
     state: State,
     /// Keys to come in this state.
     left: usize,
@@ -71,7 +71,7 @@ impl PrepareRecord {
     }
 
     pub(super) fn is_visible(&self) -> bool {
-        is_set(&self.visible)
+        self.visible.is_set()
     }
 
     /// Whether it is yet to change its keys. One that is stuck does so when the store is opened
@@ -102,19 +102,27 @@ impl PrepareRecord {
 }
 
 impl Slab {
+    fn tell(&mut self, shard: u32, message: ToCoordinator) {
+        self.batches.commit.mail.send(shard, message);
+    }
+
     /// Begins a prepare record: its keys are queued for, all in this tick, so that prepare records
     /// meet in one order everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
-        let Prepare { id, participants, changes, checks, last, waits, visible } = prepare;
+        let Prepare { id, participants, changes, last, waits, visible } = prepare;
         let error = match self.poisoned {
             Some(fault) => Some(Error::Poisoned(fault)),
             None if self.closing != Closing::Open => Some(Error::Closed),
-            None => self.batches.opening.refusal().cloned(),
+            None => self.batches.commit.opening.refusal().cloned(),
         };
         if let Some(error) = error {
-            return self.send(id.coordinator, BatchMessage::Refused { id, reply: Reply::Failed(error) }, effects);
+            return self.tell(id.coordinator, ToCoordinator::Refused(id, Reply::Failed(error)));
         }
-        let left = changes.len() + checks.len();
+        let left = changes.len();
+        let is_change = |change: &Change| !matches!(change.kind, ChangeKind::Check);
+        let last = last.map(|last| changes.iter().take(last).filter(|change| is_change(change)).count() as u32);
+        let (changes, checks): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(is_change);
+        let checks = checks.into_iter().map(|check| (check.key, check.expect)).collect();
         let prepare_record = PrepareRecord::new(participants, changes, last, visible);
         self.begin_prepare_record(id, PrepareRecord { checks, left, waits, ..prepare_record }, effects);
     }
@@ -128,7 +136,7 @@ impl Slab {
         changes: Vec<Change>,
         effects: &mut Effects,
     ) {
-        let prepare_record = PrepareRecord::new(participants.into(), changes, None, Arc::default());
+        let prepare_record = PrepareRecord::new(participants.into(), changes, None, VisibleFlag::default());
         self.begin_prepare_record(id, PrepareRecord { version, recovered: true, ..prepare_record }, effects);
     }
 
@@ -176,11 +184,15 @@ impl Slab {
                 prepare_record.state = State::Resolved;
                 let decider = prepare_record.decider(id);
                 self.release_keys(id, effects);
-                self.send(decider, BatchMessage::Completed { id, resolved: true }, effects);
+                self.tell(decider, ToCoordinator::Completed(id, Completion::CommitDone, None));
             }
             (BatchStep::Erase, Event::Answered(Reply::Done { .. }), State::Erasing) => {
+                let decider = prepare_record.decider(id);
                 self.release_keys(id, effects);
-                self.end_prepare_record(id, true, effects);
+                let aborted = self.batches.prepare_records.remove(&id).is_none_or(|record| record.aborted);
+                if !aborted {
+                    self.tell(decider, ToCoordinator::Completed(id, Completion::Erased, None));
+                }
             }
             (BatchStep::Forget, Event::Answered(_), State::Resolved) => drop(self.batches.prepare_records.remove(&id)),
             (
@@ -189,14 +201,6 @@ impl Slab {
                 State::Applying | State::MarkingDone | State::Erasing,
             ) => self.get_stuck(id, error, effects),
             _ => {}
-        }
-    }
-
-    fn end_prepare_record(&mut self, id: BatchId, resolved: bool, effects: &mut Effects) {
-        if let Some(prepare_record) = self.batches.prepare_records.remove(&id)
-            && !prepare_record.aborted
-        {
-            self.send(prepare_record.decider(id), BatchMessage::Completed { id, resolved }, effects);
         }
     }
 
@@ -239,7 +243,7 @@ impl Slab {
             return self.log(id, effects);
         }
         fault_point!("batch_logged_before_all_hold", !prepare_record.changes.is_empty(), {
-            self.send(id.coordinator, BatchMessage::Locked(id), effects);
+            self.tell(id.coordinator, ToCoordinator::Locked(id));
             return self.log(id, effects);
         });
         prepare_record.state = State::Locked;
@@ -247,7 +251,7 @@ impl Slab {
             let checks = std::mem::take(&mut prepare_record.checks);
             checks.iter().for_each(|(key, _)| self.release_key(id, key, effects));
         });
-        self.send(id.coordinator, BatchMessage::Locked(id), effects);
+        self.tell(id.coordinator, ToCoordinator::Locked(id));
     }
 
     /// Every shard of the batch has locked its keys.
@@ -345,9 +349,10 @@ impl Slab {
         if prepare_record.aborted {
             return self.erase(id, effects);
         }
-        let (version, existed) = (prepare_record.version, prepare_record.last.map(|_| prepare_record.existed));
+        let (version, existed) = (prepare_record.version, prepare_record.existed);
+        let last = prepare_record.last.map(|_| LastChange { version, existed });
         self.show_when_committed(id);
-        self.send(id.coordinator, BatchMessage::Prepared { id, version, existed }, effects);
+        self.tell(id.coordinator, ToCoordinator::Prepared(id, last));
     }
 
     fn show_when_committed(&mut self, id: BatchId) {
@@ -365,14 +370,14 @@ impl Slab {
         self.release_keys(id, effects);
         let aborted = self.batches.prepare_records.remove(&id).is_none_or(|prepare_record| prepare_record.aborted);
         if !aborted {
-            self.send(id.coordinator, BatchMessage::Refused { id, reply }, effects);
+            self.tell(id.coordinator, ToCoordinator::Refused(id, reply));
         }
     }
 
     /// The batch is committed.
     pub(super) fn commit(&mut self, id: BatchId, effects: &mut Effects) {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
-        prepare_record.visible.store(true, Ordering::Release);
+        prepare_record.visible.set();
         let checks = std::mem::take(&mut prepare_record.checks);
         let is_read_only = prepare_record.changes.is_empty();
         checks.iter().for_each(|(key, _)| self.release_key(id, key, effects));
@@ -391,7 +396,7 @@ impl Slab {
             // Whoever decides must not wait for it; the commit-done records of the others stay
             // until the next opening.
             let decider = prepare_record.decider(id);
-            return self.send(decider, BatchMessage::Completed { id, resolved: false }, effects);
+            return self.tell(decider, ToCoordinator::Completed(id, Completion::Stuck, None));
         }
         // Only a defect commits before the prepare record is durable.
         if prepare_record.state != State::Prepared {
@@ -545,7 +550,7 @@ impl Slab {
             self.refuse_queue(queue, id, &error, effects);
         }
         if committed {
-            self.send(decider, BatchMessage::Completed { id, resolved: false }, effects);
+            self.tell(decider, ToCoordinator::Completed(id, Completion::Stuck, None));
         }
     }
 
@@ -608,12 +613,7 @@ fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
 }
 
 impl PrepareRecord {
-    fn new(
-        participants: Arc<[u32]>,
-        changes: Vec<Change>,
-        last: Option<u32>,
-        visible: Arc<AtomicBool>,
-    ) -> PrepareRecord {
+    fn new(participants: Arc<[u32]>, changes: Vec<Change>, last: Option<u32>, visible: VisibleFlag) -> PrepareRecord {
         let left = changes.len();
         PrepareRecord {
             participants,

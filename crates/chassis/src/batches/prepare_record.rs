@@ -4,9 +4,7 @@
 use bytes::Bytes;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::{CollectionId, Expiry, Key};
-
-use crate::error::Error;
-use crate::operation::{Change, ChangeKind, Expect};
+use stratakv_engine::{Change, ChangeKind, Error, Expect};
 
 /// Names a batch: a number of its coordinator's counter, which never repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -186,10 +184,29 @@ fn read(reader: &mut Reader<'_>) -> Result<Option<Kept>, Truncated> {
 /// Whether a shard may have logged these changes: none at all would never be held, a key that
 /// occurs twice would wait for itself, one of the engine's own is another batch's.
 fn is_a_batch(changes: &[Change]) -> bool {
+    let is_engines_own = |change: &Change| change.key.collection() == CollectionId::ENGINE;
+    !changes.is_empty() && !changes_a_key_twice(changes) && !changes.iter().any(is_engines_own)
+}
+
+fn changes_a_key_twice(changes: &[Change]) -> bool {
     let mut keys: Vec<&Key> = changes.iter().map(|change| &change.key).collect();
     keys.sort_unstable();
-    let twice = keys.windows(2).any(|pair| pair.first() == pair.last());
-    !keys.is_empty() && !twice && keys.iter().all(|key| key.collection() != CollectionId::ENGINE)
+    keys.windows(2).any(|pair| pair.first() == pair.last())
+}
+
+/// What is wrong with a batch as a whole, whatever the store holds. A change takes `change_bytes`
+/// beside its key and value, all of them may take `max_bytes`.
+pub fn batch_error(changes: &[Change], change_bytes: usize, max_bytes: u64) -> Option<Error> {
+    let value_bytes = |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
+    let bytes = changes.iter().map(|change| change.key.encoded().len() + value_bytes(change) + change_bytes);
+    let len_bytes = bytes.sum::<usize>() as u64;
+    if len_bytes > max_bytes {
+        Some(Error::BatchTooLarge { len_bytes, max_bytes })
+    } else if changes.is_empty() {
+        Some(Error::BadBatch("it is empty"))
+    } else {
+        changes_a_key_twice(changes).then_some(Error::BadBatch("a key occurs twice"))
+    }
 }
 
 fn read_change(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
