@@ -476,7 +476,8 @@ impl<F: FrameIo> Stack<F> {
             None => return self.answer_as_nobody(packet, segment.from),
         };
         let Some(connection) = self.connections.get(key) else { return };
-        (connection.neighbor, connection.heard) = (segment.from, segment.heard);
+        connection.neighbor = segment.from;
+        connection.heard.learn(segment.heard);
         let mut port = IpPort {
             packet,
             io: &mut self.io,

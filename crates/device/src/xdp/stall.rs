@@ -16,13 +16,24 @@ use super::frame::Ends;
 const ASKED_EVERY: Duration = Duration::from_secs(2);
 const HOP_LIMIT: u8 = 64;
 
-/// Where a peer stands, by the last segment of it.
+/// Where a peer stands, by its segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
     /// The number of its first byte.
     pub(super) sequence: TcpSeqNumber,
     /// What it waits for; `None`: it did not say.
     pub(super) acknowledges: Option<TcpSeqNumber>,
+}
+
+impl Heard {
+    /// Learns from another segment. An old one, or a keep-alive, tells of less.
+    pub(super) fn learn(&mut self, other: Heard) {
+        let Some(awaited) = other.acknowledges else { return *self = other };
+        if self.acknowledges.is_none_or(|known| known < awaited) {
+            self.acknowledges = Some(awaited);
+        }
+        self.sequence = self.sequence.max(other.sequence);
+    }
 }
 
 /// What a connection has sent and is not acknowledged, and since when it has not become less.
@@ -92,6 +103,21 @@ pub(super) fn ask(port: &mut impl Device, ends: Ends, heard: Heard, now: Instant
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A keep-alive begins with the byte before what is to come, and an answer that acknowledged
+    /// that byte was taken for an old segment.
+    #[test]
+    fn a_keep_alive_does_not_tell_where_a_peer_stands() {
+        let segment = |sequence, awaited: Option<i32>| Heard {
+            sequence: TcpSeqNumber(sequence),
+            acknowledges: awaited.map(TcpSeqNumber),
+        };
+        let mut heard = Heard::default();
+        heard.learn(segment(i32::MAX, None));
+        heard.learn(segment(i32::MIN, Some(7)));
+        heard.learn(segment(i32::MAX, Some(6)));
+        assert_eq!(heard, segment(i32::MIN, Some(7)));
+    }
 
     #[test]
     fn a_peer_that_takes_some_is_not_asked() {

@@ -424,7 +424,7 @@ fn values_arrive_whole_over_a_bad_cable() {
 /// was open again; the last is of an opening that took longer than it may.
 #[test]
 fn connections_do_not_stand_still() {
-    [4216, 11548, 18792, 24784, 32390, 6135, 9777, 13052].into_iter().for_each(run);
+    [4216, 11548, 18792, 24784, 32390, 6135, 9777, 13052, 2336].into_iter().for_each(run);
 }
 
 #[cfg(feature = "fault_points")]
