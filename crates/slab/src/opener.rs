@@ -13,6 +13,7 @@ use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 use crate::config::{Placement, RecoveryReport, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
 use crate::packed::checkpoint::load::{LogOpening, Range, slices};
+use crate::packed::recovery::LogGeometry;
 use crate::packed::{self, Packed};
 use crate::recovery::{REPORTED_MAX, RecoveredShard, Scanner, WHOLE_VOLUME};
 use crate::slab::Slab;
@@ -414,7 +415,8 @@ impl Recovery {
             0 => AnyScanner::InPlace(Box::new(Scanner::new(uuid, shard, pages, durable))),
             segment => {
                 let verify = self.config.verify;
-                let opening = LogOpening::new(uuid, shard, (pages, segment), durable, verify);
+                let log = LogGeometry { uuid, shard, pages, segment_pages: segment };
+                let opening = LogOpening::new(log, durable, verify);
                 self.ranges = opening.first_ranges();
                 AnyScanner::Packed(Box::new(opening))
             }

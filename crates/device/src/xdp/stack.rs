@@ -100,14 +100,21 @@ pub struct Stack<F> {
     nobody: SocketSet<'static>,
     listeners: Vec<Listener>,
     connections: Connections,
-    opening: Oldest,
-    opening_count: usize,
+    opening: Openings,
     orphans: Oldest,
     orders: Arc<Orders>,
     seeds: Seeds,
     counters: StackCounters,
     done: Vec<Completion>,
     now: Instant,
+}
+
+/// Connections that are opening.
+#[derive(Default)]
+struct Openings {
+    /// Some of them are no longer.
+    order: Oldest,
+    count: usize,
 }
 
 struct Listener {
@@ -181,8 +188,7 @@ impl<F: FrameIo> Stack<F> {
             nobody: SocketSet::new(Vec::new()),
             listeners: Vec::new(),
             connections: Connections::default(),
-            opening: Oldest::default(),
-            opening_count: 0,
+            opening: Openings::default(),
             orphans: Oldest::default(),
             orders: Arc::default(),
             seeds,
@@ -519,12 +525,12 @@ impl<F: FrameIo> Stack<F> {
     /// Room for a connection that opens: within the bounds, the oldest that has not got far makes
     /// room for it.
     fn open(&mut self, segment: &Segment) -> Option<ConnectionKey> {
-        let mut has_room = self.opening_count < self.options.backlog;
+        let mut has_room = self.opening.count < self.options.backlog;
         fault_point!("xdp_backlog_unbounded", has_room = true);
         if !has_room {
             let connections = &mut self.connections;
             let is_opening = |key| connections.get(key).is_some_and(|found| found.phase == ConnectionPhase::Opening);
-            let oldest = self.opening.pop(is_opening)?;
+            let oldest = self.opening.order.pop(is_opening)?;
             self.counters.evicted += 1;
             self.remove(oldest);
         }
@@ -551,17 +557,18 @@ impl<F: FrameIo> Stack<F> {
         let mut port = IpPort { packet: None, io: &mut self.io, from: hardware, to: hardware, mtu: self.options.mtu };
         self.segments = interface(&self.options, HardwareAddress::Ip, self.seeds.next(), &mut port);
         let key = self.connections.insert(Connection::new(segment.ends, segment.from, (socket, memory)));
-        self.opening_count += 1;
-        self.opening.push(key);
+        self.opening.count += 1;
+        self.opening.order.push(key);
         let (connections, backlog) = (&mut self.connections, self.options.backlog);
         self.opening
+            .order
             .trim(backlog, |key| connections.get(*key).is_some_and(|found| found.phase == ConnectionPhase::Opening));
         Some(key)
     }
 
     fn remove(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connections.remove(key) {
-            self.opening_count -= usize::from(connection.phase == ConnectionPhase::Opening);
+            self.opening.count -= usize::from(connection.phase == ConnectionPhase::Opening);
         }
     }
 
@@ -597,7 +604,7 @@ impl<F: FrameIo> Stack<F> {
         let (probe_every, peer_timeout) = (self.options.probe_every.into(), self.options.peer_timeout.into());
         let Some(connection) = self.connections.get(key) else { return };
         connection.opened(probe_every, peer_timeout);
-        self.opening_count -= 1;
+        self.opening.count -= 1;
         let number = self.listener_of(ends.local);
         let Some((number, listener)) = number.and_then(|number| Some((number, self.listeners.get_mut(number)?))) else {
             return self.abort(key);

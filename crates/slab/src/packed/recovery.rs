@@ -57,13 +57,20 @@ enum Copy {
     Bad,
 }
 
+/// Whose log it is, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogGeometry {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) shard: u32,
+    /// Of the volume.
+    pub(crate) pages: u32,
+    pub(crate) segment_pages: u32,
+}
+
 /// Takes the pages of a volume in order.
 #[derive(Debug)]
 pub(crate) struct LogScanner {
-    uuid: [u8; 16],
-    shard: u32,
-    pages: u32,
-    segment_pages: u32,
+    log: LogGeometry,
     durable: u64,
     last_number: u64,
     first_copy: Option<Copy>,
@@ -84,12 +91,9 @@ pub(crate) struct LogScanner {
 }
 
 impl LogScanner {
-    pub(crate) fn new(uuid: [u8; 16], shard: u32, pages: u32, segment_pages: u32, durable: u64) -> LogScanner {
+    pub(crate) fn new(log: LogGeometry, durable: u64) -> LogScanner {
         LogScanner {
-            uuid,
-            shard,
-            pages,
-            segment_pages,
+            log,
             durable,
             last_number: 0,
             first_copy: None,
@@ -109,20 +113,20 @@ impl LogScanner {
 
     /// Looks at the next page.
     pub(crate) fn page(&mut self, number: u32, page: &[u8]) {
-        if number >= self.pages {
+        if number >= self.log.pages {
             return;
         }
-        let within = number % (ZONE_SEGMENTS * self.segment_pages);
+        let within = number % (ZONE_SEGMENTS * self.log.segment_pages);
         if within == FIRST_PAGE || within == FIRST_PAGE + 1 {
             self.table_copy(number, within - FIRST_PAGE, page);
         }
-        if within < self.segment_pages {
+        if within < self.log.segment_pages {
             return;
         }
         self.segment.extend_from_slice(page);
-        if (number + 1).is_multiple_of(self.segment_pages) {
+        if (number + 1).is_multiple_of(self.log.segment_pages) {
             let mut bytes = std::mem::take(&mut self.segment);
-            self.segment(number / self.segment_pages, &mut bytes);
+            self.segment(number / self.log.segment_pages, &mut bytes);
             bytes.clear();
             self.segment = bytes;
         }
@@ -135,14 +139,14 @@ impl LogScanner {
     }
 
     fn damage(&mut self, page: u32, what: &'static str, expected: String, found: String) {
-        let place = stratakv_base::Place { shard: self.shard, offset_bytes: u64::from(page) * PAGE_BYTES as u64 };
+        let place = stratakv_base::Place { shard: self.log.shard, offset_bytes: u64::from(page) * PAGE_BYTES as u64 };
         if self.corrupt.len() < REPORTED_MAX {
             self.corrupt.push(Corruption { place, what, expected, found });
         }
     }
 
     fn table_copy(&mut self, number: u32, copy: u32, page: &[u8]) {
-        let found = match SegmentTable::decode(&self.uuid, number, page) {
+        let found = match SegmentTable::decode(&self.log.uuid, number, page) {
             Some(table) => Copy::Good(table),
             None if page.iter().all(|byte| *byte == 0) => Copy::Blank,
             None => Copy::Bad,
@@ -177,10 +181,10 @@ impl LogScanner {
     }
 
     fn generation_of(&mut self, number: u32, bytes: &[u8]) -> Option<u64> {
-        let first = number * self.segment_pages;
+        let first = number * self.log.segment_pages;
         let (zone, entry) = ((number / ZONE_SEGMENTS) as usize, (number % ZONE_SEGMENTS) as usize);
         if self.lost {
-            let generation = latest_generation(&self.uuid, first, bytes)?;
+            let generation = latest_generation(&self.log.uuid, first, bytes)?;
             if let Some(entry) = self.zones.get_mut(zone).and_then(|(table, ..)| table.entries.get_mut(entry)) {
                 (entry.kind, entry.generation) = (SegmentKind::Log, generation);
             }
@@ -193,8 +197,8 @@ impl LogScanner {
     /// Finds the batches of a segment and their records.
     fn segment(&mut self, number: u32, bytes: &mut [u8]) {
         let Some(generation) = self.generation_of(number, bytes) else { return };
-        let uuid = self.uuid;
-        let first = number * self.segment_pages;
+        let uuid = self.log.uuid;
+        let first = number * self.log.segment_pages;
         let mut page = 0;
         while let Some(batch) = next_batch(&uuid, first, generation, bytes, page) {
             let header = batch.header;
@@ -242,7 +246,7 @@ impl LogScanner {
 
     /// Whole segments and what the tables say of them.
     fn entries(&self) -> impl Iterator<Item = (u32, TableEntry)> {
-        let whole = self.pages / self.segment_pages;
+        let whole = self.log.pages / self.log.segment_pages;
         let zones = (0u32..).zip(&self.zones).flat_map(|(zone, (table, ..))| {
             (0u32..).zip(&table.entries).map(move |(entry, found)| (zone * ZONE_SEGMENTS + entry, *found))
         });
@@ -264,7 +268,7 @@ impl LogScanner {
             let mark = found.and_then(|at| covered.get(at)).map(|(_, mark)| *mark);
             mark.is_none_or(|mark| !is_valid(entry.kind, entry.generation, mark))
         });
-        beside.map(|(number, _)| (number * self.segment_pages, self.segment_pages)).collect()
+        beside.map(|(number, _)| (number * self.log.segment_pages, self.log.segment_pages)).collect()
     }
 
     /// Decides which batches hold; pages of void ones are returned, to be zeroed.
@@ -277,7 +281,7 @@ impl LogScanner {
                 (
                     batch.at.header.sequence,
                     batch.sound && batch.at.both,
-                    batch.segment * self.segment_pages + batch.at.page,
+                    batch.segment * self.log.segment_pages + batch.at.page,
                 )
             };
             if sequence > durable {
@@ -311,7 +315,7 @@ impl LogScanner {
             batch.holds = !void;
             last = header.sequence;
             if void {
-                let first = batch.segment * self.segment_pages + batch.at.page;
+                let first = batch.segment * self.log.segment_pages + batch.at.page;
                 torn.extend([first, first + header.pages - 1]);
             }
         }
@@ -346,15 +350,15 @@ impl LogScanner {
 
     /// Puts together what was found; false if the checkpoint does not fit.
     fn place(&mut self, torn_places: Vec<u32>, checkpoint: Option<&Loaded>) -> (RecoveredShard, bool) {
-        let mut found = RecoveredShard::empty(self.pages);
-        found.space = Space::with_segments(self.segment_pages);
-        found.space.extend(self.pages);
+        let mut found = RecoveredShard::empty(self.log.pages);
+        found.space = Space::with_segments(self.log.segment_pages);
+        found.space.extend(self.log.pages);
         found.last_number = self.last_number;
         found.report.clean = false;
         found.report.torn = self.batches.iter().filter(|batch| !batch.holds).count() as u64;
         found.torn_places = torn_places;
         fault_point!("void_batches_stay", found.torn_places.clear());
-        let mut packed = Packed::new(self.segment_pages);
+        let mut packed = Packed::new(self.log.segment_pages);
         self.place_segments(&mut packed, &mut found.space);
         let mut fits =
             checkpoint.is_none_or(|checkpoint| self.place_checkpoint(checkpoint, &mut packed, &mut found.space));
@@ -379,7 +383,7 @@ impl LogScanner {
             }
             let tombstones = item.tombstones.iter().map(|one| packed.segments.written_tombstone(item.number, *one));
             let Some(tombstones) = tombstones.collect::<Option<Vec<_>>>() else { return false };
-            if item.end > self.segment_pages || packed.segments.get(item.number).end > 0 {
+            if item.end > self.log.segment_pages || packed.segments.get(item.number).end > 0 {
                 return false;
             }
             if let Some(segment) = packed.segments.get_mut(item.number) {
@@ -405,12 +409,12 @@ impl LogScanner {
 
     /// Segments as the tables have them, with the batches that hold.
     fn place_segments(&mut self, packed: &mut Packed, space: &mut Space) {
-        packed.segments.extend(self.pages);
+        packed.segments.extend(self.log.pages);
         for (zone, (table, good, both)) in (0u32..).zip(std::mem::take(&mut self.zones)) {
-            space.occupy(Extent { first: table_page(zone, self.segment_pages), pages: 2 }, true);
+            space.occupy(Extent { first: table_page(zone, self.log.segment_pages), pages: 2 }, true);
             for (entry, found) in (0u32..).zip(&table.entries) {
                 let number = zone * ZONE_SEGMENTS + entry;
-                let whole = (number + 1).checked_mul(self.segment_pages).is_some_and(|end| end <= self.pages);
+                let whole = (number + 1).checked_mul(self.log.segment_pages).is_some_and(|end| end <= self.log.pages);
                 if found.kind != SegmentKind::Log || !whole {
                     continue;
                 }
@@ -432,7 +436,7 @@ impl LogScanner {
         }
         for (stream, last) in [Stream::Hot, Stream::Cold].into_iter().zip(last) {
             if let Some((_, number)) = last
-                && packed.segments.get(number).end < self.segment_pages
+                && packed.segments.get(number).end < self.log.segment_pages
                 && packed.segments.get(number).state == State::Sealed
             {
                 packed.segments.set_open(stream, number);
@@ -441,7 +445,7 @@ impl LogScanner {
     }
 
     fn extent(&self, number: u32) -> Extent {
-        Extent { first: number * self.segment_pages, pages: self.segment_pages }
+        Extent { first: number * self.log.segment_pages, pages: self.log.segment_pages }
     }
 
     /// The record of each key that holds; false if the checkpoint does not fit.
@@ -547,9 +551,9 @@ impl LogScanner {
     /// What an entry names lies in a batch up to the checkpoint's start. On a disk that loses what
     /// it acknowledged, another batch may be there.
     fn names_a_record(&self, addr: RecordAddress, number: u32, packed: &Packed) -> bool {
-        let within = addr.at.saturating_sub(u64::from(number) * u64::from(self.segment_pages) * PAGE_BYTES as u64);
+        let within = addr.at.saturating_sub(u64::from(number) * u64::from(self.log.segment_pages) * PAGE_BYTES as u64);
         let ends = within.saturating_add(u64::from(addr::BYTES_MIN)).div_ceil(PAGE_BYTES as u64);
-        let newer = self.newer_from.get(&number).copied().unwrap_or(self.segment_pages);
+        let newer = self.newer_from.get(&number).copied().unwrap_or(self.log.segment_pages);
         addr.to_bits() >> 40 != 0 && ends <= u64::from(packed.segments.get(number).end.min(newer))
     }
 
@@ -565,7 +569,7 @@ impl LogScanner {
         let mut place = RecordPlace::Record(entry.addr);
         if let Some((blob, tag)) = entry.large {
             let end = blob.first.checked_add(blob.pages);
-            let fits = blob.pages < crate::blob::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
+            let fits = blob.pages < crate::blob::PAGES_MAX && end.is_some_and(|end| end <= self.log.pages);
             if !fits || !found.space.occupy(blob, true) {
                 return false;
             }

@@ -6,7 +6,7 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Place, fault_point};
 
 use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, ROOT_MAGIC, Root, root_pages};
-use crate::packed::recovery::LogScanner;
+use crate::packed::recovery::{LogGeometry, LogScanner};
 use crate::packed::table::{SegmentKind, ZONE_SEGMENTS};
 use crate::packed::tables::table_page;
 use crate::recovery::RecoveredShard;
@@ -124,10 +124,7 @@ enum Stage {
 /// A log being opened.
 #[derive(Debug)]
 pub(crate) struct LogOpening {
-    uuid: [u8; 16],
-    shard: u32,
-    pages: u32,
-    segment_pages: u32,
+    log: LogGeometry,
     durable: u64,
     /// Everything is read besides, and compared.
     verify: bool,
@@ -164,23 +161,14 @@ struct Loading {
 }
 
 impl LogOpening {
-    /// Of a volume with so many pages; every sequence up to `durable` is durable.
-    pub(crate) fn new(
-        uuid: [u8; 16],
-        shard: u32,
-        (pages, segment_pages): (u32, u32),
-        durable: u64,
-        verify: bool,
-    ) -> LogOpening {
+    /// Of a log in which every sequence up to `durable` is durable.
+    pub(crate) fn new(log: LogGeometry, durable: u64, verify: bool) -> LogOpening {
         LogOpening {
-            uuid,
-            shard,
-            pages,
-            segment_pages,
+            log,
             durable,
             verify,
             stage: Stage::Tables,
-            scanner: LogScanner::new(uuid, shard, pages, segment_pages, durable),
+            scanner: LogScanner::new(log, durable),
             segments: Vec::new(),
             rooted: Vec::new(),
             roots: Vec::new(),
@@ -195,8 +183,8 @@ impl LogOpening {
 
     /// What is read first.
     pub(crate) fn first_ranges(&self) -> Vec<Range> {
-        let firsts = (0..).map(|zone| table_page(zone, self.segment_pages));
-        firsts.take_while(|first| first + 1 < self.pages).map(|first| (first, 2)).collect()
+        let firsts = (0..).map(|zone| table_page(zone, self.log.segment_pages));
+        firsts.take_while(|first| first + 1 < self.log.pages).map(|first| (first, 2)).collect()
     }
 
     /// Whether what cannot be read now is done without.
@@ -210,8 +198,8 @@ impl LogOpening {
             Stage::Tables | Stage::Tail(_) | Stage::All => self.scanner.page(number, page),
             Stage::Roots => {
                 self.bytes.extend_from_slice(page);
-                if (number + 1) % self.segment_pages == root_pages(self.segment_pages) {
-                    self.root(number / self.segment_pages);
+                if (number + 1) % self.log.segment_pages == root_pages(self.log.segment_pages) {
+                    self.root(number / self.log.segment_pages);
                 }
             }
             Stage::Chunks => self.bytes.extend_from_slice(page),
@@ -242,7 +230,7 @@ impl LogOpening {
             self.rooted.push(number);
         }
         let Some(generation) = self.generation(number) else { return };
-        let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else {
+        let Some(root) = Root::decode(&self.log.uuid, number * self.log.segment_pages, generation, &bytes) else {
             if looks_like_a_root(&bytes) {
                 // Or one of an earlier life of the segment, in front of a checkpoint that was never
                 // completed.
@@ -253,7 +241,8 @@ impl LogOpening {
         let begins_here = root.segments.first().is_some_and(|(first, _)| *first == number);
         // A segment opened anew since the root was written holds something else now.
         let whole = root.segments.iter().all(|(number, pages)| {
-            *pages <= self.segment_pages && self.generation(*number).is_some_and(|generation| generation <= root.mark)
+            *pages <= self.log.segment_pages
+                && self.generation(*number).is_some_and(|generation| generation <= root.mark)
         });
         if begins_here && whole {
             self.roots.push(root);
@@ -263,8 +252,8 @@ impl LogOpening {
     /// Where the chunks of a checkpoint lie: for each segment, its first page, and how many.
     fn chunk_ranges(&self, root: &Root) -> Vec<Range> {
         let spans = root.segments.iter().enumerate().map(|(at, (number, pages))| {
-            let skip = if at == 0 { root_pages(self.segment_pages) } else { 0 };
-            (number * self.segment_pages + skip, pages.saturating_sub(skip))
+            let skip = if at == 0 { root_pages(self.log.segment_pages) } else { 0 };
+            (number * self.log.segment_pages + skip, pages.saturating_sub(skip))
         });
         spans.collect()
     }
@@ -273,8 +262,8 @@ impl LogOpening {
     fn chunks(&mut self, number: u32) {
         let loading = &mut self.loading;
         while let Some(&(segment, pages)) = loading.loaded.root.segments.get(loading.segment) {
-            let skip = if loading.segment == 0 { root_pages(self.segment_pages) } else { 0 };
-            let (first, end) = (segment * self.segment_pages + skip, segment * self.segment_pages + pages);
+            let skip = if loading.segment == 0 { root_pages(self.log.segment_pages) } else { 0 };
+            let (first, end) = (segment * self.log.segment_pages + skip, segment * self.log.segment_pages + pages);
             if first >= end {
                 loading.segment += 1;
                 continue;
@@ -282,7 +271,7 @@ impl LogOpening {
             if number + 1 == end {
                 let bytes = std::mem::take(&mut self.bytes);
                 let generation = self.segments.iter().find(|(other, _)| *other == segment).map_or(0, |found| found.1);
-                let taken = loading.loaded.take_segment(&self.uuid, (first, generation), &mut loading.sums, &bytes);
+                let taken = loading.loaded.take_segment(&self.log.uuid, (first, generation), &mut loading.sums, &bytes);
                 loading.is_bad |= !taken;
                 loading.segment += 1;
             }
@@ -296,9 +285,9 @@ impl LogOpening {
             Stage::Tables => {
                 self.segments = self.scanner.segments_of_checkpoints();
                 self.stage = Stage::Roots;
-                let pages = root_pages(self.segment_pages);
+                let pages = root_pages(self.log.segment_pages);
                 let ranges: Vec<Range> =
-                    self.segments.iter().map(|(number, _)| (number * self.segment_pages, pages)).collect();
+                    self.segments.iter().map(|(number, _)| (number * self.log.segment_pages, pages)).collect();
                 if !self.scanner.is_sound() {
                     self.why_not = Some("a segment table is damaged in both copies");
                     return self.read_all();
@@ -331,7 +320,7 @@ impl LogOpening {
                         // Of what was read besides: if it is damage, reading everything tells.
                         self.refused += 1;
                         self.why_not = Some("the checkpoint does not agree with what was read besides it");
-                        tracing::warn!(shard = self.shard, "the checkpoint is of no use: everything is read");
+                        tracing::warn!(shard = self.log.shard, "the checkpoint is of no use: everything is read");
                         self.read_all()
                     }
                 }
@@ -341,13 +330,13 @@ impl LogOpening {
     }
 
     fn fresh_scanner(&self) -> LogScanner {
-        LogScanner::new(self.uuid, self.shard, self.pages, self.segment_pages, self.durable)
+        LogScanner::new(self.log, self.durable)
     }
 
     fn read_all(&mut self) -> Option<Vec<Range>> {
         self.scanner = self.fresh_scanner();
         self.stage = Stage::All;
-        Some(slices(vec![(0, self.pages)]))
+        Some(slices(vec![(0, self.log.pages)]))
     }
 
     fn try_next_root(&mut self) -> Option<Vec<Range>> {
@@ -364,11 +353,11 @@ impl LogOpening {
         self.refused += 1;
         if is_unreadable {
             self.why_not = Some("the chunks of a checkpoint cannot be read");
-            return tracing::warn!(shard = self.shard, "a checkpoint cannot be read");
+            return tracing::warn!(shard = self.log.shard, "a checkpoint cannot be read");
         }
         self.why_not = Some("the chunks of a checkpoint do not check");
-        let first = root.segments.first().map_or(0, |(number, _)| number * self.segment_pages);
-        let place = Place { shard: self.shard, offset_bytes: u64::from(first) * PAGE_BYTES as u64 };
+        let first = root.segments.first().map_or(0, |(number, _)| number * self.log.segment_pages);
+        let place = Place { shard: self.log.shard, offset_bytes: u64::from(first) * PAGE_BYTES as u64 };
         let expected = "one that checks (the one before it, or the whole log, is read instead)".into();
         let corruption =
             Corruption { place, what: "index checkpoint", expected, found: "chunks that do not check".into() };
@@ -388,7 +377,7 @@ impl LogOpening {
                     None => (found, repaired),
                     Some(how) => {
                         self.why_not = Some("the checkpoint differs from the log");
-                        let place = Place { shard: self.shard, offset_bytes: 0 };
+                        let place = Place { shard: self.log.shard, offset_bytes: 0 };
                         let expected = "what the log holds".into();
                         self.corrupt.push(Corruption { place, what: "index checkpoint", expected, found: how });
                         (scanned, repaired)
@@ -408,7 +397,7 @@ impl LogOpening {
         // back serve blobs before a table says so.
         let space = &found.space;
         let roots =
-            self.rooted.iter().filter(|number| !used.contains(number)).map(|number| number * self.segment_pages);
+            self.rooted.iter().filter(|number| !used.contains(number)).map(|number| number * self.log.segment_pages);
         found.torn_places.extend(roots.filter(|page| space.is_free(*page)));
         (found, repaired)
     }
