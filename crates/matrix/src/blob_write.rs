@@ -15,6 +15,7 @@ use crate::levels::Change;
 use crate::matrix::Matrix;
 use crate::operations::Work;
 use crate::output::{Output, Role};
+use crate::scheduler::WaitFor;
 use crate::space::CompactionBackoff;
 use crate::table::values::ValuesWriter;
 use crate::volume::ValueFile;
@@ -49,7 +50,9 @@ impl BlobWrite {
 
     /// Whether all of it is committed: prepare records of batches that an opening found.
     fn is_committed<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
-        self.waiting.iter().all(|(id, _)| matrix.suspended.get(id).is_some_and(|suspended| suspended.work.is_decided()))
+        self.waiting
+            .iter()
+            .all(|(id, _)| matrix.scheduler.get(*id).is_some_and(|suspended| suspended.work.is_decided()))
     }
 
     /// What an installation adds.
@@ -69,7 +72,7 @@ impl BlobWrite {
 impl<P: Pmem> Matrix<P> {
     /// Begins to write the long values that wait; installs those that are written.
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
-        if self.blob_write.is_none() && !self.blob_writes_waiting.is_empty() {
+        if self.blob_write.is_none() && self.scheduler.is_awaited(WaitFor::BlobWrite) {
             self.begin_blob_write();
         }
         let is_written = self.install.is_none() && self.blob_write.as_ref().is_some_and(BlobWrite::is_written);
@@ -109,8 +112,10 @@ impl<P: Pmem> Matrix<P> {
         let mut bytes = 0;
         let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
         while (blob_write.waiting.is_empty() || (bytes < most && !is_alone))
-            && let Some((id, values)) = self.blob_writes_waiting.pop_front()
+            && let Some(id) = self.scheduler.next(WaitFor::BlobWrite)
         {
+            let Some(suspended) = self.scheduler.get_mut(id) else { continue };
+            let values = std::mem::take(&mut suspended.long_values);
             bytes += values.iter().map(Bytes::len).sum::<usize>();
             let placed = values.iter().map(|value| {
                 let mut output = Output::new(self.next_file, Role::Values);
@@ -126,22 +131,22 @@ impl<P: Pmem> Matrix<P> {
             let placed = placed.collect();
             blob_write.waiting.push((id, placed));
         }
-        self.blob_write = Some(blob_write);
+        // Whoever asked may have ended meanwhile.
+        self.blob_write = Some(blob_write).filter(|blob_write| !blob_write.waiting.is_empty());
     }
 
     /// The values are on the volume: their writes go on.
     pub(crate) fn blob_write_ended(&mut self, blob_write: BlobWrite) {
         self.wanted_pages = 0;
         for (id, values) in blob_write.waiting {
-            let Some(suspended) = self.suspended.get_mut(&id) else {
+            let Some(suspended) = self.scheduler.get_mut(id) else {
                 self.unreferenced_blobs.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
                 continue;
             };
-            suspended.blob_writes_waiting = false;
             if let Some(placed) = suspended.work.placed() {
                 *placed = values;
             }
-            self.ready.push_back(id);
+            self.scheduler.wait(WaitFor::Step, id);
         }
     }
 
@@ -159,17 +164,17 @@ impl<P: Pmem> Matrix<P> {
         let waits =
             !fails && (self.reclaim() || self.backoff == CompactionBackoff::No || self.end_snapshot_that_keeps());
         for (id, placed) in &blob_write.waiting {
-            match self.suspended.get_mut(id) {
+            match self.scheduler.get_mut(*id) {
                 // Alone it takes room that others may not.
                 Some(suspended) if suspended.work.is_decided() && blob_write.waiting.len() > 1 => {
                     self.wanted_pages = self.wanted_pages.max(1);
-                    self.ready.push_back(*id);
+                    self.scheduler.wait(WaitFor::Step, *id);
                 }
                 Some(suspended) if waits && (self.backoff == CompactionBackoff::No || !suspended.insists) => {
                     suspended.insists |= self.backoff != CompactionBackoff::No;
                     let bytes = placed.iter().map(|placed| placed.value_bytes).sum::<u64>();
                     self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(4096) + placed.len() as u64);
-                    self.after_install.push(*id);
+                    self.scheduler.wait(WaitFor::VolumeRoom, *id);
                 }
                 _ => {
                     (self.wanted_pages, self.counters.full_refusals) = (0, self.counters.full_refusals + 1);

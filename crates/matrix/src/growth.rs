@@ -13,6 +13,7 @@ use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
 use crate::matrix::{IoPurpose, Matrix};
+use crate::scheduler::WaitFor;
 use crate::volume::PAGES_MAX;
 
 /// Set aside at a time, by all shards: 64 MiB, or a sixteenth of what there is. Shards share the
@@ -143,6 +144,6 @@ impl<P: Pmem> Matrix<P> {
         effects.more();
         fault_point!("trial_growth_forgets_who_waits", self.growth.step != self.growth.step_pages, return);
         // Whoever waits asks again: what they wanted is forgotten.
-        self.ready.extend(self.after_install.drain(..));
+        self.scheduler.wake(WaitFor::VolumeRoom);
     }
 }

@@ -15,6 +15,7 @@ use crate::job::{Job, Moves, Source};
 use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
 use crate::matrix::{Closing, IoPurpose, Matrix};
+use crate::scheduler::WaitFor;
 use crate::volume::{Extent, Manifest, Superblock};
 
 /// How far an installation is.
@@ -367,12 +368,7 @@ impl<P: Pmem> Matrix<P> {
             Made::Hidden(_) | Made::Repair => {}
         }
         self.forget_ranges();
-        for id in self.after_install.drain(..) {
-            if let Some(suspended) = self.suspended.get_mut(&id) {
-                suspended.blob_writes_waiting = false;
-                self.ready.push_back(id);
-            }
-        }
+        self.scheduler.wake(WaitFor::VolumeRoom);
         effects.more();
     }
 }

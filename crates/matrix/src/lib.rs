@@ -8,6 +8,7 @@
 //! - [`volume`]: superblocks, the manifest, free extents.
 //! - `pmem_levels`: levels of which the tables lie in the region.
 
+mod acks;
 mod backup;
 mod batch;
 mod blob_write;
@@ -27,6 +28,7 @@ mod growth;
 mod harness;
 mod install;
 mod job;
+mod key_locks;
 mod level_cursor;
 pub mod levels;
 mod load;
@@ -47,6 +49,7 @@ pub mod ranges;
 mod reading;
 pub mod retention;
 mod scan;
+mod scheduler;
 mod snapshots;
 mod space;
 mod statistics;

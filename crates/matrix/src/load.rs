@@ -32,6 +32,7 @@ use crate::matrix::{BATCH_BYTES_MAX, Matrix};
 use crate::merge::Merge;
 use crate::operations::Work;
 use crate::scan::behind;
+use crate::scheduler::WaitFor;
 use crate::table::values::BLOB_BYTES_MIN;
 use crate::volume::LevelTable;
 
@@ -306,7 +307,7 @@ impl<P: Pmem> Matrix<P> {
         self.counters.loaded_bytes += load.bytes;
         self.counters.user_bytes += load.bytes;
         if let Some((first, last)) = load.range() {
-            self.walks.spans.get_mut().forget(first.encoded(), last.encoded());
+            self.scheduler.walks_mut().spans.get_mut().forget(first.encoded(), last.encoded());
         }
         self.end_load(Reply::Done { version: load.version, existed: false });
     }
@@ -320,10 +321,10 @@ impl<P: Pmem> Matrix<P> {
     /// The load that has its turn is answered, and whoever waited for it goes on.
     pub(crate) fn end_load(&mut self, reply: Reply) {
         let Some(ended) = self.load.take() else { return };
-        let Some(suspended) = self.suspended.remove(&ended.id) else { return };
-        self.key_locks.done(ended.id, &suspended.work);
-        self.pending_acks.push((suspended.token, reply, ended.load.version));
-        self.ready.extend(self.after_install.drain(..));
+        let Some(suspended) = self.scheduler.take(ended.id) else { return };
+        self.scheduler.release_keys(ended.id, &suspended.work);
+        self.scheduler.reply_when_durable(suspended.token, reply, ended.load.version);
+        self.scheduler.wake(WaitFor::VolumeRoom);
     }
 
     /// Whether an operation has to wait until no load is under way: what it sees is to stay as it

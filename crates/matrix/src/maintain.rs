@@ -15,6 +15,7 @@ use crate::job::{Job, Source};
 use crate::matrix::{Closing, IoPurpose, Matrix};
 use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
 use crate::reading::Waiter;
+use crate::scheduler::WaitFor;
 use crate::space::CompactionBackoff;
 use crate::volume::LevelTable;
 
@@ -49,7 +50,7 @@ impl<P: Pmem> Matrix<P> {
         let written = std::mem::take(&mut self.credit_bytes);
         let free = self.free_percent();
         let share = STEP_BYTES;
-        self.walks.note_dead();
+        self.scheduler.walks_mut().note_dead();
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }
@@ -89,7 +90,8 @@ impl<P: Pmem> Matrix<P> {
             self.install = Some(install);
             effects.more();
         }
-        if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.pending_acks.is_empty() {
+        if (self.is_stuck() && self.scheduler.is_awaited(WaitFor::ContainerRoom)) || self.scheduler.acks().any_pending()
+        {
             // They are told in the next tick.
             effects.more();
         }
@@ -100,7 +102,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether writes wait for room, so that what makes it goes on by itself.
     fn somebody_waits(&self) -> bool {
-        !self.space_waiters.is_empty() || !self.after_install.is_empty() || self.load.is_some()
+        self.scheduler.is_awaited(WaitFor::ContainerRoom)
+            || self.scheduler.is_awaited(WaitFor::VolumeRoom)
+            || self.load.is_some()
     }
 
     /// Whether writes wait for room and nothing is under way that would wake them, though there may
@@ -110,7 +114,7 @@ impl<P: Pmem> Matrix<P> {
         fault_point!("trial_values_wait_for_nothing", return false);
         let is_under_way =
             self.blob_write.is_some() || self.load.is_some() || self.is_growing() || !self.deferred.is_empty();
-        !self.after_install.is_empty() && !is_under_way && self.reads.held().next().is_none()
+        self.scheduler.is_awaited(WaitFor::VolumeRoom) && !is_under_way && self.reads.held().next().is_none()
     }
 
     pub(crate) fn free_percent(&self) -> u64 {
@@ -122,9 +126,10 @@ impl<P: Pmem> Matrix<P> {
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
         let mut seen = self.snapshots.versions();
         fault_point!("matrix_flush_forgets_snapshots", seen = &[]);
-        let seals_dead = std::mem::take(&mut self.walks.seals_dead) && self.container.is_memtable_dense();
+        let seals_dead =
+            std::mem::take(&mut self.scheduler.walks_mut().seals_dead) && self.container.is_memtable_dense();
         let clears = self.is_clearing() || seals_dead;
-        if (self.container.is_full() || !self.space_waiters.is_empty() || clears)
+        if (self.container.is_full() || self.scheduler.is_awaited(WaitFor::ContainerRoom) || clears)
             && !matches!(self.container.seal(seen), Ok(_) | Err(Error::Full(_)))
         {
             self.counters.stalled_ticks += 1;
@@ -132,7 +137,11 @@ impl<P: Pmem> Matrix<P> {
         if !self.container.has_sealed() {
             return Ok(());
         }
-        let budget = if written == 0 || !self.space_waiters.is_empty() { share * 4 } else { written + written / 2 };
+        let budget = if written == 0 || self.scheduler.is_awaited(WaitFor::ContainerRoom) {
+            share * 4
+        } else {
+            written + written / 2
+        };
         let step = self.container.flush_step(budget);
         self.flush_waits = matches!(step, Err(Error::Full(_)));
         self.ranges_wait = None;
@@ -172,7 +181,7 @@ impl<P: Pmem> Matrix<P> {
             return;
         }
         let is_urgent = self.backoff == CompactionBackoff::No
-            && (free_percent <= FREE_PERCENT_MIN || !self.space_waiters.is_empty());
+            && (free_percent <= FREE_PERCENT_MIN || self.scheduler.is_awaited(WaitFor::ContainerRoom));
         if let Some(job) = self.load_job(is_urgent) {
             return self.begin_job(job);
         }
@@ -181,9 +190,11 @@ impl<P: Pmem> Matrix<P> {
         }
         let is_clearing = self.is_clearing() || self.waits_for_nothing();
         let (receiver, compactor) = self.container.rows();
-        let clears_dead = self.walks.clears_dead && self.container.are_rows_dense();
-        let is_due =
-            free_percent <= self.column_free_percent() || !self.space_waiters.is_empty() || is_clearing || clears_dead;
+        let clears_dead = self.scheduler.walks().clears_dead && self.container.are_rows_dense();
+        let is_due = free_percent <= self.column_free_percent()
+            || self.scheduler.is_awaited(WaitFor::ContainerRoom)
+            || is_clearing
+            || clears_dead;
         if (compactor == 0 || self.container.joins())
             && receiver > 0
             && is_due
@@ -194,10 +205,11 @@ impl<P: Pmem> Matrix<P> {
         let wanted = if is_clearing { None } else { self.wanted_job(free_percent, is_due) };
         let lacks_room = wanted.as_ref().is_some_and(|job| !self.has_room_for(job.pages_in()));
         self.job = wanted.filter(|_| !lacks_room);
-        if self.job.is_none() && self.walks.clears_dead && !lacks_room && !is_clearing && !self.awaits_row() {
+        if self.job.is_none() && self.scheduler.walks().clears_dead && !lacks_room && !is_clearing && !self.awaits_row()
+        {
             // What walks passed goes down, level by level: at the lowest one nothing is left of it.
             self.job = self.dense_job();
-            self.walks.clears_dead = self.job.is_some();
+            self.scheduler.walks_mut().clears_dead = self.job.is_some();
         }
         if self.job.is_none() && (lacks_room || is_clearing) && !self.awaits_row() {
             self.job = self.small_job();
@@ -472,7 +484,7 @@ impl<P: Pmem> Matrix<P> {
         self.drop_job();
         self.failures.add(error);
         if self.failures.verdict().is_some() {
-            self.ready.extend(self.after_install.drain(..));
+            self.scheduler.wake(WaitFor::VolumeRoom);
         }
     }
 
@@ -490,7 +502,7 @@ impl<P: Pmem> Matrix<P> {
     /// any. O(records of the container) if there are unreferenced files.
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
-        for suspended in self.suspended.values_mut() {
+        for suspended in self.scheduler.all() {
             suspended.work.all_placed().for_each(|placed| _ = unclaimed.remove(&placed.file));
         }
         unclaimed.retain(|file, _| !self.unreferenced_blobs.contains_key(file));
@@ -528,7 +540,7 @@ impl<P: Pmem> Matrix<P> {
         }
         tracing::error!(%error, shard = self.config.shard, "a compaction cannot go on: its room is not freed until the store is repaired");
         self.backoff = CompactionBackoff::Damaged;
-        self.ready.extend(self.after_install.drain(..));
+        self.scheduler.wake(WaitFor::VolumeRoom);
         self.drop_job();
     }
 

@@ -1,11 +1,9 @@
 //! [`Matrix`]: the state of one shard, and its face to the driver.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, fault_point};
 use stratakv_device::{Block, IoFault};
@@ -31,7 +29,7 @@ use crate::load::{Load, LoadTurn};
 use crate::maintain::Failures;
 use crate::memory::Permit;
 use crate::merge::ReadView;
-use crate::operations::{KeyLockQueue, Suspended, Work};
+use crate::operations::{Suspended, Work};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::pmem_levels::Plan;
@@ -39,12 +37,12 @@ use crate::range_delete::Looked;
 use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
 use crate::scan::PageWork;
+use crate::scheduler::{Scheduler, WaitFor};
 use crate::snapshots::Snapshots;
 use crate::space::CompactionBackoff;
 use crate::statistics::Counters;
 use crate::table;
 use crate::volume::{Extent, Places, Superblock};
-use crate::walk::Walks;
 
 /// What a request in flight is for.
 #[derive(Clone, Copy, Debug)]
@@ -98,24 +96,11 @@ pub struct Matrix<P> {
     pub(crate) missing: RefCell<Vec<Wanted>>,
     pub(crate) ahead: RefCell<Vec<Wanted>>,
     pub(crate) io: IoTable<IoPurpose>,
-    pub(crate) suspended: HashMap<u64, Suspended>,
-    pub(crate) ready: VecDeque<u64>,
-    /// Operations for which the container had no room, in order.
-    pub(crate) space_waiters: VecDeque<u64>,
-    pub(crate) key_locks: KeyLockQueue,
+    pub(crate) scheduler: Scheduler,
     /// Bytes of values that wait to be written, and of long values that are being read, all outside
     /// the pool.
     pub(crate) waiting_bytes: Arc<AtomicU64>,
     pub(crate) long_bytes: Arc<AtomicU64>,
-    /// Operations that wait for room to read a long value in.
-    pub(crate) memory_waiters: VecDeque<u64>,
-    pub(crate) walks: Walks,
-    pub(crate) next_operation: u64,
-    /// Replies for when the log is durable, each with the version up to which: of writes, and of
-    /// whoever may have seen one.
-    pub(crate) pending_acks: Vec<(Token, Reply, u64)>,
-    /// Who asked for a sync in this tick.
-    pub(crate) syncs: Vec<Token>,
     pub(crate) snapshots: Snapshots,
     pub(crate) batches: Batches,
     pub(crate) ranges: Arc<RangeDeletes>,
@@ -146,13 +131,9 @@ pub struct Matrix<P> {
     pub(crate) job_credit_bytes: u64,
     /// Given up, with writes in flight.
     pub(crate) dropped: Vec<Output>,
-    /// Writes whose long values are to be written to the volume, and the values.
-    pub(crate) blob_writes_waiting: VecDeque<(u64, Vec<Bytes>)>,
     pub(crate) blob_write: Option<BlobWrite>,
     /// Bytes of values that were written ahead of a record that never came, by file.
     pub(crate) unreferenced_blobs: HashMap<u64, u64>,
-    /// Operations whose next step comes once a manifest is installed, or the volume has grown.
-    pub(crate) after_install: Vec<u64>,
     /// Installations that failed with writes in flight.
     pub(crate) aborted_install: Vec<AbortedInstall>,
     /// No compaction begins before.
@@ -218,7 +199,7 @@ impl<P: Pmem> Matrix<P> {
             return Err(OperationStep::NoRoom);
         }
         let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Blob(_)));
-        puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
+        puts.for_each(|change| self.scheduler.walks_mut().spans.get_mut().split(change.key));
         let mut seen = self.snapshots.versions();
         fault_point!("matrix_overwrite_forgets_snapshots", seen = &[]);
         match self.container.append(changes, seen) {
@@ -354,16 +335,13 @@ impl<P: Pmem> Matrix<P> {
                 Err(reply) => return effects.reply(token, reply),
             },
         };
-        self.next_operation += 1;
-        let id = self.next_operation;
+        let id = self.scheduler.next_id();
         let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
         let suspended = Suspended::new(token, work, permit);
-        let is_free = self.key_locks.is_free(&suspended.work);
-        if !suspended.work.is_write() || (is_free && self.space_waiters.is_empty()) {
-            return self.run_step(id, suspended, false, effects);
+        match self.scheduler.may_begin(&suspended.work) {
+            true => self.run_step(id, suspended, false, effects),
+            false => self.scheduler.queue(id, suspended),
         }
-        self.key_locks.queue(id, &suspended.work);
-        self.suspended.insert(id, suspended);
     }
 
     /// Reads come back: those who wait get their pages.
@@ -392,25 +370,11 @@ impl<P: Pmem> Matrix<P> {
         }
         for waiter in flight.waiters {
             match (waiter, &checked) {
-                (Waiter::Operation(id), Ok(())) => {
-                    let Some(suspended) = self.suspended.get_mut(&id) else { continue };
-                    suspended.pins.extend(parts(&block, wanted));
-                    suspended.missing = suspended.missing.saturating_sub(1);
-                    if suspended.missing == 0 {
-                        self.ready.push_back(id);
-                    }
+                (Waiter::Operation(id), Ok(())) => self.scheduler.read_done(id, parts(&block, wanted)),
+                (Waiter::Operation(id), Err(error)) if self.scheduler.bears(id, error) => {
+                    self.scheduler.read_done(id, std::iter::empty());
                 }
-                (Waiter::Operation(id), Err(error)) => {
-                    let Some(suspended) = self.suspended.get_mut(&id).and_then(|suspended| suspended.bearing(error))
-                    else {
-                        self.fail_operation(id, error.clone(), effects);
-                        continue;
-                    };
-                    suspended.missing = suspended.missing.saturating_sub(1);
-                    if suspended.missing == 0 {
-                        self.ready.push_back(id);
-                    }
-                }
+                (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
                 (Waiter::Job(number), checked) => {
                     let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
                     match checked {
@@ -440,7 +404,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
-        let Some(suspended) = self.suspended.remove(&id) else { return };
+        let Some(suspended) = self.scheduler.take(id) else { return };
         self.end_failed(id, suspended, error, effects);
     }
 
@@ -452,7 +416,7 @@ impl<P: Pmem> Matrix<P> {
             }
             self.give_back(extent);
             self.backoff = CompactionBackoff::No;
-            self.ready.extend(self.after_install.drain(..));
+            self.scheduler.wake(WaitFor::VolumeRoom);
         }
     }
 
@@ -471,18 +435,10 @@ impl<P: Pmem> Matrix<P> {
         fault_point!("matrix_acknowledged_before_the_fence", is_durable = true);
         if !is_durable && let Err(error) = self.container.commit() {
             self.fail_region(error);
-            let durable = self.container.durable_version();
-            let is_lost = |version: u64| {
-                fault_point!("trial_all_rests_on_the_log", return true);
-                version > durable
-            };
-            for (_, reply, _) in self.pending_acks.iter_mut().filter(|(_, _, version)| is_lost(*version)) {
-                let why = "the persistent memory failed while the write was made durable";
-                *reply = Reply::Failed(Error::Unknown(why));
-            }
+            self.scheduler.acks().fail_behind(self.container.durable_version());
         }
         self.write_region_back(effects);
-        for (token, reply, _) in std::mem::take(&mut self.pending_acks) {
+        for (token, reply, _) in self.scheduler.acks().take() {
             self.answer(token, reply, effects);
         }
     }
@@ -490,7 +446,7 @@ impl<P: Pmem> Matrix<P> {
     /// Answers those who asked for a sync: what fences left in the page cache goes to the medium
     /// first.
     fn write_region_back(&mut self, effects: &mut Effects) {
-        if self.syncs.is_empty() {
+        if !self.scheduler.acks().any_syncs() {
             return;
         }
         let mut is_left = !self.container.pmem().survives_power_loss();
@@ -501,7 +457,7 @@ impl<P: Pmem> Matrix<P> {
         {
             self.fail_region(error.into());
         }
-        for token in std::mem::take(&mut self.syncs) {
+        for token in self.scheduler.acks().take_syncs() {
             let reply = match self.medium_failure() {
                 Some(error) => Reply::Failed(error),
                 None => Reply::Done { version: 0, existed: false },
@@ -511,8 +467,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn is_drained(&self) -> bool {
-        let owes_nothing = self.pending_acks.is_empty() && self.syncs.is_empty();
-        let is_idle = self.suspended.is_empty() && owes_nothing && self.batches.is_idle();
+        let is_idle = self.scheduler.is_idle() && self.batches.is_idle();
         is_idle && self.io.is_empty() && self.superblock_waits.is_none()
     }
 
@@ -564,11 +519,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes that wait wait in vain.
     fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
-        self.space_waiters.clear();
-        let waiting = self.suspended.iter().filter(|(_, suspended)| suspended.work.is_write());
-        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, suspended)| (*id, suspended.work.is_begun())).collect();
-        waiting.sort_unstable();
-        for (id, is_begun) in waiting {
+        for (id, is_begun) in self.scheduler.give_up_writes() {
             let error = match self.load.as_ref().is_some_and(|load| load.id == id) && self.install.is_some() {
                 true => Error::Unknown("a load was being installed"),
                 false if is_begun => Error::Unknown("a part of the range was deleted"),
@@ -652,7 +603,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
             self.commit(effects);
         }
-        let mut somebody_waits = !self.key_locks.is_idle();
+        let mut somebody_waits = !self.scheduler.has_no_writes();
         fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
         if somebody_waits && let Some(error) = self.region_failed.clone() {
             self.refuse_waiting(&error, effects);
@@ -669,12 +620,13 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
         self.pump_close(effects);
         self.find_blocks(effects);
-        let may_wake_memory_waiters =
-            !self.memory_waiters.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
-        if !self.ready.is_empty() || self.walks.any_suspended() || (may_wake_memory_waiters && self.io.is_empty()) {
+        let may_wake_memory_waiters = self.scheduler.is_awaited(WaitFor::Memory)
+            && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
+        let has_next = self.scheduler.is_awaited(WaitFor::Step) || self.scheduler.is_awaited(WaitFor::Visits);
+        if has_next || (may_wake_memory_waiters && self.io.is_empty()) {
             effects.more();
         }
-        self.walks.begin_tick();
+        self.scheduler.walks_mut().begin_tick();
     }
 
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {

@@ -11,6 +11,7 @@ use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
+use crate::scheduler::WaitFor;
 
 /// A shard without blocks asks for so many ticks, then for one in a while.
 const STARVED_TICKS_MAX: u32 = 32;
@@ -58,7 +59,7 @@ impl<P: Pmem> Matrix<P> {
     /// Those that waited for room to read a long value in, one at a time.
     pub(crate) fn wake_memory_waiters(&mut self) {
         if self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max() {
-            self.ready.extend(self.memory_waiters.pop_front());
+            self.scheduler.wake_first(WaitFor::Memory);
         }
     }
 
@@ -141,8 +142,6 @@ impl<P: Pmem> Matrix<P> {
         if let Some(job) = &mut self.job {
             job.release();
         }
-        let oldest = self.suspended.keys().min().copied();
-        let others = self.suspended.iter_mut().filter(|(id, _)| Some(**id) != oldest);
-        others.for_each(|(_, suspended)| suspended.pins.clear());
+        self.scheduler.release_pins();
     }
 }

@@ -26,12 +26,12 @@ use crate::growth::Growth;
 use crate::install::manifest_checksum;
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
-use crate::operations::KeyLockQueue;
 use crate::pace::Pace;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::pmem_levels::{self, Plan};
 use crate::ranges::{RangeDelete, RangeDeletes};
 use crate::reading::{Pins, Reads};
+use crate::scheduler::Scheduler;
 use crate::snapshots::Snapshots;
 use crate::space::{CompactionBackoff, pages_min};
 use crate::statistics::Counters;
@@ -538,17 +538,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             missing: RefCell::new(Vec::new()),
             ahead: RefCell::new(Vec::new()),
             io: IoTable::new(),
-            suspended: HashMap::new(),
-            ready: VecDeque::new(),
-            space_waiters: VecDeque::new(),
-            key_locks: KeyLockQueue::default(),
+            scheduler: Scheduler::default(),
             waiting_bytes: Arc::default(),
             long_bytes: Arc::default(),
-            memory_waiters: VecDeque::new(),
-            walks: Default::default(),
-            next_operation: 0,
-            pending_acks: Vec::new(),
-            syncs: Vec::new(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
             batches: Batches::new(self.config.shard, self.config.shards, self.config.read_only),
             backups: Backups::default(),
@@ -567,11 +559,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             credit_bytes: 0,
             job_credit_bytes: 0,
             dropped: Vec::new(),
-            blob_writes_waiting: VecDeque::new(),
             blob_write: None,
             unreferenced_blobs: HashMap::new(),
             aborted_install: Vec::new(),
-            after_install: Vec::new(),
             job_not_before: Mono(0),
             failures: Default::default(),
             now: Now::default(),

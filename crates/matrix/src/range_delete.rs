@@ -221,7 +221,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let mut cursor = self.cursor_at(&memory, Some(&from), false)?;
         let way = Way { from: Some(&from), end: to.as_deref(), reverse: false };
-        let walk = Walk::new(&self.walks, read_view, way, self.container.version());
+        let walk = Walk::new(self.scheduler.walks(), read_view, way, self.container.version());
         let mut visible = Visible::new(&mut cursor, read_view, &self.ranges).on(walk);
         while keys.len() < keys_max && bytes < bytes_max {
             let found = match visible.forward(false) {

@@ -12,6 +12,7 @@ use crate::container::ColumnLimits;
 use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
 use crate::maintain::COLUMN_TABLES;
 use crate::matrix::Matrix;
+use crate::scheduler::WaitFor;
 use crate::volume::{FIRST_PAGE, LevelTable, ValueFile};
 
 /// Files of which more is alive are not worth moving while there is room, in millionths.
@@ -192,7 +193,7 @@ impl<P: Pmem> Matrix<P> {
     /// Nothing more can be cleared away: whoever waits for room is told.
     pub(crate) fn back_off_for_space(&mut self) {
         (self.backoff, self.backed_off_at) = (CompactionBackoff::Full, self.now.mono);
-        self.ready.extend(self.after_install.drain(..));
+        self.scheduler.wake(WaitFor::VolumeRoom);
     }
 
     /// A compaction for which there is room where there is hardly any, the one first that clears

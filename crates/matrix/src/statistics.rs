@@ -162,7 +162,7 @@ impl<P: Pmem> Matrix<P> {
         add("memtable_bytes", container.memtable_bytes);
         add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
         add("metadata_elements_touched", container.elements_touched);
-        add("records_visited", self.walks.visited.get());
+        add("records_visited", self.scheduler.walks().visited.get());
         add("paced_ns", counters.paced_ns);
         add("levels", self.levels.depth() as u64);
         add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());

@@ -476,7 +476,8 @@ pub(super) fn a_long_value_that_fails_claims_no_room() {
     let tokens = long_values_at_once(&mut harness, 0..20);
     harness.go_on_until(|harness| harness.shard.wanted_pages > 0 && harness.shard.blob_write.is_some());
     let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
-    while harness.shard.blob_write.is_some() || !harness.shard.blob_writes_waiting.is_empty() {
+    while harness.shard.blob_write.is_some() || harness.shard.scheduler.is_awaited(crate::scheduler::WaitFor::BlobWrite)
+    {
         if !harness.complete_where(Some(IoFault::Short), is_write) && !harness.complete_where(None, |_| true) {
             harness.tick();
         }
