@@ -77,7 +77,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let is_written = self.install.is_none() && self.blob_write.as_ref().is_some_and(BlobWrite::is_written);
         if is_written
-            && !self.waits_for_growth(self.manifest_pages())
+            && !self.volume.waits_for(self.manifest_pages())
             && let Some(blob_write) = self.blob_write.take()
         {
             match self.begin_install(Made::BlobWrite(blob_write)) {
@@ -110,7 +110,7 @@ impl<P: Pmem> Matrix<P> {
         let mut is_alone = self.wanted_pages > 0;
         fault_point!("trial_long_values_fail_together", is_alone = false);
         let mut bytes = 0;
-        let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
+        let most = (self.memory.outside_bytes_max() as usize / 2).min(16 << 20);
         while (blob_write.waiting.is_empty() || (bytes < most && !is_alone))
             && let Some(id) = self.scheduler.next(WaitFor::BlobWrite)
         {

@@ -14,7 +14,8 @@ use crate::blob_write::BlobWrite;
 use crate::job::{Job, Moves, Source};
 use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
-use crate::matrix::{Closing, IoPurpose, Matrix};
+use crate::matrix::Matrix;
+use crate::memory::IoPurpose;
 use crate::scheduler::WaitFor;
 use crate::volume::{Extent, Manifest, Superblock};
 
@@ -120,7 +121,7 @@ impl<P: Pmem> Matrix<P> {
         }
         fault_point!("trial_orphans_lost_with_a_failed_install", self.unreferenced_blobs.clear());
         for output in &mut outputs {
-            let (file, extents) = (output.file(), output.extents(&mut self.extents));
+            let (file, extents) = (output.file(), output.extents(self.volume.places_mut()));
             let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
             if let Some((_, table)) = table {
                 table.extents = extents;
@@ -144,7 +145,7 @@ impl<P: Pmem> Matrix<P> {
             // What it made is lost: it is compacted again when there is room. That much more than
             // is free from then on: what is free lies in pieces.
             self.give_new(&levels);
-            self.grow_by(u64::from(2 * pages));
+            self.volume.grow_by(u64::from(2 * pages));
             return Err(Box::new(made));
         };
         let superblock = Superblock {
@@ -160,9 +161,9 @@ impl<P: Pmem> Matrix<P> {
             has_ranges: !manifest.ranges.is_empty(),
             compressed: levels.have_compressed(),
         };
-        fault_point!("matrix_freed_before_the_superblock", self.deferred.append(&mut free));
+        fault_point!("matrix_freed_before_the_superblock", self.volume.defer(free.drain(..)));
         fault_point!("trial_layer_freed_before_the_superblock", {
-            self.deferred.extend(free.extract_if(.., |extent| extent.in_pmem_levels()));
+            self.volume.defer(free.extract_if(.., |extent| extent.in_pmem_levels()));
         });
         fault_point!("matrix_column_released_early", {
             if let Made::Compaction(job) = &made
@@ -184,10 +185,11 @@ impl<P: Pmem> Matrix<P> {
             if spare.pages >= pages {
                 return Some(spare);
             }
-            self.deferred.push(spare);
+            self.volume.defer([spare]);
         }
         let more = pages.next_power_of_two();
-        self.extents.take_contiguous(more).or_else(|| self.extents.take_contiguous(pages))
+        let places = self.volume.places_mut();
+        places.take_contiguous(more).or_else(|| places.take_contiguous(pages))
     }
 
     /// Gives back what only these levels have.
@@ -230,12 +232,12 @@ impl<P: Pmem> Matrix<P> {
         let Some(mut install) = self.install.take() else { return };
         if let Stage::Manifest { begun, in_flight } = &mut install.stage {
             while *begun < install.bytes.len() {
-                let Some(block) = self.take_block(Class::Slice, effects) else { break };
+                let Some(block) = self.memory.take_block(Class::Slice, effects) else { break };
                 let end = (*begun + SLICE_BYTES).min(install.bytes.len());
                 let (place, bytes) =
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
                 self.counters.manifest_write_bytes += bytes.len() as u64;
-                let io = self.io.start(IoPurpose::Manifest(install.superblock.number));
+                let io = self.memory.start(IoPurpose::Manifest(install.superblock.number));
                 effects.background(io);
                 effects.write(io, place, vec![filled(block, bytes)], false);
                 (*begun, *in_flight) = (end, *in_flight + 1);
@@ -260,7 +262,7 @@ impl<P: Pmem> Matrix<P> {
                 return self.fail_region(error);
             }
             fault_point!("matrix_superblock_before_the_flush", return self.flushed(number, effects));
-            let io = self.io.start(IoPurpose::Flush(number));
+            let io = self.memory.start(IoPurpose::Flush(number));
             effects.background(io);
             effects.flush(io);
         }
@@ -274,9 +276,9 @@ impl<P: Pmem> Matrix<P> {
         let aborted_install = &mut self.aborted_install[at];
         aborted_install.in_flight = aborted_install.in_flight.saturating_sub(1);
         let mut is_over = aborted_install.in_flight == 0;
-        fault_point!("trial_condemned_under_load", !self.io.is_empty(), is_over = false);
+        fault_point!("trial_condemned_under_load", !self.memory.is_quiet(), is_over = false);
         if is_over {
-            self.deferred.append(&mut self.aborted_install.swap_remove(at).extents);
+            self.volume.defer(self.aborted_install.swap_remove(at).extents);
         }
     }
 
@@ -286,9 +288,9 @@ impl<P: Pmem> Matrix<P> {
         let Some(install) = self.install.take_if(|install| install.number() == number) else {
             return self.aborted_install_written(number);
         };
-        let (made, mut aborted_install) = install.condemn(&self.levels);
+        let (made, aborted_install) = install.condemn(&self.levels);
         if aborted_install.in_flight == 0 {
-            self.deferred.append(&mut aborted_install.extents);
+            self.volume.defer(aborted_install.extents);
         } else {
             self.aborted_install.push(aborted_install);
         }
@@ -313,13 +315,13 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes a superblock, now or as soon as there is a block.
     pub(crate) fn write_superblock(&mut self, superblock: Superblock, slot: u64, effects: &mut Effects) {
-        let Some(mut block) = self.take_block(Class::Page, effects) else {
+        let Some(mut block) = self.memory.take_block(Class::Page, effects) else {
             self.superblock_waits = Some((superblock, slot));
             return;
         };
         self.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
-        let io = self.io.start(IoPurpose::Superblock(superblock.number));
+        let io = self.memory.start(IoPurpose::Superblock(superblock.number));
         effects.background(io);
         let mut durable = true;
         fault_point!("matrix_superblock_in_the_cache", durable = false);
@@ -339,7 +341,7 @@ impl<P: Pmem> Matrix<P> {
                 self.closing_slot = 1;
                 self.write_superblock(self.superblock, 1, effects);
             }
-            None => self.closing = Closing::Closed,
+            None => self.life.close(),
         }
     }
 
@@ -348,9 +350,9 @@ impl<P: Pmem> Matrix<P> {
         let Some(install) = self.install.take() else { return };
         self.superblock = install.superblock;
         let old = std::mem::replace(&mut self.manifest_extent, install.extent);
-        self.deferred.extend(self.spare_extent.replace(old));
+        self.volume.defer(self.spare_extent.replace(old));
         self.levels = install.levels;
-        self.deferred.extend(install.free);
+        self.volume.defer(install.free);
         self.counters.installs += 1;
         install.unreferenced_blobs.iter().for_each(|file| _ = self.unreferenced_blobs.remove(file));
         if matches!(install.made, Made::Compaction(_)) {

@@ -421,9 +421,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let bottom = || !self.levels.lies_above(job.level, &scratch.key, &scratch.key);
         let last_is_gone =
-            scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.now.wall));
+            scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.life.wall()));
         let readers =
-            Readers { snapshots: self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
+            Readers { snapshots: self.snapshots.versions(), now: self.life.wall(), bottom: last_is_gone && bottom() };
         let ranges = job.ranges.clone();
         let deletes = ranges.over(&scratch.key);
         let kept = match deletes {

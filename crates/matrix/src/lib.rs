@@ -31,6 +31,7 @@ mod job;
 mod key_locks;
 mod level_cursor;
 pub mod levels;
+mod life;
 mod load;
 mod lookup;
 mod maintain;

@@ -261,7 +261,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether there is room beside what nothing that grows may take.
     fn has_room_to_load(&self, load: &Load) -> bool {
-        self.room_pages() >= self.reserve_pages() + self.wanted_pages + load.pages
+        self.volume.room_pages() >= self.reserve_pages() + self.wanted_pages + load.pages
     }
 
     /// The lowest level there is, or one below it if that is long enough already: it is not

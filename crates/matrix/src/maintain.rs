@@ -12,7 +12,8 @@ use crate::container::{Column, ColumnLimits, Flush};
 use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
-use crate::matrix::{Closing, IoPurpose, Matrix};
+use crate::matrix::Matrix;
+use crate::memory::IoPurpose;
 use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
 use crate::reading::Waiter;
 use crate::scheduler::WaitFor;
@@ -43,8 +44,7 @@ const STEP_BYTES: u64 = 64 << 10;
 impl<P: Pmem> Matrix<P> {
     /// A bounded step of everything that is due.
     pub(crate) fn maintain(&mut self, effects: &mut Effects) {
-        let ends = matches!(self.closing, Closing::Superblock | Closing::Closed);
-        if self.config.read_only || self.region_failed.is_some() || self.volume_failed.is_some() || ends {
+        if !self.life.may_maintain() {
             return;
         }
         let written = std::mem::take(&mut self.credit_bytes);
@@ -54,7 +54,7 @@ impl<P: Pmem> Matrix<P> {
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }
-        let is_closing = self.closing != Closing::Open;
+        let is_closing = !self.life.is_open();
         let mut has_use = !is_closing || self.somebody_waits();
         fault_point!("trial_closing_clears_nothing", has_use = !is_closing);
         if has_use {
@@ -77,13 +77,13 @@ impl<P: Pmem> Matrix<P> {
         self.pump_outputs(effects);
         self.pump_install(effects);
         self.note_phase();
-        if self.now.mono < self.job_not_before {
+        if self.life.mono() < self.job_not_before {
             effects.wake_at(self.job_not_before);
         }
         if (self.repairs || self.ranges_wait.is_some_and(|version| version <= self.container.durable_version()))
             && self.install.is_none()
-            && self.now.mono >= self.job_not_before
-            && !self.waits_for_growth(self.manifest_pages())
+            && self.life.mono() >= self.job_not_before
+            && !self.volume.waits_for(self.manifest_pages())
             && let Ok(install) = self.begin_install(Made::Repair)
         {
             self.repairs = false;
@@ -112,8 +112,10 @@ impl<P: Pmem> Matrix<P> {
     /// away is, or they are told that nothing can, so none asks for ever.
     fn waits_for_nothing(&self) -> bool {
         fault_point!("trial_values_wait_for_nothing", return false);
-        let is_under_way =
-            self.blob_write.is_some() || self.load.is_some() || self.is_growing() || !self.deferred.is_empty();
+        let is_under_way = self.blob_write.is_some()
+            || self.load.is_some()
+            || self.volume.is_growing()
+            || !self.volume.deferred().is_empty();
         self.scheduler.is_awaited(WaitFor::VolumeRoom) && !is_under_way && self.reads.held().next().is_none()
     }
 
@@ -154,7 +156,7 @@ impl<P: Pmem> Matrix<P> {
                     self.container.ranges_are_kept(version);
                     self.ranges_wait = None;
                 });
-                self.flush_waits = self.now.mono < self.job_not_before;
+                self.flush_waits = self.life.mono() < self.job_not_before;
                 fault_point!("trial_ranges_spin_for_a_failing_device", effects.more());
                 // Else it is woken then.
                 if !self.flush_waits {
@@ -176,7 +178,7 @@ impl<P: Pmem> Matrix<P> {
     /// Chooses what to compact next.
     fn plan_job(&mut self, free_percent: u64) {
         self.wake_after_a_while();
-        let waits = self.job.is_some() || self.install.is_some() || self.now.mono < self.job_not_before;
+        let waits = self.job.is_some() || self.install.is_some() || self.life.mono() < self.job_not_before;
         if waits {
             return;
         }
@@ -223,7 +225,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn begin_job(&mut self, mut job: Job) {
-        self.pace.begin_job(self.now.mono);
+        self.pace.begin_job(self.life.mono());
         self.jobs_begun += 1;
         job.number = self.jobs_begun;
         job.ranges = self.ranges.clone();
@@ -265,7 +267,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn finds_no_room_in_pmem_levels(&self, column: &Job) -> bool {
-        self.plan.in_pmem_levels(0) && column.pages_likely() > self.extents.pmem_levels_pages().0
+        self.plan.in_pmem_levels(0) && column.pages_likely() > self.volume.places().pmem_levels_pages().0
     }
 
     /// The column that is next while there is room.
@@ -378,18 +380,18 @@ impl<P: Pmem> Matrix<P> {
             match merged {
                 Ok(()) => {}
                 Err(Stop::Missing) => {
-                    let missing = self.ask(Waiter::Job(number));
+                    let missing = self.reads.ask_missing(Waiter::Job(number));
                     if let Some(job) = &mut self.job {
                         job.wait_for(missing);
                     }
                 }
                 Err(stop) => self.stop_job(stop),
             }
-            self.ask_ahead(number);
+            self.reads.ask_ahead(number, self.config.depth as usize / 2);
         }
         let is_written = self.install.is_none() && self.job.as_ref().is_some_and(Job::is_written);
         if is_written
-            && !self.waits_for_growth(self.manifest_pages())
+            && !self.volume.waits_for(self.manifest_pages())
             && let Some(job) = self.job.take()
         {
             self.job_credit_bytes = 0;
@@ -397,7 +399,7 @@ impl<P: Pmem> Matrix<P> {
                 Ok(install) => self.install = Some(install),
                 // No pages side by side for the manifest: there will be some. It is compacted
                 // again.
-                Err(_) if self.is_growing() => {}
+                Err(_) if self.volume.is_growing() => {}
                 Err(_) => {
                     self.refuse_load();
                     self.volume_is_full();
@@ -433,17 +435,17 @@ impl<P: Pmem> Matrix<P> {
         }
         let reserve_pages = if is_asked { self.reserve_pages() } else { self.manifest_pages() };
         while output.wants_write() {
-            if self.waits_for_growth(reserve_pages + SLICE_PAGES) {
+            if self.volume.waits_for(reserve_pages + SLICE_PAGES) {
                 break;
             }
-            let Some(block) = self.take_block(Class::Slice, effects) else { break };
-            for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
+            let Some(block) = self.memory.take_block(Class::Slice, effects) else { break };
+            for (place, part) in output.next_write(block, self.volume.places_mut(), reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);
                 self.counters.wrote(output.role(), part.len.into());
                 if matches!(output.role(), Role::Table { .. }) {
                     self.cache_written(place, &part, effects);
                 }
-                let io = self.io.start(IoPurpose::Output(output.file()));
+                let io = self.memory.start(IoPurpose::Output(output.file()));
                 if !is_asked {
                     effects.background(io);
                 }
@@ -480,7 +482,7 @@ impl<P: Pmem> Matrix<P> {
             self.end_load(Reply::Failed(error.clone()));
         }
         tracing::warn!(%error, shard = self.config.shard, "a compaction failed; it is tried again");
-        self.job_not_before = Mono(self.now.mono.0 + RETRY_NS);
+        self.job_not_before = Mono(self.life.mono().0 + RETRY_NS);
         self.drop_job();
         self.failures.add(error);
         if self.failures.verdict().is_some() {

@@ -1,17 +1,14 @@
 //! [`Matrix`]: the state of one shard, and its face to the driver.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::HashMap;
-use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, fault_point};
-use stratakv_device::{Block, IoFault};
+use stratakv_base::{Key, Level, Mono, fault_point};
+use stratakv_device::IoFault;
 use stratakv_engine::{
-    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply,
-    Shard, ShardId, Statistic, Token,
+    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard,
+    ShardId, Statistic, Token,
 };
-use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
@@ -21,13 +18,14 @@ use crate::blob_write::BlobWrite;
 use crate::changes::OperationStep;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
-use crate::growth::Growth;
+use crate::growth::VolumeSpace;
 use crate::install::{AbortedInstall, Install};
 use crate::job::Job;
 use crate::levels::Levels;
+use crate::life::Life;
 use crate::load::{Load, LoadTurn};
 use crate::maintain::Failures;
-use crate::memory::Permit;
+use crate::memory::{IoPurpose, Memory};
 use crate::merge::ReadView;
 use crate::operations::{Suspended, Work};
 use crate::output::Output;
@@ -35,72 +33,31 @@ use crate::pace::Pace;
 use crate::pmem_levels::Plan;
 use crate::range_delete::Looked;
 use crate::ranges::RangeDeletes;
-use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
+use crate::reading::Reads;
 use crate::scan::PageWork;
 use crate::scheduler::{Scheduler, WaitFor};
 use crate::snapshots::Snapshots;
 use crate::space::CompactionBackoff;
 use crate::statistics::Counters;
-use crate::table;
-use crate::volume::{Extent, Places, Superblock};
-
-/// What a request in flight is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum IoPurpose {
-    /// The read that begins at this page.
-    Read(u64),
-    /// Space that is set aside.
-    Growth,
-    /// A piece of this file.
-    Output(u64),
-    /// A piece of the manifest with this number.
-    Manifest(u64),
-    /// The flush before its superblock.
-    Flush(u64),
-    /// Its superblock.
-    Superblock(u64),
-}
-
-/// How far closing is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    Open,
-    /// Finishing what was accepted.
-    Draining,
-    /// The last superblock is on its way.
-    Superblock,
-    Closed,
-}
+use crate::volume::{Extent, Superblock};
 
 /// One shard of a store with the engine `matrix`. See the crate.
 #[derive(Debug)]
 pub struct Matrix<P> {
     pub(crate) config: MatrixConfig,
-    pub(crate) report: RecoveryReport,
     pub(crate) container: Container<P>,
     pub(crate) levels: Levels,
-    pub(crate) extents: Places,
-    pub(crate) growth: Growth,
+    pub(crate) volume: VolumeSpace,
+    pub(crate) memory: Memory,
+    pub(crate) life: Life,
     /// Bytes of values that compactions may move yet; below 0 if the last one moved a file that was
     /// longer.
     pub(crate) move_credit_bytes: i64,
     pub(crate) pace: Pace,
     /// Where tables are to go.
     pub(crate) plan: Plan,
-    /// Free as soon as nobody reads it. What somebody reads waits in [`Reads::hold`].
-    pub(crate) deferred: Vec<Extent>,
-    pub(crate) cache: RefCell<PageCache>,
     pub(crate) reads: Reads,
-    /// Pages that the operation holds whose step runs, and those that it lacks.
-    pub(crate) pins: Pins,
-    pub(crate) missing: RefCell<Vec<Wanted>>,
-    pub(crate) ahead: RefCell<Vec<Wanted>>,
-    pub(crate) io: IoTable<IoPurpose>,
     pub(crate) scheduler: Scheduler,
-    /// Bytes of values that wait to be written, and of long values that are being read, all outside
-    /// the pool.
-    pub(crate) waiting_bytes: Arc<AtomicU64>,
-    pub(crate) long_bytes: Arc<AtomicU64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) batches: Batches,
     pub(crate) ranges: Arc<RangeDeletes>,
@@ -139,10 +96,6 @@ pub struct Matrix<P> {
     /// No compaction begins before.
     pub(crate) job_not_before: Mono,
     pub(crate) failures: Failures,
-    /// The tick's.
-    pub(crate) now: Now,
-    pub(crate) volume_failed: Option<IoFault>,
-    pub(crate) region_failed: Option<Error>,
     pub(crate) backoff: CompactionBackoff,
     pub(crate) backed_off_at: Mono,
     /// The container cannot make a row of what waits, since its directory is full.
@@ -151,43 +104,18 @@ pub struct Matrix<P> {
     pub(crate) wanted_pages: u64,
     /// Installations when no value file was found that is worth rewriting.
     pub(crate) looked_at_installs: u64,
-    pub(crate) closing: Closing,
     pub(crate) counters: Counters,
-    pub(crate) ticks_ended: u64,
-    /// A block was wanted in this tick and could not be had; and ticks in a row of which that was
-    /// so, with nothing in flight.
-    pub(crate) lacks_block: bool,
-    pub(crate) starved_ticks: u32,
-    /// Page reads that had come back when operations last let go of what they had pinned.
-    pub(crate) pins_released_at: Option<u64>,
 }
 
 impl<P: Pmem> Matrix<P> {
     /// What opening found.
     pub fn recovery(&self) -> &RecoveryReport {
-        &self.report
+        self.life.report()
     }
 
     /// What a reader without a snapshot sees.
     pub(crate) fn read_view(&self) -> ReadView {
-        ReadView { at: u64::MAX, now: self.now.wall }
-    }
-
-    /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is
-    /// missing.
-    pub(crate) fn in_memory(&self, ahead_pages: u32) -> InMemory<'_> {
-        InMemory {
-            levels: &self.levels,
-            cache: &self.cache,
-            pins: &self.pins,
-            ahead_pages,
-            backward: false,
-            job: None,
-            missing: &self.missing,
-            ahead: &self.ahead,
-            run: Cell::default(),
-            shard: self.config.shard,
-        }
+        ReadView { at: u64::MAX, now: self.life.wall() }
     }
 
     /// Appends changes to the log as one batch, and returns the version of the last one.
@@ -237,7 +165,7 @@ impl<P: Pmem> Matrix<P> {
     /// The region takes no more writes.
     pub(crate) fn fail_region(&mut self, error: Error) {
         tracing::error!(%error, shard = self.config.shard, "the container takes no more writes");
-        self.region_failed.get_or_insert(error);
+        self.life.fail_region(error);
     }
 
     /// Why there can be no writes, if there can be none.
@@ -252,9 +180,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// How the region or the volume failed, if one did; for good.
     fn medium_failure(&self) -> Option<Error> {
-        let of_volume = self.volume_failed.map(Error::Poisoned);
-        let of_region = || self.container.pmem().failure().map(Error::Pmem);
-        self.region_failed.clone().or(of_volume).or_else(of_region)
+        self.life.failure().or_else(|| self.container.pmem().failure().map(Error::Pmem))
     }
 
     /// Levels that are not durable are none of this engine, and no write gets more than its region
@@ -336,7 +262,7 @@ impl<P: Pmem> Matrix<P> {
             },
         };
         let id = self.scheduler.next_id();
-        let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
+        let permit = self.memory.permit_for_writing(work.value_bytes());
         let suspended = Suspended::new(token, work, permit);
         match self.scheduler.may_begin(&suspended.work) {
             true => self.run_step(id, suspended, false, effects),
@@ -344,88 +270,9 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Reads come back: those who wait get their pages.
-    pub(crate) fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Some(flight) = self.reads.finish(page) else { return };
-        let wanted = flight.wanted;
-        // Others may read a part of it, too.
-        self.deferred.extend(flight.frees.iter());
-        let checked = match result {
-            Ok(()) => self.check_pages(wanted, &block),
-            // Whatever was there was written, so it is lost.
-            Err(IoFault::Short) => Err(Error::Corrupt(Corruption {
-                place: Place { shard: self.config.shard, offset_bytes: page * 4096 },
-                what: "file",
-                expected: "a page".into(),
-                found: "the end of the volume".into(),
-            })),
-            Err(fault) => Err(Error::Io { what: "a read", fault }),
-        };
-        self.counters.page_reads += u64::from(wanted.pages);
-        let block = Arc::new(block);
-        if checked.is_ok() && wanted.pages == 1 {
-            self.cache.get_mut().insert(page, Arc::clone(&block));
-        } else if checked.is_ok() && flight.is_short_run() {
-            self.cache_copies(wanted, &block, effects);
-        }
-        for waiter in flight.waiters {
-            match (waiter, &checked) {
-                (Waiter::Operation(id), Ok(())) => self.scheduler.read_done(id, parts(&block, wanted)),
-                (Waiter::Operation(id), Err(error)) if self.scheduler.bears(id, error) => {
-                    self.scheduler.read_done(id, std::iter::empty());
-                }
-                (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
-                (Waiter::Job(number), checked) => {
-                    let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
-                    match checked {
-                        Ok(()) => job.take(page, parts(&block, wanted)),
-                        // What was read ahead is perhaps never wanted; if it is, it is read again.
-                        Err(error) if job.waits_for(page) => self.fail_job(error.clone()),
-                        Err(_) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    fn check_pages(&mut self, wanted: Wanted, block: &Block) -> Result<(), Error> {
-        if !wanted.is_table {
-            return Ok(());
-        }
-        let (file, first) = (wanted.file, wanted.ordinal);
-        for (ordinal, page) in (first..).zip(block.chunks(4096)).take(wanted.pages as usize) {
-            if let Err(mut corruption) = table::verify(page, &self.config.uuid, file, ordinal) {
-                self.locate_damage(&mut corruption, wanted.page + u64::from(ordinal - first));
-                self.counters.corrupt_records += 1;
-                return Err(Error::Corrupt(corruption));
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
         let Some(suspended) = self.scheduler.take(id) else { return };
         self.end_failed(id, suspended, error, effects);
-    }
-
-    /// What is free and nobody reads any more can be taken again; its pages leave the cache.
-    fn empty_deferred(&mut self) {
-        for extent in std::mem::take(&mut self.deferred).into_iter().rev() {
-            if self.reads.hold(extent) {
-                continue;
-            }
-            self.give_back(extent);
-            self.backoff = CompactionBackoff::No;
-            self.scheduler.wake(WaitFor::VolumeRoom);
-        }
-    }
-
-    /// These pages can be taken again: what the cache has of them is of nobody.
-    pub(crate) fn give_back(&mut self, extent: Extent) {
-        fault_point!("trial_cached_pages_outlive_their_file", return self.extents.give(extent));
-        let cache = self.cache.get_mut();
-        (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
-        self.extents.give(extent);
     }
 
     /// Everything appended in this tick becomes durable, then it is acknowledged. If it does not,
@@ -452,7 +299,7 @@ impl<P: Pmem> Matrix<P> {
         let mut is_left = !self.container.pmem().survives_power_loss();
         fault_point!("trial_sync_writes_nothing_back", is_left = false);
         if is_left
-            && self.region_failed.is_none()
+            && self.life.region_failure().is_none()
             && let Err(error) = self.container.pmem().sync()
         {
             self.fail_region(error.into());
@@ -468,27 +315,25 @@ impl<P: Pmem> Matrix<P> {
 
     fn is_drained(&self) -> bool {
         let is_idle = self.scheduler.is_idle() && self.batches.is_idle();
-        is_idle && self.io.is_empty() && self.superblock_waits.is_none()
+        is_idle && self.memory.is_quiet() && self.superblock_waits.is_none()
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
-        let installs = self.install.is_some() && self.volume_failed.is_none() && self.region_failed.is_none();
-        if self.closing != Closing::Draining || !self.is_drained() || installs {
+        let installs = self.install.is_some() && !self.life.is_frozen();
+        if !self.life.is_draining() || !self.is_drained() || installs {
             return;
         }
         self.drop_job();
-        if self.config.read_only || self.volume_failed.is_some() || self.region_failed.is_some() {
-            self.closing = Closing::Closed;
-            return;
+        if self.life.is_frozen() {
+            return self.life.close();
         }
         if let Err(error) = self.container.pmem().sync() {
             // No clean superblock: what the region holds is not known.
             self.fail_region(error.into());
-            self.closing = Closing::Closed;
-            return;
+            return self.life.close();
         }
         self.superblock = Superblock { clean: true, known: self.container.known(), ..self.superblock };
-        self.closing = Closing::Superblock;
+        self.life.write_last_superblock();
         self.write_superblock(self.superblock, 0, effects);
     }
 
@@ -510,10 +355,7 @@ impl<P: Pmem> Matrix<P> {
     /// written to it.
     pub(crate) fn fail_volume(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::error!(%fault, shard = self.config.shard, "a flush failed: the volume takes no more writes");
-        self.volume_failed.get_or_insert(fault);
-        if self.closing == Closing::Superblock {
-            self.closing = Closing::Closed;
-        }
+        self.life.fail_volume(fault);
         self.refuse_waiting(&Error::Poisoned(fault), effects);
     }
 
@@ -543,19 +385,16 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
 /// How often in a tick what was wanted of the PMEM levels is loaded, and who waited for it goes on:
 /// filters and indexes come before data, at each level.
 const PMEM_LEVELS_ROUNDS_MAX: u32 = 8;
-/// Ticks from one look at the memory to the next.
-const BALANCE_TICKS: u64 = 64;
-
 impl<P: Pmem + Send> Shard for Matrix<P> {
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: true, snapshot: true, durable: true, evicting: false, blind: true }
     }
 
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
-        if self.closing != Closing::Open {
+        if !self.life.is_open() {
             return Err(operation);
         }
-        self.now = effects.now();
+        self.life.begin_call(effects.now());
         let operation = match self.publish_batches(token, operation, effects) {
             ReadAdmission::Begin(operation) => operation,
             ReadAdmission::Waiting => return Ok(()),
@@ -573,8 +412,8 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
-        self.now = effects.now();
-        if let Some(purpose) = self.io.finish(io) {
+        self.life.begin_call(effects.now());
+        if let Some(purpose) = self.memory.finish(io) {
             self.completed(purpose, outcome, effects);
         }
     }
@@ -588,7 +427,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn tick_end(&mut self, effects: &mut Effects) {
-        self.now = effects.now();
+        self.life.begin_call(effects.now());
         self.empty_deferred();
         self.run_ready(effects);
         for _ in 0..PMEM_LEVELS_ROUNDS_MAX {
@@ -605,13 +444,11 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
         let mut somebody_waits = !self.scheduler.has_no_writes();
         fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
-        if somebody_waits && let Some(error) = self.region_failed.clone() {
+        if somebody_waits && let Some(error) = self.life.region_failure().cloned() {
             self.refuse_waiting(&error, effects);
         }
         self.maintain(effects);
-        // The sums are not taken in each tick, unless a block was wanted and could not be had.
-        self.ticks_ended += 1;
-        if self.ticks_ended.is_multiple_of(BALANCE_TICKS) {
+        if self.memory.is_balance_due() {
             self.balance_memory(effects);
         }
         self.pump_reads(effects);
@@ -620,10 +457,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
         self.pump_close(effects);
         self.find_blocks(effects);
-        let may_wake_memory_waiters = self.scheduler.is_awaited(WaitFor::Memory)
-            && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
+        let may_wake_memory_waiters = self.scheduler.is_awaited(WaitFor::Memory) && self.memory.has_room_for_reading();
         let has_next = self.scheduler.is_awaited(WaitFor::Step) || self.scheduler.is_awaited(WaitFor::Visits);
-        if has_next || (may_wake_memory_waiters && self.io.is_empty()) {
+        if has_next || (may_wake_memory_waiters && self.memory.is_quiet()) {
             effects.more();
         }
         self.scheduler.walks_mut().begin_tick();
@@ -634,15 +470,14 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn close(&mut self, effects: &mut Effects) {
-        if self.closing == Closing::Open {
-            self.closing = Closing::Draining;
+        if self.life.drain() {
             self.close_batches(effects);
         }
         effects.more();
     }
 
     fn is_closed(&self) -> bool {
-        self.closing == Closing::Closed
+        self.life.is_closed()
     }
 
     fn failure(&self) -> Option<Error> {

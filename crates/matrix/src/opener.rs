@@ -3,18 +3,16 @@
 
 mod giving_up;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, fault_point};
+use stratakv_base::{Corruption, Mono, Place, Unreadable, fault_point};
 use stratakv_chassis::opener::OpenerIo;
 use stratakv_chassis::superblock::SuperblockPair;
 use stratakv_device::IoFault;
-use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
-use stratakv_index::PageCache;
+use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
@@ -22,15 +20,17 @@ use crate::batch::Batches;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
-use crate::growth::Growth;
+use crate::growth::VolumeSpace;
 use crate::install::manifest_checksum;
 use crate::levels::Levels;
-use crate::matrix::{Closing, Matrix};
+use crate::life::Life;
+use crate::matrix::Matrix;
+use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::pmem_levels::{self, Plan};
 use crate::ranges::{RangeDelete, RangeDeletes};
-use crate::reading::{Pins, Reads};
+use crate::reading::Reads;
 use crate::scheduler::Scheduler;
 use crate::snapshots::Snapshots;
 use crate::space::{CompactionBackoff, pages_min};
@@ -525,22 +525,14 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             ranges_wait: None,
             ranges_looked: Default::default(),
             levels,
-            extents: places,
-            growth: Growth::new(self.config.capacity_bytes, self.config.shards),
+            volume: VolumeSpace::new(places, self.config.capacity_bytes, self.config.shards),
+            memory: Memory::new(self.config.memory_bytes),
+            life: Life::new(recovery, self.config.read_only),
             move_credit_bytes: 0,
             pace: Pace::default(),
             plan: Plan::new(pmem_levels_pages * PAGE_BYTES as u64, self.config.level_bytes),
-            report: recovery,
-            deferred: Vec::new(),
-            cache: RefCell::new(PageCache::new()),
             reads: Reads::default(),
-            pins: Pins::new(),
-            missing: RefCell::new(Vec::new()),
-            ahead: RefCell::new(Vec::new()),
-            io: IoTable::new(),
             scheduler: Scheduler::default(),
-            waiting_bytes: Arc::default(),
-            long_bytes: Arc::default(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
             batches: Batches::new(self.config.shard, self.config.shards, self.config.read_only),
             backups: Backups::default(),
@@ -564,20 +556,12 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             aborted_install: Vec::new(),
             job_not_before: Mono(0),
             failures: Default::default(),
-            now: Now::default(),
-            volume_failed: None,
-            region_failed: None,
             backoff: CompactionBackoff::No,
             backed_off_at: Mono(0),
             flush_waits: false,
             wanted_pages: 0,
             looked_at_installs: 0,
-            closing: Closing::Open,
             counters: Counters::default(),
-            ticks_ended: 0,
-            lacks_block: false,
-            starved_ticks: 0,
-            pins_released_at: None,
             config: self.config,
         };
         matrix.unreferenced_blobs = matrix.unclaimed().map_err(|stop| match stop {

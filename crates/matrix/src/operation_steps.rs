@@ -14,9 +14,6 @@ use crate::range_delete::RangeWork;
 use crate::reading::Waiter;
 use crate::scheduler::WaitFor;
 
-/// Pages that an operation may hold when it has come further.
-const PINS_MAX: usize = 128;
-
 impl<P: Pmem> Matrix<P> {
     /// Runs a step of an operation. `queued`: it has its turn among writes.
     pub(crate) fn run_step(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
@@ -24,19 +21,14 @@ impl<P: Pmem> Matrix<P> {
             suspended.begun = true;
             return self.suspend(id, suspended, queued, effects);
         }
-        std::mem::swap(&mut self.pins, &mut suspended.pins);
-        self.missing.get_mut().clear();
+        self.reads.begin_step(&mut suspended.pins);
         suspended.begun = true;
         let before = suspended.work.progress();
         let outcome = match self.missing_snapshot(&suspended.work) {
             Some(id) => Ok(OperationStep::Reply(Reply::Failed(Error::NoSnapshot { id }))),
             None => self.step(&mut suspended.work),
         };
-        if suspended.work.progress() != before && self.pins.len() > PINS_MAX {
-            // What it held has served. What it needs again is in the cache, or is read again.
-            self.pins.clear();
-        }
-        std::mem::swap(&mut self.pins, &mut suspended.pins);
+        self.reads.end_step(&mut suspended.pins, suspended.work.progress() != before);
         let outcome = self.outcome_of_prepare_record(&mut suspended.work, outcome);
         match outcome {
             Ok(OperationStep::Ended) => {}
@@ -71,7 +63,7 @@ impl<P: Pmem> Matrix<P> {
             }
             Ok(OperationStep::Yields) => return self.suspend(id, suspended, queued, effects),
             Err(Stop::Missing) => {
-                suspended.missing = self.ask(Waiter::Operation(id)).len();
+                suspended.missing = self.reads.ask_missing(Waiter::Operation(id)).len();
                 if suspended.missing == 0 {
                     return self.scheduler.suspend_for(WaitFor::Memory, id, suspended, queued);
                 }
@@ -238,7 +230,7 @@ impl<P: Pmem> Matrix<P> {
         if given_up.is_empty() {
             return;
         }
-        self.deferred.extend(self.reads.give_up(&given_up));
+        self.volume.defer(self.reads.give_up(&given_up));
         for id in given_up {
             self.fail_operation(id, Error::Cancelled, effects);
         }

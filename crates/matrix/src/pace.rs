@@ -81,7 +81,7 @@ impl<P: Pmem> Matrix<P> {
         let next = self.pace.next;
         // There may be room again since.
         let is_paced = || self.pace.is_paced && self.free_percent() < PACED_FREE_PERCENT;
-        (is_write && self.now.mono.0 + BURST_NS < next.0 && is_paced()).then_some(next)
+        (is_write && self.life.mono().0 + BURST_NS < next.0 && is_paced()).then_some(next)
     }
 
     /// These came into the container.
@@ -92,32 +92,32 @@ impl<P: Pmem> Matrix<P> {
         let free = self.free_percent();
         let was_paced = std::mem::replace(&mut self.pace.is_paced, free < PACED_FREE_PERCENT);
         if self.pace.is_paced && !was_paced {
-            (self.pace.since, self.pace.is_idle) = (self.now.mono, self.job.is_none());
+            (self.pace.since, self.pace.is_idle) = (self.life.mono(), self.job.is_none());
         }
         fault_point!("trial_nobody_is_paced", return);
         if !self.pace.is_paced || self.pace.rate == 0 {
             return;
         }
-        let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
+        let rate = (self.pace.rate_at(self.life.mono()).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
         let wait = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(WAIT_NS_MAX.into()) as u64;
-        let next = self.pace.next.max(self.now.mono).0;
+        let next = self.pace.next.max(self.life.mono()).0;
         // What was held up by something else comes in all at once, and does not hold up what comes
         // later for the sum of it.
-        let wait = wait.min((self.now.mono.0 + WAIT_NS_MAX).saturating_sub(next));
+        let wait = wait.min((self.life.mono().0 + WAIT_NS_MAX).saturating_sub(next));
         self.pace.next = Mono(next + wait);
         self.counters.paced_ns += wait;
     }
 
     /// A column is down, and gave so many bytes back.
     pub(crate) fn went_down(&mut self, bytes: u64) {
-        let since = std::mem::replace(&mut self.pace.since, self.now.mono);
+        let since = std::mem::replace(&mut self.pace.since, self.life.mono());
         self.pace.expect_after(bytes);
         self.pace.is_idle = true;
         // While nobody waits columns go down as bytes come in, and not as fast as they could.
         if !self.pace.is_paced {
             return;
         }
-        let took = u128::from(self.now.mono.0.saturating_sub(since.0).max(1));
+        let took = u128::from(self.life.mono().0.saturating_sub(since.0).max(1));
         let (rate, more) = (u128::from(self.pace.rate), u128::from(bytes) * 1_000_000_000);
         // Longer columns count for more: (rate * mean + bytes) / (mean + took).
         let rate = if rate == 0 { more / took } else { (rate * MEAN_NS + more) / (MEAN_NS + took) };

@@ -291,7 +291,7 @@ impl<P: Pmem> Matrix<P> {
             self.ranges_looked = looked;
             return false;
         }
-        if self.waits_for_growth(self.manifest_pages()) {
+        if self.volume.waits_for(self.manifest_pages()) {
             return false;
         }
         let dropped = change.removed.len() as u64;

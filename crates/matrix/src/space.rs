@@ -103,7 +103,7 @@ impl<P: Pmem> Matrix<P> {
         let table_pages = self.config.table_bytes.div_ceil(4096).max(1);
         // Down there it has indexes and filters besides, and pages that are not full.
         let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
-        let (pmem_levels_free, pmem_levels_pages) = self.extents.pmem_levels_pages();
+        let (pmem_levels_free, pmem_levels_pages) = self.volume.places().pmem_levels_pages();
         let mut in_pmem_levels = pmem_levels_pages - pmem_levels_free;
         fault_point!("trial_layer_has_no_reserve", in_pmem_levels = 0);
         self.manifest_pages() + container_pages + in_pmem_levels + working_pages(self.config.table_bytes)
@@ -116,7 +116,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether the volume has hardly room for what is there and what waits to be written to it.
     pub(crate) fn is_tight(&self) -> bool {
-        self.room_pages() < self.reserve_pages() + self.wanted_pages
+        self.volume.room_pages() < self.reserve_pages() + self.wanted_pages
     }
 
     /// Whether what is dead is being cleared away, since there is hardly room.
@@ -149,7 +149,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Ends the oldest snapshot if what is kept for snapshots takes too much room.
     pub(crate) fn bound_snapshots(&mut self) {
-        let used_bytes = (self.extents.capacity() - self.extents.free_pages()) * 4096;
+        let used_bytes = (self.volume.capacity() - self.volume.free_pages()) * 4096;
         let region_bytes = self.container.units_free().1 * self.container.unit_bytes();
         if self.snapshots.kept_bytes() > (used_bytes / KEPT_SHARE).max(region_bytes) {
             self.end_oldest_snapshot();
@@ -185,14 +185,14 @@ impl<P: Pmem> Matrix<P> {
 
     /// The device under the volume may have room again, of which nobody tells.
     pub(crate) fn wake_after_a_while(&mut self) {
-        if !self.is_tight() && self.now.mono.0 >= self.backed_off_at.0 + REST_NS {
+        if !self.is_tight() && self.life.mono().0 >= self.backed_off_at.0 + REST_NS {
             self.wake_compaction();
         }
     }
 
     /// Nothing more can be cleared away: whoever waits for room is told.
     pub(crate) fn back_off_for_space(&mut self) {
-        (self.backoff, self.backed_off_at) = (CompactionBackoff::Full, self.now.mono);
+        (self.backoff, self.backed_off_at) = (CompactionBackoff::Full, self.life.mono());
         self.scheduler.wake(WaitFor::VolumeRoom);
     }
 
@@ -236,7 +236,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether a compaction that makes so many pages finds room, the manifest's aside.
     pub(crate) fn has_room_for(&self, pages: u64) -> bool {
-        self.room_pages() >= self.manifest_pages() + pages
+        self.volume.room_pages() >= self.manifest_pages() + pages
     }
 
     /// What the tables of a compaction are written as. Where compression is off it goes on as long
@@ -245,7 +245,7 @@ impl<P: Pmem> Matrix<P> {
     /// for it at all.
     pub(crate) fn compression_of(&self, job: &Job) -> Compression {
         let growth = job.growth_pages();
-        let mut needs_it = growth > 0 && self.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
+        let mut needs_it = growth > 0 && self.volume.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
         fault_point!("trial_tables_grow_beyond_the_room", needs_it = false);
         if needs_it { Compression::Lz4 } else { self.config.compression }
     }

@@ -122,7 +122,7 @@ impl<P: Pmem> Matrix<P> {
             None if self.install.is_some() => CompactionPhase::Install,
             None => CompactionPhase::Idle,
         };
-        self.counters.phases.pass(phase, self.now.mono);
+        self.counters.phases.pass(phase, self.life.mono());
     }
 
     /// About how many records there are: what nobody has looked up cannot be counted. A key with
@@ -141,10 +141,10 @@ impl<P: Pmem> Matrix<P> {
     /// reads them. All that it may have if it has a capacity, else up to the last in use.
     fn volume_pages_now(&self) -> (u64, u64, u64) {
         let (pages, free) = match self.config.capacity_bytes {
-            Some(_) => (self.limit_pages(), self.room_pages()),
+            Some(_) => (self.volume.limit_pages(), self.volume.room_pages()),
             None => self.volume_pages(),
         };
-        let deferred = self.deferred.iter().chain(self.reads.held()).filter(|extent| !extent.in_pmem_levels());
+        let deferred = self.volume.deferred().iter().chain(self.reads.held()).filter(|extent| !extent.in_pmem_levels());
         (pages, free, deferred.map(|extent| u64::from(extent.pages)).sum())
     }
 
@@ -169,7 +169,7 @@ impl<P: Pmem> Matrix<P> {
         add("value_files", self.levels.value_files().count() as u64);
         add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
         add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
-        add("cached_pages", self.cache.borrow().len() as u64);
+        add("cached_pages", self.memory.cache().borrow().len() as u64);
         let (pages, free, deferred) = self.volume_pages_now();
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
@@ -221,6 +221,6 @@ impl<P: Pmem> Matrix<P> {
         let kept_in_rows = if self.snapshots.len() > 0 { container.kept_bytes } else { 0 };
         add("snapshots_kept_bytes", self.snapshots.kept_bytes() + kept_in_rows);
         add("snapshots_ended_early", self.snapshots.ended_early());
-        add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.now.mono));
+        add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.life.mono()));
     }
 }

@@ -22,7 +22,7 @@ use stratakv_engine::prepare_record::BatchId;
 use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
 use stratakv_pmem::Pmem;
 
-use crate::matrix::{Closing, Matrix};
+use crate::matrix::Matrix;
 use opening::RecordReads;
 use publication::Publication;
 
@@ -223,6 +223,6 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether a batch may begin here.
     fn is_open(&self) -> bool {
-        self.closing == Closing::Open
+        self.life.is_open()
     }
 }

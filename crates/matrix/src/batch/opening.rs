@@ -10,7 +10,6 @@ use stratakv_pmem::Pmem;
 
 use super::INTERNAL;
 use crate::matrix::Matrix;
-use crate::memory::Permit;
 use crate::operations::{Suspended, Work};
 use crate::scan::PageWork;
 
@@ -77,7 +76,7 @@ impl<P: Pmem> Matrix<P> {
             at: None,
         };
         let page = PageWork::of_engine_keys(request, self.read_view());
-        let suspended = Suspended::new(INTERNAL, Work::Page(page), Permit::new(&self.waiting_bytes, 0));
+        let suspended = Suspended::new(INTERNAL, Work::Page(page), self.memory.permit_for_writing(0));
         let id = self.scheduler.next_id();
         self.run_step(id, suspended, false, effects);
     }

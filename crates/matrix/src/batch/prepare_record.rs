@@ -16,7 +16,6 @@ use crate::changes::{Before, OperationStep};
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
 use crate::matrix::Matrix;
-use crate::memory::Permit;
 use crate::operations::{Suspended, Work};
 
 /// See the module.
@@ -104,7 +103,7 @@ impl<P: Pmem> Matrix<P> {
         let op = self.scheduler.next_id();
         self.batches.prepare_records.insert(prepare_record.id, op);
         let work = Work::PrepareRecord(Box::new(prepare_record));
-        let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
+        let permit = self.memory.permit_for_writing(work.value_bytes());
         (op, Suspended::new(INTERNAL, work, permit))
     }
 

@@ -307,7 +307,7 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
     let tokens: Vec<u32> = (0..12).map(|number| harness.submit(get(&name(number)))).collect();
     for _ in 0..TICKS_MAX {
         harness.tick();
-        let held = harness.shard.long_bytes.load(Ordering::Relaxed);
+        let held = harness.shard.memory.outside_bytes()[1];
         assert!(held <= 2 << 20, "{held} bytes");
         if harness.in_flight.is_empty() && !harness.more {
             break;
@@ -318,8 +318,8 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
         let reply = harness.replies.remove(&token).unwrap_or_else(|| panic!("get {number} is never answered"));
         assert!(found(&reply) == Some(value(number, 900 << 10).to_vec()), "key {number}");
     }
-    assert_eq!(harness.shard.long_bytes.load(Ordering::Relaxed), 0);
-    assert_eq!(harness.shard.waiting_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(harness.shard.memory.outside_bytes()[1], 0);
+    assert_eq!(harness.shard.memory.outside_bytes()[0], 0);
 }
 
 /// A device that takes no writes: compaction was tried again and again, and who waited for it did

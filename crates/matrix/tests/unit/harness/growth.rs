@@ -88,9 +88,9 @@ pub(super) fn a_volume_in_pieces_grows_for_a_manifest() {
     let mut harness = on_a_device(64 << 20);
     harness.fill(0..1000, 300);
     harness.run_until_idle();
-    harness.shard.growth.step = 16;
-    let taken: Vec<_> = std::iter::from_fn(|| harness.shard.extents.take(1)).flatten().collect();
-    taken.iter().step_by(2).for_each(|extent| harness.shard.extents.give(*extent));
+    harness.shard.volume.ask_for_little();
+    let taken: Vec<_> = std::iter::from_fn(|| harness.shard.volume.places_mut().take(1)).flatten().collect();
+    taken.iter().step_by(2).for_each(|extent| harness.shard.volume.places_mut().give(*extent));
     harness.fill(1000..4000, 300);
     harness.run_until_idle();
     harness.assert_filled(0..4000, 300);

@@ -73,12 +73,12 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
 #[test]
 pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     let mut harness = with_a_long_manifest();
-    let free = harness.shard.extents.free_pages();
+    let free = harness.shard.volume.free_pages();
     harness.submit(write(vec![put("a", value(1, 4080))]));
     harness.run_until(|harness| harness.shard.install.is_some());
     harness.tick();
     assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
-    assert!(harness.shard.extents.free_pages() < free);
+    assert!(harness.shard.volume.free_pages() < free);
     // A read that never ends.
     let read = harness.in_flight.len();
     harness.submit(get(&name(7)));
@@ -86,7 +86,7 @@ pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     assert!(harness.in_flight.len() > read);
     assert!(harness.complete_where(None, is_write), "its other write ends");
     harness.tick();
-    assert!(harness.shard.extents.free_pages() >= free);
+    assert!(harness.shard.volume.free_pages() >= free);
     harness.assert_sound();
 }
 

@@ -253,7 +253,7 @@ fn a_fence_that_fails_installs_nothing() {
     harness.fail_fences_after(0);
     while harness.complete_where(None, |_| true) {}
     harness.tick();
-    assert!(harness.shard.region_failed.is_some());
+    assert!(harness.shard.life.region_failure().is_some());
     assert!(harness.shard.superblock.number >= installs);
     harness.fail_fences_after(i64::MAX);
     cut(&mut harness);

@@ -109,7 +109,7 @@ pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
         let taken = of_job(&harness);
         if number % 3 != 0 && !taken.is_empty() {
             harness.shard.drop_job();
-            let cache = harness.shard.cache.get_mut();
+            let cache = harness.shard.memory.cache().borrow_mut();
             assert!(taken.iter().all(|extent| (extent.page..extent.end()).all(|page| cache.peek(page).is_none())));
             dropped += 1;
         }

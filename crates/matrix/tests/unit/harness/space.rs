@@ -81,7 +81,7 @@ pub(super) fn values_among_dead_ones_are_collected() {
 pub(super) fn values_of_refused_writes_do_not_stay() {
     let mut harness = tiny();
     harness.run_until_idle();
-    let free = harness.shard.extents.free_pages();
+    let free = harness.shard.volume.free_pages();
     for _ in 0..400 {
         let change = Change { expect: Expect::Present, ..put("none", value(1, 9000)) };
         assert!(matches!(harness.ask(write(vec![change])), Reply::Unmet(_)));
@@ -90,7 +90,7 @@ pub(super) fn values_of_refused_writes_do_not_stay() {
         assert!(matches!(harness.ask(write(vec![delete("one")])), Reply::Done { .. }));
     }
     harness.run_until_idle();
-    assert!(harness.shard.extents.free_pages() + 400 > free, "{} of {free}", harness.shard.extents.free_pages());
+    assert!(harness.shard.volume.free_pages() + 400 > free, "{} of {free}", harness.shard.volume.free_pages());
 }
 
 fn snapshot(harness: &mut Harness) -> u64 {
@@ -199,7 +199,7 @@ pub(super) fn what_a_snapshot_keeps_is_told_and_given_back() {
         assert!(harness.statistic("snapshot_oldest_ns") >= 3_000_000_000);
         let Reply::Page { items, .. } = harness.ask(page(5, Some(held))) else { panic!("it is open") };
         assert_eq!(items.len(), 5);
-        let used = |harness: &Harness| harness.shard.extents.capacity() - harness.shard.extents.free_pages();
+        let used = |harness: &Harness| harness.shard.volume.capacity() - harness.shard.volume.free_pages();
         let before = used(&harness);
         assert!(matches!(harness.ask(Operation::Snapshot(SnapshotOp::Close(held))), Reply::Number { .. }));
         assert_eq!(harness.statistic("snapshots_kept_bytes"), 0);
@@ -221,7 +221,7 @@ fn what_a_snapshot_kept_is_given_back_after_a_restart() {
         overwrite(&mut harness, 2000, 1000);
     }
     let kept = harness.statistic("snapshots_kept_bytes");
-    let used = |harness: &Harness| harness.shard.extents.capacity() - harness.shard.extents.free_pages();
+    let used = |harness: &Harness| harness.shard.volume.capacity() - harness.shard.volume.free_pages();
     let before = used(&harness);
     harness.reopen();
     assert_eq!(harness.statistic("snapshots_kept_bytes"), 0);
