@@ -275,7 +275,9 @@ impl<P: Pmem> Matrix<P> {
         let must_wait = self.must_wait_for_room();
         fault_point!("trial_growth_leaves_no_reserve", matches!(must_wait, Ok(false)), return None);
         match must_wait {
-            Ok(false) if self.volume.waits_for(self.reserve_pages() + self.wanted_pages) => Some(OperationStep::Grows),
+            Ok(false) if self.volume.waits_for(self.reserve_pages() + self.blobs.wanted_pages()) => {
+                Some(OperationStep::Grows)
+            }
             Ok(false) => None,
             Ok(true) => Some(OperationStep::NoRoom),
             Err(error) => {

@@ -62,16 +62,11 @@ impl<P: Pmem> Matrix<P> {
         };
         let tables = sum(&mut self.tables().flat_map(|table| &table.extents));
         let values = sum(&mut self.levels.value_files().flat_map(|values| &values.extents));
-        let aborted_install = self.aborted_install.iter().flat_map(|aborted_install| &aborted_install.extents);
-        let deferred = sum(&mut self.volume.deferred().iter().chain(self.reads.held()).chain(aborted_install));
-        let manifest = sum(&mut [self.manifest_extent].iter().chain(&self.spare_extent));
-        let outputs = self
-            .job
-            .iter()
-            .flat_map(Job::all_outputs)
-            .chain(self.blob_write.iter().flat_map(|blob_write| &blob_write.outputs));
-        let under_way = sum(&mut outputs.chain(&self.dropped).flat_map(Output::taken));
-        let new = self.install.as_ref().map_or_else(Vec::new, |install| install.new_extents(&self.levels));
+        let (new, aborted) = self.installer.new_extents(&self.levels);
+        let deferred = sum(&mut self.volume.deferred().iter().chain(self.reads.held()).chain(aborted));
+        let manifest = sum(&mut self.installer.manifest_extents());
+        let outputs = self.compactor.job().into_iter().flat_map(Job::all_outputs).chain(self.blobs.outputs());
+        let under_way = sum(&mut outputs.chain(self.volume.dropped()).flat_map(Output::taken));
         let installing = sum(&mut new.iter());
         let known = first + tables + values + deferred + manifest + under_way + installing + free;
         (known != all).then(|| {

@@ -17,8 +17,8 @@ use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
 use crate::memory::IoPurpose;
+use crate::output::Output;
 use crate::scheduler::WaitFor;
-use crate::space::CompactionBackoff;
 use crate::volume::{Extent, PAGES_MAX, Places};
 
 /// Set aside at a time, by all shards: 64 MiB, or a sixteenth of what there is. Shards share the
@@ -40,6 +40,8 @@ pub(crate) struct VolumeSpace {
     ///
     /// [`Reads::hold`]: crate::reading::Reads::hold
     deferred: Vec<Extent>,
+    /// Files that were given up: their pages are free once their writes have ended.
+    dropped: Vec<Output>,
     /// The capacity that it was given, in pages.
     limit: u64,
     /// What is being set aside: up to this page.
@@ -62,8 +64,8 @@ impl VolumeSpace {
         let step_pages = (STEP_PAGES / u64::from(shards.max(1))).max(STEP_PAGES_MIN);
         let limit = capacity_bytes.map_or(PAGES_MAX, |bytes| bytes / 4096).min(PAGES_MAX);
         let (may_have_holes, full_since, wanted) = (true, None, 0);
-        let (deferred, target, step) = (Vec::new(), None, step_pages);
-        VolumeSpace { places, deferred, limit, target, may_have_holes, step, step_pages, full_since, wanted }
+        let (deferred, dropped, target, step) = (Vec::new(), Vec::new(), None, step_pages);
+        VolumeSpace { places, deferred, dropped, limit, target, may_have_holes, step, step_pages, full_since, wanted }
     }
 
     /// Which pages are free.
@@ -95,6 +97,25 @@ impl VolumeSpace {
 
     pub(crate) fn take_deferred(&mut self) -> Vec<Extent> {
         std::mem::take(&mut self.deferred)
+    }
+
+    /// Files of which nothing counts.
+    fn drop_outputs(&mut self, outputs: impl IntoIterator<Item = Output>) {
+        self.dropped.extend(outputs);
+    }
+
+    pub(crate) fn dropped(&self) -> &[Output] {
+        &self.dropped
+    }
+
+    /// A write of a file is done; perhaps it is one that was given up.
+    pub(crate) fn output_written(&mut self, file: u64) {
+        self.dropped.iter_mut().filter(|output| output.file() == file).for_each(Output::written);
+    }
+
+    /// Pages of files that were given up and are not being written any more.
+    fn take_dropped(&mut self) -> Vec<Extent> {
+        self.dropped.extract_if(.., |output| output.in_flight() == 0).flat_map(Output::discard).collect()
     }
 
     /// Whether more may be set aside. Not while the device is full.
@@ -203,7 +224,7 @@ impl<P: Pmem> Matrix<P> {
         let Some(target) = self.volume.target.take() else { return };
         self.volume.grown(target, result, self.life.mono(), self.config.shard);
         if result.is_ok() {
-            self.wake_compaction();
+            self.compactor.wake();
         }
         effects.more();
         fault_point!("trial_growth_forgets_who_waits", self.volume.step != self.volume.step_pages, return);
@@ -217,9 +238,20 @@ impl<P: Pmem> Matrix<P> {
                 continue;
             }
             self.give_back(extent);
-            self.backoff = CompactionBackoff::No;
+            self.compactor.end_rest();
             self.scheduler.wake(WaitFor::VolumeRoom);
         }
+    }
+
+    /// Nothing of these files counts. Their room is free once their writes have ended.
+    pub(crate) fn drop_outputs(&mut self, outputs: impl IntoIterator<Item = Output>) {
+        self.volume.drop_outputs(outputs);
+        self.defer_reclaim();
+    }
+
+    /// Gives back what was made in vain, once it is not being written any more.
+    pub(crate) fn defer_reclaim(&mut self) {
+        self.volume.take_dropped().into_iter().for_each(|extent| self.give_back(extent));
     }
 
     /// These pages can be taken again: what the cache has of them is of nobody.

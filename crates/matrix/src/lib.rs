@@ -14,6 +14,7 @@ mod batch;
 mod blob_write;
 mod changes;
 mod check;
+mod compactor;
 mod config;
 pub mod container;
 pub mod cursor;

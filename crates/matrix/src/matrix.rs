@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use foldhash::HashMap;
-use stratakv_base::{Key, Level, Mono, fault_point};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::IoFault;
 use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard,
@@ -11,100 +10,47 @@ use stratakv_engine::{
 };
 use stratakv_pmem::Pmem;
 
-use crate::backup::Backups;
 use crate::batch::Batches;
 use crate::batch::publication::ReadAdmission;
-use crate::blob_write::BlobWrite;
+use crate::blob_write::Blobs;
 use crate::changes::OperationStep;
+use crate::compactor::Compactor;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
 use crate::growth::VolumeSpace;
-use crate::install::{AbortedInstall, Install};
-use crate::job::Job;
+use crate::install::Installer;
 use crate::levels::Levels;
 use crate::life::Life;
-use crate::load::{Load, LoadTurn};
-use crate::maintain::Failures;
+use crate::load::Load;
 use crate::memory::{IoPurpose, Memory};
 use crate::merge::ReadView;
 use crate::operations::{Suspended, Work};
-use crate::output::Output;
-use crate::pace::Pace;
-use crate::pmem_levels::Plan;
-use crate::range_delete::Looked;
 use crate::ranges::RangeDeletes;
 use crate::reading::Reads;
 use crate::scan::PageWork;
 use crate::scheduler::{Scheduler, WaitFor};
 use crate::snapshots::Snapshots;
-use crate::space::CompactionBackoff;
 use crate::statistics::Counters;
-use crate::volume::{Extent, Superblock};
 
 /// One shard of a store with the engine `matrix`. See the crate.
 #[derive(Debug)]
 pub struct Matrix<P> {
     pub(crate) config: MatrixConfig,
+    pub(crate) life: Life,
+    pub(crate) counters: Counters,
+    pub(crate) memory: Memory,
+    pub(crate) volume: VolumeSpace,
     pub(crate) container: Container<P>,
     pub(crate) levels: Levels,
-    pub(crate) volume: VolumeSpace,
-    pub(crate) memory: Memory,
-    pub(crate) life: Life,
-    /// Bytes of values that compactions may move yet; below 0 if the last one moved a file that was
-    /// longer.
-    pub(crate) move_credit_bytes: i64,
-    pub(crate) pace: Pace,
-    /// Where tables are to go.
-    pub(crate) plan: Plan,
+    /// Deletes of ranges in force.
+    pub(crate) ranges: Arc<RangeDeletes>,
     pub(crate) reads: Reads,
     pub(crate) scheduler: Scheduler,
     pub(crate) snapshots: Snapshots,
     pub(crate) batches: Batches,
-    pub(crate) ranges: Arc<RangeDeletes>,
-    /// A memtable waits for a manifest with the deletes of ranges up to this version.
-    pub(crate) ranges_wait: Option<u64>,
-    /// When no table was found that they hide all of.
-    pub(crate) ranges_looked: Looked,
-    pub(crate) backups: Backups,
-    pub(crate) job: Option<Job>,
-    pub(crate) jobs_begun: u64,
-    pub(crate) load: Option<LoadTurn>,
-    pub(crate) install: Option<Install>,
-    pub(crate) superblock: Superblock,
-    /// Where its manifest lies, and room for the next one.
-    pub(crate) manifest_extent: Extent,
-    pub(crate) spare_extent: Option<Extent>,
-    /// One that waits for a block, and its slot.
-    pub(crate) superblock_waits: Option<(Superblock, u64)>,
-    /// The slot of the orderly end's superblock that is being written.
-    pub(crate) closing_slot: u64,
-    /// A copy of what is vital is damaged: it is written again.
-    pub(crate) repairs: bool,
-    pub(crate) manifest_number: u64,
-    pub(crate) next_file: u64,
-    /// Compaction owes so many bytes to the writes that came in.
-    pub(crate) credit_bytes: u64,
-    /// And has so much to spend.
-    pub(crate) job_credit_bytes: u64,
-    /// Given up, with writes in flight.
-    pub(crate) dropped: Vec<Output>,
-    pub(crate) blob_write: Option<BlobWrite>,
-    /// Bytes of values that were written ahead of a record that never came, by file.
-    pub(crate) unreferenced_blobs: HashMap<u64, u64>,
-    /// Installations that failed with writes in flight.
-    pub(crate) aborted_install: Vec<AbortedInstall>,
-    /// No compaction begins before.
-    pub(crate) job_not_before: Mono,
-    pub(crate) failures: Failures,
-    pub(crate) backoff: CompactionBackoff,
-    pub(crate) backed_off_at: Mono,
-    /// The container cannot make a row of what waits, since its directory is full.
-    pub(crate) flush_waits: bool,
-    /// Pages that a long value waits for.
-    pub(crate) wanted_pages: u64,
-    /// Installations when no value file was found that is worth rewriting.
-    pub(crate) looked_at_installs: u64,
-    pub(crate) counters: Counters,
+    pub(crate) blobs: Blobs,
+    pub(crate) compactor: Compactor,
+    pub(crate) installer: Installer,
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -134,10 +80,10 @@ impl<P: Pmem> Matrix<P> {
             Ok(versions) => {
                 let bytes = changes.iter().map(Append::user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
-                self.credit_bytes += bytes;
+                self.compactor.owe(bytes);
                 self.came_in(changes);
                 if changes.iter().any(|change| matches!(change.what, What::Delete)) {
-                    self.wake_compaction();
+                    self.compactor.wake();
                 }
                 Ok(*versions.end())
             }
@@ -315,11 +261,11 @@ impl<P: Pmem> Matrix<P> {
 
     fn is_drained(&self) -> bool {
         let is_idle = self.scheduler.is_idle() && self.batches.is_idle();
-        is_idle && self.memory.is_quiet() && self.superblock_waits.is_none()
+        is_idle && self.memory.is_quiet() && !self.installer.superblock_waits()
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
-        let installs = self.install.is_some() && !self.life.is_frozen();
+        let installs = !self.installer.is_idle() && !self.life.is_frozen();
         if !self.life.is_draining() || !self.is_drained() || installs {
             return;
         }
@@ -332,9 +278,7 @@ impl<P: Pmem> Matrix<P> {
             self.fail_region(error.into());
             return self.life.close();
         }
-        self.superblock = Superblock { clean: true, known: self.container.known(), ..self.superblock };
-        self.life.write_last_superblock();
-        self.write_superblock(self.superblock, 0, effects);
+        self.write_last_superblock(effects);
     }
 
     fn completed(&mut self, purpose: IoPurpose, outcome: IoOutcome, effects: &mut Effects) {
@@ -362,11 +306,12 @@ impl<P: Pmem> Matrix<P> {
     /// Writes that wait wait in vain.
     fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
         for (id, is_begun) in self.scheduler.give_up_writes() {
-            let error = match self.load.as_ref().is_some_and(|load| load.id == id) && self.install.is_some() {
-                true => Error::Unknown("a load was being installed"),
-                false if is_begun => Error::Unknown("a part of the range was deleted"),
-                false => error.clone(),
-            };
+            let error =
+                match self.compactor.load.as_ref().is_some_and(|load| load.id == id) && !self.installer.is_idle() {
+                    true => Error::Unknown("a load was being installed"),
+                    false if is_begun => Error::Unknown("a part of the range was deleted"),
+                    false => error.clone(),
+                };
             self.fail_operation(id, error, effects);
         }
     }

@@ -267,7 +267,7 @@ impl<P: Pmem> Matrix<P> {
         if self.memory.pins_released_at.replace(self.counters.page_reads) == Some(self.counters.page_reads) {
             return;
         }
-        if let Some(job) = &mut self.job {
+        if let Some(job) = self.compactor.job_mut() {
             job.release();
         }
         self.scheduler.release_pins();

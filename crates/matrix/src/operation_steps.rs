@@ -158,7 +158,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Why nothing will make room in the container, if nothing will.
     fn why_stuck(&mut self) -> Option<Error> {
-        if let Some(error) = self.failures.verdict() {
+        if let Some(error) = self.compactor.verdict() {
             return Some(error.clone());
         }
         // What snapshots keep goes before a write is refused.
@@ -197,7 +197,7 @@ impl<P: Pmem> Matrix<P> {
     /// An operation ends without a further step.
     pub(crate) fn end_failed(&mut self, id: u64, mut suspended: Suspended, error: Error, effects: &mut Effects) {
         self.note_unreferenced(&mut suspended.work);
-        let mut was_load = self.load.take_if(|load| load.id == id).is_some();
+        let mut was_load = self.compactor.load.take_if(|load| load.id == id).is_some();
         fault_point!("trial_failed_load_is_waited_for", was_load = false);
         if was_load {
             self.scheduler.wake(WaitFor::VolumeRoom);

@@ -562,7 +562,7 @@ impl<P: Pmem> Matrix<P> {
                 }
                 (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
                 (Waiter::Job(number), checked) => {
-                    let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
+                    let Some(job) = self.compactor.job_mut().filter(|job| job.number == number) else { continue };
                     match checked {
                         Ok(()) => job.take(page, parts(&block, wanted)),
                         // What was read ahead is perhaps never wanted; if it is, it is read again.

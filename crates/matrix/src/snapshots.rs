@@ -7,6 +7,7 @@ use stratakv_base::{Mono, fault_point};
 use stratakv_engine::{Error, Operation, Reply, SnapshotOp};
 use stratakv_pmem::Pmem;
 
+use crate::backup::Backup;
 use crate::matrix::Matrix;
 use crate::merge::ReadView;
 use crate::operations::Work;
@@ -26,6 +27,8 @@ pub(crate) struct Snapshots {
     /// The same that no open snapshot sees any more.
     stale: HashMap<u64, u64>,
     ended_early: u64,
+    /// The one under way, if there is one.
+    pub(crate) backup: Option<Backup>,
 }
 
 /// Bytes of keys and values that are there for the sake of a snapshot.

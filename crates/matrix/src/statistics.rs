@@ -115,11 +115,11 @@ impl<P: Pmem> Matrix<P> {
     /// Notes what compaction does from now on.
     pub(crate) fn note_phase(&mut self) {
         let may_merge = self.may_merge();
-        let phase = match &self.job {
+        let phase = match self.compactor.job() {
             Some(job) if job.waits() => CompactionPhase::Read,
             Some(_) if may_merge => CompactionPhase::Merge,
             Some(_) => CompactionPhase::Write,
-            None if self.install.is_some() => CompactionPhase::Install,
+            None if !self.installer.is_idle() => CompactionPhase::Install,
             None => CompactionPhase::Idle,
         };
         self.counters.phases.pass(phase, self.life.mono());
@@ -194,7 +194,7 @@ impl<P: Pmem> Matrix<P> {
         add("pmem_levels_bytes", pmem_levels_all);
         add("pmem_levels_free_bytes", pmem_levels_free);
         add("pmem_levels_table_bytes", pmem_levels_used);
-        add("pmem_levels", (0..).take_while(|level| self.plan.in_pmem_levels(*level)).count() as u64);
+        add("pmem_levels", (0..).take_while(|level| self.compactor.plan().in_pmem_levels(*level)).count() as u64);
         add("pmem_levels_write_bytes", counters.pmem_levels_write_bytes);
         add("pmem_levels_read_bytes", counters.pmem_levels_read_bytes);
         add("user_bytes", counters.user_bytes);

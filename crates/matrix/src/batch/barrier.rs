@@ -27,7 +27,7 @@ impl<P: Pmem> Matrix<P> {
         let commit = &mut self.batches.commit;
         let Some(number) = commit.barriers.wanted() else { return };
         // A load becomes visible without an append.
-        if self.load.is_none() {
+        if self.compactor.load.is_none() {
             commit.barriers.pause(number, &mut commit.mail);
             effects.more();
         }

@@ -146,7 +146,7 @@ fn full_with_a_snapshot() -> (Harness, u64) {
         harness.fill(number..number + 1, 1000);
         harness.run_until_idle();
     }
-    assert_eq!((harness.shard.backoff, harness.statistic("snapshots")), (CompactionBackoff::Full, 1));
+    assert_eq!((harness.shard.compactor.backoff(), harness.statistic("snapshots")), (CompactionBackoff::Full, 1));
     assert!(harness.statistic("snapshots_kept_bytes") > 100_000);
     (harness, held)
 }
@@ -449,11 +449,11 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
         harness.tick();
         while harness.complete_where(None, |request| matches!(request, DiskRequest::Read { .. })) {}
         harness.tick();
-        if harness.shard.flush_waits {
+        if harness.shard.compactor.is_flush_blocked() {
             break;
         }
     }
-    assert!(harness.shard.flush_waits, "the directory has room for all of them");
+    assert!(harness.shard.compactor.is_flush_blocked(), "the directory has room for all of them");
     // The compaction that was under way fails, and is chosen anew.
     assert!(harness.complete_where(Some(IoFault::Short), |request| matches!(request, DiskRequest::Write { .. })));
     harness.pass(2);
@@ -474,10 +474,9 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
 pub(super) fn a_long_value_that_fails_claims_no_room() {
     let mut harness = smallest();
     let tokens = long_values_at_once(&mut harness, 0..20);
-    harness.go_on_until(|harness| harness.shard.wanted_pages > 0 && harness.shard.blob_write.is_some());
+    harness.go_on_until(|harness| harness.shard.blobs.wanted_pages() > 0 && harness.shard.blobs.is_writing());
     let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
-    while harness.shard.blob_write.is_some() || harness.shard.scheduler.is_awaited(crate::scheduler::WaitFor::BlobWrite)
-    {
+    while harness.shard.blobs.is_writing() || harness.shard.scheduler.is_awaited(crate::scheduler::WaitFor::BlobWrite) {
         if !harness.complete_where(Some(IoFault::Short), is_write) && !harness.complete_where(None, |_| true) {
             harness.tick();
         }
@@ -485,5 +484,5 @@ pub(super) fn a_long_value_that_fails_claims_no_room() {
     harness.pass(2);
     harness.run_until_idle();
     assert!(tokens.iter().all(|token| harness.replies.contains_key(token)));
-    assert_eq!(harness.shard.wanted_pages, 0);
+    assert_eq!(harness.shard.blobs.wanted_pages(), 0);
 }
