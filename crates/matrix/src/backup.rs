@@ -22,16 +22,10 @@ pub(crate) struct Backup {
     from: Bound<Key>,
 }
 
-/// The one under way, if there is one.
-#[derive(Debug, Default)]
-pub(crate) struct Backups {
-    open: Option<Backup>,
-}
-
 impl<P: Pmem> Matrix<P> {
     /// Begins a backup of this snapshot. One that is under way ends.
     pub(crate) fn begin_backup(&mut self, cursor: u64) {
-        if let Some(Backup { cursor, .. }) = self.backups.open.replace(Backup { cursor, from: Bound::Unbounded }) {
+        if let Some(Backup { cursor, .. }) = self.snapshots.backup.replace(Backup { cursor, from: Bound::Unbounded }) {
             self.let_snapshot_go(cursor);
         }
     }
@@ -41,7 +35,7 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Error::NoSnapshot`]: another backup was begun, or the snapshot of this one was closed.
     pub(crate) fn backup_piece(&mut self, cursor: u64) -> Result<PageWork, Error> {
-        let known = self.backups.open.as_ref().filter(|backup| backup.cursor == cursor);
+        let known = self.snapshots.backup.as_ref().filter(|backup| backup.cursor == cursor);
         let backup = known.ok_or(Error::NoSnapshot { id: cursor })?;
         let request = PageRequest {
             from: backup.from.clone(),
@@ -58,28 +52,28 @@ impl<P: Pmem> Matrix<P> {
 
     /// Lets go of a snapshot, a backup's too. Whether there was one.
     pub(crate) fn close_snapshot(&mut self, id: u64) -> bool {
-        self.backups.open.take_if(|backup| backup.cursor == id);
+        self.snapshots.backup.take_if(|backup| backup.cursor == id);
         self.let_snapshot_go(id)
     }
 
     /// Closes one; what was kept for it may be worth a compaction. Whether there was one.
     fn let_snapshot_go(&mut self, snapshot: u64) -> bool {
-        self.looked_at_installs = u64::MAX;
-        self.wake_compaction();
+        self.compactor.look_again();
+        self.compactor.wake();
         self.snapshots.close(snapshot)
     }
 
     /// A piece was gathered: the next one begins behind it, and after the last one the snapshot is
     /// let go.
     pub(crate) fn backup_went_on(&mut self, cursor: u64, reply: &Reply) {
-        let (Some(backup), Reply::Page { next, .. }) = (&mut self.backups.open, reply) else { return };
+        let (Some(backup), Reply::Page { next, .. }) = (&mut self.snapshots.backup, reply) else { return };
         if backup.cursor != cursor {
             return;
         }
         match next {
             Some(next) => backup.from = next.clone(),
             None => {
-                self.backups.open = None;
+                self.snapshots.backup = None;
                 self.let_snapshot_go(cursor);
             }
         }

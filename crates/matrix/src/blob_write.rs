@@ -1,6 +1,8 @@
-//! Values that are too long for a unit of the log. They are written to value files of their own,
-//! those are installed, and only then the records that point to them go into the log. A crash in
-//! between leaves files that no record points to: they are *unreferenced*, and opening frees them.
+//! [`Blobs`]: values that are too long for a unit of the log. They are written to value files of
+//! their own, those are installed, and only then the records that point to them go into the log. A
+//! crash in between leaves files that no record points to: they are *unreferenced*, and opening
+//! frees them.
+//! Writers wait in the scheduler ([`WaitFor::BlobWrite`]); those of one tick are written together.
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
@@ -15,7 +17,7 @@ use crate::levels::Change;
 use crate::matrix::Matrix;
 use crate::operations::Work;
 use crate::output::{Output, Role};
-use crate::space::CompactionBackoff;
+use crate::scheduler::WaitFor;
 use crate::table::values::ValuesWriter;
 use crate::volume::ValueFile;
 
@@ -49,7 +51,9 @@ impl BlobWrite {
 
     /// Whether all of it is committed: prepare records of batches that an opening found.
     fn is_committed<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
-        self.waiting.iter().all(|(id, _)| matrix.suspended.get(id).is_some_and(|suspended| suspended.work.is_decided()))
+        self.waiting
+            .iter()
+            .all(|(id, _)| matrix.scheduler.get(*id).is_some_and(|suspended| suspended.work.is_decided()))
     }
 
     /// What an installation adds.
@@ -66,35 +70,89 @@ impl BlobWrite {
     }
 }
 
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Blobs {
+    write: Option<BlobWrite>,
+    /// Pages that a long value waits for.
+    wanted_pages: u64,
+    /// Bytes of values that were written ahead of a record that never came, by file.
+    unreferenced: HashMap<u64, u64>,
+}
+
+impl Blobs {
+    /// With files that no record of the container points to.
+    pub(crate) fn new(unreferenced: HashMap<u64, u64>) -> Blobs {
+        Blobs { write: None, wanted_pages: 0, unreferenced }
+    }
+
+    pub(crate) fn is_writing(&self) -> bool {
+        self.write.is_some()
+    }
+
+    /// Pages that nobody else may take.
+    pub(crate) fn wanted_pages(&self) -> u64 {
+        self.wanted_pages
+    }
+
+    /// A long value found no room for so many pages.
+    pub(crate) fn want(&mut self, pages: u64) {
+        self.wanted_pages = self.wanted_pages.max(pages);
+    }
+
+    /// Files that are being written.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = &Output> {
+        self.write.iter().flat_map(|write| &write.outputs)
+    }
+
+    /// A write of a file is done. Whether it is one of these.
+    pub(crate) fn output_written(&mut self, file: u64) -> bool {
+        let mut outputs = self.write.iter_mut().flat_map(|write| &mut write.outputs);
+        outputs.find(|output| output.file() == file).map(Output::written).is_some()
+    }
+
+    /// Files that the next manifest gives up, and bytes of them.
+    pub(crate) fn unreferenced(&self) -> &HashMap<u64, u64> {
+        &self.unreferenced
+    }
+
+    /// No record points to these. Whether there are any of which that was not known.
+    pub(crate) fn add_unreferenced(&mut self, files: impl IntoIterator<Item = (u64, u64)>) -> bool {
+        let before = self.unreferenced.len();
+        self.unreferenced.extend(files);
+        self.unreferenced.len() > before
+    }
+
+    /// They are given up.
+    pub(crate) fn forget_unreferenced(&mut self, files: &[u64]) {
+        files.iter().for_each(|file| _ = self.unreferenced.remove(file));
+    }
+}
+
 impl<P: Pmem> Matrix<P> {
     /// Begins to write the long values that wait; installs those that are written.
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
-        if self.blob_write.is_none() && !self.blob_writes_waiting.is_empty() {
+        if !self.blobs.is_writing() && self.scheduler.is_awaited(WaitFor::BlobWrite) {
             self.begin_blob_write();
         }
-        let is_written = self.install.is_none() && self.blob_write.as_ref().is_some_and(BlobWrite::is_written);
+        let is_written = self.installer.is_idle() && self.blobs.write.as_ref().is_some_and(BlobWrite::is_written);
         if is_written
-            && !self.waits_for_growth(self.manifest_pages())
-            && let Some(blob_write) = self.blob_write.take()
+            && !self.volume.waits_for(self.manifest_pages())
+            && let Some(blob_write) = self.blobs.write.take()
+            && let Err(made) = self.begin_install(Made::BlobWrite(blob_write))
+            && let Made::BlobWrite(blob_write) = *made
         {
-            match self.begin_install(Made::BlobWrite(blob_write)) {
-                Ok(install) => self.install = Some(install),
-                Err(made) => {
-                    if let Made::BlobWrite(blob_write) = *made {
-                        self.refuse_or_reclaim(&blob_write, effects);
-                    }
-                }
-            }
+            self.refuse_or_reclaim(&blob_write, effects);
         }
     }
 
     /// Hands the pages to the device. What is committed had its room before the crash. The reserve
     /// may have grown since, so it takes what files leave, as compactions do.
     pub(crate) fn pump_spilled(&mut self, effects: &mut Effects) {
-        let Some(mut blob_write) = self.blob_write.take() else { return };
+        let Some(mut blob_write) = self.blobs.write.take() else { return };
         let is_asked = !blob_write.is_committed(self);
         let written = blob_write.outputs.iter_mut().try_for_each(|output| self.pump_output(output, is_asked, effects));
-        self.blob_write = Some(blob_write);
+        self.blobs.write = Some(blob_write);
         if written.is_err() {
             self.blob_write_again(effects);
         }
@@ -104,17 +162,18 @@ impl<P: Pmem> Matrix<P> {
         let mut blob_write = BlobWrite { waiting: Vec::new(), outputs: Vec::new() };
         // Of several writers as much as may wait in memory; at least one, and no more where there
         // is hardly room: who finds none is not to keep it from others.
-        let mut is_alone = self.wanted_pages > 0;
+        let mut is_alone = self.blobs.wanted_pages > 0;
         fault_point!("trial_long_values_fail_together", is_alone = false);
         let mut bytes = 0;
-        let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
+        let most = (self.memory.outside_bytes_max() as usize / 2).min(16 << 20);
         while (blob_write.waiting.is_empty() || (bytes < most && !is_alone))
-            && let Some((id, values)) = self.blob_writes_waiting.pop_front()
+            && let Some(id) = self.scheduler.next(WaitFor::BlobWrite)
         {
+            let Some(suspended) = self.scheduler.get_mut(id) else { continue };
+            let values = std::mem::take(&mut suspended.long_values);
             bytes += values.iter().map(Bytes::len).sum::<usize>();
             let placed = values.iter().map(|value| {
-                let mut output = Output::new(self.next_file, Role::Values);
-                self.next_file += 1;
+                let mut output = Output::new(self.installer.new_file(), Role::Values);
                 let mut writer = ValuesWriter::default();
                 writer.add(value, &mut |page| output.push(page));
                 writer.finish(&mut |page| output.push(page));
@@ -126,53 +185,51 @@ impl<P: Pmem> Matrix<P> {
             let placed = placed.collect();
             blob_write.waiting.push((id, placed));
         }
-        self.blob_write = Some(blob_write);
+        // Whoever asked may have ended meanwhile.
+        self.blobs.write = Some(blob_write).filter(|blob_write| !blob_write.waiting.is_empty());
     }
 
     /// The values are on the volume: their writes go on.
     pub(crate) fn blob_write_ended(&mut self, blob_write: BlobWrite) {
-        self.wanted_pages = 0;
+        self.blobs.wanted_pages = 0;
         for (id, values) in blob_write.waiting {
-            let Some(suspended) = self.suspended.get_mut(&id) else {
-                self.unreferenced_blobs.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
+            let Some(suspended) = self.scheduler.get_mut(id) else {
+                self.blobs.add_unreferenced(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
                 continue;
             };
-            suspended.blob_writes_waiting = false;
             if let Some(placed) = suspended.work.placed() {
                 *placed = values;
             }
-            self.ready.push_back(id);
+            self.scheduler.wait(WaitFor::Step, id);
         }
     }
 
     /// There is no room for long values: they are written again if something can be reclaimed.
     pub(crate) fn blob_write_again(&mut self, effects: &mut Effects) {
-        let Some(mut blob_write) = self.blob_write.take() else { return };
-        self.dropped.append(&mut blob_write.outputs);
-        self.defer_reclaim();
+        let Some(mut blob_write) = self.blobs.write.take() else { return };
+        self.drop_outputs(std::mem::take(&mut blob_write.outputs));
         self.refuse_or_reclaim(&blob_write, effects);
     }
 
     /// Long values find no room: their writes wait while something can be cleared away.
     fn refuse_or_reclaim(&mut self, blob_write: &BlobWrite, effects: &mut Effects) {
-        let fails = self.failures.verdict().is_some();
-        let waits =
-            !fails && (self.reclaim() || self.backoff == CompactionBackoff::No || self.end_snapshot_that_keeps());
+        let fails = self.compactor.verdict().is_some();
+        let waits = !fails && (self.reclaim() || !self.compactor.rests() || self.end_snapshot_that_keeps());
         for (id, placed) in &blob_write.waiting {
-            match self.suspended.get_mut(id) {
+            match self.scheduler.get_mut(*id) {
                 // Alone it takes room that others may not.
                 Some(suspended) if suspended.work.is_decided() && blob_write.waiting.len() > 1 => {
-                    self.wanted_pages = self.wanted_pages.max(1);
-                    self.ready.push_back(*id);
+                    self.blobs.want(1);
+                    self.scheduler.wait(WaitFor::Step, *id);
                 }
-                Some(suspended) if waits && (self.backoff == CompactionBackoff::No || !suspended.insists) => {
-                    suspended.insists |= self.backoff != CompactionBackoff::No;
+                Some(suspended) if waits && (!self.compactor.rests() || !suspended.insists) => {
+                    suspended.insists |= self.compactor.rests();
                     let bytes = placed.iter().map(|placed| placed.value_bytes).sum::<u64>();
-                    self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(4096) + placed.len() as u64);
-                    self.after_install.push(*id);
+                    self.blobs.want(bytes.div_ceil(4096) + placed.len() as u64);
+                    self.scheduler.wait(WaitFor::VolumeRoom, *id);
                 }
                 _ => {
-                    (self.wanted_pages, self.counters.full_refusals) = (0, self.counters.full_refusals + 1);
+                    (self.blobs.wanted_pages, self.counters.full_refusals) = (0, self.counters.full_refusals + 1);
                     self.fail_operation(*id, Error::Full("the volume has no room for a long value"), effects);
                 }
             }
@@ -184,19 +241,18 @@ impl<P: Pmem> Matrix<P> {
     /// What rested for the sake of a value that is refused goes on.
     fn go_on_without_blob_write(&mut self) {
         fault_point!("trial_compaction_rests_for_refused_values", return);
-        if self.wanted_pages == 0 && !self.is_tight() {
-            self.wake_compaction();
+        if self.blobs.wanted_pages == 0 && !self.is_tight() {
+            self.compactor.wake();
         }
     }
 
     /// Long values cannot be written.
     pub(crate) fn fail_blob_write(&mut self, error: &Error, effects: &mut Effects) {
-        let Some(mut blob_write) = self.blob_write.take() else { return };
-        self.dropped.append(&mut blob_write.outputs);
-        self.defer_reclaim();
+        let Some(mut blob_write) = self.blobs.write.take() else { return };
+        self.drop_outputs(std::mem::take(&mut blob_write.outputs));
         self.refuse(&blob_write, error, effects);
         fault_point!("trial_failed_values_keep_their_claim", return self.go_on_without_blob_write());
-        self.wanted_pages = 0;
+        self.blobs.wanted_pages = 0;
         self.go_on_without_blob_write();
     }
 
@@ -210,7 +266,7 @@ impl<P: Pmem> Matrix<P> {
     /// A write is over without a record: what was written ahead of it is nobody's.
     pub(crate) fn note_unreferenced(&mut self, work: &mut Work) {
         for placed in work.placed().into_iter().flat_map(std::mem::take) {
-            self.unreferenced_blobs.insert(placed.file, placed.value_bytes);
+            self.blobs.add_unreferenced([(placed.file, placed.value_bytes)]);
         }
     }
 

@@ -111,7 +111,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// The first condition that does not hold.
     pub(crate) fn unmet(&self, changes: &[Change], looked: &[Option<Before>]) -> Option<Unmet> {
-        let before = |at: usize| looked.get(at).copied().flatten()?.version_at(self.now.wall);
+        let before = |at: usize| looked.get(at).copied().flatten()?.version_at(self.life.wall());
         changes.iter().enumerate().find_map(|(at, change)| {
             let version = before(at);
             change.expect.unmet(version.is_some(), Some(version.unwrap_or(0)))
@@ -137,7 +137,7 @@ impl<P: Pmem> Matrix<P> {
     ) -> (Vec<Append<'a>>, LastChange) {
         let exists = |at: usize| {
             let before = looked.get(at).copied().flatten();
-            before.is_some_and(|before| before.version_at(self.now.wall).is_some())
+            before.is_some_and(|before| before.version_at(self.life.wall()).is_some())
         };
         let mut placed = placed.iter();
         let mut version = self.container.version();
@@ -275,7 +275,9 @@ impl<P: Pmem> Matrix<P> {
         let must_wait = self.must_wait_for_room();
         fault_point!("trial_growth_leaves_no_reserve", matches!(must_wait, Ok(false)), return None);
         match must_wait {
-            Ok(false) if self.waits_for_growth(self.reserve_pages() + self.wanted_pages) => Some(OperationStep::Grows),
+            Ok(false) if self.volume.waits_for(self.reserve_pages() + self.blobs.wanted_pages()) => {
+                Some(OperationStep::Grows)
+            }
             Ok(false) => None,
             Ok(true) => Some(OperationStep::NoRoom),
             Err(error) => {

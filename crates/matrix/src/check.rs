@@ -21,15 +21,15 @@ impl<P: Pmem> Matrix<P> {
     /// Damage found, and sums that do not add up: every unit of the region, every record in it, the
     /// owner of every page of the volume. Tables and values are not read. O(region + files).
     pub fn check(&self) -> (Vec<String>, Vec<String>) {
-        let mut damage: Vec<String> = self.report.corrupt.iter().map(ToString::to_string).collect();
+        let mut damage: Vec<String> = self.life.report().corrupt.iter().map(ToString::to_string).collect();
         let mut mistakes = Vec::new();
         match self.container.check() {
             Ok(_) => {}
             Err(Fault::Damaged(corruption)) => damage.push(format!("the region: {corruption}")),
             Err(Fault::Mistaken(mistake)) => mistakes.push(mistake),
         }
-        let volume = (FIRST_PAGE, self.extents.free_pages(), self.extents.capacity());
-        let (pmem_levels_free, pmem_levels_pages) = self.extents.pmem_levels_pages();
+        let volume = (FIRST_PAGE, self.volume.free_pages(), self.volume.capacity());
+        let (pmem_levels_free, pmem_levels_pages) = self.volume.places().pmem_levels_pages();
         mistakes.extend(self.unaccounted("the volume", volume, false));
         mistakes.extend(self.unaccounted("the PMEM levels", (0, pmem_levels_free, pmem_levels_pages), true));
         (damage, mistakes)
@@ -62,16 +62,11 @@ impl<P: Pmem> Matrix<P> {
         };
         let tables = sum(&mut self.tables().flat_map(|table| &table.extents));
         let values = sum(&mut self.levels.value_files().flat_map(|values| &values.extents));
-        let aborted_install = self.aborted_install.iter().flat_map(|aborted_install| &aborted_install.extents);
-        let deferred = sum(&mut self.deferred.iter().chain(self.reads.held()).chain(aborted_install));
-        let manifest = sum(&mut [self.manifest_extent].iter().chain(&self.spare_extent));
-        let outputs = self
-            .job
-            .iter()
-            .flat_map(Job::all_outputs)
-            .chain(self.blob_write.iter().flat_map(|blob_write| &blob_write.outputs));
-        let under_way = sum(&mut outputs.chain(&self.dropped).flat_map(Output::taken));
-        let new = self.install.as_ref().map_or_else(Vec::new, |install| install.new_extents(&self.levels));
+        let (new, aborted) = self.installer.new_extents(&self.levels);
+        let deferred = sum(&mut self.volume.deferred().iter().chain(self.reads.held()).chain(aborted));
+        let manifest = sum(&mut self.installer.manifest_extents());
+        let outputs = self.compactor.job().into_iter().flat_map(Job::all_outputs).chain(self.blobs.outputs());
+        let under_way = sum(&mut outputs.chain(self.volume.dropped()).flat_map(Output::taken));
         let installing = sum(&mut new.iter());
         let known = first + tables + values + deferred + manifest + under_way + installing + free;
         (known != all).then(|| {
@@ -236,7 +231,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Pages of the volume up to the last that is in use, and of these those that are free.
     pub fn volume_pages(&self) -> (u64, u64) {
-        let extents = &self.extents;
+        let extents = self.volume.places();
         (extents.end(), extents.free_pages() - extents.capacity().saturating_sub(extents.end()))
     }
 }

@@ -1,6 +1,16 @@
-//! Installing what a compaction made: the manifest is written elsewhere, everything is flushed,
-//! then a superblock points to it. Only then is the old free.
+//! [`Installer`]: installs what a compaction or a blob write made. The manifest is written
+//! elsewhere, everything is flushed, then a superblock points to it. Only then is the old free. One
+//! at a time: who has something to install asks [`Installer::is_idle`], then calls
+//! [`Matrix::begin_install`].
+//!
+//! ```text
+//!   Idle --begin_install--> Installs: Manifest -> Flush -> Superblock(0) -> Superblock(1) --> Idle
+//!    |                                  |  the volume refused a write: AbortedInstall        ^
+//!    |                                  `----------------------------------------------------'
+//!    `--pump_close--> Closes(0) -> Closes(1) --> the shard is closed
+//! ```
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use stratakv_base::checksum::{crc32c, seed};
@@ -11,15 +21,18 @@ use stratakv_engine::{Effects, Reply};
 use stratakv_pmem::Pmem;
 
 use crate::blob_write::BlobWrite;
+use crate::growth::VolumeSpace;
 use crate::job::{Job, Moves, Source};
 use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
-use crate::matrix::{Closing, IoPurpose, Matrix};
+use crate::matrix::Matrix;
+use crate::memory::IoPurpose;
+use crate::scheduler::WaitFor;
 use crate::volume::{Extent, Manifest, Superblock};
 
 /// How far an installation is.
 #[derive(Debug)]
-pub(crate) enum Stage {
+enum Stage {
     /// The manifest is written.
     Manifest {
         /// Bytes of it that no write was begun for begin here.
@@ -35,7 +48,7 @@ pub(crate) enum Stage {
 
 /// A manifest on its way to the medium.
 #[derive(Debug)]
-pub(crate) struct Install {
+struct Install {
     stage: Stage,
     made: Made,
     levels: Levels,
@@ -52,11 +65,11 @@ pub(crate) struct Install {
 
 /// What an installation that failed has of the volume: free once its writes have ended.
 #[derive(Debug)]
-pub(crate) struct AbortedInstall {
+struct AbortedInstall {
     /// Of its manifest.
     number: u64,
     in_flight: u32,
-    pub(crate) extents: Vec<Extent>,
+    extents: Vec<Extent>,
 }
 
 /// What an installation installs.
@@ -72,6 +85,147 @@ pub(crate) enum Made {
     Repair,
 }
 
+#[derive(Debug)]
+enum InstallerState {
+    Idle,
+    Installs(Box<Install>),
+    /// The superblock of the orderly end is written to this slot.
+    Closes(u64),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Installer {
+    state: InstallerState,
+    /// The one that counts.
+    superblock: Superblock,
+    /// Where its manifest lies, and room for the next one.
+    manifest_extent: Extent,
+    spare_extent: Option<Extent>,
+    /// One that waits for a block, and its slot.
+    superblock_waits: Option<(Superblock, u64)>,
+    /// A copy of what is vital is damaged, or something is given up: a manifest is written.
+    repairs: bool,
+    /// Of the last manifest, installed or not.
+    last_number: u64,
+    next_file: Cell<u64>,
+    /// Installations that failed with writes in flight.
+    aborted: Vec<AbortedInstall>,
+}
+
+impl Installer {
+    /// With the superblock that counts, the highest number that a manifest may have, and the number
+    /// of the next file.
+    pub(crate) fn new(superblock: Superblock, repairs: bool, last_number: u64, next_file: u64) -> Installer {
+        Installer {
+            state: InstallerState::Idle,
+            superblock,
+            manifest_extent: superblock.manifest(),
+            spare_extent: None,
+            superblock_waits: None,
+            repairs,
+            last_number,
+            next_file: Cell::new(next_file),
+            aborted: Vec::new(),
+        }
+    }
+
+    /// Whether the next one may begin.
+    pub(crate) fn is_idle(&self) -> bool {
+        !matches!(self.state, InstallerState::Installs(_))
+    }
+
+    fn install(&self) -> Option<&Install> {
+        if let InstallerState::Installs(install) = &self.state { Some(install) } else { None }
+    }
+
+    /// The installation of the manifest with this number, if it is that.
+    fn install_mut(&mut self, number: u64) -> Option<&mut Install> {
+        match &mut self.state {
+            InstallerState::Installs(install) if install.number() == number => Some(install),
+            _ => None,
+        }
+    }
+
+    fn take_install(&mut self) -> Option<Install> {
+        match std::mem::replace(&mut self.state, InstallerState::Idle) {
+            InstallerState::Installs(install) => Some(*install),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Whether a superblock waits for a block.
+    pub(crate) fn superblock_waits(&self) -> bool {
+        self.superblock_waits.is_some()
+    }
+
+    /// A number for a new file.
+    pub(crate) fn new_file(&self) -> u64 {
+        self.next_file.replace(self.next_file.get() + 1)
+    }
+
+    /// Files have numbers from this one on.
+    pub(crate) fn skip_files(&mut self, next: u64) {
+        self.next_file.set(self.next_file.get().max(next));
+    }
+
+    /// A manifest is to be written, though nothing was made.
+    pub(crate) fn repair(&mut self) {
+        self.repairs = true;
+    }
+
+    pub(crate) fn repairs(&self) -> bool {
+        self.repairs
+    }
+
+    /// Extents of the manifest that counts, and of room for the next one.
+    pub(crate) fn manifest_extents(&self) -> impl Iterator<Item = &Extent> {
+        [&self.manifest_extent].into_iter().chain(&self.spare_extent)
+    }
+
+    /// Extents that only an installation under way has, and those of installations that failed.
+    pub(crate) fn new_extents(&self, levels: &Levels) -> (Vec<Extent>, impl Iterator<Item = &Extent>) {
+        let new = self.install().map_or_else(Vec::new, |install| install.new_extents(levels));
+        (new, self.aborted.iter().flat_map(|aborted| &aborted.extents))
+    }
+
+    /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so
+    /// that a volume in pieces has them, too.
+    fn manifest_room(&mut self, pages: u32, volume: &mut VolumeSpace) -> Option<Extent> {
+        if let Some(spare) = self.spare_extent.take() {
+            if spare.pages >= pages {
+                return Some(spare);
+            }
+            volume.defer([spare]);
+        }
+        let (more, places) = (pages.next_power_of_two(), volume.places_mut());
+        places.take_contiguous(more).or_else(|| places.take_contiguous(pages))
+    }
+
+    /// A write of a manifest that failed is done. What is free since. `is_quiet`: nothing is in
+    /// flight.
+    fn aborted_written(&mut self, number: u64, is_quiet: bool) -> Vec<Extent> {
+        let Some(at) = self.aborted.iter().position(|aborted| aborted.number == number) else { return Vec::new() };
+        let aborted = &mut self.aborted[at];
+        aborted.in_flight = aborted.in_flight.saturating_sub(1);
+        let mut is_over = aborted.in_flight == 0;
+        fault_point!("trial_condemned_under_load", !is_quiet, is_over = false);
+        if is_over { self.aborted.swap_remove(at).extents } else { Vec::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_aborted(&self) -> bool {
+        !self.aborted.is_empty()
+    }
+}
+
 impl Install {
     /// The number of its manifest.
     fn number(&self) -> u64 {
@@ -79,7 +233,7 @@ impl Install {
     }
 
     /// What was to be installed, and the extents that only it has. One of its writes is done.
-    fn condemn(self, levels: &Levels) -> (Made, AbortedInstall) {
+    fn abort(self, levels: &Levels) -> (Made, AbortedInstall) {
         let mut extents = self.levels.extents_not_in(levels);
         extents.push(self.extent);
         let in_flight =
@@ -88,7 +242,7 @@ impl Install {
     }
 
     /// Pages that only it has.
-    pub(crate) fn new_extents(&self, levels: &Levels) -> Vec<Extent> {
+    fn new_extents(&self, levels: &Levels) -> Vec<Extent> {
         let mut new = self.levels.extents_not_in(levels);
         new.push(self.extent);
         new
@@ -106,20 +260,20 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// There is no room for the manifest: what was made comes back without its files, whose room is
     /// free.
-    pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<Install, Box<Made>> {
+    pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<(), Box<Made>> {
         let (mut change, mut outputs) = match &mut made {
             Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
             Made::BlobWrite(blob_write) => (blob_write.change(), std::mem::take(&mut blob_write.outputs)),
             Made::Hidden(change) => (std::mem::take(change), Vec::new()),
             Made::Repair => Default::default(),
         };
-        let unreferenced_blobs: Vec<u64> = self.unreferenced_blobs.keys().copied().collect();
-        for (file, bytes) in &self.unreferenced_blobs {
+        let unreferenced_blobs: Vec<u64> = self.blobs.unreferenced().keys().copied().collect();
+        for (file, bytes) in self.blobs.unreferenced() {
             *change.dropped.entry(*file).or_default() += bytes;
         }
-        fault_point!("trial_orphans_lost_with_a_failed_install", self.unreferenced_blobs.clear());
+        fault_point!("trial_orphans_lost_with_a_failed_install", self.blobs.forget_unreferenced(&unreferenced_blobs));
         for output in &mut outputs {
-            let (file, extents) = (output.file(), output.extents(&mut self.extents));
+            let (file, extents) = (output.file(), output.extents(self.volume.places_mut()));
             let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
             if let Some((_, table)) = table {
                 table.extents = extents;
@@ -131,19 +285,19 @@ impl<P: Pmem> Matrix<P> {
         let mut levels = self.levels.clone();
         let mut free = levels.apply(change);
         // One that fails keeps its number: what is left of it in flight is nobody else's.
-        self.manifest_number += 1;
+        self.installer.last_number += 1;
         let manifest = self.manifest_with(&levels, &made);
         let mut bytes = manifest.encode();
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let pages = (bytes.len() / PAGE_BYTES) as u32;
         // Two copies, one behind the other.
         bytes.extend_from_within(..);
-        let extent = self.manifest_room(2 * pages);
+        let extent = self.installer.manifest_room(2 * pages, &mut self.volume);
         let Some(extent) = extent else {
             // What it made is lost: it is compacted again when there is room. That much more than
             // is free from then on: what is free lies in pieces.
             self.give_new(&levels);
-            self.grow_by(u64::from(2 * pages));
+            self.volume.grow_by(u64::from(2 * pages));
             return Err(Box::new(made));
         };
         let superblock = Superblock {
@@ -159,9 +313,9 @@ impl<P: Pmem> Matrix<P> {
             has_ranges: !manifest.ranges.is_empty(),
             compressed: levels.have_compressed(),
         };
-        fault_point!("matrix_freed_before_the_superblock", self.deferred.append(&mut free));
+        fault_point!("matrix_freed_before_the_superblock", self.volume.defer(free.drain(..)));
         fault_point!("trial_layer_freed_before_the_superblock", {
-            self.deferred.extend(free.extract_if(.., |extent| extent.in_pmem_levels()));
+            self.volume.defer(free.extract_if(.., |extent| extent.in_pmem_levels()));
         });
         fault_point!("matrix_column_released_early", {
             if let Made::Compaction(job) = &made
@@ -173,20 +327,9 @@ impl<P: Pmem> Matrix<P> {
         });
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
         let ranges_kept = self.container.durable_version();
-        Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, unreferenced_blobs })
-    }
-
-    /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so
-    /// that a volume in pieces has them, too.
-    fn manifest_room(&mut self, pages: u32) -> Option<Extent> {
-        if let Some(spare) = self.spare_extent.take() {
-            if spare.pages >= pages {
-                return Some(spare);
-            }
-            self.deferred.push(spare);
-        }
-        let more = pages.next_power_of_two();
-        self.extents.take_contiguous(more).or_else(|| self.extents.take_contiguous(pages))
+        let install = Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, unreferenced_blobs };
+        self.installer.state = InstallerState::Installs(Box::new(install));
+        Ok(())
     }
 
     /// Gives back what only these levels have.
@@ -205,8 +348,8 @@ impl<P: Pmem> Matrix<P> {
             _ => self.container.rotation().clone(),
         };
         let mut manifest = Manifest {
-            number: self.manifest_number,
-            next_file: self.next_file,
+            number: self.installer.last_number,
+            next_file: self.installer.next_file.get(),
             directory: self.container.directory(),
             rotation,
             // A crash may forget the others, and give their numbers to something else.
@@ -226,30 +369,29 @@ impl<P: Pmem> Matrix<P> {
 
     /// Goes on with the writes of the manifest, as far as there are blocks.
     pub(crate) fn pump_install(&mut self, effects: &mut Effects) {
-        let Some(mut install) = self.install.take() else { return };
+        let InstallerState::Installs(install) = &mut self.installer.state else { return };
         if let Stage::Manifest { begun, in_flight } = &mut install.stage {
             while *begun < install.bytes.len() {
-                let Some(block) = self.take_block(Class::Slice, effects) else { break };
+                let Some(block) = self.memory.take_block(Class::Slice, effects) else { break };
                 let end = (*begun + SLICE_BYTES).min(install.bytes.len());
                 let (place, bytes) =
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
                 self.counters.manifest_write_bytes += bytes.len() as u64;
-                let io = self.io.start(IoPurpose::Manifest(install.superblock.number));
+                let io = self.memory.start(IoPurpose::Manifest(install.superblock.number));
                 effects.background(io);
                 effects.write(io, place, vec![filled(block, bytes)], false);
                 (*begun, *in_flight) = (end, *in_flight + 1);
             }
         }
-        self.install = Some(install);
     }
 
     /// A write of the manifest is done; after the last one everything is flushed.
     pub(crate) fn manifest_written(&mut self, number: u64, effects: &mut Effects) {
-        let of_it = |install: &&mut Install| {
-            fault_point!("trial_manifests_without_numbers", return true);
-            install.number() == number
-        };
-        let Some(install) = self.install.as_mut().filter(of_it) else { return self.aborted_install_written(number) };
+        let mut of_it = number;
+        fault_point!("trial_manifests_without_numbers", {
+            of_it = self.installer.install().map_or(number, Install::number);
+        });
+        let Some(install) = self.installer.install_mut(of_it) else { return self.aborted_install_written(number) };
         let Stage::Manifest { begun, in_flight } = &mut install.stage else { return };
         *in_flight -= 1;
         if *in_flight == 0 && *begun == install.bytes.len() {
@@ -259,7 +401,7 @@ impl<P: Pmem> Matrix<P> {
                 return self.fail_region(error);
             }
             fault_point!("matrix_superblock_before_the_flush", return self.flushed(number, effects));
-            let io = self.io.start(IoPurpose::Flush(number));
+            let io = self.memory.start(IoPurpose::Flush(number));
             effects.background(io);
             effects.flush(io);
         }
@@ -267,34 +409,26 @@ impl<P: Pmem> Matrix<P> {
 
     /// A write of a manifest that failed is done.
     fn aborted_install_written(&mut self, number: u64) {
-        let Some(at) = self.aborted_install.iter().position(|aborted_install| aborted_install.number == number) else {
-            return;
-        };
-        let aborted_install = &mut self.aborted_install[at];
-        aborted_install.in_flight = aborted_install.in_flight.saturating_sub(1);
-        let mut is_over = aborted_install.in_flight == 0;
-        fault_point!("trial_condemned_under_load", !self.io.is_empty(), is_over = false);
-        if is_over {
-            self.deferred.append(&mut self.aborted_install.swap_remove(at).extents);
-        }
+        self.volume.defer(self.installer.aborted_written(number, self.memory.is_quiet()));
     }
 
     /// The volume refused a write of the manifest: nothing points to it or to what it was to
     /// install.
     pub(crate) fn fail_install(&mut self, number: u64, fault: IoFault, effects: &mut Effects) {
-        let Some(install) = self.install.take_if(|install| install.number() == number) else {
+        if self.installer.install_mut(number).is_none() {
             return self.aborted_install_written(number);
-        };
-        let (made, mut aborted_install) = install.condemn(&self.levels);
-        if aborted_install.in_flight == 0 {
-            self.deferred.append(&mut aborted_install.extents);
+        }
+        let Some(install) = self.installer.take_install() else { return };
+        let (made, aborted) = install.abort(&self.levels);
+        if aborted.in_flight == 0 {
+            self.volume.defer(aborted.extents);
         } else {
-            self.aborted_install.push(aborted_install);
+            self.installer.aborted.push(aborted);
         }
         let error = write_failed(fault);
         match made {
             Made::BlobWrite(blob_write) => self.refuse(&blob_write, &error, effects),
-            Made::Repair => self.repairs = true,
+            Made::Repair => self.installer.repair(),
             Made::Compaction(job) if job.is_load() => self.end_load(Reply::Failed(error.clone())),
             Made::Compaction(job) if job.for_load => self.refuse_load(),
             Made::Compaction(_) | Made::Hidden(_) => {}
@@ -304,7 +438,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Everything is durable: the superblock may point to it.
     pub(crate) fn flushed(&mut self, number: u64, effects: &mut Effects) {
-        let Some(install) = self.install.as_mut().filter(|install| install.number() == number) else { return };
+        let Some(install) = self.installer.install_mut(number) else { return };
         install.stage = Stage::Superblock(0);
         let superblock = install.superblock;
         self.write_superblock(superblock, 0, effects);
@@ -312,13 +446,13 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes a superblock, now or as soon as there is a block.
     pub(crate) fn write_superblock(&mut self, superblock: Superblock, slot: u64, effects: &mut Effects) {
-        let Some(mut block) = self.take_block(Class::Page, effects) else {
-            self.superblock_waits = Some((superblock, slot));
+        let Some(mut block) = self.memory.take_block(Class::Page, effects) else {
+            self.installer.superblock_waits = Some((superblock, slot));
             return;
         };
-        self.superblock_waits = None;
+        self.installer.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
-        let io = self.io.start(IoPurpose::Superblock(superblock.number));
+        let io = self.memory.start(IoPurpose::Superblock(superblock.number));
         effects.background(io);
         let mut durable = true;
         fault_point!("matrix_superblock_in_the_cache", durable = false);
@@ -327,33 +461,67 @@ impl<P: Pmem> Matrix<P> {
 
     /// A superblock is durable: the other one follows, so that each of them will do.
     pub(crate) fn superblock_written(&mut self, number: u64, effects: &mut Effects) {
-        match self.install.as_mut().filter(|install| install.number() == number) {
-            Some(Install { stage: stage @ Stage::Superblock(0), superblock, .. }) => {
-                *stage = Stage::Superblock(1);
-                let superblock = *superblock;
-                self.write_superblock(superblock, 1, effects);
+        match &mut self.installer.state {
+            InstallerState::Installs(install) if install.number() == number => match install.stage {
+                Stage::Superblock(0) => {
+                    install.stage = Stage::Superblock(1);
+                    let superblock = install.superblock;
+                    self.write_superblock(superblock, 1, effects);
+                }
+                _ => self.installed(effects),
+            },
+            InstallerState::Closes(slot @ 0) => {
+                *slot = 1;
+                self.write_superblock(self.installer.superblock, 1, effects);
             }
-            Some(_) => self.installed(effects),
-            None if self.closing_slot == 0 => {
-                self.closing_slot = 1;
-                self.write_superblock(self.superblock, 1, effects);
-            }
-            None => self.closing = Closing::Closed,
+            InstallerState::Closes(_) => self.life.close(),
+            InstallerState::Installs(_) | InstallerState::Idle => {}
+        }
+    }
+
+    /// Goes on with a superblock that waited for a block.
+    pub(crate) fn pump_superblock(&mut self, effects: &mut Effects) {
+        if let Some((superblock, slot)) = self.installer.superblock_waits {
+            self.write_superblock(superblock, slot, effects);
+        }
+    }
+
+    /// Says on the volume that this is the orderly end.
+    pub(crate) fn write_last_superblock(&mut self, effects: &mut Effects) {
+        let installer = &mut self.installer;
+        installer.superblock = Superblock { clean: true, known: self.container.known(), ..installer.superblock };
+        installer.state = InstallerState::Closes(0);
+        self.life.write_last_superblock();
+        self.write_superblock(self.installer.superblock, 0, effects);
+    }
+
+    /// Writes a manifest though nothing was made: something is damaged or given up, or a row waits
+    /// for it.
+    pub(crate) fn pump_repair(&mut self, effects: &mut Effects) {
+        let is_wanted = self.installer.repairs || self.compactor.flush_wants_manifest(self.container.durable_version());
+        if is_wanted
+            && self.installer.is_idle()
+            && self.compactor.is_put_off(self.life.mono()).is_none()
+            && !self.volume.waits_for(self.manifest_pages())
+            && self.begin_install(Made::Repair).is_ok()
+        {
+            self.installer.repairs = false;
+            effects.more();
         }
     }
 
     /// The new manifest holds: what it does not name is free, and the column is released.
     fn installed(&mut self, effects: &mut Effects) {
-        let Some(install) = self.install.take() else { return };
-        self.superblock = install.superblock;
-        let old = std::mem::replace(&mut self.manifest_extent, install.extent);
-        self.deferred.extend(self.spare_extent.replace(old));
+        let Some(install) = self.installer.take_install() else { return };
+        self.installer.superblock = install.superblock;
+        let old = std::mem::replace(&mut self.installer.manifest_extent, install.extent);
+        self.volume.defer(self.installer.spare_extent.replace(old));
         self.levels = install.levels;
-        self.deferred.extend(install.free);
+        self.volume.defer(install.free);
         self.counters.installs += 1;
-        install.unreferenced_blobs.iter().for_each(|file| _ = self.unreferenced_blobs.remove(file));
+        self.blobs.forget_unreferenced(&install.unreferenced_blobs);
         if matches!(install.made, Made::Compaction(_)) {
-            self.failures = Default::default();
+            self.compactor.succeed();
         }
         self.container.ranges_are_kept(install.ranges_kept);
         // A column says it with its release.
@@ -367,12 +535,7 @@ impl<P: Pmem> Matrix<P> {
             Made::Hidden(_) | Made::Repair => {}
         }
         self.forget_ranges();
-        for id in self.after_install.drain(..) {
-            if let Some(suspended) = self.suspended.get_mut(&id) {
-                suspended.blob_writes_waiting = false;
-                self.ready.push_back(id);
-            }
-        }
+        self.scheduler.wake(WaitFor::VolumeRoom);
         effects.more();
     }
 }
@@ -392,8 +555,8 @@ impl<P: Pmem> Matrix<P> {
             Source::Load(load) => self.loaded(load),
             Source::Column(column) => {
                 self.counters.columns += 1;
-                self.went_down(column.bytes);
-                if let Err(error) = self.container.release(column, self.manifest_number) {
+                self.compactor.pace.went_down(column.bytes, self.life.mono());
+                if let Err(error) = self.container.release(column, self.installer.last_number) {
                     self.fail_region(error);
                 }
             }

@@ -357,20 +357,13 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub(crate) fn merge(&mut self, job: &mut Job, budget_bytes: u64) -> Result<(), Stop> {
-        let mut numbers = self.next_file;
-        let merged = self.merge_with(job, budget_bytes, &mut numbers);
-        self.next_file = numbers;
-        merged
-    }
-
-    fn merge_with(&self, job: &mut Job, budget_bytes: u64, next_file: &mut u64) -> Result<(), Stop> {
+    pub(crate) fn merge(&self, job: &mut Job, budget_bytes: u64) -> Result<(), Stop> {
         let pins = std::mem::take(&mut job.pins);
         let (source, below) =
             (std::mem::replace(&mut job.source, Source::Level { tables: Vec::new() }), std::mem::take(&mut job.below));
         let above = if let Source::Level { tables } = &source { &tables[..] } else { &[] };
         let memory = InMemory { pins: &pins, job: Some([above, &below]), ..self.in_memory(RUN_PAGES) };
-        let done = self.merge_from(job, (&source, &below), budget_bytes, next_file, &memory);
+        let done = self.merge_from(job, (&source, &below), budget_bytes, &memory);
         (job.source, job.below, job.pins) = (source, below, pins);
         done
     }
@@ -380,7 +373,6 @@ impl<P: Pmem> Matrix<P> {
         job: &mut Job,
         (source, below): (&Source, &[Arc<LevelTable>]),
         budget_bytes: u64,
-        next_file: &mut u64,
         memory: &InMemory<'_>,
     ) -> Result<(), Stop> {
         let mut sought: Vec<Box<dyn Cursor + '_>> = match source {
@@ -403,7 +395,7 @@ impl<P: Pmem> Matrix<P> {
             }
             job.scratch.fill(&mut cursor)?;
             job.read_bytes += job.scratch.bytes();
-            self.emit(job, next_file, memory)?;
+            self.emit(job, memory)?;
             job.position.clear();
             job.position.extend_from_slice(&job.scratch.key);
             job.position.push(0);
@@ -412,7 +404,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Writes what is kept of one key.
-    fn emit(&self, job: &mut Job, next_file: &mut u64, memory: &InMemory<'_>) -> Result<(), Stop> {
+    fn emit(&self, job: &mut Job, memory: &InMemory<'_>) -> Result<(), Stop> {
         let scratch = std::mem::take(&mut job.scratch);
         let in_order = scratch.metas.windows(2).all(|pair| pair[0].version > pair[1].version);
         if !in_order || scratch.key <= job.last_key {
@@ -421,9 +413,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let bottom = || !self.levels.lies_above(job.level, &scratch.key, &scratch.key);
         let last_is_gone =
-            scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.now.wall));
+            scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.life.wall()));
         let readers =
-            Readers { snapshots: self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
+            Readers { snapshots: self.snapshots.versions(), now: self.life.wall(), bottom: last_is_gone && bottom() };
         let ranges = job.ranges.clone();
         let deletes = ranges.over(&scratch.key);
         let kept = match deletes {
@@ -472,7 +464,7 @@ impl<P: Pmem> Matrix<P> {
                 Some((_, value)) => &value[..],
                 None => scratch.value(*at),
             };
-            self.emit_version(job, next_file, &scratch.key, *meta, value);
+            self.emit_version(job, &scratch.key, *meta, value);
         }
         job.last_key.clone_from(&scratch.key);
         job.scratch = scratch;
@@ -508,18 +500,14 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn emit_version(&self, job: &mut Job, next_file: &mut u64, key: &[u8], meta: Meta, value: &[u8]) {
-        let number = |next_file: &mut u64| {
-            *next_file += 1;
-            *next_file - 1
-        };
+    fn emit_version(&self, job: &mut Job, key: &[u8], meta: Meta, value: &[u8]) {
         // What has expired is a delete by now, and has no value any more.
         let value = if meta.body == Body::Delete { &[][..] } else { value };
         let (mut meta, mut inline) = (meta, value);
         if value.len() >= BLOB_BYTES_MIN {
             let (writer, output) = job
                 .values
-                .get_or_insert_with(|| (ValuesWriter::default(), Output::new(number(next_file), Role::Values)));
+                .get_or_insert_with(|| (ValuesWriter::default(), Output::new(self.installer.new_file(), Role::Values)));
             let offset = writer.add(value, &mut |page| output.push(page));
             let checksum = match meta.body {
                 Body::Here { checksum, .. } => checksum,
@@ -530,8 +518,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let (uuid, compression) = (self.config.uuid, job.compression);
         let (builder, output) = job.table.get_or_insert_with(|| {
-            let file = number(next_file);
-            let role = Role::Table { level: job.level, in_pmem_levels: self.plan.in_pmem_levels(job.level) };
+            let file = self.installer.new_file();
+            let role =
+                Role::Table { level: job.level, in_pmem_levels: self.compactor.plan().in_pmem_levels(job.level) };
             (Builder::new(uuid, file, FILTER_BITS, compression), Output::new(file, role))
         });
         let added = builder.add(key, &meta, inline, &mut |page| output.push(page));

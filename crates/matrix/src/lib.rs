@@ -8,11 +8,13 @@
 //! - [`volume`]: superblocks, the manifest, free extents.
 //! - `pmem_levels`: levels of which the tables lie in the region.
 
+mod acks;
 mod backup;
 mod batch;
 mod blob_write;
 mod changes;
 mod check;
+mod compactor;
 mod config;
 pub mod container;
 pub mod cursor;
@@ -27,8 +29,10 @@ mod growth;
 mod harness;
 mod install;
 mod job;
+mod key_locks;
 mod level_cursor;
 pub mod levels;
+mod life;
 mod load;
 mod lookup;
 mod maintain;
@@ -47,6 +51,7 @@ pub mod ranges;
 mod reading;
 pub mod retention;
 mod scan;
+mod scheduler;
 mod snapshots;
 mod space;
 mod statistics;

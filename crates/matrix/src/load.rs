@@ -32,6 +32,7 @@ use crate::matrix::{BATCH_BYTES_MAX, Matrix};
 use crate::merge::Merge;
 use crate::operations::Work;
 use crate::scan::behind;
+use crate::scheduler::WaitFor;
 use crate::table::values::BLOB_BYTES_MIN;
 use crate::volume::LevelTable;
 
@@ -221,14 +222,14 @@ impl<P: Pmem> Matrix<P> {
             Err(refused) => return Ok(refused),
         };
         fault_point!("matrix_loads_name_files_again", return Ok(OperationStep::Loads));
-        self.next_file = self.next_file.max(load.version << FILES_BITS);
+        self.installer.skip_files(load.version << FILES_BITS);
         Ok(OperationStep::Loads)
     }
 
     /// It is logged, and waits to be the job.
     pub(crate) fn queue_load(&mut self, id: u64, work: &Work) {
         if let Work::Load(load) = work {
-            self.load = Some(LoadTurn { id, load: load.clone(), yields: 0, splits: 0 });
+            self.compactor.load = Some(LoadTurn { id, load: load.clone(), yields: 0, splits: 0 });
         }
     }
 
@@ -260,21 +261,21 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether there is room beside what nothing that grows may take.
     fn has_room_to_load(&self, load: &Load) -> bool {
-        self.room_pages() >= self.reserve_pages() + self.wanted_pages + load.pages
+        self.volume.room_pages() >= self.reserve_pages() + self.blobs.wanted_pages() + load.pages
     }
 
     /// The lowest level there is, or one below it if that is long enough already: it is not
     /// compacted further at once. Never one of the PMEM levels, whose bytes are dear.
     fn level_to_load(&self, load: &Load) -> usize {
         let bytes = load.table_pages * 4096;
-        let is_long = |level| self.levels.pages(level) * 4096 + bytes > self.plan.limit_bytes(level);
+        let is_long = |level| self.levels.pages(level) * 4096 + bytes > self.compactor.plan().limit_bytes(level);
         let lowest = self.levels.depth().saturating_sub(1);
-        (lowest..).find(|level| !self.plan.in_pmem_levels(*level) && !is_long(*level)).unwrap_or(lowest)
+        (lowest..).find(|level| !self.compactor.plan().in_pmem_levels(*level) && !is_long(*level)).unwrap_or(lowest)
     }
 
     /// What the load that waits wants done next. `is_urgent`: the container has hardly room.
     pub(crate) fn load_job(&mut self, is_urgent: bool) -> Option<Job> {
-        let waiting = self.load.as_mut()?;
+        let waiting = self.compactor.load.as_mut()?;
         if is_urgent && waiting.yields < YIELDS_MAX {
             waiting.yields += 1;
             return None;
@@ -290,11 +291,11 @@ impl<P: Pmem> Matrix<P> {
             None => Job::of_load(load, level),
             Some((at, table)) => {
                 let (first, _) = load.range()?;
-                self.load.as_mut()?.splits += 1;
+                self.compactor.load.as_mut()?.splits += 1;
                 Job::of_split(table, at, first.encoded().to_vec())
             }
         };
-        if self.load.as_ref()?.splits > SPLITS_MAX || !self.has_room_for(job.pages_in()) {
+        if self.compactor.load.as_ref()?.splits > SPLITS_MAX || !self.has_room_for(job.pages_in()) {
             self.refuse_load();
             return None;
         }
@@ -306,7 +307,7 @@ impl<P: Pmem> Matrix<P> {
         self.counters.loaded_bytes += load.bytes;
         self.counters.user_bytes += load.bytes;
         if let Some((first, last)) = load.range() {
-            self.walks.spans.get_mut().forget(first.encoded(), last.encoded());
+            self.scheduler.walks_mut().spans.get_mut().forget(first.encoded(), last.encoded());
         }
         self.end_load(Reply::Done { version: load.version, existed: false });
     }
@@ -319,11 +320,11 @@ impl<P: Pmem> Matrix<P> {
 
     /// The load that has its turn is answered, and whoever waited for it goes on.
     pub(crate) fn end_load(&mut self, reply: Reply) {
-        let Some(ended) = self.load.take() else { return };
-        let Some(suspended) = self.suspended.remove(&ended.id) else { return };
-        self.key_locks.done(ended.id, &suspended.work);
-        self.pending_acks.push((suspended.token, reply, ended.load.version));
-        self.ready.extend(self.after_install.drain(..));
+        let Some(ended) = self.compactor.load.take() else { return };
+        let Some(suspended) = self.scheduler.take(ended.id) else { return };
+        self.scheduler.release_keys(ended.id, &suspended.work);
+        self.scheduler.reply_when_durable(suspended.token, reply, ended.load.version);
+        self.scheduler.wake(WaitFor::VolumeRoom);
     }
 
     /// Whether an operation has to wait until no load is under way: what it sees is to stay as it
@@ -331,6 +332,6 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn waits_for_load(&self, operation: &Operation) -> bool {
         fault_point!("trial_snapshots_see_loads_appear", return false);
         let is_cut = matches!(operation, Operation::Snapshot(SnapshotOp::Open) | Operation::Backup { .. });
-        is_cut && self.load.is_some()
+        is_cut && self.compactor.load.is_some()
     }
 }

@@ -150,7 +150,8 @@ impl<P: Pmem> Matrix<P> {
         if long.as_ref().is_none_or(|long| long.pointer != pointer) {
             // Its own permit is given back first.
             *long = None;
-            let permit = self.permit_for_reading(pointer.value_bytes.into(), memory.is_job()).ok_or(Stop::Missing)?;
+            let permit =
+                self.memory.permit_for_reading(pointer.value_bytes.into(), memory.is_job()).ok_or(Stop::Missing)?;
             *long =
                 Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize), _permit: permit });
         }

@@ -3,19 +3,21 @@
 
 use std::sync::Arc;
 
-use stratakv_base::{Mono, fault_point};
+use stratakv_base::fault_point;
 use stratakv_device::{Class, IoFault};
 use stratakv_engine::{Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 
+use crate::compactor::FlushState;
 use crate::container::{Column, ColumnLimits, Flush};
 use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
-use crate::matrix::{Closing, IoPurpose, Matrix};
+use crate::matrix::Matrix;
+use crate::memory::IoPurpose;
 use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
 use crate::reading::Waiter;
-use crate::space::CompactionBackoff;
+use crate::scheduler::WaitFor;
 use crate::volume::LevelTable;
 
 /// A compaction stops merging while so much of what it made waits for the device.
@@ -42,32 +44,31 @@ const STEP_BYTES: u64 = 64 << 10;
 impl<P: Pmem> Matrix<P> {
     /// A bounded step of everything that is due.
     pub(crate) fn maintain(&mut self, effects: &mut Effects) {
-        let ends = matches!(self.closing, Closing::Superblock | Closing::Closed);
-        if self.config.read_only || self.region_failed.is_some() || self.volume_failed.is_some() || ends {
+        if !self.life.may_maintain() {
             return;
         }
-        let written = std::mem::take(&mut self.credit_bytes);
+        let written = self.compactor.take_written();
         let free = self.free_percent();
         let share = STEP_BYTES;
-        self.walks.note_dead();
+        self.scheduler.walks_mut().note_dead();
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }
-        let is_closing = self.closing != Closing::Open;
+        let is_closing = !self.life.is_open();
         let mut has_use = !is_closing || self.somebody_waits();
         fault_point!("trial_closing_clears_nothing", has_use = !is_closing);
         if has_use {
             self.plan_job(free);
         }
-        if self.job.is_some() {
+        if self.compactor.job().is_some() {
             // While there is room a byte is merged for each that is written, near its end as many
             // as the device takes: the container finds the fill at which columns keep pace.
             let below = self.column_free_percent().saturating_sub(free);
             let is_idle = written == 0 || self.somebody_waits();
-            self.job_credit_bytes +=
-                written * (3 + below) / 3 + if is_idle || free <= FREE_PERCENT_MIN { share } else { 0 };
+            let more = if is_idle || free <= FREE_PERCENT_MIN { share } else { 0 };
+            self.compactor.pay(written * (3 + below) / 3 + more);
             self.run_job(effects);
-            if is_idle && self.job.is_some() && self.may_merge() {
+            if is_idle && self.may_merge() {
                 effects.more();
             }
         }
@@ -76,31 +77,23 @@ impl<P: Pmem> Matrix<P> {
         self.pump_outputs(effects);
         self.pump_install(effects);
         self.note_phase();
-        if self.now.mono < self.job_not_before {
-            effects.wake_at(self.job_not_before);
+        if let Some(until) = self.compactor.is_put_off(self.life.mono()) {
+            effects.wake_at(until);
         }
-        if (self.repairs || self.ranges_wait.is_some_and(|version| version <= self.container.durable_version()))
-            && self.install.is_none()
-            && self.now.mono >= self.job_not_before
-            && !self.waits_for_growth(self.manifest_pages())
-            && let Ok(install) = self.begin_install(Made::Repair)
+        self.pump_repair(effects);
+        if (self.is_stuck() && self.scheduler.is_awaited(WaitFor::ContainerRoom)) || self.scheduler.acks().any_pending()
         {
-            self.repairs = false;
-            self.install = Some(install);
-            effects.more();
-        }
-        if (self.is_stuck() && !self.space_waiters.is_empty()) || !self.pending_acks.is_empty() {
             // They are told in the next tick.
             effects.more();
         }
-        if let Some((superblock, slot)) = self.superblock_waits {
-            self.write_superblock(superblock, slot, effects);
-        }
+        self.pump_superblock(effects);
     }
 
     /// Whether writes wait for room, so that what makes it goes on by itself.
     fn somebody_waits(&self) -> bool {
-        !self.space_waiters.is_empty() || !self.after_install.is_empty() || self.load.is_some()
+        self.scheduler.is_awaited(WaitFor::ContainerRoom)
+            || self.scheduler.is_awaited(WaitFor::VolumeRoom)
+            || self.compactor.load.is_some()
     }
 
     /// Whether writes wait for room and nothing is under way that would wake them, though there may
@@ -108,9 +101,11 @@ impl<P: Pmem> Matrix<P> {
     /// away is, or they are told that nothing can, so none asks for ever.
     fn waits_for_nothing(&self) -> bool {
         fault_point!("trial_values_wait_for_nothing", return false);
-        let is_under_way =
-            self.blob_write.is_some() || self.load.is_some() || self.is_growing() || !self.deferred.is_empty();
-        !self.after_install.is_empty() && !is_under_way && self.reads.held().next().is_none()
+        let is_under_way = self.blobs.is_writing()
+            || self.compactor.load.is_some()
+            || self.volume.is_growing()
+            || !self.volume.deferred().is_empty();
+        self.scheduler.is_awaited(WaitFor::VolumeRoom) && !is_under_way && self.reads.held().next().is_none()
     }
 
     pub(crate) fn free_percent(&self) -> u64 {
@@ -122,9 +117,10 @@ impl<P: Pmem> Matrix<P> {
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
         let mut seen = self.snapshots.versions();
         fault_point!("matrix_flush_forgets_snapshots", seen = &[]);
-        let seals_dead = std::mem::take(&mut self.walks.seals_dead) && self.container.is_memtable_dense();
+        let seals_dead =
+            std::mem::take(&mut self.scheduler.walks_mut().seals_dead) && self.container.is_memtable_dense();
         let clears = self.is_clearing() || seals_dead;
-        if (self.container.is_full() || !self.space_waiters.is_empty() || clears)
+        if (self.container.is_full() || self.scheduler.is_awaited(WaitFor::ContainerRoom) || clears)
             && !matches!(self.container.seal(seen), Ok(_) | Err(Error::Full(_)))
         {
             self.counters.stalled_ticks += 1;
@@ -132,23 +128,28 @@ impl<P: Pmem> Matrix<P> {
         if !self.container.has_sealed() {
             return Ok(());
         }
-        let budget = if written == 0 || !self.space_waiters.is_empty() { share * 4 } else { written + written / 2 };
+        let budget = if written == 0 || self.scheduler.is_awaited(WaitFor::ContainerRoom) {
+            share * 4
+        } else {
+            written + written / 2
+        };
         let step = self.container.flush_step(budget);
-        self.flush_waits = matches!(step, Err(Error::Full(_)));
-        self.ranges_wait = None;
+        let is_full = matches!(step, Err(Error::Full(_)));
+        self.compactor.set_flush(if is_full { FlushState::DirectoryFull } else { FlushState::Goes });
         match step {
             Ok(Flush::Row { .. }) => self.counters.rows += 1,
             Ok(Flush::More) => {}
             Ok(Flush::Waits(version)) => {
-                self.ranges_wait = Some(version);
                 fault_point!("trial_range_forgotten_with_its_log", {
                     self.container.ranges_are_kept(version);
-                    self.ranges_wait = None;
+                    effects.more();
+                    return Ok(());
                 });
-                self.flush_waits = self.now.mono < self.job_not_before;
+                let is_put_off = self.compactor.is_put_off(self.life.mono()).is_some();
+                self.compactor.set_flush(FlushState::Ranges { version, is_put_off });
                 fault_point!("trial_ranges_spin_for_a_failing_device", effects.more());
                 // Else it is woken then.
-                if !self.flush_waits {
+                if !is_put_off {
                     effects.more();
                 }
                 return Ok(());
@@ -166,24 +167,29 @@ impl<P: Pmem> Matrix<P> {
 
     /// Chooses what to compact next.
     fn plan_job(&mut self, free_percent: u64) {
-        self.wake_after_a_while();
-        let waits = self.job.is_some() || self.install.is_some() || self.now.mono < self.job_not_before;
-        if waits {
+        let now = self.life.mono();
+        if !self.is_tight() {
+            self.compactor.wake_after_a_while(now);
+        }
+        let waits = self.compactor.job().is_some() || !self.installer.is_idle();
+        if waits || self.compactor.is_put_off(now).is_some() {
             return;
         }
-        let is_urgent = self.backoff == CompactionBackoff::No
-            && (free_percent <= FREE_PERCENT_MIN || !self.space_waiters.is_empty());
+        let is_urgent = !self.compactor.rests()
+            && (free_percent <= FREE_PERCENT_MIN || self.scheduler.is_awaited(WaitFor::ContainerRoom));
         if let Some(job) = self.load_job(is_urgent) {
             return self.begin_job(job);
         }
-        if self.backoff != CompactionBackoff::No || self.drops_hidden_tables() {
+        if self.compactor.rests() || self.drops_hidden_tables() {
             return;
         }
         let is_clearing = self.is_clearing() || self.waits_for_nothing();
         let (receiver, compactor) = self.container.rows();
-        let clears_dead = self.walks.clears_dead && self.container.are_rows_dense();
-        let is_due =
-            free_percent <= self.column_free_percent() || !self.space_waiters.is_empty() || is_clearing || clears_dead;
+        let clears_dead = self.scheduler.walks().clears_dead && self.container.are_rows_dense();
+        let is_due = free_percent <= self.column_free_percent()
+            || self.scheduler.is_awaited(WaitFor::ContainerRoom)
+            || is_clearing
+            || clears_dead;
         if (compactor == 0 || self.container.joins())
             && receiver > 0
             && is_due
@@ -193,38 +199,35 @@ impl<P: Pmem> Matrix<P> {
         }
         let wanted = if is_clearing { None } else { self.wanted_job(free_percent, is_due) };
         let lacks_room = wanted.as_ref().is_some_and(|job| !self.has_room_for(job.pages_in()));
-        self.job = wanted.filter(|_| !lacks_room);
-        if self.job.is_none() && self.walks.clears_dead && !lacks_room && !is_clearing && !self.awaits_row() {
+        let mut job = wanted.filter(|_| !lacks_room);
+        if job.is_none() && self.scheduler.walks().clears_dead && !lacks_room && !is_clearing && !self.awaits_row() {
             // What walks passed goes down, level by level: at the lowest one nothing is left of it.
-            self.job = self.dense_job();
-            self.walks.clears_dead = self.job.is_some();
+            job = self.dense_job();
+            self.scheduler.walks_mut().clears_dead = job.is_some();
         }
-        if self.job.is_none() && (lacks_room || is_clearing) && !self.awaits_row() {
-            self.job = self.small_job();
-            if self.job.is_none() && self.backoff == CompactionBackoff::No && !self.reclaim() {
+        if job.is_none() && (lacks_room || is_clearing) && !self.awaits_row() {
+            job = self.small_job();
+            if job.is_none() && !self.compactor.rests() && !self.reclaim() {
                 self.back_off_for_space();
             }
         }
-        if let Some(job) = self.job.take() {
+        if let Some(job) = job {
             self.begin_job(job);
         }
     }
 
     fn begin_job(&mut self, mut job: Job) {
-        self.pace.begin_job(self.now.mono);
-        self.jobs_begun += 1;
-        job.number = self.jobs_begun;
         job.ranges = self.ranges.clone();
         self.choose_moves(&mut job);
         job.compression = self.compression_of(&job);
-        self.job = Some(job);
+        self.compactor.begin(job, self.life.mono());
     }
 
     /// Whether a row is on its way, of which more may be cleared away. One that finds no room in
     /// the container is not.
     fn awaits_row(&self) -> bool {
         fault_point!("trial_blocked_rows_are_awaited", return self.container.has_sealed());
-        self.container.has_sealed() && !self.flush_waits
+        self.container.has_sealed() && !self.compactor.is_flush_blocked()
     }
 
     /// Of the container's units, so many of a hundred may stay free.
@@ -253,13 +256,13 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn finds_no_room_in_pmem_levels(&self, column: &Job) -> bool {
-        self.plan.in_pmem_levels(0) && column.pages_likely() > self.extents.pmem_levels_pages().0
+        self.compactor.plan().in_pmem_levels(0) && column.pages_likely() > self.volume.places().pmem_levels_pages().0
     }
 
     /// The column that is next while there is room.
     fn long_column(&mut self) -> Option<Job> {
         // What a merge makes in the PMEM levels has to find room beside what it takes.
-        let tables = if self.plan.in_pmem_levels(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES };
+        let tables = if self.compactor.plan().in_pmem_levels(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES };
         let low_bytes = tables * self.config.table_bytes;
         self.next_column(ColumnLimits { low_bytes, high_bytes: 2 * low_bytes })
     }
@@ -305,7 +308,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn limit_bytes(&self, level: usize) -> u64 {
-        self.plan.limit_bytes(level)
+        self.compactor.plan().limit_bytes(level)
     }
 
     fn level_bytes(&self, level: usize) -> u64 {
@@ -347,49 +350,41 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(crate) fn may_merge(&mut self) -> bool {
-        let Some(job) = &mut self.job else { return false };
+        let Some(job) = self.compactor.job_mut() else { return false };
         !job.merged && !job.waits() && job.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
     /// Merges as much as was paid for.
     fn run_job(&mut self, effects: &mut Effects) {
         if self.may_merge()
-            && self.job_credit_bytes >= MERGE_BYTES
-            && let Some(mut job) = self.job.take()
+            && self.compactor.credit_bytes() >= MERGE_BYTES
+            && let Some(mut job) = self.compactor.take_job()
         {
-            let budget = self.job_credit_bytes.min(MERGE_BYTES);
+            let budget = self.compactor.credit_bytes().min(MERGE_BYTES);
             let before = job.read_bytes;
             let merged = self.merge(&mut job, budget);
-            self.job_credit_bytes = self.job_credit_bytes.saturating_sub((job.read_bytes - before).max(1));
+            self.compactor.spend((job.read_bytes - before).max(1));
             let number = job.number;
-            self.job = Some(job);
-            match merged {
-                Ok(()) => {}
-                Err(Stop::Missing) => {
-                    let missing = self.ask(Waiter::Job(number));
-                    if let Some(job) = &mut self.job {
-                        job.wait_for(missing);
-                    }
-                }
-                Err(stop) => self.stop_job(stop),
+            if matches!(merged, Err(Stop::Missing)) {
+                job.wait_for(self.reads.ask_missing(Waiter::Job(number)));
             }
-            self.ask_ahead(number);
+            self.compactor.put_back(job);
+            if let Err(stop) = merged {
+                self.stop_job(stop);
+            }
+            self.reads.ask_ahead(number, self.config.depth as usize / 2);
         }
-        let is_written = self.install.is_none() && self.job.as_ref().is_some_and(Job::is_written);
+        let is_written = self.installer.is_idle() && self.compactor.job().is_some_and(Job::is_written);
         if is_written
-            && !self.waits_for_growth(self.manifest_pages())
-            && let Some(job) = self.job.take()
+            && !self.volume.waits_for(self.manifest_pages())
+            && let Some(job) = self.compactor.take_job()
         {
-            self.job_credit_bytes = 0;
-            match self.begin_install(Made::Compaction(Box::new(job))) {
-                Ok(install) => self.install = Some(install),
-                // No pages side by side for the manifest: there will be some. It is compacted
-                // again.
-                Err(_) if self.is_growing() => {}
-                Err(_) => {
-                    self.refuse_load();
-                    self.volume_is_full();
-                }
+            self.compactor.spend(u64::MAX);
+            // No pages side by side for the manifest: there will be some if the volume grows. It is
+            // compacted again.
+            if self.begin_install(Made::Compaction(job)).is_err() && !self.volume.is_growing() {
+                self.refuse_load();
+                self.volume_is_full();
             }
             effects.more();
         }
@@ -397,10 +392,10 @@ impl<P: Pmem> Matrix<P> {
 
     /// Hands what the job made to the device.
     fn pump_outputs(&mut self, effects: &mut Effects) {
-        if let Some(mut job) = self.job.take() {
+        if let Some(mut job) = self.compactor.take_job() {
             let is_load = job.is_load();
             let written = job.outputs().try_for_each(|output| self.pump_output(output, is_load, effects));
-            self.job = Some(job);
+            self.compactor.put_back(job);
             if written.is_err() {
                 self.volume_is_full();
             }
@@ -421,17 +416,17 @@ impl<P: Pmem> Matrix<P> {
         }
         let reserve_pages = if is_asked { self.reserve_pages() } else { self.manifest_pages() };
         while output.wants_write() {
-            if self.waits_for_growth(reserve_pages + SLICE_PAGES) {
+            if self.volume.waits_for(reserve_pages + SLICE_PAGES) {
                 break;
             }
-            let Some(block) = self.take_block(Class::Slice, effects) else { break };
-            for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
+            let Some(block) = self.memory.take_block(Class::Slice, effects) else { break };
+            for (place, part) in output.next_write(block, self.volume.places_mut(), reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);
                 self.counters.wrote(output.role(), part.len.into());
                 if matches!(output.role(), Role::Table { .. }) {
                     self.cache_written(place, &part, effects);
                 }
-                let io = self.io.start(IoPurpose::Output(output.file()));
+                let io = self.memory.start(IoPurpose::Output(output.file()));
                 if !is_asked {
                     effects.background(io);
                 }
@@ -445,12 +440,11 @@ impl<P: Pmem> Matrix<P> {
     /// up, whose errors are nobody's.
     pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>, effects: &mut Effects) {
         let is_it = |output: &&mut Output| output.file() == file;
-        let of_blob_write =
-            self.blob_write.iter_mut().flat_map(|blob_write| &mut blob_write.outputs).find(is_it).map(Output::written);
-        let of_job = self.job.iter_mut().flat_map(Job::outputs).find(is_it).map(Output::written);
-        self.dropped.iter_mut().filter(|output| output.file() == file).for_each(Output::written);
+        let is_blob = self.blobs.output_written(file);
+        let of_job = self.compactor.job_mut().and_then(|job| job.outputs().find(is_it).map(Output::written));
+        self.volume.output_written(file);
         match result {
-            Err(fault) if of_blob_write.is_some() => self.fail_blob_write(&write_failed(fault), effects),
+            Err(fault) if is_blob => self.fail_blob_write(&write_failed(fault), effects),
             Err(IoFault::Full) if of_job.is_some() => self.volume_is_full(),
             Err(fault) if of_job.is_some() => self.put_off(&write_failed(fault)),
             // Nobody waits for a file that was given up.
@@ -464,21 +458,19 @@ impl<P: Pmem> Matrix<P> {
 
     /// A compaction failed, and is tried again later.
     pub(crate) fn put_off(&mut self, error: &Error) {
-        if self.job.as_ref().is_some_and(Job::is_load) {
+        if self.compactor.job().is_some_and(Job::is_load) {
             self.end_load(Reply::Failed(error.clone()));
         }
         tracing::warn!(%error, shard = self.config.shard, "a compaction failed; it is tried again");
-        self.job_not_before = Mono(self.now.mono.0 + RETRY_NS);
         self.drop_job();
-        self.failures.add(error);
-        if self.failures.verdict().is_some() {
-            self.ready.extend(self.after_install.drain(..));
+        if self.compactor.put_off(error, self.life.mono()) {
+            self.scheduler.wake(WaitFor::VolumeRoom);
         }
     }
 
     /// The volume has no room for what a compaction makes.
     fn volume_is_full(&mut self) {
-        let is_load = self.job.as_ref().is_some_and(Job::is_load);
+        let is_load = self.compactor.job().is_some_and(Job::is_load);
         if !is_load && !self.reclaim() {
             self.back_off_for_space();
         }
@@ -490,28 +482,22 @@ impl<P: Pmem> Matrix<P> {
     /// any. O(records of the container) if there are unreferenced files.
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
-        for suspended in self.suspended.values_mut() {
+        for suspended in self.scheduler.all() {
             suspended.work.all_placed().for_each(|placed| _ = unclaimed.remove(&placed.file));
         }
-        unclaimed.retain(|file, _| !self.unreferenced_blobs.contains_key(file));
-        self.repairs |= !unclaimed.is_empty();
-        self.unreferenced_blobs.extend(unclaimed);
-        self.repairs
+        if self.blobs.add_unreferenced(unclaimed) {
+            self.installer.repair();
+        }
+        self.installer.repairs()
     }
 
     /// Nothing of the job counts. Its room is free once its writes have ended.
     pub(crate) fn drop_job(&mut self) {
-        if self.job.as_ref().is_some_and(|job| job.for_load) {
+        if self.compactor.job().is_some_and(|job| job.for_load) {
             self.refuse_load();
         }
-        self.dropped.extend(self.job.take().into_iter().flat_map(Job::into_outputs));
-        self.defer_reclaim();
-    }
-
-    /// Gives back what was made in vain, once it is not being written any more.
-    pub(crate) fn defer_reclaim(&mut self) {
-        let idle: Vec<Output> = self.dropped.extract_if(.., |output| output.in_flight() == 0).collect();
-        idle.into_iter().flat_map(Output::discard).for_each(|extent| self.give_back(extent));
+        let outputs = self.compactor.take_job().into_iter().flat_map(|job| job.into_outputs());
+        self.drop_outputs(outputs);
     }
 
     /// What a compaction reads is damaged: it stays where it is, and so does everything that would
@@ -527,39 +513,18 @@ impl<P: Pmem> Matrix<P> {
             return self.put_off(&error);
         }
         tracing::error!(%error, shard = self.config.shard, "a compaction cannot go on: its room is not freed until the store is repaired");
-        self.backoff = CompactionBackoff::Damaged;
-        self.ready.extend(self.after_install.drain(..));
+        self.compactor.rest_damaged();
+        self.scheduler.wake(WaitFor::VolumeRoom);
         self.drop_job();
     }
 
     /// Whether the container is full and nothing will make room in it.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.backoff != CompactionBackoff::No
-            && self.job.is_none()
-            && self.install.is_none()
-            && self.blob_write.is_none()
-            && (self.flush_waits || !self.container.has_sealed())
-    }
-}
-
-/// Compactions that failed one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Failures {
-    count: u32,
-    last: Option<Error>,
-}
-
-impl Failures {
-    fn add(&mut self, error: &Error) {
-        self.count = self.count.saturating_add(1);
-        self.last = Some(error.clone());
-    }
-
-    /// Why writes that wait for a compaction are refused, if so many failed. It is tried again all
-    /// the same.
-    pub(crate) fn verdict(&self) -> Option<&Error> {
-        fault_point!("trial_failing_devices_are_waited_for", return None);
-        self.last.as_ref().filter(|_| self.count >= FAILURES_MAX)
+        self.compactor.rests()
+            && self.compactor.job().is_none()
+            && self.installer.is_idle()
+            && !self.blobs.is_writing()
+            && (self.compactor.is_flush_blocked() || !self.container.has_sealed())
     }
 }
 
@@ -571,9 +536,5 @@ pub(crate) fn write_failed(fault: IoFault) -> Error {
     }
 }
 
-/// A compaction that failed is tried again after a second.
-const RETRY_NS: u64 = 1_000_000_000;
-/// After so many in a row who waits for one is told.
-const FAILURES_MAX: u32 = 5;
 /// Merged in one step.
 const MERGE_BYTES: u64 = 64 << 10;

@@ -1,213 +1,68 @@
 //! [`Matrix`]: the state of one shard, and its face to the driver.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use foldhash::HashMap;
-use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, fault_point};
+use stratakv_base::{Key, Level, fault_point};
 use stratakv_chassis::batches::prepare_record::batch_error;
-use stratakv_device::{Block, IoFault};
+use stratakv_device::IoFault;
 use stratakv_engine::{
-    Capabilities, Capability, ChangeKind, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply, Shard,
-    ShardId, Statistic, Token,
+    Capabilities, Capability, ChangeKind, Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardId,
+    Statistic, Token,
 };
-use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
-use crate::backup::Backups;
 use crate::batch::Batches;
 use crate::batch::publication::ReadAdmission;
-use crate::blob_write::BlobWrite;
+use crate::blob_write::Blobs;
 use crate::changes::OperationStep;
+use crate::compactor::Compactor;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
-use crate::growth::Growth;
-use crate::install::{AbortedInstall, Install};
-use crate::job::Job;
+use crate::growth::VolumeSpace;
+use crate::install::Installer;
 use crate::levels::Levels;
-use crate::load::{Load, LoadTurn};
-use crate::maintain::Failures;
-use crate::memory::Permit;
+use crate::life::Life;
+use crate::load::Load;
+use crate::memory::{IoPurpose, Memory};
 use crate::merge::ReadView;
-use crate::operations::{KeyLockQueue, Suspended, Work};
-use crate::output::Output;
-use crate::pace::Pace;
-use crate::pmem_levels::Plan;
-use crate::range_delete::Looked;
+use crate::operations::{Suspended, Work};
 use crate::ranges::RangeDeletes;
-use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
+use crate::reading::Reads;
 use crate::scan::PageWork;
+use crate::scheduler::{Scheduler, WaitFor};
 use crate::snapshots::Snapshots;
-use crate::space::CompactionBackoff;
 use crate::statistics::Counters;
-use crate::table;
-use crate::volume::{Extent, Places, Superblock};
-use crate::walk::Walks;
-
-/// What a request in flight is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum IoPurpose {
-    /// The read that begins at this page.
-    Read(u64),
-    /// Space that is set aside.
-    Growth,
-    /// A piece of this file.
-    Output(u64),
-    /// A piece of the manifest with this number.
-    Manifest(u64),
-    /// The flush before its superblock.
-    Flush(u64),
-    /// Its superblock.
-    Superblock(u64),
-}
-
-/// How far closing is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    Open,
-    /// Finishing what was accepted.
-    Draining,
-    /// The last superblock is on its way.
-    Superblock,
-    Closed,
-}
 
 /// One shard of a store with the engine `matrix`. See the crate.
 #[derive(Debug)]
 pub struct Matrix<P> {
     pub(crate) config: MatrixConfig,
-    pub(crate) report: RecoveryReport,
+    pub(crate) life: Life,
+    pub(crate) counters: Counters,
+    pub(crate) memory: Memory,
+    pub(crate) volume: VolumeSpace,
     pub(crate) container: Container<P>,
     pub(crate) levels: Levels,
-    pub(crate) extents: Places,
-    pub(crate) growth: Growth,
-    /// Bytes of values that compactions may move yet; below 0 if the last one moved a file that was
-    /// longer.
-    pub(crate) move_credit_bytes: i64,
-    pub(crate) pace: Pace,
-    /// Where tables are to go.
-    pub(crate) plan: Plan,
-    /// Free as soon as nobody reads it. What somebody reads waits in [`Reads::hold`].
-    pub(crate) deferred: Vec<Extent>,
-    pub(crate) cache: RefCell<PageCache>,
+    /// Deletes of ranges in force.
+    pub(crate) ranges: Arc<RangeDeletes>,
     pub(crate) reads: Reads,
-    /// Pages that the operation holds whose step runs, and those that it lacks.
-    pub(crate) pins: Pins,
-    pub(crate) missing: RefCell<Vec<Wanted>>,
-    pub(crate) ahead: RefCell<Vec<Wanted>>,
-    pub(crate) io: IoTable<IoPurpose>,
-    pub(crate) suspended: HashMap<u64, Suspended>,
-    pub(crate) ready: VecDeque<u64>,
-    /// Operations for which the container had no room, in order.
-    pub(crate) space_waiters: VecDeque<u64>,
-    pub(crate) key_locks: KeyLockQueue,
-    /// Bytes of values that wait to be written, and of long values that are being read, all outside
-    /// the pool.
-    pub(crate) waiting_bytes: Arc<AtomicU64>,
-    pub(crate) long_bytes: Arc<AtomicU64>,
-    /// Operations that wait for room to read a long value in.
-    pub(crate) memory_waiters: VecDeque<u64>,
-    pub(crate) walks: Walks,
-    pub(crate) next_operation: u64,
-    /// Replies for when the log is durable, each with the version up to which: of writes, and of
-    /// whoever may have seen one.
-    pub(crate) pending_acks: Vec<(Token, Reply, u64)>,
-    /// Who asked for a sync in this tick.
-    pub(crate) syncs: Vec<Token>,
+    pub(crate) scheduler: Scheduler,
     pub(crate) snapshots: Snapshots,
     pub(crate) batches: Batches,
-    pub(crate) ranges: Arc<RangeDeletes>,
-    /// A memtable waits for a manifest with the deletes of ranges up to this version.
-    pub(crate) ranges_wait: Option<u64>,
-    /// When no table was found that they hide all of.
-    pub(crate) ranges_looked: Looked,
-    pub(crate) backups: Backups,
-    pub(crate) job: Option<Job>,
-    pub(crate) jobs_begun: u64,
-    pub(crate) load: Option<LoadTurn>,
-    pub(crate) install: Option<Install>,
-    pub(crate) superblock: Superblock,
-    /// Where its manifest lies, and room for the next one.
-    pub(crate) manifest_extent: Extent,
-    pub(crate) spare_extent: Option<Extent>,
-    /// One that waits for a block, and its slot.
-    pub(crate) superblock_waits: Option<(Superblock, u64)>,
-    /// The slot of the orderly end's superblock that is being written.
-    pub(crate) closing_slot: u64,
-    /// A copy of what is vital is damaged: it is written again.
-    pub(crate) repairs: bool,
-    pub(crate) manifest_number: u64,
-    pub(crate) next_file: u64,
-    /// Compaction owes so many bytes to the writes that came in.
-    pub(crate) credit_bytes: u64,
-    /// And has so much to spend.
-    pub(crate) job_credit_bytes: u64,
-    /// Given up, with writes in flight.
-    pub(crate) dropped: Vec<Output>,
-    /// Writes whose long values are to be written to the volume, and the values.
-    pub(crate) blob_writes_waiting: VecDeque<(u64, Vec<Bytes>)>,
-    pub(crate) blob_write: Option<BlobWrite>,
-    /// Bytes of values that were written ahead of a record that never came, by file.
-    pub(crate) unreferenced_blobs: HashMap<u64, u64>,
-    /// Operations whose next step comes once a manifest is installed, or the volume has grown.
-    pub(crate) after_install: Vec<u64>,
-    /// Installations that failed with writes in flight.
-    pub(crate) aborted_install: Vec<AbortedInstall>,
-    /// No compaction begins before.
-    pub(crate) job_not_before: Mono,
-    pub(crate) failures: Failures,
-    /// The tick's.
-    pub(crate) now: Now,
-    pub(crate) volume_failed: Option<IoFault>,
-    pub(crate) region_failed: Option<Error>,
-    pub(crate) backoff: CompactionBackoff,
-    pub(crate) backed_off_at: Mono,
-    /// The container cannot make a row of what waits, since its directory is full.
-    pub(crate) flush_waits: bool,
-    /// Pages that a long value waits for.
-    pub(crate) wanted_pages: u64,
-    /// Installations when no value file was found that is worth rewriting.
-    pub(crate) looked_at_installs: u64,
-    pub(crate) closing: Closing,
-    pub(crate) counters: Counters,
-    pub(crate) ticks_ended: u64,
-    /// A block was wanted in this tick and could not be had; and ticks in a row of which that was
-    /// so, with nothing in flight.
-    pub(crate) lacks_block: bool,
-    pub(crate) starved_ticks: u32,
-    /// Page reads that had come back when operations last let go of what they had pinned.
-    pub(crate) pins_released_at: Option<u64>,
+    pub(crate) blobs: Blobs,
+    pub(crate) compactor: Compactor,
+    pub(crate) installer: Installer,
 }
 
 impl<P: Pmem> Matrix<P> {
     /// What opening found.
     pub fn recovery(&self) -> &RecoveryReport {
-        &self.report
+        self.life.report()
     }
 
     /// What a reader without a snapshot sees.
     pub(crate) fn read_view(&self) -> ReadView {
-        ReadView { at: u64::MAX, now: self.now.wall }
-    }
-
-    /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is
-    /// missing.
-    pub(crate) fn in_memory(&self, ahead_pages: u32) -> InMemory<'_> {
-        InMemory {
-            levels: &self.levels,
-            cache: &self.cache,
-            pins: &self.pins,
-            ahead_pages,
-            backward: false,
-            job: None,
-            missing: &self.missing,
-            ahead: &self.ahead,
-            run: Cell::default(),
-            shard: self.config.shard,
-        }
+        ReadView { at: u64::MAX, now: self.life.wall() }
     }
 
     /// Appends changes to the log as one batch, and returns the version of the last one.
@@ -219,17 +74,17 @@ impl<P: Pmem> Matrix<P> {
             return Err(OperationStep::NoRoom);
         }
         let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Blob(_)));
-        puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
+        puts.for_each(|change| self.scheduler.walks_mut().spans.get_mut().split(change.key));
         let mut seen = self.snapshots.versions();
         fault_point!("matrix_overwrite_forgets_snapshots", seen = &[]);
         match self.container.append(changes, seen) {
             Ok(versions) => {
                 let bytes = changes.iter().map(Append::user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
-                self.credit_bytes += bytes;
+                self.compactor.owe(bytes);
                 self.came_in(changes);
                 if changes.iter().any(|change| matches!(change.what, What::Delete)) {
-                    self.wake_compaction();
+                    self.compactor.wake();
                 }
                 Ok(*versions.end())
             }
@@ -257,7 +112,7 @@ impl<P: Pmem> Matrix<P> {
     /// The region takes no more writes.
     pub(crate) fn fail_region(&mut self, error: Error) {
         tracing::error!(%error, shard = self.config.shard, "the container takes no more writes");
-        self.region_failed.get_or_insert(error);
+        self.life.fail_region(error);
     }
 
     /// Why there can be no writes, if there can be none.
@@ -272,9 +127,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// How the region or the volume failed, if one did; for good.
     fn medium_failure(&self) -> Option<Error> {
-        let of_volume = self.volume_failed.map(Error::Poisoned);
-        let of_region = || self.container.pmem().failure().map(Error::Pmem);
-        self.region_failed.clone().or(of_volume).or_else(of_region)
+        self.life.failure().or_else(|| self.container.pmem().failure().map(Error::Pmem))
     }
 
     /// Levels that are not durable are none of this engine, and no write gets more than its region
@@ -352,114 +205,18 @@ impl<P: Pmem> Matrix<P> {
                 Err(reply) => return effects.reply(token, reply),
             },
         };
-        self.next_operation += 1;
-        let id = self.next_operation;
-        let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
+        let id = self.scheduler.next_id();
+        let permit = self.memory.permit_for_writing(work.value_bytes());
         let suspended = Suspended::new(token, work, permit);
-        let is_free = self.key_locks.is_free(&suspended.work);
-        if !suspended.work.is_write() || (is_free && self.space_waiters.is_empty()) {
-            return self.run_step(id, suspended, false, effects);
+        match self.scheduler.may_begin(&suspended.work) {
+            true => self.run_step(id, suspended, false, effects),
+            false => self.scheduler.queue(id, suspended),
         }
-        self.key_locks.queue(id, &suspended.work);
-        self.suspended.insert(id, suspended);
-    }
-
-    /// Reads come back: those who wait get their pages.
-    pub(crate) fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Some(flight) = self.reads.finish(page) else { return };
-        let wanted = flight.wanted;
-        // Others may read a part of it, too.
-        self.deferred.extend(flight.frees.iter());
-        let checked = match result {
-            Ok(()) => self.check_pages(wanted, &block),
-            // Whatever was there was written, so it is lost.
-            Err(IoFault::Short) => Err(Error::Corrupt(Corruption {
-                place: Place { shard: self.config.shard, offset_bytes: page * 4096 },
-                what: "file",
-                expected: "a page".into(),
-                found: "the end of the volume".into(),
-            })),
-            Err(fault) => Err(Error::Io { what: "a read", fault }),
-        };
-        self.counters.page_reads += u64::from(wanted.pages);
-        let block = Arc::new(block);
-        if checked.is_ok() && wanted.pages == 1 {
-            self.cache.get_mut().insert(page, Arc::clone(&block));
-        } else if checked.is_ok() && flight.is_short_run() {
-            self.cache_copies(wanted, &block, effects);
-        }
-        for waiter in flight.waiters {
-            match (waiter, &checked) {
-                (Waiter::Operation(id), Ok(())) => {
-                    let Some(suspended) = self.suspended.get_mut(&id) else { continue };
-                    suspended.pins.extend(parts(&block, wanted));
-                    suspended.missing = suspended.missing.saturating_sub(1);
-                    if suspended.missing == 0 {
-                        self.ready.push_back(id);
-                    }
-                }
-                (Waiter::Operation(id), Err(error)) => {
-                    let Some(suspended) = self.suspended.get_mut(&id).and_then(|suspended| suspended.bearing(error))
-                    else {
-                        self.fail_operation(id, error.clone(), effects);
-                        continue;
-                    };
-                    suspended.missing = suspended.missing.saturating_sub(1);
-                    if suspended.missing == 0 {
-                        self.ready.push_back(id);
-                    }
-                }
-                (Waiter::Job(number), checked) => {
-                    let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
-                    match checked {
-                        Ok(()) => job.take(page, parts(&block, wanted)),
-                        // What was read ahead is perhaps never wanted; if it is, it is read again.
-                        Err(error) if job.waits_for(page) => self.fail_job(error.clone()),
-                        Err(_) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    fn check_pages(&mut self, wanted: Wanted, block: &Block) -> Result<(), Error> {
-        if !wanted.is_table {
-            return Ok(());
-        }
-        let (file, first) = (wanted.file, wanted.ordinal);
-        for (ordinal, page) in (first..).zip(block.chunks(4096)).take(wanted.pages as usize) {
-            if let Err(mut corruption) = table::verify(page, &self.config.uuid, file, ordinal) {
-                self.locate_damage(&mut corruption, wanted.page + u64::from(ordinal - first));
-                self.counters.corrupt_records += 1;
-                return Err(Error::Corrupt(corruption));
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
-        let Some(suspended) = self.suspended.remove(&id) else { return };
+        let Some(suspended) = self.scheduler.take(id) else { return };
         self.end_failed(id, suspended, error, effects);
-    }
-
-    /// What is free and nobody reads any more can be taken again; its pages leave the cache.
-    fn empty_deferred(&mut self) {
-        for extent in std::mem::take(&mut self.deferred).into_iter().rev() {
-            if self.reads.hold(extent) {
-                continue;
-            }
-            self.give_back(extent);
-            self.backoff = CompactionBackoff::No;
-            self.ready.extend(self.after_install.drain(..));
-        }
-    }
-
-    /// These pages can be taken again: what the cache has of them is of nobody.
-    pub(crate) fn give_back(&mut self, extent: Extent) {
-        fault_point!("trial_cached_pages_outlive_their_file", return self.extents.give(extent));
-        let cache = self.cache.get_mut();
-        (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
-        self.extents.give(extent);
     }
 
     /// Everything appended in this tick becomes durable, then it is acknowledged. If it does not,
@@ -469,18 +226,10 @@ impl<P: Pmem> Matrix<P> {
         fault_point!("matrix_acknowledged_before_the_fence", is_durable = true);
         if !is_durable && let Err(error) = self.container.commit() {
             self.fail_region(error);
-            let durable = self.container.durable_version();
-            let is_lost = |version: u64| {
-                fault_point!("trial_all_rests_on_the_log", return true);
-                version > durable
-            };
-            for (_, reply, _) in self.pending_acks.iter_mut().filter(|(_, _, version)| is_lost(*version)) {
-                let why = "the persistent memory failed while the write was made durable";
-                *reply = Reply::Failed(Error::Unknown(why));
-            }
+            self.scheduler.acks().fail_behind(self.container.durable_version());
         }
         self.write_region_back(effects);
-        for (token, reply, _) in std::mem::take(&mut self.pending_acks) {
+        for (token, reply, _) in self.scheduler.acks().take() {
             self.answer(token, reply, effects);
         }
     }
@@ -488,18 +237,18 @@ impl<P: Pmem> Matrix<P> {
     /// Answers those who asked for a sync: what fences left in the page cache goes to the medium
     /// first.
     fn write_region_back(&mut self, effects: &mut Effects) {
-        if self.syncs.is_empty() {
+        if !self.scheduler.acks().any_syncs() {
             return;
         }
         let mut is_left = !self.container.pmem().survives_power_loss();
         fault_point!("trial_sync_writes_nothing_back", is_left = false);
         if is_left
-            && self.region_failed.is_none()
+            && self.life.region_failure().is_none()
             && let Err(error) = self.container.pmem().sync()
         {
             self.fail_region(error.into());
         }
-        for token in std::mem::take(&mut self.syncs) {
+        for token in self.scheduler.acks().take_syncs() {
             let reply = match self.medium_failure() {
                 Some(error) => Reply::Failed(error),
                 None => Reply::Done { version: 0, existed: false },
@@ -509,30 +258,25 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn is_drained(&self) -> bool {
-        let owes_nothing = self.pending_acks.is_empty() && self.syncs.is_empty();
-        let is_idle = self.suspended.is_empty() && owes_nothing && self.batches.is_idle();
-        is_idle && self.io.is_empty() && self.superblock_waits.is_none()
+        let is_idle = self.scheduler.is_idle() && self.batches.is_idle();
+        is_idle && self.memory.is_quiet() && !self.installer.superblock_waits()
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
-        let installs = self.install.is_some() && self.volume_failed.is_none() && self.region_failed.is_none();
-        if self.closing != Closing::Draining || !self.is_drained() || installs {
+        let installs = !self.installer.is_idle() && !self.life.is_frozen();
+        if !self.life.is_draining() || !self.is_drained() || installs {
             return;
         }
         self.drop_job();
-        if self.config.read_only || self.volume_failed.is_some() || self.region_failed.is_some() {
-            self.closing = Closing::Closed;
-            return;
+        if self.life.is_frozen() {
+            return self.life.close();
         }
         if let Err(error) = self.container.pmem().sync() {
             // No clean superblock: what the region holds is not known.
             self.fail_region(error.into());
-            self.closing = Closing::Closed;
-            return;
+            return self.life.close();
         }
-        self.superblock = Superblock { clean: true, known: self.container.known(), ..self.superblock };
-        self.closing = Closing::Superblock;
-        self.write_superblock(self.superblock, 0, effects);
+        self.write_last_superblock(effects);
     }
 
     fn completed(&mut self, purpose: IoPurpose, outcome: IoOutcome, effects: &mut Effects) {
@@ -553,25 +297,19 @@ impl<P: Pmem> Matrix<P> {
     /// written to it.
     pub(crate) fn fail_volume(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::error!(%fault, shard = self.config.shard, "a flush failed: the volume takes no more writes");
-        self.volume_failed.get_or_insert(fault);
-        if self.closing == Closing::Superblock {
-            self.closing = Closing::Closed;
-        }
+        self.life.fail_volume(fault);
         self.refuse_waiting(&Error::Poisoned(fault), effects);
     }
 
     /// Writes that wait wait in vain.
     fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
-        self.space_waiters.clear();
-        let waiting = self.suspended.iter().filter(|(_, suspended)| suspended.work.is_write());
-        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, suspended)| (*id, suspended.work.is_begun())).collect();
-        waiting.sort_unstable();
-        for (id, is_begun) in waiting {
-            let error = match self.load.as_ref().is_some_and(|load| load.id == id) && self.install.is_some() {
-                true => Error::Unknown("a load was being installed"),
-                false if is_begun => Error::Unknown("a part of the range was deleted"),
-                false => error.clone(),
-            };
+        for (id, is_begun) in self.scheduler.give_up_writes() {
+            let error =
+                match self.compactor.load.as_ref().is_some_and(|load| load.id == id) && !self.installer.is_idle() {
+                    true => Error::Unknown("a load was being installed"),
+                    false if is_begun => Error::Unknown("a part of the range was deleted"),
+                    false => error.clone(),
+                };
             self.fail_operation(id, error, effects);
         }
     }
@@ -583,19 +321,16 @@ pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 20;
 /// How often in a tick what was wanted of the PMEM levels is loaded, and who waited for it goes on:
 /// filters and indexes come before data, at each level.
 const PMEM_LEVELS_ROUNDS_MAX: u32 = 8;
-/// Ticks from one look at the memory to the next.
-const BALANCE_TICKS: u64 = 64;
-
 impl<P: Pmem + Send> Shard for Matrix<P> {
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: true, snapshot: true, durable: true, evicting: false, blind: true }
     }
 
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
-        if self.closing != Closing::Open {
+        if !self.life.is_open() {
             return Err(operation);
         }
-        self.now = effects.now();
+        self.life.begin_call(effects.now());
         let operation = match self.publish_batches(token, operation, effects) {
             ReadAdmission::Begin(operation) => operation,
             ReadAdmission::Waiting => return Ok(()),
@@ -613,8 +348,8 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
-        self.now = effects.now();
-        if let Some(purpose) = self.io.finish(io) {
+        self.life.begin_call(effects.now());
+        if let Some(purpose) = self.memory.finish(io) {
             self.completed(purpose, outcome, effects);
         }
     }
@@ -628,7 +363,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn tick_end(&mut self, effects: &mut Effects) {
-        self.now = effects.now();
+        self.life.begin_call(effects.now());
         self.empty_deferred();
         self.run_ready(effects);
         for _ in 0..PMEM_LEVELS_ROUNDS_MAX {
@@ -643,15 +378,13 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
             self.commit(effects);
         }
-        let mut somebody_waits = !self.key_locks.is_idle();
+        let mut somebody_waits = !self.scheduler.has_no_writes();
         fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
-        if somebody_waits && let Some(error) = self.region_failed.clone() {
+        if somebody_waits && let Some(error) = self.life.region_failure().cloned() {
             self.refuse_waiting(&error, effects);
         }
         self.maintain(effects);
-        // The sums are not taken in each tick, unless a block was wanted and could not be had.
-        self.ticks_ended += 1;
-        if self.ticks_ended.is_multiple_of(BALANCE_TICKS) {
+        if self.memory.is_balance_due() {
             self.balance_memory(effects);
         }
         self.pump_reads(effects);
@@ -660,12 +393,12 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
         self.pump_close(effects);
         self.find_blocks(effects);
-        let may_wake_memory_waiters =
-            !self.memory_waiters.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
-        if !self.ready.is_empty() || self.walks.any_suspended() || (may_wake_memory_waiters && self.io.is_empty()) {
+        let may_wake_memory_waiters = self.scheduler.is_awaited(WaitFor::Memory) && self.memory.has_room_for_reading();
+        let has_next = self.scheduler.is_awaited(WaitFor::Step) || self.scheduler.is_awaited(WaitFor::Visits);
+        if has_next || (may_wake_memory_waiters && self.memory.is_quiet()) {
             effects.more();
         }
-        self.walks.begin_tick();
+        self.scheduler.walks_mut().begin_tick();
     }
 
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
@@ -673,15 +406,14 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn close(&mut self, effects: &mut Effects) {
-        if self.closing == Closing::Open {
-            self.closing = Closing::Draining;
+        if self.life.drain() {
             self.close_batches(effects);
         }
         effects.more();
     }
 
     fn is_closed(&self) -> bool {
-        self.closing == Closing::Closed
+        self.life.is_closed()
     }
 
     fn failure(&self) -> Option<Error> {

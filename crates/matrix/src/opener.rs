@@ -3,37 +3,37 @@
 
 mod giving_up;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, fault_point};
+use stratakv_base::{Corruption, Place, Unreadable, fault_point};
 use stratakv_chassis::opener::OpenerIo;
 use stratakv_chassis::superblock::SuperblockPair;
 use stratakv_device::IoFault;
-use stratakv_engine::{Effects, Error, Io, IoOutcome, IoTable, Opener, Progress};
-use stratakv_index::PageCache;
+use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 use stratakv_pmem::Pmem;
 
-use crate::backup::Backups;
 use crate::batch::Batches;
+use crate::blob_write::Blobs;
+use crate::compactor::Compactor;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
-use crate::growth::Growth;
-use crate::install::manifest_checksum;
+use crate::growth::VolumeSpace;
+use crate::install::{Installer, manifest_checksum};
 use crate::levels::Levels;
-use crate::matrix::{Closing, Matrix};
-use crate::operations::KeyLockQueue;
-use crate::pace::Pace;
+use crate::life::Life;
+use crate::matrix::Matrix;
+use crate::memory::Memory;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::pmem_levels::{self, Plan};
 use crate::ranges::{RangeDelete, RangeDeletes};
-use crate::reading::{Pins, Reads};
+use crate::reading::Reads;
+use crate::scheduler::Scheduler;
 use crate::snapshots::Snapshots;
-use crate::space::{CompactionBackoff, pages_min};
+use crate::space::pages_min;
 use crate::statistics::Counters;
 use crate::volume::{Extent, FIRST_PAGE, Manifest, PMEM_LEVELS_FIRST, Places, Superblock};
 
@@ -496,7 +496,6 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
     fn finish(mut self) -> Result<Matrix<P>, Error> {
         self.io.result()?;
         let manifest = self.manifest()?;
-        let own = self.superblock.manifest();
         let Some(Opened { mut container, report, places }) = self.opened.take() else {
             return Err(Error::Unknown("the opener has no region"));
         };
@@ -519,81 +518,30 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             loss: self.loss.take(),
         };
         let ranges = ranges_after(&manifest, &mut container);
+        let plan = Plan::new(pmem_levels_pages * PAGE_BYTES as u64, self.config.level_bytes);
+        let last_number = self.highest.max(manifest.number);
         let mut matrix = Matrix {
+            life: Life::new(recovery, self.config.read_only),
+            counters: Counters::default(),
+            memory: Memory::new(self.config.memory_bytes),
+            volume: VolumeSpace::new(places, self.config.capacity_bytes, self.config.shards),
             container,
-            ranges: Arc::new(ranges),
-            ranges_wait: None,
-            ranges_looked: Default::default(),
             levels,
-            extents: places,
-            growth: Growth::new(self.config.capacity_bytes, self.config.shards),
-            move_credit_bytes: 0,
-            pace: Pace::default(),
-            plan: Plan::new(pmem_levels_pages * PAGE_BYTES as u64, self.config.level_bytes),
-            report: recovery,
-            deferred: Vec::new(),
-            cache: RefCell::new(PageCache::new()),
+            ranges: Arc::new(ranges),
             reads: Reads::default(),
-            pins: Pins::new(),
-            missing: RefCell::new(Vec::new()),
-            ahead: RefCell::new(Vec::new()),
-            io: IoTable::new(),
-            suspended: HashMap::new(),
-            ready: VecDeque::new(),
-            space_waiters: VecDeque::new(),
-            key_locks: KeyLockQueue::default(),
-            waiting_bytes: Arc::default(),
-            long_bytes: Arc::default(),
-            memory_waiters: VecDeque::new(),
-            walks: Default::default(),
-            next_operation: 0,
-            pending_acks: Vec::new(),
-            syncs: Vec::new(),
+            scheduler: Scheduler::default(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
             batches: Batches::new(self.config.shard, self.config.shards, self.config.read_only),
-            backups: Backups::default(),
-            job: None,
-            jobs_begun: 0,
-            load: None,
-            install: None,
-            superblock: self.superblock,
-            manifest_extent: own,
-            spare_extent: None,
-            superblock_waits: None,
-            closing_slot: 0,
-            repairs: self.second_copy,
-            manifest_number: self.highest.max(manifest.number),
-            next_file: manifest.next_file,
-            credit_bytes: 0,
-            job_credit_bytes: 0,
-            dropped: Vec::new(),
-            blob_writes_waiting: VecDeque::new(),
-            blob_write: None,
-            unreferenced_blobs: HashMap::new(),
-            aborted_install: Vec::new(),
-            after_install: Vec::new(),
-            job_not_before: Mono(0),
-            failures: Default::default(),
-            now: Now::default(),
-            volume_failed: None,
-            region_failed: None,
-            backoff: CompactionBackoff::No,
-            backed_off_at: Mono(0),
-            flush_waits: false,
-            wanted_pages: 0,
-            looked_at_installs: 0,
-            closing: Closing::Open,
-            counters: Counters::default(),
-            ticks_ended: 0,
-            lacks_block: false,
-            starved_ticks: 0,
-            pins_released_at: None,
+            blobs: Blobs::new(HashMap::new()),
+            compactor: Compactor::new(plan),
+            installer: Installer::new(self.superblock, self.second_copy, last_number, manifest.next_file),
             config: self.config,
         };
-        matrix.unreferenced_blobs = matrix.unclaimed().map_err(|stop| match stop {
+        let unreferenced = matrix.unclaimed().map_err(|stop| match stop {
             Stop::Damaged(corruption) => region_damaged(Error::Corrupt(corruption)),
             Stop::Missing => Error::Unknown("the container has no pages to miss"),
         })?;
+        matrix.blobs = Blobs::new(unreferenced);
         Ok(matrix)
     }
 }

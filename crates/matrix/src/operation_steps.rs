@@ -12,84 +12,62 @@ use crate::matrix::Matrix;
 use crate::operations::{Suspended, Work};
 use crate::range_delete::RangeWork;
 use crate::reading::Waiter;
-
-/// Pages that an operation may hold when it has come further.
-const PINS_MAX: usize = 128;
+use crate::scheduler::WaitFor;
 
 impl<P: Pmem> Matrix<P> {
     /// Runs a step of an operation. `queued`: it has its turn among writes.
     pub(crate) fn run_step(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
-        if suspended.work.is_walk() && !self.walks.begin() {
+        if suspended.work.is_walk() && !self.scheduler.walks().begin() {
             suspended.begun = true;
             return self.suspend(id, suspended, queued, effects);
         }
-        std::mem::swap(&mut self.pins, &mut suspended.pins);
-        self.missing.get_mut().clear();
+        self.reads.begin_step(&mut suspended.pins);
         suspended.begun = true;
         let before = suspended.work.progress();
         let outcome = match self.missing_snapshot(&suspended.work) {
             Some(id) => Ok(OperationStep::Reply(Reply::Failed(Error::NoSnapshot { id }))),
             None => self.step(&mut suspended.work),
         };
-        if suspended.work.progress() != before && self.pins.len() > PINS_MAX {
-            // What it held has served. What it needs again is in the cache, or is read again.
-            self.pins.clear();
-        }
-        std::mem::swap(&mut self.pins, &mut suspended.pins);
+        self.reads.end_step(&mut suspended.pins, suspended.work.progress() != before);
         let outcome = self.outcome_of_prepare_record(&mut suspended.work, outcome);
         match outcome {
             Ok(OperationStep::Ended) => {}
-            Ok(OperationStep::Rests) => {
-                self.wait_for_turn(id, &suspended, queued);
-                self.suspended.insert(id, suspended);
-                return;
-            }
+            Ok(OperationStep::Rests) => return self.scheduler.suspend(id, suspended, queued),
             Ok(OperationStep::Reply(reply)) => {
                 self.note_unreferenced(&mut suspended.work);
-                self.pending_acks.push((suspended.token, reply, self.container.version()));
+                self.scheduler.reply_when_durable(suspended.token, reply, self.container.version());
             }
-            Ok(OperationStep::Seen(reply, version)) => self.pending_acks.push((suspended.token, reply, version)),
+            Ok(OperationStep::Seen(reply, version)) => {
+                self.scheduler.reply_when_durable(suspended.token, reply, version)
+            }
             Ok(OperationStep::Logged(reply)) => {
-                self.pending_acks.push((suspended.token, reply, self.container.version()))
+                self.scheduler.reply_when_durable(suspended.token, reply, self.container.version())
             }
-            Ok(OperationStep::Synced) => self.syncs.push(suspended.token),
+            Ok(OperationStep::Synced) => self.scheduler.acks().hold_sync(suspended.token),
             Ok(OperationStep::NoRoom) => {
-                self.wait_for_turn(id, &suspended, queued);
-                self.suspended.insert(id, suspended);
-                self.space_waiters.push_back(id);
-                return;
+                return self.scheduler.suspend_for(WaitFor::ContainerRoom, id, suspended, queued);
             }
             Ok(OperationStep::Loads) => {
-                self.wait_for_turn(id, &suspended, queued);
-                self.queue_load(id, &suspended.work);
-                self.suspended.insert(id, suspended);
                 effects.more();
-                return;
+                self.queue_load(id, &suspended.work);
+                return self.scheduler.suspend(id, suspended, queued);
             }
             Ok(OperationStep::Grows) => {
-                self.wait_for_turn(id, &suspended, queued);
-                self.suspended.insert(id, suspended);
-                self.after_install.push(id);
                 effects.more();
-                return;
+                return self.scheduler.suspend_for(WaitFor::VolumeRoom, id, suspended, queued);
             }
             Ok(OperationStep::BlobWrite(values)) => {
-                self.wait_for_turn(id, &suspended, queued);
-                suspended.blob_writes_waiting = true;
-                self.suspended.insert(id, suspended);
-                self.blob_writes_waiting.push_back((id, values));
                 effects.more();
-                return;
+                suspended.long_values = values;
+                return self.scheduler.suspend_for(WaitFor::BlobWrite, id, suspended, queued);
             }
             Ok(OperationStep::Yields) => return self.suspend(id, suspended, queued, effects),
             Err(Stop::Missing) => {
-                self.wait_for_turn(id, &suspended, queued);
-                suspended.missing = self.ask(Waiter::Operation(id)).len();
+                suspended.missing = self.reads.ask_missing(Waiter::Operation(id)).len();
                 if suspended.missing == 0 {
-                    self.memory_waiters.push_back(id);
+                    return self.scheduler.suspend_for(WaitFor::Memory, id, suspended, queued);
                 }
-                self.suspended.insert(id, suspended);
-                return;
+                return self.scheduler.suspend(id, suspended, queued);
             }
             Err(Stop::Damaged(corruption)) => {
                 self.counters.corrupt_records += 1;
@@ -99,23 +77,14 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if queued {
-            self.key_locks.done(id, &suspended.work);
+            self.scheduler.release_keys(id, &suspended.work);
         }
     }
 
     /// Other walks come first, and whoever waits for the shard.
     fn suspend(&mut self, id: u64, suspended: Suspended, queued: bool, effects: &mut Effects) {
-        self.wait_for_turn(id, &suspended, queued);
-        self.suspended.insert(id, suspended);
-        self.walks.suspend(id);
+        self.scheduler.suspend_for(WaitFor::Visits, id, suspended, queued);
         effects.more();
-    }
-
-    /// A write that cannot be ended now holds its keys from here on.
-    fn wait_for_turn(&mut self, id: u64, suspended: &Suspended, queued: bool) {
-        if suspended.work.is_write() && !queued {
-            self.key_locks.queue(id, &suspended.work);
-        }
     }
 
     fn step(&mut self, work: &mut Work) -> Result<OperationStep, Stop> {
@@ -153,21 +122,26 @@ impl<P: Pmem> Matrix<P> {
     /// Runs the next step of every operation that has what it waited for.
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
         self.wake_memory_waiters();
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else { break };
-            if let Some(suspended) = self.suspended.remove(&id) {
-                let queued = suspended.work.is_write();
-                self.run_step(id, suspended, queued, effects);
-            }
+        for _ in 0..self.scheduler.waiting(WaitFor::Step) {
+            let Some(id) = self.scheduler.next(WaitFor::Step) else { break };
+            self.step_again(id, effects);
         }
         self.retry_space_waiters(effects);
         self.retry_key_waiters(effects);
     }
 
+    /// Runs the next step of an operation, if it was not ended meanwhile.
+    pub(crate) fn step_again(&mut self, id: u64, effects: &mut Effects) {
+        if let Some(suspended) = self.scheduler.take(id) {
+            let queued = suspended.work.is_write();
+            self.run_step(id, suspended, queued, effects);
+        }
+    }
+
     fn retry_space_waiters(&mut self, effects: &mut Effects) {
-        for _ in 0..self.space_waiters.len() {
-            let Some(id) = self.space_waiters.pop_front() else { break };
-            let Some(suspended) = self.suspended.remove(&id) else { continue };
+        for _ in 0..self.scheduler.waiting(WaitFor::ContainerRoom) {
+            let Some(id) = self.scheduler.next(WaitFor::ContainerRoom) else { break };
+            let Some(suspended) = self.scheduler.take(id) else { continue };
             if let Some(error) = self.why_stuck().filter(|_| !suspended.work.is_decided()) {
                 self.counters.full_refusals += u64::from(matches!(error, Error::Full(_)));
                 self.end_failed(id, suspended, error, effects);
@@ -175,9 +149,7 @@ impl<P: Pmem> Matrix<P> {
             }
             let queued = suspended.work.is_write();
             self.run_step(id, suspended, queued, effects);
-            if self.space_waiters.back() == Some(&id) {
-                // No room for the first one: the others wait behind it.
-                self.space_waiters.rotate_right(1);
+            if self.scheduler.stays_first(WaitFor::ContainerRoom, id) {
                 self.counters.stalled_ticks += 1;
                 break;
             }
@@ -186,7 +158,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Why nothing will make room in the container, if nothing will.
     fn why_stuck(&mut self) -> Option<Error> {
-        if let Some(error) = self.failures.verdict() {
+        if let Some(error) = self.compactor.verdict() {
             return Some(error.clone());
         }
         // What snapshots keep goes before a write is refused.
@@ -196,15 +168,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes that waited for others.
     pub(crate) fn retry_key_waiters(&mut self, effects: &mut Effects) {
-        while self.space_waiters.is_empty()
-            && let Some(id) = self.key_locks.next_candidate()
-        {
-            let has_turn = |suspended: &Suspended| !suspended.begun && self.key_locks.has(id, &suspended.work);
-            if self.suspended.get(&id).is_some_and(has_turn)
-                && let Some(suspended) = self.suspended.remove(&id)
-            {
-                self.run_step(id, suspended, true, effects);
-            }
+        while let Some((id, suspended)) = self.scheduler.next_with_keys() {
+            self.run_step(id, suspended, true, effects);
         }
     }
 
@@ -232,14 +197,14 @@ impl<P: Pmem> Matrix<P> {
     /// An operation ends without a further step.
     pub(crate) fn end_failed(&mut self, id: u64, mut suspended: Suspended, error: Error, effects: &mut Effects) {
         self.note_unreferenced(&mut suspended.work);
-        let mut was_load = self.load.take_if(|load| load.id == id).is_some();
+        let mut was_load = self.compactor.load.take_if(|load| load.id == id).is_some();
         fault_point!("trial_failed_load_is_waited_for", was_load = false);
         if was_load {
-            self.ready.extend(self.after_install.drain(..));
+            self.scheduler.wake(WaitFor::VolumeRoom);
             effects.more();
         }
         if suspended.work.is_write() {
-            self.key_locks.done(id, &suspended.work);
+            self.scheduler.release_keys(id, &suspended.work);
         }
         match &suspended.work {
             Work::PrepareRecord(prepare_record) => self.fail_prepare_record(prepare_record, Reply::Failed(error)),
@@ -261,13 +226,11 @@ impl<P: Pmem> Matrix<P> {
         let gone = |suspended: &Suspended| {
             suspended.token != INTERNAL && is_read(&suspended.work) && has_left(suspended.token)
         };
-        let given_up: foldhash::HashSet<u64> =
-            self.suspended.iter().filter(|(_, suspended)| gone(suspended)).map(|(id, _)| *id).collect();
+        let given_up = self.scheduler.give_up(gone);
         if given_up.is_empty() {
             return;
         }
-        self.deferred.extend(self.reads.give_up(&given_up));
-        self.memory_waiters.retain(|id| !given_up.contains(id));
+        self.volume.defer(self.reads.give_up(&given_up));
         for id in given_up {
             self.fail_operation(id, Error::Cancelled, effects);
         }

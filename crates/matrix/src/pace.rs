@@ -1,6 +1,6 @@
-//! Admission: with little of the container free, writes come in at the rate at which columns free
-//! it. Each waits microseconds early, so that none has to wait for a whole column, or for a flush
-//! that takes seconds, when there is nothing free any more.
+//! [`Pace`], the admission of writes: with little of the container free, writes come in at the rate
+//! at which columns free it. Each waits microseconds early, so that none has to wait for a whole
+//! column, or for a flush that takes seconds, when there is nothing free any more.
 
 use stratakv_base::{Mono, fault_point};
 use stratakv_engine::Operation;
@@ -72,16 +72,56 @@ impl Pace {
             self.since = now;
         }
     }
+
+    /// Until when a write has to wait, if it has to. There may be room again since.
+    fn wait(&self, now: Mono, free_percent: impl FnOnce() -> u64) -> Option<Mono> {
+        let waits = now.0 + BURST_NS < self.next.0 && self.is_paced && free_percent() < PACED_FREE_PERCENT;
+        waits.then_some(self.next)
+    }
+
+    /// So many bytes came into the container, of which so much is free since. How long the next
+    /// write waits for them.
+    fn came_in(&mut self, bytes: u64, free: u64, now: Mono, is_compacting: bool) -> u64 {
+        let was_paced = std::mem::replace(&mut self.is_paced, free < PACED_FREE_PERCENT);
+        if self.is_paced && !was_paced {
+            (self.since, self.is_idle) = (now, !is_compacting);
+        }
+        fault_point!("trial_nobody_is_paced", return 0);
+        if !self.is_paced || self.rate == 0 {
+            return 0;
+        }
+        let rate = (self.rate_at(now).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
+        let wait = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(WAIT_NS_MAX.into()) as u64;
+        let next = self.next.max(now).0;
+        // What was held up by something else comes in all at once, and does not hold up what comes
+        // later for the sum of it.
+        let wait = wait.min((now.0 + WAIT_NS_MAX).saturating_sub(next));
+        self.next = Mono(next + wait);
+        wait
+    }
+
+    /// A column is down, and gave so many bytes back.
+    pub(crate) fn went_down(&mut self, bytes: u64, now: Mono) {
+        let since = std::mem::replace(&mut self.since, now);
+        self.expect_after(bytes);
+        self.is_idle = true;
+        // While nobody waits columns go down as bytes come in, and not as fast as they could.
+        if !self.is_paced {
+            return;
+        }
+        let took = u128::from(now.0.saturating_sub(since.0).max(1));
+        let (rate, more) = (u128::from(self.rate), u128::from(bytes) * 1_000_000_000);
+        // Longer columns count for more: (rate * mean + bytes) / (mean + took).
+        let rate = if rate == 0 { more / took } else { (rate * MEAN_NS + more) / (MEAN_NS + took) };
+        self.rate = rate.min(u64::MAX.into()) as u64;
+    }
 }
 
 impl<P: Pmem> Matrix<P> {
     /// Whether a write has to wait, and until when.
     pub(crate) fn waits_for_pace(&self, operation: &Operation) -> Option<Mono> {
         let is_write = matches!(operation, Operation::Write { .. } | Operation::Update { .. });
-        let next = self.pace.next;
-        // There may be room again since.
-        let is_paced = || self.pace.is_paced && self.free_percent() < PACED_FREE_PERCENT;
-        (is_write && self.now.mono.0 + BURST_NS < next.0 && is_paced()).then_some(next)
+        if is_write { self.compactor.pace.wait(self.life.mono(), || self.free_percent()) } else { None }
     }
 
     /// These came into the container.
@@ -89,39 +129,8 @@ impl<P: Pmem> Matrix<P> {
         // Values that lie apart are on the volume already.
         let inline = |change: &Append<'_>| if let What::Put(value) = &change.what { value.len() } else { 0 };
         let bytes = changes.iter().map(|change| (change.key.len() + inline(change)) as u64).sum::<u64>();
-        let free = self.free_percent();
-        let was_paced = std::mem::replace(&mut self.pace.is_paced, free < PACED_FREE_PERCENT);
-        if self.pace.is_paced && !was_paced {
-            (self.pace.since, self.pace.is_idle) = (self.now.mono, self.job.is_none());
-        }
-        fault_point!("trial_nobody_is_paced", return);
-        if !self.pace.is_paced || self.pace.rate == 0 {
-            return;
-        }
-        let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
-        let wait = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(WAIT_NS_MAX.into()) as u64;
-        let next = self.pace.next.max(self.now.mono).0;
-        // What was held up by something else comes in all at once, and does not hold up what comes
-        // later for the sum of it.
-        let wait = wait.min((self.now.mono.0 + WAIT_NS_MAX).saturating_sub(next));
-        self.pace.next = Mono(next + wait);
-        self.counters.paced_ns += wait;
-    }
-
-    /// A column is down, and gave so many bytes back.
-    pub(crate) fn went_down(&mut self, bytes: u64) {
-        let since = std::mem::replace(&mut self.pace.since, self.now.mono);
-        self.pace.expect_after(bytes);
-        self.pace.is_idle = true;
-        // While nobody waits columns go down as bytes come in, and not as fast as they could.
-        if !self.pace.is_paced {
-            return;
-        }
-        let took = u128::from(self.now.mono.0.saturating_sub(since.0).max(1));
-        let (rate, more) = (u128::from(self.pace.rate), u128::from(bytes) * 1_000_000_000);
-        // Longer columns count for more: (rate * mean + bytes) / (mean + took).
-        let rate = if rate == 0 { more / took } else { (rate * MEAN_NS + more) / (MEAN_NS + took) };
-        self.pace.rate = rate.min(u64::MAX.into()) as u64;
+        let (free, is_compacting) = (self.free_percent(), self.compactor.job().is_some());
+        self.counters.paced_ns += self.compactor.pace.came_in(bytes, free, self.life.mono(), is_compacting);
     }
 }
 

@@ -88,7 +88,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn load_from_pmem_levels(&mut self, effects: &mut Effects) -> bool {
         let mut loaded = false;
         while let Some(wanted) = self.reads.next_in_pmem_levels() {
-            let Some(mut block) = self.take_block(wanted.class(), effects) else { break };
+            let Some(mut block) = self.memory.take_block(wanted.class(), effects) else { break };
             self.reads.begun_in_pmem_levels();
             let result = self.load_pages(wanted, &mut block);
             self.counters.pmem_levels_read_bytes += u64::from(wanted.pages) * PAGE_BYTES as u64;
@@ -134,7 +134,7 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// The memory failed.
     pub(crate) fn store_in_pmem_levels(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), Error> {
-        while let Some((extent, bytes)) = output.next_in_pmem_levels(&mut self.extents) {
+        while let Some((extent, bytes)) = output.next_in_pmem_levels(self.volume.places_mut()) {
             let Some(offset) = offset_in_region(&self.container, extent.page) else { break };
             let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
             store_past_cache(pmem, offset, bytes)?;
@@ -158,7 +158,7 @@ impl<P: Pmem> Matrix<P> {
     /// Bytes of tables in the PMEM levels, of free ones, and of all of it.
     pub(crate) fn pmem_levels_bytes(&self) -> (u64, u64, u64) {
         let page = PAGE_BYTES as u64;
-        let (free, all) = self.extents.pmem_levels_pages();
+        let (free, all) = self.volume.places().pmem_levels_pages();
         let in_pmem_levels = |extent: &&Extent| extent.in_pmem_levels();
         let extents = self.tables().flat_map(|table| table.extents.iter().filter(in_pmem_levels));
         (extents.map(|extent| u64::from(extent.pages)).sum::<u64>() * page, free * page, all * page)

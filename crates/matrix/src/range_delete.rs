@@ -104,9 +104,6 @@ struct Keys {
     next: Option<Bound<Key>>,
 }
 
-/// What there was when something was looked for: installations, deletes of ranges, snapshots.
-pub(crate) type Looked = (u64, u64, usize);
-
 impl<P: Pmem> Matrix<P> {
     /// Goes on deleting a range, for a few keys.
     ///
@@ -179,8 +176,8 @@ impl<P: Pmem> Matrix<P> {
         let range = RangeDelete { from: from[..].into(), to: to[..].into(), version };
         self.ranges = self.ranges.with(range).into();
         self.counters.range_deletes += 1;
-        self.looked_at_installs = u64::MAX;
-        self.wake_compaction();
+        self.compactor.look_again();
+        self.compactor.wake();
         self.learn_dead(&from, &to, work.deleted, version);
         work.version = version;
         Ok(work.reply())
@@ -221,7 +218,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let mut cursor = self.cursor_at(&memory, Some(&from), false)?;
         let way = Way { from: Some(&from), end: to.as_deref(), reverse: false };
-        let walk = Walk::new(&self.walks, read_view, way, self.container.version());
+        let walk = Walk::new(self.scheduler.walks(), read_view, way, self.container.version());
         let mut visible = Visible::new(&mut cursor, read_view, &self.ranges).on(walk);
         while keys.len() < keys_max && bytes < bytes_max {
             let found = match visible.forward(false) {
@@ -273,7 +270,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn drops_hidden_tables(&mut self) -> bool {
         let newest = self.durable_ranges().last().map_or(0, |range| range.version);
         let looked = (self.counters.installs, newest, self.snapshots.len());
-        if newest == 0 || looked == self.ranges_looked {
+        if newest == 0 || looked == self.compactor.ranges_looked {
             return false;
         }
         let (durable, mut change) = (self.container.durable_version(), Change::default());
@@ -288,17 +285,16 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if change.removed.is_empty() {
-            self.ranges_looked = looked;
+            self.compactor.ranges_looked = looked;
             return false;
         }
-        if self.waits_for_growth(self.manifest_pages()) {
+        if self.volume.waits_for(self.manifest_pages()) {
             return false;
         }
         let dropped = change.removed.len() as u64;
-        let Ok(install) = self.begin_install(Made::Hidden(change)) else { return false };
-        self.counters.tables_dropped += dropped;
-        self.install = Some(install);
-        true
+        let begins = self.begin_install(Made::Hidden(change)).is_ok();
+        self.counters.tables_dropped += if begins { dropped } else { 0 };
+        begins
     }
 
     /// Rewrites a table of which something is hidden, so that the delete that hides it can be

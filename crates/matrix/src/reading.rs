@@ -1,5 +1,6 @@
-//! Reads of the volume: what is wanted, what is in flight and who waits for it; and the pages that
-//! are in memory.
+//! [`Reads`]: what is wanted of the volume, what is in flight and who waits for it; and
+//! [`InMemory`], the pages that a step of an operation or a compaction finds in memory. A step
+//! notes what it lacks; whoever runs steps asks for it and hands the reads to the device.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -8,15 +9,17 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place};
-use stratakv_device::{Block, BlockPart, Class};
-use stratakv_engine::Effects;
+use stratakv_device::{Block, BlockPart, Class, IoFault};
+use stratakv_engine::{Effects, Error};
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
 use crate::cursor::{Pages, Stop};
 use crate::entry::Pointer;
 use crate::levels::Levels;
-use crate::matrix::{IoPurpose, Matrix};
+use crate::matrix::Matrix;
+use crate::memory::IoPurpose;
+use crate::table;
 use crate::volume::{Extent, LevelTable};
 
 /// What is to be read: up to 16 pages that lie one after the other.
@@ -69,6 +72,8 @@ impl Flight {
     }
 }
 
+/// Pages that an operation may hold when it has come further.
+const PINS_MAX: usize = 128;
 /// Longer runs are not copied into the cache: they are of long scans, which would drive everything
 /// else out of it.
 const COPIED_PAGES_MAX: u32 = 4;
@@ -81,6 +86,10 @@ pub(crate) struct Reads {
     queue: VecDeque<u64>,
     /// Those of the PMEM levels, which are loaded and not read.
     in_pmem_levels: VecDeque<u64>,
+    /// Pages that the operation holds whose step runs, and those that it lacks.
+    pins: Pins,
+    missing: RefCell<Vec<Wanted>>,
+    ahead: RefCell<Vec<Wanted>>,
 }
 
 impl Reads {
@@ -103,6 +112,42 @@ impl Reads {
         let is_near = Extent { page: wanted.page, pages: wanted.pages }.in_pmem_levels();
         if is_near { &mut self.in_pmem_levels } else { &mut self.queue }.push_back(wanted.page);
         true
+    }
+
+    /// Sees to it that what was missing is read. The first pages of the reads that the waiter waits
+    /// for.
+    pub(crate) fn ask_missing(&mut self, waiter: Waiter) -> Vec<u64> {
+        let mut missing = std::mem::take(self.missing.get_mut());
+        if matches!(waiter, Waiter::Operation(_)) {
+            join_near(&mut missing);
+        }
+        missing.retain(|wanted| self.ask(*wanted, waiter));
+        missing.into_iter().map(|wanted| wanted.page).collect()
+    }
+
+    /// Sees to it that what a compaction will want is read, unless the device has enough to do for
+    /// those who wait: so many reads.
+    pub(crate) fn ask_ahead(&mut self, number: u64, reads_max: usize) {
+        for wanted in std::mem::take(self.ahead.get_mut()) {
+            if self.flights.len() < reads_max {
+                self.ask(wanted, Waiter::Job(number));
+            }
+        }
+    }
+
+    /// A step of an operation begins, which holds these pages.
+    pub(crate) fn begin_step(&mut self, pins: &mut Pins) {
+        std::mem::swap(&mut self.pins, pins);
+        self.missing.get_mut().clear();
+    }
+
+    /// It is over. `came_further`: what it held has served; what it needs again is in the cache, or
+    /// is read again.
+    pub(crate) fn end_step(&mut self, pins: &mut Pins, came_further: bool) {
+        if came_further && self.pins.len() > PINS_MAX {
+            self.pins.clear();
+        }
+        std::mem::swap(&mut self.pins, pins);
     }
 
     /// Forgets that these operations wait; what nobody waits for then and the device does not have
@@ -468,37 +513,92 @@ impl Pages for InMemory<'_> {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Sees to it that what was missing is read. The first pages of the reads that the waiter waits
-    /// for.
-    pub(crate) fn ask(&mut self, waiter: Waiter) -> Vec<u64> {
-        let mut missing = std::mem::take(self.missing.get_mut());
-        if matches!(waiter, Waiter::Operation(_)) {
-            join_near(&mut missing);
+    /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is
+    /// missing.
+    pub(crate) fn in_memory(&self, ahead_pages: u32) -> InMemory<'_> {
+        InMemory {
+            levels: &self.levels,
+            cache: self.memory.cache(),
+            pins: &self.reads.pins,
+            ahead_pages,
+            backward: false,
+            job: None,
+            missing: &self.reads.missing,
+            ahead: &self.reads.ahead,
+            run: Cell::default(),
+            shard: self.config.shard,
         }
-        missing.retain(|wanted| self.reads.ask(*wanted, waiter));
-        missing.into_iter().map(|wanted| wanted.page).collect()
     }
 
-    /// Sees to it that what a compaction will want is read, unless the device has enough to do for
-    /// those who wait.
-    pub(crate) fn ask_ahead(&mut self, number: u64) {
-        for wanted in std::mem::take(self.ahead.get_mut()) {
-            if self.reads.flights.len() < self.config.depth as usize / 2 {
-                self.reads.ask(wanted, Waiter::Job(number));
+    /// Reads come back: those who wait get their pages.
+    pub(crate) fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Some(flight) = self.reads.finish(page) else { return };
+        let wanted = flight.wanted;
+        // Others may read a part of it, too.
+        self.volume.defer(flight.frees.iter().copied());
+        let checked = match result {
+            Ok(()) => self.check_pages(wanted, &block),
+            // Whatever was there was written, so it is lost.
+            Err(IoFault::Short) => Err(Error::Corrupt(Corruption {
+                place: Place { shard: self.config.shard, offset_bytes: page * 4096 },
+                what: "file",
+                expected: "a page".into(),
+                found: "the end of the volume".into(),
+            })),
+            Err(fault) => Err(Error::Io { what: "a read", fault }),
+        };
+        self.counters.page_reads += u64::from(wanted.pages);
+        let block = Arc::new(block);
+        if checked.is_ok() && wanted.pages == 1 {
+            self.memory.cache_page(page, Arc::clone(&block));
+        } else if checked.is_ok() && flight.is_short_run() {
+            self.cache_copies(wanted, &block, effects);
+        }
+        for waiter in flight.waiters {
+            match (waiter, &checked) {
+                (Waiter::Operation(id), Ok(())) => self.scheduler.read_done(id, parts(&block, wanted)),
+                (Waiter::Operation(id), Err(error)) if self.scheduler.bears(id, error) => {
+                    self.scheduler.read_done(id, std::iter::empty());
+                }
+                (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
+                (Waiter::Job(number), checked) => {
+                    let Some(job) = self.compactor.job_mut().filter(|job| job.number == number) else { continue };
+                    match checked {
+                        Ok(()) => job.take(page, parts(&block, wanted)),
+                        // What was read ahead is perhaps never wanted; if it is, it is read again.
+                        Err(error) if job.waits_for(page) => self.fail_job(error.clone()),
+                        Err(_) => {}
+                    }
+                }
             }
         }
+    }
+
+    fn check_pages(&mut self, wanted: Wanted, block: &Block) -> Result<(), Error> {
+        if !wanted.is_table {
+            return Ok(());
+        }
+        let (file, first) = (wanted.file, wanted.ordinal);
+        for (ordinal, page) in (first..).zip(block.chunks(4096)).take(wanted.pages as usize) {
+            if let Err(mut corruption) = table::verify(page, &self.config.uuid, file, ordinal) {
+                self.locate_damage(&mut corruption, wanted.page + u64::from(ordinal - first));
+                self.counters.corrupt_records += 1;
+                return Err(Error::Corrupt(corruption));
+            }
+        }
+        Ok(())
     }
 
     /// Puts pages of a run into the cache, each in a block of its own: all of the run's is held
     /// while one of its pages is.
     pub(crate) fn cache_copies(&mut self, wanted: Wanted, block: &Block, effects: &Effects) {
         for (page, bytes) in (wanted.page..).zip(block.chunks(PAGE_BYTES)).take(wanted.pages as usize) {
-            if self.cache.get_mut().peek(page).is_some() {
+            if self.memory.cache().borrow().peek(page).is_some() {
                 continue;
             }
-            let Some(mut copy) = self.spare_block(Class::Page, effects) else { break };
+            let Some(mut copy) = self.memory.spare_block(Class::Page, effects) else { break };
             copy.copy_from_slice(bytes);
-            self.cache.get_mut().insert(page, Arc::new(copy));
+            self.memory.cache_page(page, Arc::new(copy));
         }
     }
 
@@ -510,7 +610,7 @@ impl<P: Pmem> Matrix<P> {
         for (page, bytes) in (place_bytes / PAGE_BYTES as u64..).zip(part.bytes().chunks(PAGE_BYTES)) {
             let Some(mut copy) = effects.block(Class::Page) else { break };
             copy.copy_from_slice(bytes);
-            self.cache.get_mut().insert(page, Arc::new(copy));
+            self.memory.cache_page(page, Arc::new(copy));
         }
     }
 
@@ -520,12 +620,12 @@ impl<P: Pmem> Matrix<P> {
             if self.reads.in_flight() >= self.config.depth as usize {
                 break;
             }
-            let Some(block) = self.take_block(wanted.class(), effects) else { break };
+            let Some(block) = self.memory.take_block(wanted.class(), effects) else { break };
             self.reads.begun();
             let len = wanted.pages * 4096;
             self.counters.reads += 1;
             self.counters.read_bytes += u64::from(len);
-            let io = self.io.start(IoPurpose::Read(wanted.page));
+            let io = self.memory.start(IoPurpose::Read(wanted.page));
             if self.reads.is_for_job(wanted.page) {
                 effects.background(io);
             }

@@ -239,7 +239,7 @@ impl<P: Pmem> Matrix<P> {
                     Err(Stop::Missing) => return self.fetch(work).and(Err(Stop::Missing)),
                     gathered => gathered?,
                 }
-                if !work.gathered && !self.walks.may_go_on() {
+                if !work.gathered && !self.scheduler.walks().may_go_on() {
                     return Ok(None);
                 }
             } else {
@@ -260,7 +260,7 @@ impl<P: Pmem> Matrix<P> {
         };
         let mut cursor = self.cursor_at(&memory, at.as_deref(), work.reverse)?;
         let way = Way { from: at.as_deref(), end: end.as_deref(), reverse: work.reverse };
-        let walk = Walk::new(&self.walks, work.read_view, way, self.container.version());
+        let walk = Walk::new(self.scheduler.walks(), work.read_view, way, self.container.version());
         let mut visible = Visible::new(&mut cursor, work.read_view, &self.ranges).on(walk);
         for _ in 0..WINDOW {
             let found = if work.reverse { visible.backward(!work.keys_only) } else { visible.forward(!work.keys_only) };

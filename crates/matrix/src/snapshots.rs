@@ -7,6 +7,7 @@ use stratakv_base::{Mono, fault_point};
 use stratakv_engine::{Error, Operation, Reply, SnapshotOp};
 use stratakv_pmem::Pmem;
 
+use crate::backup::Backup;
 use crate::matrix::Matrix;
 use crate::merge::ReadView;
 use crate::operations::Work;
@@ -26,6 +27,8 @@ pub(crate) struct Snapshots {
     /// The same that no open snapshot sees any more.
     stale: HashMap<u64, u64>,
     ended_early: u64,
+    /// The one under way, if there is one.
+    pub(crate) backup: Option<Backup>,
 }
 
 /// Bytes of keys and values that are there for the sake of a snapshot.
@@ -194,7 +197,7 @@ impl<P: Pmem> Matrix<P> {
             None => u64::MAX,
             Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
         };
-        Ok(ReadView { at, now: self.now.wall })
+        Ok(ReadView { at, now: self.life.wall() })
     }
 
     /// The snapshot of a page that was closed while the page was gathered: what it showed may be
@@ -214,7 +217,7 @@ impl<P: Pmem> Matrix<P> {
             operation if self.waits_for_load(&operation) => Ok(Work::AfterLoad(operation)),
             Operation::Backup { cursor: 0, .. } => {
                 let version = self.container.version();
-                let cursor = self.snapshots.open(version, self.now.mono);
+                let cursor = self.snapshots.open(version, self.life.mono());
                 self.begin_backup(cursor);
                 Err(Reply::Number { number: cursor, version })
             }
@@ -222,7 +225,7 @@ impl<P: Pmem> Matrix<P> {
             Operation::Snapshot(SnapshotOp::Open) => {
                 self.snapshots.has_room().map_err(Reply::Failed)?;
                 let version = self.container.version();
-                Err(Reply::Number { number: self.snapshots.open(version, self.now.mono), version })
+                Err(Reply::Number { number: self.snapshots.open(version, self.life.mono()), version })
             }
             Operation::Snapshot(SnapshotOp::Close(id)) if self.close_snapshot(id) => {
                 Err(Reply::Number { number: id, version: 0 })

@@ -12,6 +12,7 @@ use crate::container::ColumnLimits;
 use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
 use crate::maintain::COLUMN_TABLES;
 use crate::matrix::Matrix;
+use crate::scheduler::WaitFor;
 use crate::volume::{FIRST_PAGE, LevelTable, ValueFile};
 
 /// Files of which more is alive are not worth moving while there is room, in millionths.
@@ -31,9 +32,6 @@ const WORKING_TABLES: u64 = TABLES_BELOW_MAX as u64 + 4;
 /// What is kept for snapshots may take one in so many bytes of what the volume holds, or as much as
 /// the region has: beyond it the oldest snapshot ends.
 const KEPT_SHARE: u64 = 4;
-
-/// After a device said that it is full it is asked again.
-const REST_NS: u64 = 1_000_000_000;
 
 /// Why compaction rests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,7 +100,7 @@ impl<P: Pmem> Matrix<P> {
         let table_pages = self.config.table_bytes.div_ceil(4096).max(1);
         // Down there it has indexes and filters besides, and pages that are not full.
         let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
-        let (pmem_levels_free, pmem_levels_pages) = self.extents.pmem_levels_pages();
+        let (pmem_levels_free, pmem_levels_pages) = self.volume.places().pmem_levels_pages();
         let mut in_pmem_levels = pmem_levels_pages - pmem_levels_free;
         fault_point!("trial_layer_has_no_reserve", in_pmem_levels = 0);
         self.manifest_pages() + container_pages + in_pmem_levels + working_pages(self.config.table_bytes)
@@ -110,17 +108,17 @@ impl<P: Pmem> Matrix<P> {
 
     /// What files leave of the volume for two manifests, of two copies each.
     pub(crate) fn manifest_pages(&self) -> u64 {
-        pages_of_manifests(self.superblock.pages)
+        pages_of_manifests(self.installer.superblock().pages)
     }
 
     /// Whether the volume has hardly room for what is there and what waits to be written to it.
     pub(crate) fn is_tight(&self) -> bool {
-        self.room_pages() < self.reserve_pages() + self.wanted_pages
+        self.volume.room_pages() < self.reserve_pages() + self.blobs.wanted_pages()
     }
 
     /// Whether what is dead is being cleared away, since there is hardly room.
     pub(crate) fn is_clearing(&self) -> bool {
-        self.is_tight() && self.backoff == CompactionBackoff::No
+        self.is_tight() && !self.compactor.rests()
     }
 
     /// Whether a put has to wait until something was cleared away; an error if it would wait for
@@ -137,7 +135,7 @@ impl<P: Pmem> Matrix<P> {
         if self.end_snapshot_that_keeps() {
             return Ok(true);
         }
-        match (self.backoff, self.failures.verdict()) {
+        match (self.compactor.backoff(), self.compactor.verdict()) {
             (CompactionBackoff::No, Some(error)) => Err(error.clone()),
             (CompactionBackoff::No, None) => Ok(true),
             (CompactionBackoff::Full | CompactionBackoff::Damaged, _) => {
@@ -148,7 +146,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Ends the oldest snapshot if what is kept for snapshots takes too much room.
     pub(crate) fn bound_snapshots(&mut self) {
-        let used_bytes = (self.extents.capacity() - self.extents.free_pages()) * 4096;
+        let used_bytes = (self.volume.capacity() - self.volume.free_pages()) * 4096;
         let region_bytes = self.container.units_free().1 * self.container.unit_bytes();
         if self.snapshots.kept_bytes() > (used_bytes / KEPT_SHARE).max(region_bytes) {
             self.end_oldest_snapshot();
@@ -158,41 +156,29 @@ impl<P: Pmem> Matrix<P> {
     /// Ends the oldest snapshot if there is no room and something is kept for snapshots. Whether it
     /// did: then there may be room soon.
     pub(crate) fn end_snapshot_that_keeps(&mut self) -> bool {
-        self.backoff == CompactionBackoff::Full && self.snapshots.kept_bytes() > 0 && self.end_oldest_snapshot()
+        self.compactor.backoff() == CompactionBackoff::Full
+            && self.snapshots.kept_bytes() > 0
+            && self.end_oldest_snapshot()
     }
 
     fn end_oldest_snapshot(&mut self) -> bool {
         fault_point!("trial_snapshots_last_for_ever", return false);
         let ended = self.snapshots.end_oldest();
         if ended {
-            self.looked_at_installs = u64::MAX;
+            self.compactor.look_again();
             tracing::warn!(
                 shard = self.config.shard,
                 "the oldest snapshot has ended: what was kept for it took too much room"
             );
-            self.wake_compaction();
+            self.compactor.wake();
         }
         ended
     }
 
-    /// Something was deleted, or became free: what rests for want of room is tried again.
-    pub(crate) fn wake_compaction(&mut self) {
-        if self.backoff == CompactionBackoff::Full {
-            self.backoff = CompactionBackoff::No;
-        }
-    }
-
-    /// The device under the volume may have room again, of which nobody tells.
-    pub(crate) fn wake_after_a_while(&mut self) {
-        if !self.is_tight() && self.now.mono.0 >= self.backed_off_at.0 + REST_NS {
-            self.wake_compaction();
-        }
-    }
-
     /// Nothing more can be cleared away: whoever waits for room is told.
     pub(crate) fn back_off_for_space(&mut self) {
-        (self.backoff, self.backed_off_at) = (CompactionBackoff::Full, self.now.mono);
-        self.ready.extend(self.after_install.drain(..));
+        self.compactor.rest_full(self.life.mono());
+        self.scheduler.wake(WaitFor::VolumeRoom);
     }
 
     /// A compaction for which there is room where there is hardly any, the one first that clears
@@ -235,7 +221,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether a compaction that makes so many pages finds room, the manifest's aside.
     pub(crate) fn has_room_for(&self, pages: u64) -> bool {
-        self.room_pages() >= self.manifest_pages() + pages
+        self.volume.room_pages() >= self.manifest_pages() + pages
     }
 
     /// What the tables of a compaction are written as. Where compression is off it goes on as long
@@ -244,7 +230,8 @@ impl<P: Pmem> Matrix<P> {
     /// for it at all.
     pub(crate) fn compression_of(&self, job: &Job) -> Compression {
         let growth = job.growth_pages();
-        let mut needs_it = growth > 0 && self.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
+        let mut needs_it =
+            growth > 0 && self.volume.room_pages() < self.reserve_pages() + self.blobs.wanted_pages() + growth;
         fault_point!("trial_tables_grow_beyond_the_room", needs_it = false);
         if needs_it { Compression::Lz4 } else { self.config.compression }
     }
@@ -317,7 +304,7 @@ impl<P: Pmem> Matrix<P> {
     /// A collection that is due though there is room: much is dead, and no compaction meets it.
     /// Looked for once after each installation.
     pub(crate) fn due_collection(&mut self) -> Option<Job> {
-        if self.looked_at_installs == self.counters.installs {
+        if self.compactor.has_looked(self.counters.installs) {
             return None;
         }
         let (bytes, live_bytes) = self.levels.value_sums();
@@ -326,7 +313,7 @@ impl<P: Pmem> Matrix<P> {
         let job = if is_due { self.collection(POOR_PERCENT) } else { None };
         let job = job.or_else(|| self.stale_job(self.config.table_bytes / 4)).or_else(|| self.half_hidden_job());
         if job.is_none() {
-            self.looked_at_installs = self.counters.installs;
+            self.compactor.note_look(self.counters.installs);
         }
         job
     }
@@ -342,9 +329,7 @@ impl<P: Pmem> Matrix<P> {
         }
         if let Source::Column(column) = &job.source {
             let (bytes, live_bytes) = self.levels.value_sums();
-            let more = column.bytes * moved_percent(bytes, live_bytes) / 100;
-            // What could not be used is not kept for later: that would be a burst.
-            self.move_credit_bytes = self.move_credit_bytes.min(more as i64) + more as i64;
+            self.compactor.pay_for_moves(column.bytes * moved_percent(bytes, live_bytes) / 100);
         }
         let files = job.blob().into_iter();
         let files = files.filter_map(|(file, bytes)| Some((alive_ppm(self.levels.values(file)?), file, bytes)));
@@ -352,12 +337,9 @@ impl<P: Pmem> Matrix<P> {
         files.sort_unstable();
         let mut met = Vec::new();
         for (_, file, bytes) in files {
-            let mut is_spent = self.move_credit_bytes <= 0;
-            fault_point!("trial_columns_move_all_they_meet", is_spent = false);
-            if is_spent {
+            if !self.compactor.spend_on_move(bytes) {
                 break;
             }
-            self.move_credit_bytes -= bytes as i64;
             met.push(file);
         }
         met.sort_unstable();

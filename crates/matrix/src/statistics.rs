@@ -115,14 +115,14 @@ impl<P: Pmem> Matrix<P> {
     /// Notes what compaction does from now on.
     pub(crate) fn note_phase(&mut self) {
         let may_merge = self.may_merge();
-        let phase = match &self.job {
+        let phase = match self.compactor.job() {
             Some(job) if job.waits() => CompactionPhase::Read,
             Some(_) if may_merge => CompactionPhase::Merge,
             Some(_) => CompactionPhase::Write,
-            None if self.install.is_some() => CompactionPhase::Install,
+            None if !self.installer.is_idle() => CompactionPhase::Install,
             None => CompactionPhase::Idle,
         };
-        self.counters.phases.pass(phase, self.now.mono);
+        self.counters.phases.pass(phase, self.life.mono());
     }
 
     /// About how many records there are: what nobody has looked up cannot be counted. A key with
@@ -141,10 +141,10 @@ impl<P: Pmem> Matrix<P> {
     /// reads them. All that it may have if it has a capacity, else up to the last in use.
     fn volume_pages_now(&self) -> (u64, u64, u64) {
         let (pages, free) = match self.config.capacity_bytes {
-            Some(_) => (self.limit_pages(), self.room_pages()),
+            Some(_) => (self.volume.limit_pages(), self.volume.room_pages()),
             None => self.volume_pages(),
         };
-        let deferred = self.deferred.iter().chain(self.reads.held()).filter(|extent| !extent.in_pmem_levels());
+        let deferred = self.volume.deferred().iter().chain(self.reads.held()).filter(|extent| !extent.in_pmem_levels());
         (pages, free, deferred.map(|extent| u64::from(extent.pages)).sum())
     }
 
@@ -162,14 +162,14 @@ impl<P: Pmem> Matrix<P> {
         add("memtable_bytes", container.memtable_bytes);
         add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
         add("metadata_elements_touched", container.elements_touched);
-        add("records_visited", self.walks.visited.get());
+        add("records_visited", self.scheduler.walks().visited.get());
         add("paced_ns", counters.paced_ns);
         add("levels", self.levels.depth() as u64);
         add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());
         add("value_files", self.levels.value_files().count() as u64);
         add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
         add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
-        add("cached_pages", self.cache.borrow().len() as u64);
+        add("cached_pages", self.memory.cache().borrow().len() as u64);
         let (pages, free, deferred) = self.volume_pages_now();
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
@@ -194,7 +194,7 @@ impl<P: Pmem> Matrix<P> {
         add("pmem_levels_bytes", pmem_levels_all);
         add("pmem_levels_free_bytes", pmem_levels_free);
         add("pmem_levels_table_bytes", pmem_levels_used);
-        add("pmem_levels", (0..).take_while(|level| self.plan.in_pmem_levels(*level)).count() as u64);
+        add("pmem_levels", (0..).take_while(|level| self.compactor.plan().in_pmem_levels(*level)).count() as u64);
         add("pmem_levels_write_bytes", counters.pmem_levels_write_bytes);
         add("pmem_levels_read_bytes", counters.pmem_levels_read_bytes);
         add("user_bytes", counters.user_bytes);
@@ -221,6 +221,6 @@ impl<P: Pmem> Matrix<P> {
         let kept_in_rows = if self.snapshots.len() > 0 { container.kept_bytes } else { 0 };
         add("snapshots_kept_bytes", self.snapshots.kept_bytes() + kept_in_rows);
         add("snapshots_ended_early", self.snapshots.ended_early());
-        add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.now.mono));
+        add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.life.mono()));
     }
 }

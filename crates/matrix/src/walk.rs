@@ -5,7 +5,6 @@
 //! goes on in the next tick, behind the others.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ops::Bound;
 
 use stratakv_base::{Key, Wall, fault_point};
@@ -17,6 +16,7 @@ use crate::entry::Meta;
 use crate::matrix::Matrix;
 use crate::merge::ReadView;
 use crate::operations::Work;
+use crate::scheduler::WaitFor;
 
 /// Records that the walks of a tick visit together, those that go on and once more those that begin
 /// or have got their pages: so a short walk never waits for the long ones. About two milliseconds.
@@ -30,8 +30,6 @@ const DENSE_VISITS: u64 = 16 << 10;
 /// Walks of a shard that are under way, and what they share.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    /// Operations that go on when visits are left, in order.
-    suspended: VecDeque<u64>,
     /// Visits that are left in this tick for walks that begin or have got their pages, and for
     /// those that go on.
     left: [Cell<u64>; 2],
@@ -57,7 +55,6 @@ const RESUMED: usize = 1;
 impl Default for Walks {
     fn default() -> Walks {
         Walks {
-            suspended: VecDeque::new(),
             left: [TICK_VISITS.into(), TICK_VISITS.into()],
             pool: FRESH,
             allowance: Cell::default(),
@@ -91,14 +88,6 @@ impl Walks {
         self.allowance.set(self.allowance.get().saturating_sub(visits));
         self.visited.set(self.visited.get() + visits);
         self.passed_dead.set(self.passed_dead.get() + dead);
-    }
-
-    pub(crate) fn suspend(&mut self, id: u64) {
-        self.suspended.push_back(id);
-    }
-
-    pub(crate) fn any_suspended(&self) -> bool {
-        !self.suspended.is_empty()
     }
 
     /// The next tick has all its visits.
@@ -274,25 +263,22 @@ fn behind_key(key: &[u8]) -> Vec<u8> {
 impl<P: Pmem> Matrix<P> {
     /// The span that begins where a walk stands is known to be dead: where that ends.
     pub(crate) fn short_cut(&self, at: Option<&[u8]>, read_view: ReadView, reverse: bool) -> Option<Vec<u8>> {
-        let spans = self.walks.spans.borrow();
+        let spans = self.scheduler.walks().spans.borrow();
         let found = if reverse { spans.below(at?, read_view) } else { spans.behind(at.unwrap_or_default(), read_view) };
         found.map(<[u8]>::to_vec)
     }
 
     /// Goes on with walks that were suspended, as far as the tick's visits last.
     pub(crate) fn run_walks(&mut self, effects: &mut Effects) {
-        self.walks.pool = RESUMED;
-        for _ in 0..self.walks.suspended.len() {
-            if !self.walks.begin() {
+        self.scheduler.walks_mut().pool = RESUMED;
+        for _ in 0..self.scheduler.waiting(WaitFor::Visits) {
+            if !self.scheduler.walks().begin() {
                 break;
             }
-            let Some(id) = self.walks.suspended.pop_front() else { break };
-            if let Some(suspended) = self.suspended.remove(&id) {
-                let queued = suspended.work.is_write();
-                self.run_step(id, suspended, queued, effects);
-            }
+            let Some(id) = self.scheduler.next(WaitFor::Visits) else { break };
+            self.step_again(id, effects);
         }
-        self.walks.pool = FRESH;
+        self.scheduler.walks_mut().pool = FRESH;
         fault_point!("trial_walks_end_unnoticed", return);
         // Writes may have waited for one that is over.
         self.retry_key_waiters(effects);
@@ -302,7 +288,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn learn_dead(&self, from: &[u8], to: &[u8], records: u64, version: u64) {
         let run = DeadRun { from: from.to_vec(), to: to.to_vec(), records, has_expired: false };
         if records >= RECORDS_MIN {
-            self.walks.spans.borrow_mut().learn(run, version, Wall(0));
+            self.scheduler.walks().spans.borrow_mut().learn(run, version, Wall(0));
         }
     }
 }

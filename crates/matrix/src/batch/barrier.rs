@@ -27,7 +27,7 @@ impl<P: Pmem> Matrix<P> {
         let commit = &mut self.batches.commit;
         let Some(number) = commit.barriers.wanted() else { return };
         // A load becomes visible without an append.
-        if self.load.is_none() {
+        if self.compactor.load.is_none() {
             commit.barriers.pause(number, &mut commit.mail);
             effects.more();
         }
@@ -42,7 +42,7 @@ impl<P: Pmem> Matrix<P> {
         let is_backup = kind == BarrierKind::Backup;
         let error = if is_backup { None } else { self.snapshots.has_room().err() };
         if error.is_none() {
-            self.snapshots.open_as(number, version, self.now.mono);
+            self.snapshots.open_as(number, version, self.life.mono());
         }
         if is_backup {
             self.begin_backup(number);

@@ -22,7 +22,7 @@ use stratakv_chassis::batches::{BatchRules, CommitStep, ToParticipant, TwoPhaseC
 use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
 use stratakv_pmem::Pmem;
 
-use crate::matrix::{Closing, Matrix};
+use crate::matrix::Matrix;
 use opening::RecordReads;
 use publication::Publication;
 
@@ -133,7 +133,7 @@ impl<P: Pmem> Matrix<P> {
         } else if commit.opening.is_part_lost() {
             // There may be a higher number than the last one that was found.
             let why = "a shard could not be read when the store was opened: no batch of several shards can be";
-            self.pending_acks.push((token, Reply::Failed(Error::Unknown(why)), 0));
+            self.scheduler.reply_when_durable(token, Reply::Failed(Error::Unknown(why)), 0);
         } else {
             commit.submit(token, changes, last_number);
             effects.more();
@@ -178,7 +178,7 @@ impl<P: Pmem> Matrix<P> {
             any = true;
             match step {
                 CommitStep::Reply { token, reply, is_of_checks: true } => {
-                    self.pending_acks.push((token, reply, self.container.version()));
+                    self.scheduler.reply_when_durable(token, reply, self.container.version());
                 }
                 CommitStep::Reply { token, reply, .. } => effects.reply(token, reply),
                 CommitStep::Participant(message) => self.participate(message, effects),
@@ -223,6 +223,6 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether a batch may begin here.
     fn is_open(&self) -> bool {
-        self.closing == Closing::Open
+        self.life.is_open()
     }
 }

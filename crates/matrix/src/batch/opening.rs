@@ -10,7 +10,6 @@ use stratakv_pmem::Pmem;
 
 use super::INTERNAL;
 use crate::matrix::Matrix;
-use crate::memory::Permit;
 use crate::operations::{Suspended, Work};
 use crate::scan::PageWork;
 
@@ -77,9 +76,9 @@ impl<P: Pmem> Matrix<P> {
             at: None,
         };
         let page = PageWork::of_engine_keys(request, self.read_view());
-        self.next_operation += 1;
-        let suspended = Suspended::new(INTERNAL, Work::Page(page), Permit::new(&self.waiting_bytes, 0));
-        self.run_step(self.next_operation, suspended, false, effects);
+        let suspended = Suspended::new(INTERNAL, Work::Page(page), self.memory.permit_for_writing(0));
+        let id = self.scheduler.next_id();
+        self.run_step(id, suspended, false, effects);
     }
 
     fn found_record(&mut self, key: &Key, value: &[u8]) {

@@ -16,7 +16,6 @@ use crate::changes::{Before, OperationStep};
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
 use crate::matrix::Matrix;
-use crate::memory::Permit;
 use crate::operations::{Suspended, Work};
 
 /// See the module.
@@ -94,20 +93,17 @@ impl<P: Pmem> Matrix<P> {
             looked: Vec::new(),
         };
         let (op, suspended) = self.suspend_prepare_record(prepare_record);
-        let is_free = self.key_locks.is_free(&suspended.work) && self.space_waiters.is_empty();
-        if is_free {
-            return self.run_step(op, suspended, false, effects);
+        match self.scheduler.may_begin(&suspended.work) {
+            true => self.run_step(op, suspended, false, effects),
+            false => self.scheduler.queue(op, suspended),
         }
-        self.key_locks.queue(op, &suspended.work);
-        self.suspended.insert(op, suspended);
     }
 
     fn suspend_prepare_record(&mut self, prepare_record: PrepareRecord) -> (u64, Suspended) {
-        self.next_operation += 1;
-        let op = self.next_operation;
+        let op = self.scheduler.next_id();
         self.batches.prepare_records.insert(prepare_record.id, op);
         let work = Work::PrepareRecord(Box::new(prepare_record));
-        let permit = Permit::new(&self.waiting_bytes, work.value_bytes());
+        let permit = self.memory.permit_for_writing(work.value_bytes());
         (op, Suspended::new(INTERNAL, work, permit))
     }
 
@@ -129,8 +125,7 @@ impl<P: Pmem> Matrix<P> {
         self.batches.publication.log(id, &prepare_record.visible, &prepare_record.changes);
         let (op, mut suspended) = self.suspend_prepare_record(prepare_record);
         suspended.begun = true;
-        self.key_locks.queue(op, &suspended.work);
-        self.suspended.insert(op, suspended);
+        self.scheduler.queue(op, suspended);
     }
 
     /// A step of a prepare record.
@@ -250,7 +245,7 @@ impl<P: Pmem> Matrix<P> {
         effects: &mut Effects,
     ) -> bool {
         let Some(op) = self.batches.prepare_records.get(&id).copied() else { return false };
-        let Some(mut suspended) = self.suspended.remove(&op) else { return false };
+        let Some(mut suspended) = self.scheduler.take(op) else { return false };
         let due =
             matches!(&suspended.work, Work::PrepareRecord(prepare_record) if from.contains(&prepare_record.phase));
         if let (true, Work::PrepareRecord(prepare_record)) = (due, &mut suspended.work) {
@@ -261,7 +256,7 @@ impl<P: Pmem> Matrix<P> {
             }
             self.run_step(op, suspended, true, effects);
         } else {
-            self.suspended.insert(op, suspended);
+            self.scheduler.suspend(op, suspended, true);
         }
         due
     }
@@ -302,12 +297,12 @@ impl<P: Pmem> Matrix<P> {
     /// Whether it holds is not known before the store is opened again.
     pub(super) fn doubt_prepare_record(&mut self, id: BatchId) {
         let Some(op) = self.batches.prepare_records.remove(&id) else { return };
-        let Some(suspended) = self.suspended.remove(&op) else { return };
+        let Some(suspended) = self.scheduler.take(op) else { return };
         if let Work::PrepareRecord(prepare_record) = &suspended.work {
             self.batches.publication.complete(id, &prepare_record.changes);
             self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
         }
-        self.key_locks.done(op, &suspended.work);
+        self.scheduler.release_keys(op, &suspended.work);
     }
 
     /// It cannot be applied now.

@@ -115,7 +115,7 @@ impl<P: Pmem> Matrix<P> {
         effects: &mut Effects,
     ) -> ReadAdmission {
         if !self.batches.commit.opening.may_serve() {
-            return ReadAdmission::Later(operation, Mono(self.now.mono.0 + RETRY_NS));
+            return ReadAdmission::Later(operation, Mono(self.life.mono().0 + RETRY_NS));
         }
         if self.batches.publication.keys.is_empty() {
             return ReadAdmission::Begin(operation);
@@ -152,7 +152,7 @@ impl<P: Pmem> Matrix<P> {
                 self.batches.publication.pages.push((token, operation));
                 ReadAdmission::Waiting
             }
-            operation => ReadAdmission::Later(operation, Mono(self.now.mono.0 + RETRY_NS)),
+            operation => ReadAdmission::Later(operation, Mono(self.life.mono().0 + RETRY_NS)),
         }
     }
 

@@ -17,14 +17,14 @@ pub(super) fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() 
         let mut harness = small();
         harness.fill(0..3, 10);
         let token = harness.submit(write(vec![put("long", value(9, 9000)), put("short", value(9, 9))]));
-        harness.go_on_until(|harness| harness.shard.install.is_some());
+        harness.go_on_until(|harness| !harness.shard.installer.is_idle());
         harness.fail_stores_after(stores);
         harness.run_until_idle();
         match harness.replies.remove(&token) {
             Some(Reply::Failed(Error::Unknown(_))) => {}
             other => panic!("after {stores} stores: {other:?}"),
         }
-        assert!(harness.shard.unreferenced_blobs.is_empty(), "a record may point to it");
+        assert!(harness.shard.blobs.unreferenced().is_empty(), "a record may point to it");
         let refused = harness.ask(write(vec![put("a", value(1, 1))]));
         assert!(matches!(refused, Reply::Failed(_)), "{refused:?}");
         harness.assert_filled(0..3, 10);
@@ -307,7 +307,7 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
     let tokens: Vec<u32> = (0..12).map(|number| harness.submit(get(&name(number)))).collect();
     for _ in 0..TICKS_MAX {
         harness.tick();
-        let held = harness.shard.long_bytes.load(Ordering::Relaxed);
+        let held = harness.shard.memory.outside_bytes()[1];
         assert!(held <= 2 << 20, "{held} bytes");
         if harness.in_flight.is_empty() && !harness.more {
             break;
@@ -318,8 +318,8 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
         let reply = harness.replies.remove(&token).unwrap_or_else(|| panic!("get {number} is never answered"));
         assert!(found(&reply) == Some(value(number, 900 << 10).to_vec()), "key {number}");
     }
-    assert_eq!(harness.shard.long_bytes.load(Ordering::Relaxed), 0);
-    assert_eq!(harness.shard.waiting_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(harness.shard.memory.outside_bytes()[1], 0);
+    assert_eq!(harness.shard.memory.outside_bytes()[0], 0);
 }
 
 /// A device that takes no writes: compaction was tried again and again, and who waited for it did
@@ -358,11 +358,11 @@ pub(super) fn a_row_that_waits_for_a_device_that_fails_does_not_spin() {
     let range = Box::new((std::ops::Bound::Included(key(&name(5))), std::ops::Bound::Excluded(key(&name(50)))));
     harness.ask(Operation::DeleteRange { range, level: Level::PowerLoss });
     // As after a compaction that failed.
-    harness.shard.job_not_before = Mono(harness.now.mono.0 + 10_000_000_000);
+    harness.shard.compactor.put_off_until(Mono(harness.now.mono.0 + 10_000_000_000));
     for number in 60..240 {
         harness.submit(write(vec![put(&name(number), value(number, 300))]));
     }
     harness.tick();
-    assert!(harness.shard.ranges_wait.is_some() && harness.shard.flush_waits);
+    assert!(harness.shard.compactor.flush_wants_manifest(u64::MAX) && harness.shard.compactor.is_flush_blocked());
     assert!(harness.run_until_idle() < 100);
 }

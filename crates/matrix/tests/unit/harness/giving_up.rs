@@ -94,7 +94,8 @@ fn assert_values_add_up(harness: &Harness) {
 #[test]
 fn pmem_levels_that_are_lost_are_told_and_the_store_goes_on_without_its_tables() {
     let (mut harness, mut histories) = layered();
-    let (known, tables) = (harness.shard.superblock.known, harness.shard.tables().cloned().collect::<Vec<_>>());
+    let (known, tables) =
+        (harness.shard.installer.superblock().known, harness.shard.tables().cloned().collect::<Vec<_>>());
     let (lost, left): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.lies_in_pmem_levels());
     let (free, files) = (harness.statistic("pages_free"), harness.shard.levels.value_files().count());
     harness.put_region(&vec![0; REGION_BYTES + PMEM_LEVELS_BYTES as usize]);

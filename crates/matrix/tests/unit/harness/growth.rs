@@ -73,7 +73,7 @@ pub(super) fn who_waits_for_growth_is_told_when_a_step_fails() {
     let mut harness = on_a_device(300 * 4096);
     harness.run_until_idle();
     // As much as a long value waits for that finds no room.
-    harness.shard.wanted_pages = 257;
+    harness.shard.blobs.want(257);
     let token = harness.submit(write(vec![put("key", value(1, 100))]));
     harness.run_until_idle();
     let reply = harness.replies.remove(&token);
@@ -88,9 +88,9 @@ pub(super) fn a_volume_in_pieces_grows_for_a_manifest() {
     let mut harness = on_a_device(64 << 20);
     harness.fill(0..1000, 300);
     harness.run_until_idle();
-    harness.shard.growth.step = 16;
-    let taken: Vec<_> = std::iter::from_fn(|| harness.shard.extents.take(1)).flatten().collect();
-    taken.iter().step_by(2).for_each(|extent| harness.shard.extents.give(*extent));
+    harness.shard.volume.ask_for_little();
+    let taken: Vec<_> = std::iter::from_fn(|| harness.shard.volume.places_mut().take(1)).flatten().collect();
+    taken.iter().step_by(2).for_each(|extent| harness.shard.volume.places_mut().give(*extent));
     harness.fill(1000..4000, 300);
     harness.run_until_idle();
     harness.assert_filled(0..4000, 300);
@@ -121,7 +121,7 @@ pub(super) fn writes_wait_early_for_what_columns_free() {
             // What comes in at once, since something else held it up, is not waited for one by one.
             let change = Append { key: b"key", flags: 0, expiry: Expiry::NEVER, what: What::Put(&[0; 4096]) };
             harness.shard.came_in(&[change; 1000]);
-            let wait_ns = harness.shard.pace.next().0 - harness.now.mono.0;
+            let wait_ns = harness.shard.compactor.pace.next().0 - harness.now.mono.0;
             assert!(wait_ns < 100_000_000, "{wait_ns} ns for what waited");
             harness.ask(write(vec![put(&name(number), value(number, 300))]));
             return;

@@ -25,7 +25,7 @@ fn with_a_long_manifest() -> Harness {
         assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     }
     harness.run_until_idle();
-    assert!(harness.shard.superblock.pages > 8, "{:?}", harness.shard.superblock);
+    assert!(harness.shard.installer.superblock().pages > 8, "{:?}", harness.shard.installer.superblock());
     harness
 }
 
@@ -36,10 +36,10 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     let mut harness = with_a_long_manifest();
     let begin = |harness: &mut Harness, name: &str| {
         harness.submit(write(vec![put(name, value(1, 4080))]));
-        while harness.shard.install.is_none() {
+        while harness.shard.installer.is_idle() {
             harness.tick();
             // Of the value: those of the manifest are more.
-            while harness.shard.install.is_none() && !harness.in_flight.is_empty() {
+            while harness.shard.installer.is_idle() && !harness.in_flight.is_empty() {
                 let (io, request) = harness.in_flight.pop_back().unwrap();
                 harness.in_flight.push_front((io, request));
                 harness.complete_where(None, |_| true);
@@ -50,7 +50,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     begin(&mut harness, "a");
     assert_eq!(harness.in_flight.len(), 2, "two writes of the manifest");
     assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
-    assert!(harness.shard.install.is_none());
+    assert!(harness.shard.installer.is_idle());
     let late = harness.in_flight.pop_front().unwrap();
     harness.pass(5);
     begin(&mut harness, "b");
@@ -62,7 +62,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     assert!(!harness.in_flight.iter().any(flushes), "it counts as written before it is");
     harness.assert_sound();
     harness.run_until_idle();
-    assert!(harness.shard.aborted_install.is_empty());
+    assert!(!harness.shard.installer.has_aborted());
     harness.assert_sound();
     harness.reopen();
     harness.assert_filled(0..4000, 4080);
@@ -73,12 +73,12 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
 #[test]
 pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     let mut harness = with_a_long_manifest();
-    let free = harness.shard.extents.free_pages();
+    let free = harness.shard.volume.free_pages();
     harness.submit(write(vec![put("a", value(1, 4080))]));
-    harness.run_until(|harness| harness.shard.install.is_some());
+    harness.run_until(|harness| !harness.shard.installer.is_idle());
     harness.tick();
     assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
-    assert!(harness.shard.extents.free_pages() < free);
+    assert!(harness.shard.volume.free_pages() < free);
     // A read that never ends.
     let read = harness.in_flight.len();
     harness.submit(get(&name(7)));
@@ -86,7 +86,7 @@ pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     assert!(harness.in_flight.len() > read);
     assert!(harness.complete_where(None, is_write), "its other write ends");
     harness.tick();
-    assert!(harness.shard.extents.free_pages() >= free);
+    assert!(harness.shard.volume.free_pages() >= free);
     harness.assert_sound();
 }
 
@@ -101,18 +101,18 @@ pub(super) fn superblocks_are_alike_before_anything_is_written_over_the_older_on
         harness.run_until_idle();
         harness.fill(200..220, 4080);
         harness.submit(write(vec![put("one more", value(1, 4080))]));
-        let older = harness.shard.superblock.number;
+        let older = harness.shard.installer.superblock().number;
         harness.go_on_until(|harness| harness.in_flight.iter().any(|(_, request)| is_superblock(request)));
         assert!(harness.complete_where(None, is_superblock), "slot 0");
         harness.reopen_after(requests).unwrap();
         harness.assert_sound();
-        assert!(harness.shard.superblock.number > older);
+        assert!(harness.shard.installer.superblock().number > older);
         // Whichever slot a later cut leaves damaged.
         for slot in [0, 1] {
             harness.volume[slot * 4096..][..4096].fill(0xEE);
             harness.reopen();
             harness.assert_filled(0..200, 1000);
-            assert!(harness.shard.superblock.number > older, "the older one came back");
+            assert!(harness.shard.installer.superblock().number > older, "the older one came back");
             assert_eq!(harness.volume[..4096], harness.volume[4096..8192], "it is mended");
         }
         harness.fill(200..400, 1000);
@@ -142,7 +142,8 @@ pub(super) fn an_end_in_order_is_told_and_only_that() {
 #[test]
 pub(super) fn a_superblock_that_points_beyond_all_volumes_is_damaged() {
     let mut harness = small();
-    let forged = crate::volume::Superblock { page: u64::MAX - 1, pages: 3, number: 99, ..harness.shard.superblock };
+    let forged =
+        crate::volume::Superblock { page: u64::MAX - 1, pages: 3, number: 99, ..*harness.shard.installer.superblock() };
     forged.encode(&harness.config.uuid, &mut harness.volume[..4096]);
     harness.reopen();
     assert!(harness.shard.recovery().superblock_repaired);
@@ -156,7 +157,7 @@ pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
         harness.submit(write(vec![put(&name(number), value(number, 300))]));
         harness.tick();
         while harness.complete_where(None, |request| !is_write(request)) {}
-        if harness.shard.job.is_some() && !harness.in_flight.is_empty() {
+        if harness.shard.compactor.job().is_some() && !harness.in_flight.is_empty() {
             break;
         }
     }
@@ -167,14 +168,14 @@ pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
         harness.submit(write(vec![put(&name(number), value(number, 300))]));
         harness.tick();
         while harness.complete_where(None, |_| true) {}
-        if harness.shard.job.is_some() {
+        if harness.shard.compactor.job().is_some() {
             break;
         }
     }
-    let job = harness.shard.job.as_ref().expect("the next one").number;
+    let job = harness.shard.compactor.job().expect("the next one").number;
     harness.in_flight.push_back((io, request));
     assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
-    assert_eq!(harness.shard.job.as_ref().map(|job| job.number), Some(job));
+    assert_eq!(harness.shard.compactor.job().map(|job| job.number), Some(job));
     harness.run_until_idle();
     harness.assert_sound();
 }
@@ -189,23 +190,23 @@ pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
     harness.ask(write(vec![put("long", value(1, 10))]));
     harness.run_until_idle();
     assert!(
-        harness.shard.reclaim() && harness.shard.unreferenced_blobs.len() == 1,
+        harness.shard.reclaim() && harness.shard.blobs.unreferenced().len() == 1,
         "{:?}",
-        harness.shard.unreferenced_blobs
+        harness.shard.blobs.unreferenced()
     );
-    let note_unreferenced = harness.shard.unreferenced_blobs.keys().copied().next().unwrap();
+    let note_unreferenced = harness.shard.blobs.unreferenced().keys().copied().next().unwrap();
     let is_there =
         |harness: &Harness| harness.shard.levels.value_files().any(|values| values.file == note_unreferenced);
-    harness.run_until(|harness| harness.shard.install.is_some());
+    harness.run_until(|harness| !harness.shard.installer.is_idle());
     harness.tick();
     assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
-    assert!(harness.shard.install.is_none() && is_there(&harness));
+    assert!(harness.shard.installer.is_idle() && is_there(&harness));
     harness.pass(5);
     harness.run_until_idle();
     harness.submit(write(vec![put("b", value(1, 4080))]));
     harness.run_until_idle();
     assert!(!is_there(&harness), "nobody knows of it any more");
-    assert!(harness.shard.unreferenced_blobs.is_empty());
+    assert!(harness.shard.blobs.unreferenced().is_empty());
     harness.assert_sound();
     harness.reopen();
     harness.assert_filled(0..4000, 4080);

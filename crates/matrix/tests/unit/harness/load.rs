@@ -238,7 +238,7 @@ pub(super) fn snapshots_see_all_of_a_load_or_nothing() {
     let before = open(harness.ask(Operation::Snapshot(SnapshotOp::Open)));
     let load = harness.submit(load(records(0..300, 700)));
     harness.tick();
-    assert!(harness.shard.load.is_some());
+    assert!(harness.shard.compactor.load.is_some());
     let under_it = harness.submit(Operation::Snapshot(SnapshotOp::Open));
     harness.tick();
     assert!(harness.statistic("snapshots") == 1 && !harness.replies.contains_key(&under_it), "it waits");
@@ -285,7 +285,7 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         let mut harness = small();
         let token = harness.submit(load(records(0..300, 700)));
         let is_written = |harness: &Harness| harness.in_flight.iter().any(|(_, request)| is_write(request));
-        harness.go_on_until(|harness| is_written(harness) && (harness.shard.install.is_some() || !of_manifest));
+        harness.go_on_until(|harness| is_written(harness) && (!harness.shard.installer.is_idle() || !of_manifest));
         assert!(harness.complete_where(Some(IoFault::Os(5)), is_write));
         harness.tick();
         let reply = &harness.replies[&token];

@@ -235,7 +235,7 @@ pub(super) fn a_region_that_is_gone_is_given_up_if_that_is_accepted() {
     harness.run_until_idle();
     harness.close();
     let (lost, blank) = (harness.region_image(), vec![0; 512 << 10]);
-    let known = harness.shard.superblock.known;
+    let known = harness.shard.installer.superblock().known;
     assert!(known.version == 1500 && known.oldest > 100 && known.oldest <= 1500, "{known:?}");
     harness.put_region(&blank);
     let said = harness.assert_refused();
@@ -278,7 +278,7 @@ pub(super) fn every_cut_of_giving_up_a_region_leaves_what_is_on_the_volume() {
     harness.run_until_idle();
     let older = harness.region_image();
     harness.assert_opens();
-    let (volume, known) = (harness.volume.clone(), harness.shard.superblock.known);
+    let (volume, known) = (harness.volume.clone(), harness.shard.installer.superblock().known);
     let mut outcomes = [(0, 0); 3];
     for start in [vec![0; 512 << 10], older] {
         for cut in 0..40 {
@@ -399,7 +399,7 @@ pub(super) fn a_volume_and_a_region_without_epochs_are_paired_when_they_are_open
     harness.put_region(&image);
     harness.assert_opens();
     harness.assert_filled(0..20, 100);
-    assert!(harness.shard.superblock.known.epoch.number > 0);
+    assert!(harness.shard.installer.superblock().known.epoch.number > 0);
     harness.put_region(&image);
     harness.assert_refused();
 }

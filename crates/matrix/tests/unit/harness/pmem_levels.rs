@@ -241,20 +241,21 @@ fn a_fence_that_fails_installs_nothing() {
     let (mut harness, mut model) = (with_pmem_levels(128 << 10), BTreeMap::new());
     churn(&mut harness, &mut model, 1, 3000);
     harness.run_until_idle();
-    let installs = harness.shard.superblock.number;
+    let installs = harness.shard.installer.superblock().number;
     // Enough for a job, without ticks that end with a fence of the log.
     harness.go_on_until(|harness| {
-        harness.shard.install.is_some() || harness.shard.job.is_none() && harness.in_flight.is_empty() && !harness.more
+        !harness.shard.installer.is_idle()
+            || harness.shard.compactor.job().is_none() && harness.in_flight.is_empty() && !harness.more
     });
-    while harness.shard.install.is_none() {
+    while harness.shard.installer.is_idle() {
         churn(&mut harness, &mut model, 7, 1);
         harness.tick();
     }
     harness.fail_fences_after(0);
     while harness.complete_where(None, |_| true) {}
     harness.tick();
-    assert!(harness.shard.region_failed.is_some());
-    assert!(harness.shard.superblock.number >= installs);
+    assert!(harness.shard.life.region_failure().is_some());
+    assert!(harness.shard.installer.superblock().number >= installs);
     harness.fail_fences_after(i64::MAX);
     cut(&mut harness);
     assert_is(&mut harness, &model, None);

@@ -81,7 +81,7 @@ pub(super) fn values_among_dead_ones_are_collected() {
 pub(super) fn values_of_refused_writes_do_not_stay() {
     let mut harness = tiny();
     harness.run_until_idle();
-    let free = harness.shard.extents.free_pages();
+    let free = harness.shard.volume.free_pages();
     for _ in 0..400 {
         let change = Change { expect: Expect::Present, ..put("none", value(1, 9000)) };
         assert!(matches!(harness.ask(write(vec![change])), Reply::Unmet(_)));
@@ -90,7 +90,7 @@ pub(super) fn values_of_refused_writes_do_not_stay() {
         assert!(matches!(harness.ask(write(vec![delete("one")])), Reply::Done { .. }));
     }
     harness.run_until_idle();
-    assert!(harness.shard.extents.free_pages() + 400 > free, "{} of {free}", harness.shard.extents.free_pages());
+    assert!(harness.shard.volume.free_pages() + 400 > free, "{} of {free}", harness.shard.volume.free_pages());
 }
 
 fn snapshot(harness: &mut Harness) -> u64 {
@@ -146,7 +146,7 @@ fn full_with_a_snapshot() -> (Harness, u64) {
         harness.fill(number..number + 1, 1000);
         harness.run_until_idle();
     }
-    assert_eq!((harness.shard.backoff, harness.statistic("snapshots")), (CompactionBackoff::Full, 1));
+    assert_eq!((harness.shard.compactor.backoff(), harness.statistic("snapshots")), (CompactionBackoff::Full, 1));
     assert!(harness.statistic("snapshots_kept_bytes") > 100_000);
     (harness, held)
 }
@@ -199,7 +199,7 @@ pub(super) fn what_a_snapshot_keeps_is_told_and_given_back() {
         assert!(harness.statistic("snapshot_oldest_ns") >= 3_000_000_000);
         let Reply::Page { items, .. } = harness.ask(page(5, Some(held))) else { panic!("it is open") };
         assert_eq!(items.len(), 5);
-        let used = |harness: &Harness| harness.shard.extents.capacity() - harness.shard.extents.free_pages();
+        let used = |harness: &Harness| harness.shard.volume.capacity() - harness.shard.volume.free_pages();
         let before = used(&harness);
         assert!(matches!(harness.ask(Operation::Snapshot(SnapshotOp::Close(held))), Reply::Number { .. }));
         assert_eq!(harness.statistic("snapshots_kept_bytes"), 0);
@@ -221,7 +221,7 @@ fn what_a_snapshot_kept_is_given_back_after_a_restart() {
         overwrite(&mut harness, 2000, 1000);
     }
     let kept = harness.statistic("snapshots_kept_bytes");
-    let used = |harness: &Harness| harness.shard.extents.capacity() - harness.shard.extents.free_pages();
+    let used = |harness: &Harness| harness.shard.volume.capacity() - harness.shard.volume.free_pages();
     let before = used(&harness);
     harness.reopen();
     assert_eq!(harness.statistic("snapshots_kept_bytes"), 0);
@@ -449,11 +449,11 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
         harness.tick();
         while harness.complete_where(None, |request| matches!(request, DiskRequest::Read { .. })) {}
         harness.tick();
-        if harness.shard.flush_waits {
+        if harness.shard.compactor.is_flush_blocked() {
             break;
         }
     }
-    assert!(harness.shard.flush_waits, "the directory has room for all of them");
+    assert!(harness.shard.compactor.is_flush_blocked(), "the directory has room for all of them");
     // The compaction that was under way fails, and is chosen anew.
     assert!(harness.complete_where(Some(IoFault::Short), |request| matches!(request, DiskRequest::Write { .. })));
     harness.pass(2);
@@ -474,9 +474,9 @@ pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
 pub(super) fn a_long_value_that_fails_claims_no_room() {
     let mut harness = smallest();
     let tokens = long_values_at_once(&mut harness, 0..20);
-    harness.go_on_until(|harness| harness.shard.wanted_pages > 0 && harness.shard.blob_write.is_some());
+    harness.go_on_until(|harness| harness.shard.blobs.wanted_pages() > 0 && harness.shard.blobs.is_writing());
     let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
-    while harness.shard.blob_write.is_some() || !harness.shard.blob_writes_waiting.is_empty() {
+    while harness.shard.blobs.is_writing() || harness.shard.scheduler.is_awaited(crate::scheduler::WaitFor::BlobWrite) {
         if !harness.complete_where(Some(IoFault::Short), is_write) && !harness.complete_where(None, |_| true) {
             harness.tick();
         }
@@ -484,5 +484,5 @@ pub(super) fn a_long_value_that_fails_claims_no_room() {
     harness.pass(2);
     harness.run_until_idle();
     assert!(tokens.iter().all(|token| harness.replies.contains_key(token)));
-    assert_eq!(harness.shard.wanted_pages, 0);
+    assert_eq!(harness.shard.blobs.wanted_pages(), 0);
 }

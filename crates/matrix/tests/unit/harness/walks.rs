@@ -207,7 +207,7 @@ pub(super) fn dense_deletes_are_compacted_away() {
     let before = elements(&harness);
     // Spans are forgotten, as at an opening.
     for _ in 0..6 {
-        harness.shard.walks.spans.get_mut().forget(b"", &[255; 9]);
+        harness.shard.scheduler.walks_mut().spans.get_mut().forget(b"", &[255; 9]);
         assert_eq!(keys(&harness.ask(scan("a", "z", false))).len(), 50);
         harness.run_until_idle();
     }
