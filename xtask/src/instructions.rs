@@ -169,7 +169,7 @@ fn bench<'a>(command: &'a mut Command, subject: &Subject) -> &'a mut Command {
 /// A server under callgrind; the clients run beside it.
 fn serve(subject: &Subject, program: &Path, data: &Path, counted: &Path, operations: u64) -> Result<(), String> {
     let mut command = callgrind(program, counted);
-    command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "off", "--threads", "1", "--shards", "1"]);
+    command.args(["serve", "--memcache", "127.0.0.1:0", "--threads", "1", "--shards", "1"]);
     command.args(["--io", "blocking", "--memory", "64M", "--data"]).arg(data).arg("--engine").args(subject.engine);
     let mut server =
         command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot start valgrind: {error}"))?;
