@@ -47,6 +47,27 @@ impl Pair {
         }
     }
 
+    /// A shard ticks when something wakes it: a message, its disk, or a wish of its own. Until none
+    /// does.
+    fn settle(&mut self) {
+        let mut woken = [true; 2];
+        for _ in 0..1000 {
+            for from in 0..2 {
+                let machine = &mut self.0[from];
+                let wishes = machine.effects.more || machine.effects.wake_at.is_some();
+                if !std::mem::take(&mut woken[from]) && !wishes && machine.disk.in_flight() == 0 {
+                    continue;
+                }
+                machine.tick(4);
+                for (to, message) in std::mem::take(&mut machine.effects.messages) {
+                    let Machine { slab, effects, .. } = &mut self.0[to.0 as usize];
+                    slab.message(ShardId(from as u32), message, effects);
+                    woken[to.0 as usize] = true;
+                }
+            }
+        }
+    }
+
     /// Only one ticks; what it says is lost.
     fn alone(&mut self, shard: usize) {
         for _ in 0..40 {
@@ -175,4 +196,15 @@ fn a_shard_that_cannot_read_a_batch_refuses_everything_and_closes() {
             assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
         }
     }
+}
+
+/// What was held back began once all was decided, in a tick after which nothing woke the shard.
+#[test]
+fn a_backup_that_was_held_back_begins_without_another_wake() {
+    let mut pair = both_prepared();
+    pair.0[1].disk.fail_reads = 1000;
+    let backup = pair.0[0].submit(Operation::Backup { cursor: 0, shard: 0 });
+    pair.settle();
+    let reply = pair.0[0].replies.remove(&backup);
+    assert!(matches!(reply, Some(Reply::Number { .. })), "{reply:?}");
 }

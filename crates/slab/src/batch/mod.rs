@@ -183,8 +183,16 @@ impl Slab {
         self.batches.commit.mail.receive(from, message);
     }
 
-    /// Everything batches have to do now.
+    /// Everything batches have to do now, also for what was held back while shard 0 decided.
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) {
+        self.run_batches(effects);
+        if self.end_opening(effects) {
+            self.run_batches(effects);
+        }
+        self.batches.commit.mail.post(u64::MAX, effects);
+    }
+
+    fn run_batches(&mut self, effects: &mut Effects) {
         loop {
             self.step_opening(effects);
             if let Some(step) = self.batches.commit.next(&mut self.counter) {
@@ -202,8 +210,6 @@ impl Slab {
             }
         }
         self.retry_reservations(effects);
-        self.end_opening(effects);
-        self.batches.commit.mail.post(u64::MAX, effects);
     }
 
     fn participate(&mut self, message: ToParticipant, effects: &mut Effects) {

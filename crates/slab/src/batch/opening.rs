@@ -89,15 +89,17 @@ impl Slab {
         tracing::error!(%error, shard = self.config.shard, "a batch's record cannot be read: nothing is served");
     }
 
-    /// Everything that was found is decided: what came meanwhile is served.
-    pub(super) fn end_opening(&mut self, effects: &mut Effects) {
+    /// Once everything that was found is decided, what came meanwhile is served. Whether there was
+    /// any.
+    pub(super) fn end_opening(&mut self, effects: &mut Effects) -> bool {
         if !self.batches.commit.opening.may_serve() || self.batches.deferred_operations.is_empty() {
-            return;
+            return false;
         }
         for (token, operation) in std::mem::take(&mut self.batches.deferred_operations) {
             if self.accept(token, operation, effects).is_err() {
                 effects.reply(token, Reply::Failed(Error::Closed));
             }
         }
+        true
     }
 }
