@@ -13,7 +13,7 @@ use stratakv_base::fault_point;
 
 use super::buffers::BufferMemory;
 use super::frame::Ends;
-use super::stall::{Heard, Stall};
+use super::stall::Stall;
 use crate::ring::{Chunk, Completion, NetOutcome, Socket};
 
 /// How often a peer is asked that has not taken what was sent, while no retransmission is due.
@@ -55,9 +55,8 @@ pub(super) struct Connection {
     pub(super) timer_at: Option<Instant>,
     /// Listed among those that may have something to send.
     pub(super) is_listed: bool,
-    /// What its peer does not take.
+    /// Where its peer stands.
     pub(super) stall: Stall,
-    pub(super) heard: Heard,
     /// Bytes were handed over since it last had its turn to send.
     has_received: bool,
 }
@@ -109,7 +108,6 @@ impl Connection {
             timer_at: None,
             is_listed: false,
             stall: Stall::default(),
-            heard: Heard::default(),
             has_received: false,
         }
     }

@@ -22,7 +22,6 @@ use super::frame::{Ends, FrameClass, Segment, classify};
 use super::frame_io::FrameIo;
 use super::handle::{Order, Orders, SocketId, StackSocket};
 use super::port::{EthernetPort, IpPort};
-use super::stall;
 use crate::ring::{Completion, NetOutcome, NetRequest, Socket};
 use crate::socket::SocketHandle;
 
@@ -483,7 +482,7 @@ impl<F: FrameIo> Stack<F> {
         };
         let Some(connection) = self.connections.get(key) else { return };
         connection.neighbor = segment.from;
-        connection.heard.learn(segment.heard);
+        connection.stall.learn(segment.heard);
         let mut port = IpPort {
             packet,
             io: &mut self.io,
@@ -637,10 +636,9 @@ impl<F: FrameIo> Stack<F> {
                 == smoltcp::iface::PollResult::SocketStateChanged
             {}
             connection.advance(&mut self.done);
-            let queue = connection.tcp().send_queue();
-            connection.stall.see(queue, self.now);
-            if connection.stall.is_due(self.now) {
-                stall::ask(&mut port, connection.ends, connection.heard, self.now);
+            let is_unacknowledged = connection.tcp().send_queue() > 0 && !connection.is_over();
+            if connection.stall.is_due(is_unacknowledged, self.now) {
+                connection.stall.ask(&mut port, connection.ends, self.now);
             }
             let mut timer = self.segments.poll_at(self.now, &connection.sockets);
             timer = [timer, connection.stall.ask_at()].into_iter().flatten().min();
