@@ -7,7 +7,7 @@ use stratakv::WriteBatch;
 use crate::arg::{self, Bytes, Out};
 use crate::collections::Collection;
 use crate::lists::{self, List, end};
-use crate::records::{PutOptions, expectation, written};
+use crate::records::{PutOptions, expectation, keyed, written};
 use crate::status::{Status, c_function};
 use crate::store::Store;
 
@@ -47,8 +47,8 @@ c_function! {
         options: Option<&PutOptions>,
     ) {
         let batch = &mut arg::handle_mut(batch, "batch")?.batch;
-        let collection = &arg::handle(collection, "collection")?.records;
-        let (key, value) = (key.take(key_len, "the key")?, value.take(value_len, "the value")?);
+        let (collection, key) = keyed(collection, key, key_len)?;
+        let value = value.take(value_len, "the value")?;
         batch.put_with(collection, key, value, &PutOptions::of(options)?);
         Ok(Status::Ok)
     }
@@ -65,8 +65,8 @@ c_function! {
         expect_version: u64,
     ) {
         let batch = &mut arg::handle_mut(batch, "batch")?.batch;
-        let collection = &arg::handle(collection, "collection")?.records;
-        batch.delete_if(collection, key.take(key_len, "the key")?, expectation(expect, expect_version)?);
+        let (collection, key) = keyed(collection, key, key_len)?;
+        batch.delete_if(collection, key, expectation(expect, expect_version)?);
         Ok(Status::Ok)
     }
 }

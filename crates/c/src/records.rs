@@ -53,7 +53,7 @@ pub(crate) fn written(outcome: PutOutcome, version: Out<'_, u64>) -> Status {
 }
 
 /// A collection, and a key of it.
-fn keyed<'a>(
+pub(crate) fn keyed<'a>(
     collection: Option<&'a Collection>,
     key: Bytes<'a>,
     key_len: usize,

@@ -6,7 +6,7 @@ use crate::arg::{self, Bytes, Out};
 use crate::collections::Collection;
 use crate::lists::cleared;
 use crate::record::{self, Record};
-use crate::records::answer;
+use crate::records::{answer, keyed};
 use crate::status::{Failure, Status, c_function};
 use crate::store::Store;
 
@@ -148,8 +148,8 @@ c_function! {
         let out = arg::wanted(record, "record")?;
         out.write(record::NONE);
         let snapshot = &arg::handle(snapshot, "snapshot")?.snapshot;
-        let collection = &arg::handle(collection, "collection")?.records;
-        answer(snapshot.get(collection, key.take(key_len, "the key")?)?, Some(out))
+        let (collection, key) = keyed(collection, key, key_len)?;
+        answer(snapshot.get(collection, key)?, Some(out))
     }
 }
 

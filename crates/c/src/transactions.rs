@@ -8,7 +8,7 @@ use crate::arg::{self, Bytes, Out};
 use crate::collections::Collection;
 use crate::lists::{self, List, element, emptied, end};
 use crate::record::{self, Record};
-use crate::records::{PutOptions, answer};
+use crate::records::{PutOptions, answer, keyed};
 use crate::status::{Failure, Status, c_function};
 use crate::store::Store;
 
@@ -42,8 +42,8 @@ c_function! {
     ) {
         let out = arg::wanted(record, "record")?;
         out.write(record::NONE);
-        let collection = &arg::handle(collection, "collection")?.records;
-        answer(of(transaction)?.get(collection, key.take(key_len, "the key")?)?, Some(out))
+        let (collection, key) = keyed(collection, key, key_len)?;
+        answer(of(transaction)?.get(collection, key)?, Some(out))
     }
 }
 
@@ -58,8 +58,8 @@ c_function! {
         value_len: usize,
         options: Option<&PutOptions>,
     ) {
-        let collection = &arg::handle(collection, "collection")?.records;
-        let (key, value) = (key.take(key_len, "the key")?, value.take(value_len, "the value")?);
+        let (collection, key) = keyed(collection, key, key_len)?;
+        let value = value.take(value_len, "the value")?;
         let holds = of(transaction)?.put_with(collection, key, value, &PutOptions::of(options)?)?;
         Ok(if holds { Status::Ok } else { Status::Unmet })
     }
@@ -73,8 +73,8 @@ c_function! {
         key: Bytes<'_>,
         key_len: usize,
     ) {
-        let collection = &arg::handle(collection, "collection")?.records;
-        of(transaction)?.delete(collection, key.take(key_len, "the key")?)?;
+        let (collection, key) = keyed(collection, key, key_len)?;
+        of(transaction)?.delete(collection, key)?;
         Ok(Status::Ok)
     }
 }

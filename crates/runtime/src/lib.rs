@@ -33,4 +33,4 @@ pub use driver::{Driver, Event};
 pub use open::{OpenFailure, open_shard, open_shard_by};
 pub use pump::with_pump;
 pub use runtime::{EvictionListener, Listener, Member, Runtime, RuntimeOptions};
-pub use slot::{Pending, Started};
+pub use slot::{Pending, Started, block_on};

@@ -162,20 +162,34 @@ impl Slot {
 
     /// Parks the calling thread until all replies are there.
     pub(crate) fn wait(&self) -> Vec<Reply> {
-        thread_local! {
-            static UNPARK: std::task::Waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
-        }
-        UNPARK.with(|waker| {
-            loop {
-                if let Some(replies) = self.poll(waker) {
-                    return replies;
-                }
-                if !pump::once() {
-                    std::thread::park();
-                }
-            }
-        })
+        parked_until(|waker| self.poll(waker))
     }
+}
+
+/// Polls until there is an output. Meanwhile the calling thread is parked, or helps.
+fn parked_until<T>(mut poll: impl FnMut(&std::task::Waker) -> Option<T>) -> T {
+    thread_local! {
+        static UNPARK: std::task::Waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+    }
+    UNPARK.with(|waker| {
+        loop {
+            if let Some(output) = poll(waker) {
+                return output;
+            }
+            if !pump::once() {
+                std::thread::park();
+            }
+        }
+    })
+}
+
+/// Runs a future to its end in the calling thread, as the blocking calls wait.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    parked_until(|waker| match future.as_mut().poll(&mut Context::from_waker(waker)) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    })
 }
 
 fn take_replies(state: &mut SlotState) -> Vec<Reply> {
@@ -297,5 +311,19 @@ mod tests {
         assert!(is_gone(&other, 5) && !is_gone(&other, 10));
         assert!(!departed.has(&Waiter::Slot(Slot::new(1), 0)));
         assert!(!Departed::new(Vec::new()).has(&Waiter::Inbox(one, 3)));
+    }
+
+    #[test]
+    fn what_waits_is_polled_again_once_it_is_woken() {
+        let mut asked = 0;
+        let output = block_on(std::future::poll_fn(|context| {
+            asked += 1;
+            if asked < 3 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(asked)
+        }));
+        assert_eq!(output, 3);
     }
 }

@@ -2,10 +2,8 @@
 //! more than once is written once, over [`Asking`].
 
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::pin::Pin;
+use std::task::Poll;
 
 use stratakv_engine::{Operation, Reply};
 use stratakv_runtime::Pending;
@@ -22,7 +20,7 @@ pub(crate) trait Asking {
     async fn several(inner: &Inner, operations: Vec<(usize, Operation)>) -> Vec<Reply>;
 }
 
-/// This thread waits: futures of it are ready at once, see [`now`].
+/// This thread waits: futures of it are ready when they are first polled.
 pub(crate) struct Blocking;
 
 /// An executor waits.
@@ -56,47 +54,5 @@ impl Asking for Awaiting {
         })
         .await;
         all.into_iter().filter_map(|(_, reply)| reply).collect()
-    }
-}
-
-/// The output of a future over [`Blocking`]. Should it wait all the same, so does this thread.
-pub(crate) fn now<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        return output;
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        std::thread::park();
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::now;
-
-    #[test]
-    fn what_waits_once_is_waited_for() {
-        let mut asked = 0;
-        let output = now(std::future::poll_fn(|context| {
-            asked += 1;
-            if asked < 3 {
-                context.waker().wake_by_ref();
-                return std::task::Poll::Pending;
-            }
-            std::task::Poll::Ready(asked)
-        }));
-        assert_eq!(output, 3);
     }
 }

@@ -8,7 +8,9 @@ use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation, RecordPart, Reply, Unmet, Update};
 
-use crate::asking::{Asking, Awaiting, Blocking, now};
+use stratakv_runtime::block_on;
+
+use crate::asking::{Asking, Awaiting, Blocking};
 use crate::error::Error;
 use crate::order::InOrder;
 use crate::record::Record;
@@ -175,7 +177,7 @@ impl Collection {
     /// # Errors
     /// As [`Collection::get`] and [`Collection::put`].
     pub fn fetch_update(&self, key: &[u8], next: impl FnMut(Option<&Record>) -> Next) -> Result<Updated, Error> {
-        now(self.update_by::<Blocking>(key, next))
+        block_on(self.update_by::<Blocking>(key, next))
     }
 
     async fn update_by<A: Asking>(

@@ -14,9 +14,9 @@ use stratakv_engine::{
 };
 use stratakv_matrix::table::values::BLOB_BYTES_MIN;
 use stratakv_pmem::Mapping;
-use stratakv_runtime::Runtime;
+use stratakv_runtime::{Runtime, block_on};
 
-use crate::asking::{Asking, Awaiting, Blocking, now};
+use crate::asking::{Asking, Awaiting, Blocking};
 use crate::catalogue::{CATALOGUE, Names};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -187,7 +187,7 @@ impl Inner {
             Route::Shard(shard) => self.runtime.execute(shard, operation),
             Route::Refused(error) => Reply::Failed(error),
             Route::Answered(reply) => reply,
-            Route::All => now(self.execute_on_all::<Blocking>(operation)),
+            Route::All => block_on(self.execute_on_all::<Blocking>(operation)),
         }
     }
 
@@ -227,7 +227,7 @@ impl Inner {
         if self.is_page_expired(request) {
             return Ok((Vec::new(), None));
         }
-        now(self.keys::<Blocking>(request))
+        block_on(self.keys::<Blocking>(request))
     }
 
     async fn keys<A: Asking>(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
