@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::cargo::{built, cargo, succeed};
-use crate::serving::Serving;
+use crate::serving::{Serving, with_directory};
 
 const USAGE: &str = "\
 usage: cargo xtask bindings [java | ycsb]
@@ -89,16 +89,15 @@ fn library(root: &Path) -> Result<(), String> {
 
 fn drivers(root: &Path) -> Result<(), String> {
     succeed("YCSB's driver", maven(root, "java/ycsb").arg("process-classes"))?;
-    let directory = std::env::temp_dir().join(format!("stratakv-bindings-{}", std::process::id()));
-    let outcome = ENGINES.iter().try_for_each(|(engine, options)| {
-        PROTOCOLS.iter().try_for_each(|protocol| {
-            let data = directory.join(format!("{engine}-{protocol}"));
-            std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
-            workloads(root, &data, engine, options, protocol)
+    with_directory("bindings", |directory| {
+        ENGINES.iter().try_for_each(|(engine, options)| {
+            PROTOCOLS.iter().try_for_each(|protocol| {
+                let data = directory.join(format!("{engine}-{protocol}"));
+                std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
+                workloads(root, &data, engine, options, protocol)
+            })
         })
-    });
-    let removed = std::fs::remove_dir_all(&directory);
-    outcome.and(removed.map_err(|error| format!("cannot remove {}: {error}", directory.display())))
+    })
 }
 
 /// Loads a new server, and runs all workloads.

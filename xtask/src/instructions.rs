@@ -3,13 +3,13 @@
 //! starting and ending take falls out of the difference.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::cargo::{cargo, succeed};
+use crate::serving::{Serving, with_directory};
 
-const USAGE: &str = "usage: cargo xtask instructions [--beside DIR] [--rounds 3] [--only WORD] [--write FILE]\n\n\
+const USAGE: &str = "usage: cargo xtask instructions [--beside DIR] [--rounds 3] [--only WORD]\n\n\
     Counts instructions of an operation with callgrind (Debian: valgrind), through the kernel's\n\
     blocking I/O, on one shard. --beside: another checkout, in turn, and the ratio to it. --only: subjects\n\
     whose name has this word.";
@@ -44,7 +44,6 @@ struct Request {
     beside: Option<PathBuf>,
     rounds: usize,
     only: String,
-    write: Option<String>,
 }
 
 /// Runs the command.
@@ -56,17 +55,9 @@ pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
     let mut trees = vec![root.to_path_buf()];
     trees.extend(request.beside.clone());
     let programs = trees.iter().map(|tree| build(tree)).collect::<Result<Vec<_>, _>>()?;
-    let directory = std::env::temp_dir().join(format!("stratakv-instructions-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-    let outcome = measure(&request, &programs, &directory);
-    let removed = std::fs::remove_dir_all(&directory);
-    removed.map_err(|error| format!("cannot remove {}: {error}", directory.display()))?;
-    let text = outcome?;
+    let text = with_directory("instructions", |directory| measure(&request, &programs, directory))?;
     println!("{text}");
-    match request.write {
-        Some(file) => std::fs::write(&file, &text).map_err(|error| format!("cannot write {file}: {error}")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The table: each subject by each program in turn.
@@ -89,7 +80,7 @@ fn measure(request: &Request, programs: &[PathBuf], directory: &Path) -> Result<
 }
 
 fn parse(rest: &[String]) -> Result<Request, String> {
-    let mut request = Request { beside: None, rounds: 3, only: String::new(), write: None };
+    let mut request = Request { beside: None, rounds: 3, only: String::new() };
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("`{word}` needs a value\n\n{USAGE}"));
@@ -97,7 +88,6 @@ fn parse(rest: &[String]) -> Result<Request, String> {
             "--beside" => request.beside = Some(PathBuf::from(value()?)),
             "--rounds" => request.rounds = value()?.parse().map_err(|_| USAGE.to_owned())?,
             "--only" => request.only.clone_from(value()?),
-            "--write" => request.write = Some(value()?.clone()),
             _ => return Err(format!("`{word}` is not understood\n\n{USAGE}")),
         }
     }
@@ -171,28 +161,12 @@ fn serve(subject: &Subject, program: &Path, data: &Path, counted: &Path, operati
     let mut command = callgrind(program, counted);
     command.args(["serve", "--memcache", "127.0.0.1:0", "--threads", "1", "--shards", "1"]);
     command.args(["--io", "blocking", "--memory", "64M", "--data"]).arg(data).arg("--engine").args(subject.engine);
-    let mut server =
-        command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot start valgrind: {error}"))?;
-    let outcome = load(subject, program, &mut server, operations);
-    end(&mut server).and(outcome)
-}
-
-fn load(subject: &Subject, program: &Path, server: &mut Child, operations: u64) -> Result<(), String> {
-    let mut lines = BufReader::new(server.stdout.take().ok_or("the server has no stdout")?).lines();
-    let address = lines.find_map(|line| line.ok()?.strip_prefix("memcache").map(|rest| rest.trim().to_owned()));
-    let address = address.ok_or("the server ended")?;
-    std::thread::spawn(move || lines.count());
-    let mut bench = Command::new(program);
-    bench.args(["bench", "ycsb", "--workload", subject.workload, "--records", RECORDS, "--seconds", "3600"]);
-    bench.args(["--warm-up", "0", "--target", &format!("memcache://{address}")]);
-    quiet(bench.args(["--operations", &operations.to_string()]))
-}
-
-/// Asks the server to end, and waits until it has.
-fn end(server: &mut Child) -> Result<(), String> {
-    let pid = server.id().to_string();
-    succeed("kill", Command::new("kill").args(["-TERM", &pid]))?;
-    server.wait().map(|_| ()).map_err(|error| format!("cannot wait for the server: {error}"))
+    let server = Serving::spawn(command)?;
+    let mut load = Command::new(program);
+    load.args(["bench", "ycsb", "--workload", subject.workload, "--records", RECORDS, "--seconds", "3600"]);
+    load.args(["--warm-up", "0", "--target", &format!("memcache://{}", server.memcache)]);
+    quiet(load.args(["--operations", &operations.to_string()]))?;
+    server.end()
 }
 
 fn callgrind(program: &Path, counted: &Path) -> Command {
@@ -204,12 +178,10 @@ fn callgrind(program: &Path, counted: &Path) -> Command {
 
 /// Runs a command whose words are shown only if it fails.
 fn quiet(command: &mut Command) -> Result<(), String> {
-    let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
-    let mut words = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut words).map_err(|error| format!("cannot read: {error}"))?;
+    let output = command.stdout(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr))),
     }
-    let status = child.wait().map_err(|error| format!("cannot wait: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?} failed ({status}): {words}")) }
 }

@@ -1,10 +1,10 @@
-//! A server of the debug build, for chores that talk to one.
+//! A server, for chores that talk to one.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::cargo::built;
+use crate::cargo::{built, succeed};
 
 /// A server under way; it ends with this.
 pub struct Serving {
@@ -17,11 +17,16 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts one, with two threads and shards, on ports that are free.
+    /// Starts one of the debug build, with two threads and shards, on ports that are free.
     pub fn start(root: &Path, data: &Path, options: &[&str]) -> Result<Serving, String> {
         let mut command = Command::new(built(root, "debug", "stratakv"));
         command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", "2"]);
         command.args(["--shards", "2", "--memory", "256M", "--data"]).arg(data).args(options);
+        Serving::spawn(command)
+    }
+
+    /// Starts a server by this command, and waits until it takes clients.
+    pub fn spawn(mut command: Command) -> Result<Serving, String> {
         let child = command.stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("cannot start the server: {error}"))?;
         let stdout = child.stdout.take().ok_or("the server has no stdout")?;
@@ -38,6 +43,12 @@ impl Serving {
         }
         Ok(serving)
     }
+
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self) -> Result<(), String> {
+        succeed("kill", Command::new("kill").args(["-TERM", &self.child.id().to_string()]))?;
+        self.child.wait().map(|_| ()).map_err(|error| format!("cannot wait for the server: {error}"))
+    }
 }
 
 impl Drop for Serving {
@@ -46,4 +57,14 @@ impl Drop for Serving {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs a chore with a directory of its own, and removes it.
+pub fn with_directory<T>(chore: &str, run: impl FnOnce(&Path) -> Result<T, String>) -> Result<T, String> {
+    let directory = std::env::temp_dir().join(format!("stratakv-{chore}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    let outcome = run(&directory);
+    let removed = std::fs::remove_dir_all(&directory);
+    let removed = removed.map_err(|error| format!("cannot remove {}: {error}", directory.display()));
+    outcome.and_then(|output| removed.map(|()| output))
 }

@@ -14,7 +14,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::cargo::{cargo, succeed};
-use crate::serving::Serving;
+use crate::serving::{Serving, with_directory};
 
 const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--polls 20]";
 /// Programs that are Chromium, or talk as it does.
@@ -31,11 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let (screenshot, polls) = parse(arguments)?;
     succeed("status-page", cargo(root).args(["build", "--workspace", "--bin", "stratakv", "--test", "bus"]))?;
-    let directory = std::env::temp_dir().join(format!("stratakv-status-page-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-    let outcome = look(root, &directory, screenshot.as_deref(), polls);
-    let removed = std::fs::remove_dir_all(&directory);
-    outcome.and(removed.map_err(|error| format!("cannot remove {}: {error}", directory.display())))
+    with_directory("status-page", |directory| look(root, directory, screenshot.as_deref(), polls))
 }
 
 fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, u64), String> {
