@@ -49,7 +49,7 @@ impl Pair {
 
     /// A shard ticks when something wakes it: a message, its disk, or a wish of its own. Until none
     /// does.
-    fn settle(&mut self) {
+    fn run_while_woken(&mut self) {
         let mut woken = [true; 2];
         for _ in 0..1000 {
             for from in 0..2 {
@@ -204,7 +204,7 @@ fn a_backup_that_was_held_back_begins_without_another_wake() {
     let mut pair = both_prepared();
     pair.0[1].disk.fail_reads = 1000;
     let backup = pair.0[0].submit(Operation::Backup { cursor: 0, shard: 0 });
-    pair.settle();
+    pair.run_while_woken();
     let reply = pair.0[0].replies.remove(&backup);
     assert!(matches!(reply, Some(Reply::Number { .. })), "{reply:?}");
 }
