@@ -104,9 +104,9 @@ fn hints(rows: u64) -> Result<(), Box<dyn Error>> {
                 assert_eq!(found.is_some(), is_there);
             }
             let (spent, after) = ((processor_ns()? - start) / lookups, container.statistics());
-            let touched = (after.elements_touched - before.elements_touched) as f64 / lookups as f64;
-            let full = after.searched_in_full - before.searched_in_full;
-            let share = full as f64 / (after.searched - before.searched) as f64;
+            let touched = (after.searches.elements_touched - before.searches.elements_touched) as f64 / lookups as f64;
+            let full = after.searches.searched_in_full - before.searches.searched_in_full;
+            let share = full as f64 / (after.searches.searched - before.searches.searched) as f64;
             let name = if by_hints { "with hints" } else { "without" };
             line +=
                 &format!("  {name}: {touched:>7.1} elements, {spent:>6} ns, {:.2} of rows searched in full;", share);

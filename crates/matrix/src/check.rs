@@ -9,7 +9,6 @@ use stratakv_pmem::Pmem;
 use crate::container::{DamagedValue, Fault};
 use crate::cursor::{Cursor, Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum_head};
-use crate::job::Job;
 use crate::level_cursor::LevelCursor;
 use crate::matrix::Matrix;
 use crate::merge::{Merge, ReadView, Visible};
@@ -65,7 +64,8 @@ impl<P: Pmem> Matrix<P> {
         let (new, aborted) = self.installer.new_extents(&self.levels);
         let deferred = sum(&mut self.volume.deferred().iter().chain(self.reads.held()).chain(aborted));
         let manifest = sum(&mut self.installer.manifest_extents());
-        let outputs = self.compactor.job().into_iter().flat_map(Job::all_outputs).chain(self.blobs.outputs());
+        let outputs =
+            self.compactor.job().into_iter().flat_map(|job| job.files.all_outputs()).chain(self.blobs.outputs());
         let under_way = sum(&mut outputs.chain(self.volume.dropped()).flat_map(Output::taken));
         let installing = sum(&mut new.iter());
         let known = first + tables + values + deferred + manifest + under_way + installing + free;

@@ -262,7 +262,7 @@ impl<P: Pmem> Matrix<P> {
     /// free.
     pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<(), Box<Made>> {
         let (mut change, mut outputs) = match &mut made {
-            Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
+            Made::Compaction(job) => (std::mem::take(&mut job.files.change), std::mem::take(&mut job.files.finished)),
             Made::BlobWrite(blob_write) => (blob_write.change(), std::mem::take(&mut blob_write.outputs)),
             Made::Hidden(change) => (std::mem::take(change), Vec::new()),
             Made::Repair => Default::default(),
@@ -281,7 +281,7 @@ impl<P: Pmem> Matrix<P> {
                 values.extents = extents;
             }
         }
-        self.counters.made(change.added.iter().map(|(_, table)| &table.facts));
+        self.counters.writes.made(change.added.iter().map(|(_, table)| &table.facts));
         let mut levels = self.levels.clone();
         let mut free = levels.apply(change);
         // One that fails keeps its number: what is left of it in flight is nobody else's.
@@ -358,7 +358,7 @@ impl<P: Pmem> Matrix<P> {
         };
         levels.describe(&mut manifest);
         let made_now = match made {
-            Made::Compaction(job) => &job.kept_in[..],
+            Made::Compaction(job) => &job.files.kept_in[..],
             _ => &[],
         };
         let mut kept = self.snapshots.kept_in_tables();
@@ -376,7 +376,7 @@ impl<P: Pmem> Matrix<P> {
                 let end = (*begun + SLICE_BYTES).min(install.bytes.len());
                 let (place, bytes) =
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
-                self.counters.manifest_write_bytes += bytes.len() as u64;
+                self.counters.writes.manifest_write_bytes += bytes.len() as u64;
                 let io = self.memory.start(IoPurpose::Manifest(install.superblock.number));
                 effects.background(io);
                 effects.write(io, place, vec![filled(block, bytes)], false);
@@ -518,7 +518,7 @@ impl<P: Pmem> Matrix<P> {
         self.volume.defer(self.installer.spare_extent.replace(old));
         self.levels = install.levels;
         self.volume.defer(install.free);
-        self.counters.installs += 1;
+        self.counters.compaction.installs += 1;
         self.blobs.forget_unreferenced(&install.unreferenced_blobs);
         if matches!(install.made, Made::Compaction(_)) {
             self.compactor.succeed();
@@ -542,26 +542,28 @@ impl<P: Pmem> Matrix<P> {
 
 impl<P: Pmem> Matrix<P> {
     fn compacted(&mut self, mut job: Job) {
-        for (file, kept) in job.kept_in.drain(..) {
+        for (file, kept) in job.files.kept_in.drain(..) {
             self.snapshots.keep(file, kept);
         }
         let levels = &self.levels;
         self.snapshots.forget(|file| levels.locate(file, 0).is_some());
         self.bound_snapshots();
         if !job.is_load() {
-            self.counters.compacted_bytes += job.read_bytes;
+            self.counters.compaction.compacted_bytes += job.read_bytes;
         }
         match &job.source {
             Source::Load(load) => self.loaded(load),
             Source::Column(column) => {
-                self.counters.columns += 1;
+                self.counters.compaction.columns += 1;
                 self.compactor.pace.went_down(column.bytes, self.life.mono());
                 if let Err(error) = self.container.release(column, self.installer.last_number) {
                     self.fail_region(error);
                 }
             }
-            Source::Level { .. } if matches!(job.moves, Moves::Files(_)) => self.counters.value_collections += 1,
-            Source::Level { .. } => self.counters.level_compactions += 1,
+            Source::Level { .. } if matches!(job.moves, Moves::Files(_)) => {
+                self.counters.compaction.value_collections += 1
+            }
+            Source::Level { .. } => self.counters.compaction.level_compactions += 1,
         }
     }
 }

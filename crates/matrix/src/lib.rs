@@ -29,6 +29,8 @@ mod growth;
 mod harness;
 mod install;
 mod job;
+mod job_files;
+mod job_reads;
 mod key_locks;
 mod level_cursor;
 pub mod levels;

@@ -137,7 +137,7 @@ impl<P: Pmem> Matrix<P> {
         let is_full = matches!(step, Err(Error::Full(_)));
         self.compactor.set_flush(if is_full { FlushState::DirectoryFull } else { FlushState::Goes });
         match step {
-            Ok(Flush::Row { .. }) => self.counters.rows += 1,
+            Ok(Flush::Row { .. }) => self.counters.compaction.rows += 1,
             Ok(Flush::More) => {}
             Ok(Flush::Waits(version)) => {
                 fault_point!("trial_range_forgotten_with_its_log", {
@@ -219,7 +219,7 @@ impl<P: Pmem> Matrix<P> {
     fn begin_job(&mut self, mut job: Job) {
         job.ranges = self.ranges.clone();
         self.choose_moves(&mut job);
-        job.compression = self.compression_of(&job);
+        job.files.compression = self.compression_of(&job);
         self.compactor.begin(job, self.life.mono());
     }
 
@@ -351,7 +351,7 @@ impl<P: Pmem> Matrix<P> {
 
     pub(crate) fn may_merge(&mut self) -> bool {
         let Some(job) = self.compactor.job_mut() else { return false };
-        !job.merged && !job.waits() && job.backlog_bytes() < BACKLOG_BYTES_MAX
+        !job.merged && !job.reads.waits() && job.files.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
     /// Merges as much as was paid for.
@@ -366,7 +366,7 @@ impl<P: Pmem> Matrix<P> {
             self.compactor.spend((job.read_bytes - before).max(1));
             let number = job.number;
             if matches!(merged, Err(Stop::Missing)) {
-                job.wait_for(self.reads.ask_missing(Waiter::Job(number)));
+                job.reads.wait_for(self.reads.ask_missing(Waiter::Job(number)));
             }
             self.compactor.put_back(job);
             if let Err(stop) = merged {
@@ -394,7 +394,7 @@ impl<P: Pmem> Matrix<P> {
     fn pump_outputs(&mut self, effects: &mut Effects) {
         if let Some(mut job) = self.compactor.take_job() {
             let is_load = job.is_load();
-            let written = job.outputs().try_for_each(|output| self.pump_output(output, is_load, effects));
+            let written = job.files.outputs().try_for_each(|output| self.pump_output(output, is_load, effects));
             self.compactor.put_back(job);
             if written.is_err() {
                 self.volume_is_full();
@@ -421,8 +421,8 @@ impl<P: Pmem> Matrix<P> {
             }
             let Some(block) = self.memory.take_block(Class::Slice, effects) else { break };
             for (place, part) in output.next_write(block, self.volume.places_mut(), reserve_pages)? {
-                self.counters.write_bytes += u64::from(part.len);
-                self.counters.wrote(output.role(), part.len.into());
+                self.counters.writes.write_bytes += u64::from(part.len);
+                self.counters.writes.wrote(output.role(), part.len.into());
                 if matches!(output.role(), Role::Table { .. }) {
                     self.cache_written(place, &part, effects);
                 }
@@ -441,7 +441,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>, effects: &mut Effects) {
         let is_it = |output: &&mut Output| output.file() == file;
         let is_blob = self.blobs.output_written(file);
-        let of_job = self.compactor.job_mut().and_then(|job| job.outputs().find(is_it).map(Output::written));
+        let of_job = self.compactor.job_mut().and_then(|job| job.files.outputs().find(is_it).map(Output::written));
         self.volume.output_written(file);
         match result {
             Err(fault) if is_blob => self.fail_blob_write(&write_failed(fault), effects),
@@ -496,7 +496,7 @@ impl<P: Pmem> Matrix<P> {
         if self.compactor.job().is_some_and(|job| job.for_load) {
             self.refuse_load();
         }
-        let outputs = self.compactor.take_job().into_iter().flat_map(|job| job.into_outputs());
+        let outputs = self.compactor.take_job().into_iter().flat_map(|job| job.files.into_outputs());
         self.drop_outputs(outputs);
     }
 

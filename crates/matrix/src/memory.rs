@@ -264,11 +264,12 @@ impl<P: Pmem> Matrix<P> {
     /// what was read for it.
     fn release_pins(&mut self) {
         // Nobody has pinned anything since the last time.
-        if self.memory.pins_released_at.replace(self.counters.page_reads) == Some(self.counters.page_reads) {
+        if self.memory.pins_released_at.replace(self.counters.reads.page_reads) == Some(self.counters.reads.page_reads)
+        {
             return;
         }
         if let Some(job) = self.compactor.job_mut() {
-            job.release();
+            job.reads.release();
         }
         self.scheduler.release_pins();
     }

@@ -2,19 +2,20 @@
 //! then the region.
 
 mod giving_up;
+mod manifest_search;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Place, Unreadable, fault_point};
+use stratakv_base::{Corruption, Place, fault_point};
 use stratakv_chassis::opener::OpenerIo;
-use stratakv_chassis::superblock::SuperblockPair;
 use stratakv_device::IoFault;
 use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 use stratakv_pmem::Pmem;
 
+use self::manifest_search::ManifestSearch;
 use crate::batch::Batches;
 use crate::blob_write::Blobs;
 use crate::compactor::Compactor;
@@ -80,28 +81,16 @@ pub struct MatrixOpener<P> {
     replace: Option<u32>,
     loss: Option<Loss>,
     io: OpenerIo<OpenerIoPurpose>,
-    superblocks: SuperblockPair<Superblock>,
+    search: ManifestSearch,
     superblock: Superblock,
     bytes: Vec<u8>,
     read_bytes: u64,
     /// The superblock that counts said so.
     closed_in_order: bool,
-    /// A superblock, or a copy of the manifest, is damaged or old.
-    repairs: bool,
-    /// What the device did not give, of superblocks and copies of the manifest.
-    unreadable: Vec<(Unreadable, IoFault)>,
-    /// The second copy of a manifest is read.
-    second_copy: bool,
     /// Slots of superblocks that are written before the shard serves.
     mends: VecDeque<u64>,
-    /// The superblock that counts, as it was found.
-    counted: Superblock,
     /// Tables are given up: the manifest is written without them.
     gives_up_tables: bool,
-    /// The highest number that a manifest may have.
-    highest: u64,
-    /// Copies of manifests to try after this one.
-    copies: VecDeque<(Superblock, bool)>,
     opened: Option<Opened<P>>,
 }
 
@@ -121,19 +110,13 @@ impl<P: Pmem> MatrixOpener<P> {
             replace: None,
             loss: None,
             io: OpenerIo::default(),
-            superblocks: SuperblockPair::default(),
+            search: ManifestSearch::default(),
             superblock: Superblock::default(),
             bytes: Vec::new(),
             read_bytes: 0,
             closed_in_order: false,
-            repairs: false,
-            unreadable: Vec::new(),
-            second_copy: false,
             mends: VecDeque::new(),
-            counted: Superblock::default(),
             gives_up_tables: false,
-            highest: 0,
-            copies: VecDeque::new(),
             opened: None,
         }
     }
@@ -204,30 +187,17 @@ impl<P: Pmem> MatrixOpener<P> {
 
     /// Both superblocks were read: the manifest is where the newer one says.
     fn choose(&mut self, effects: &mut Effects) {
-        let newest = match self.superblocks.choose((self.config.shard, self.config.shards)) {
-            Ok(newest) => newest,
-            Err(error) => return self.io.fail(error),
-        };
-        let (is_whole, mut whole) = (self.superblocks.is_whole(), self.superblocks.newest_first());
-        self.repairs = !is_whole || whole.iter().any(|superblock| superblock.number != newest.number);
-        // One that cannot be read may have the next number already.
-        self.highest = newest.number + u64::from(!is_whole);
-        whole.dedup_by_key(|superblock| superblock.number);
-        let is_plausible = |superblock: &Superblock| (1..=MANIFEST_PAGES_MAX).contains(&superblock.pages);
-        let copies =
-            whole.into_iter().filter(is_plausible).flat_map(|superblock| [(superblock, false), (superblock, true)]);
-        self.copies = copies.collect();
-        (self.superblock, self.counted) = (newest, newest);
+        if let Err(error) = self.search.choose((self.config.shard, self.config.shards)) {
+            return self.io.fail(error);
+        }
+        self.superblock = self.search.counted();
         self.try_copy(effects);
     }
 
-    /// Reads the next copy of a manifest. The older superblock's counts if nothing of the newer
-    /// one's is whole: what it names is not free before both superblocks are durable, so a manifest
-    /// that was never installed is all that can be damaged then.
+    /// Reads the next copy of a manifest.
     fn try_copy(&mut self, effects: &mut Effects) {
-        let Some((superblock, second)) = self.copies.pop_front() else { return };
-        self.repairs |= second || superblock != self.superblock;
-        (self.superblock, self.counted, self.second_copy) = (superblock, superblock, second);
+        let Some(superblock) = self.search.next_copy() else { return };
+        self.superblock = superblock;
         self.bytes.clear();
         self.read_manifest(0, effects);
     }
@@ -243,13 +213,10 @@ impl<P: Pmem> MatrixOpener<P> {
             }
             Ok(opened) => {
                 self.opened = Some(opened);
-                let counts = |slot: usize| self.superblocks.has(slot, &self.counted);
-                // A slot that could not be read may have an epoch that the volume took up and the
-                // region will have forgotten, once it begins the one after the next.
-                let mut other = (0..2).find(|slot| !counts(*slot));
-                fault_point!("trial_epoch_over_slots_that_differ", other = None);
-                match other {
-                    Some(slot) => self.write_superblock(slot as u64, self.counted, OpenerIoPurpose::Level, effects),
+                match self.search.other_slot() {
+                    Some(slot) => {
+                        self.write_superblock(slot as u64, self.search.counted(), OpenerIoPurpose::Level, effects);
+                    }
                     None => self.begin_epoch(effects),
                 }
             }
@@ -321,7 +288,7 @@ impl<P: Pmem> MatrixOpener<P> {
     /// so one of them is whole all the while. Then the end is not in order any more.
     fn prepare_mend(&mut self, known: Known) {
         fault_point!("trial_superblocks_differ", return);
-        self.mends = if self.superblocks.has(0, &self.counted) { [1, 0] } else { [0, 1] }.into();
+        self.mends = self.search.slots_to_mend().into();
         self.closed_in_order = self.superblock.clean;
         self.superblock = Superblock { clean: false, known, ..self.superblock };
     }
@@ -333,19 +300,12 @@ impl<P: Pmem> MatrixOpener<P> {
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
         let pages = ((self.manifest_bytes() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1) as u64;
-        self.io.read(self.copy_page() + (from / PAGE_BYTES) as u64, pages, OpenerIoPurpose::Manifest(from), effects);
-    }
-
-    /// Where the copy begins that is being read.
-    fn copy_page(&self) -> u64 {
-        self.superblock.page + u64::from(self.superblock.pages) * u64::from(self.second_copy)
-    }
-
-    fn note_unreadable(&mut self, page: u64, pages: u64, fault: IoFault) {
-        let (shard, page_bytes) = (self.config.shard, PAGE_BYTES as u64);
-        let place = Place { shard, offset_bytes: page.saturating_mul(page_bytes) };
-        let unreadable = Unreadable { place, len_bytes: pages * page_bytes, why: fault.to_string() };
-        self.unreadable.push((unreadable, fault));
+        self.io.read(
+            self.search.copy_page() + (from / PAGE_BYTES) as u64,
+            pages,
+            OpenerIoPurpose::Manifest(from),
+            effects,
+        );
     }
 
     /// Of one copy, as its superblock says. Memory is taken for what was read of it.
@@ -363,11 +323,8 @@ impl<P: Pmem> MatrixOpener<P> {
         let found = manifest_checksum(&self.config.uuid, number, &self.bytes);
         if found != self.superblock.checksum {
             // The copy that was not given may be whole.
-            if let Some((_, fault)) = self.unreadable.last() {
-                return Err(Error::Io {
-                    what: "reading a copy of the manifest, the other one being damaged,",
-                    fault: *fault,
-                });
+            if let Some(fault) = self.search.last_fault() {
+                return Err(Error::Io { what: "reading a copy of the manifest, the other one being damaged,", fault });
             }
             let expected = format!("checksum {:08x}", self.superblock.checksum);
             return Err(self.damaged("manifest", &expected, format!("{found:08x}"), self.superblock.page));
@@ -431,11 +388,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         match (purpose, outcome) {
             (OpenerIoPurpose::Superblock(slot), IoOutcome::Read(block, result)) => {
                 self.read_bytes += PAGE_BYTES as u64;
-                self.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, &block));
+                self.search.superblocks.read(slot, result, || Superblock::decode(&self.config.uuid, &block));
                 if let Err(fault @ IoFault::Os(_)) = result {
-                    self.note_unreadable(slot as u64, 1, fault);
+                    self.search.note_unreadable(self.config.shard, slot as u64, 1, fault);
                 }
-                if self.superblocks.is_read() {
+                if self.search.superblocks.is_read() {
                     self.choose(effects);
                 }
             }
@@ -455,8 +412,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                     self.pair(effects);
                 }
             }
-            (OpenerIoPurpose::Manifest(_), IoOutcome::Read(_, Err(fault))) if !self.copies.is_empty() => {
-                self.note_unreadable(self.copy_page(), u64::from(self.superblock.pages), fault);
+            (OpenerIoPurpose::Manifest(_), IoOutcome::Read(_, Err(fault))) if self.search.has_more() => {
+                let (page, pages) = (self.search.copy_page(), u64::from(self.superblock.pages));
+                self.search.note_unreadable(self.config.shard, page, pages, fault);
                 self.try_copy(effects);
             }
             (_, IoOutcome::Read(_, Err(fault))) => self.io.fail(Error::Io { what: "reading the manifest", fault }),
@@ -506,6 +464,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             replayed.map_err(region_damaged)?;
         }
         let levels = Levels::new(&manifest);
+        let (second_copy, last_number) = (self.search.is_second_copy(), self.search.highest().max(manifest.number));
         let recovery = RecoveryReport {
             clean: self.closed_in_order,
             log_records: report.recovered,
@@ -513,13 +472,12 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             corrupt: Vec::new(),
             tables: (0..levels.depth()).map(|level| levels.level(level).len() as u64).sum(),
             entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
-            superblock_repaired: self.repairs,
-            unreadable: self.unreadable.into_iter().map(|(place, _)| place).collect(),
+            superblock_repaired: self.search.repairs(),
+            unreadable: self.search.into_unreadable(),
             loss: self.loss.take(),
         };
         let ranges = ranges_after(&manifest, &mut container);
         let plan = Plan::new(pmem_levels_pages * PAGE_BYTES as u64, self.config.level_bytes);
-        let last_number = self.highest.max(manifest.number);
         let mut matrix = Matrix {
             life: Life::new(recovery, self.config.read_only),
             counters: Counters::default(),
@@ -534,7 +492,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             batches: Batches::new(self.config.shard, self.config.shards, self.config.read_only),
             blobs: Blobs::new(HashMap::new()),
             compactor: Compactor::new(plan),
-            installer: Installer::new(self.superblock, self.second_copy, last_number, manifest.next_file),
+            installer: Installer::new(self.superblock, second_copy, last_number, manifest.next_file),
             config: self.config,
         };
         let unreferenced = matrix.unclaimed().map_err(|stop| match stop {

@@ -91,7 +91,7 @@ impl<P: Pmem> Matrix<P> {
             let Some(mut block) = self.memory.take_block(wanted.class(), effects) else { break };
             self.reads.begun_in_pmem_levels();
             let result = self.load_pages(wanted, &mut block);
-            self.counters.pmem_levels_read_bytes += u64::from(wanted.pages) * PAGE_BYTES as u64;
+            self.counters.reads.pmem_levels_read_bytes += u64::from(wanted.pages) * PAGE_BYTES as u64;
             self.read_done(wanted.page, block, result, effects);
             loaded = true;
         }
@@ -139,8 +139,8 @@ impl<P: Pmem> Matrix<P> {
             let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
             store_past_cache(pmem, offset, bytes)?;
             output.stored(extent.pages);
-            self.counters.wrote(output.role(), len_bytes);
-            self.counters.pmem_levels_write_bytes += len_bytes;
+            self.counters.writes.wrote(output.role(), len_bytes);
+            self.counters.writes.pmem_levels_write_bytes += len_bytes;
             // No completion makes a tick.
             effects.more();
         }

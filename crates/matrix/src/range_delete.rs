@@ -269,7 +269,7 @@ impl<P: Pmem> Matrix<P> {
     /// O(tables · ranges), when something has changed.
     pub(crate) fn drops_hidden_tables(&mut self) -> bool {
         let newest = self.durable_ranges().last().map_or(0, |range| range.version);
-        let looked = (self.counters.installs, newest, self.snapshots.len());
+        let looked = (self.counters.compaction.installs, newest, self.snapshots.len());
         if newest == 0 || looked == self.compactor.ranges_looked {
             return false;
         }
@@ -293,7 +293,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let dropped = change.removed.len() as u64;
         let begins = self.begin_install(Made::Hidden(change)).is_ok();
-        self.counters.tables_dropped += if begins { dropped } else { 0 };
+        self.counters.compaction.tables_dropped += if begins { dropped } else { 0 };
         begins
     }
 

@@ -547,7 +547,7 @@ impl<P: Pmem> Matrix<P> {
             })),
             Err(fault) => Err(Error::Io { what: "a read", fault }),
         };
-        self.counters.page_reads += u64::from(wanted.pages);
+        self.counters.reads.page_reads += u64::from(wanted.pages);
         let block = Arc::new(block);
         if checked.is_ok() && wanted.pages == 1 {
             self.memory.cache_page(page, Arc::clone(&block));
@@ -564,9 +564,9 @@ impl<P: Pmem> Matrix<P> {
                 (Waiter::Job(number), checked) => {
                     let Some(job) = self.compactor.job_mut().filter(|job| job.number == number) else { continue };
                     match checked {
-                        Ok(()) => job.take(page, parts(&block, wanted)),
+                        Ok(()) => job.reads.take(page, parts(&block, wanted)),
                         // What was read ahead is perhaps never wanted; if it is, it is read again.
-                        Err(error) if job.waits_for(page) => self.fail_job(error.clone()),
+                        Err(error) if job.reads.waits_for(page) => self.fail_job(error.clone()),
                         Err(_) => {}
                     }
                 }
@@ -623,8 +623,8 @@ impl<P: Pmem> Matrix<P> {
             let Some(block) = self.memory.take_block(wanted.class(), effects) else { break };
             self.reads.begun();
             let len = wanted.pages * 4096;
-            self.counters.reads += 1;
-            self.counters.read_bytes += u64::from(len);
+            self.counters.reads.reads += 1;
+            self.counters.reads.read_bytes += u64::from(len);
             let io = self.memory.start(IoPurpose::Read(wanted.page));
             if self.reads.is_for_job(wanted.page) {
                 effects.background(io);

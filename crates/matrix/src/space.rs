@@ -304,7 +304,7 @@ impl<P: Pmem> Matrix<P> {
     /// A collection that is due though there is room: much is dead, and no compaction meets it.
     /// Looked for once after each installation.
     pub(crate) fn due_collection(&mut self) -> Option<Job> {
-        if self.compactor.has_looked(self.counters.installs) {
+        if self.compactor.has_looked(self.counters.compaction.installs) {
             return None;
         }
         let (bytes, live_bytes) = self.levels.value_sums();
@@ -313,7 +313,7 @@ impl<P: Pmem> Matrix<P> {
         let job = if is_due { self.collection(POOR_PERCENT) } else { None };
         let job = job.or_else(|| self.stale_job(self.config.table_bytes / 4)).or_else(|| self.half_hidden_job());
         if job.is_none() {
-            self.compactor.note_look(self.counters.installs);
+            self.compactor.note_look(self.counters.compaction.installs);
         }
         job
     }

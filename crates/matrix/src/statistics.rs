@@ -12,35 +12,53 @@ use crate::table::TableFacts;
 /// Counters, see [`Shard::statistics`](stratakv_engine::Shard::statistics).
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    pub(crate) reads: ReadCounters,
+    pub(crate) writes: WriteCounters,
+    pub(crate) compaction: CompactionCounters,
     /// Nanoseconds that writes were told to wait for columns.
     pub(crate) paced_ns: u64,
+    pub(crate) user_bytes: u64,
+    /// Of them, those that loads brought.
+    pub(crate) loaded_bytes: u64,
+    pub(crate) full_refusals: u64,
+    pub(crate) corrupt_records: u64,
+    pub(crate) stalled_ticks: u64,
+    pub(crate) range_deletes: u64,
+}
+
+/// What was read of the volume and of the PMEM levels.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounters {
     /// Requests, each of one page or several.
     pub(crate) reads: u64,
     pub(crate) page_reads: u64,
     pub(crate) read_bytes: u64,
+    pub(crate) pmem_levels_read_bytes: u64,
+}
+
+/// What was written to the volume and to the PMEM levels.
+#[derive(Debug, Default)]
+pub(crate) struct WriteCounters {
     pub(crate) write_bytes: u64,
-    pub(crate) value_write_bytes: u64,
+    value_write_bytes: u64,
     pub(crate) manifest_write_bytes: u64,
     /// Of tables, by level; deeper ones together.
-    pub(crate) level_write_bytes: [u64; LEVELS_TOLD.len()],
+    level_write_bytes: [u64; LEVELS_TOLD.len()],
     /// Of tables that were made, and what they would have if nothing of them were compressed.
-    pub(crate) table_write_bytes: u64,
-    pub(crate) table_plain_write_bytes: u64,
+    table_write_bytes: u64,
+    table_plain_write_bytes: u64,
     pub(crate) pmem_levels_write_bytes: u64,
-    pub(crate) pmem_levels_read_bytes: u64,
-    pub(crate) user_bytes: u64,
-    /// Of them, those that loads brought.
-    pub(crate) loaded_bytes: u64,
+}
+
+/// What compactions did.
+#[derive(Debug, Default)]
+pub(crate) struct CompactionCounters {
     pub(crate) installs: u64,
     pub(crate) columns: u64,
     pub(crate) level_compactions: u64,
     pub(crate) value_collections: u64,
     pub(crate) compacted_bytes: u64,
     pub(crate) rows: u64,
-    pub(crate) full_refusals: u64,
-    pub(crate) corrupt_records: u64,
-    pub(crate) stalled_ticks: u64,
-    pub(crate) range_deletes: u64,
     pub(crate) tables_dropped: u64,
     phases: Phases,
 }
@@ -93,7 +111,7 @@ const LEVELS_TOLD: [&str; 6] = [
     "level_6_write_bytes",
 ];
 
-impl Counters {
+impl WriteCounters {
     /// So many bytes of a file were written.
     pub(crate) fn wrote(&mut self, role: Role, bytes: u64) {
         match role {
@@ -116,13 +134,13 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn note_phase(&mut self) {
         let may_merge = self.may_merge();
         let phase = match self.compactor.job() {
-            Some(job) if job.waits() => CompactionPhase::Read,
+            Some(job) if job.reads.waits() => CompactionPhase::Read,
             Some(_) if may_merge => CompactionPhase::Merge,
             Some(_) => CompactionPhase::Write,
             None if !self.installer.is_idle() => CompactionPhase::Install,
             None => CompactionPhase::Idle,
         };
-        self.counters.phases.pass(phase, self.life.mono());
+        self.counters.compaction.phases.pass(phase, self.life.mono());
     }
 
     /// About how many records there are: what nobody has looked up cannot be counted. A key with
@@ -161,7 +179,7 @@ impl<P: Pmem> Matrix<P> {
         add("container_elements", container.elements);
         add("memtable_bytes", container.memtable_bytes);
         add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
-        add("metadata_elements_touched", container.elements_touched);
+        add("metadata_elements_touched", container.searches.elements_touched);
         add("records_visited", self.scheduler.walks().visited.get());
         add("paced_ns", counters.paced_ns);
         add("levels", self.levels.depth() as u64);
@@ -174,13 +192,13 @@ impl<P: Pmem> Matrix<P> {
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
         add("pages_deferred", deferred);
-        add("reads", counters.reads);
-        add("page_reads", counters.page_reads);
-        add("read_bytes", counters.read_bytes);
-        add("write_bytes", counters.write_bytes);
-        add("value_write_bytes", counters.value_write_bytes);
-        add("manifest_write_bytes", counters.manifest_write_bytes);
-        for (name, bytes) in LEVELS_TOLD.into_iter().zip(counters.level_write_bytes) {
+        add("reads", counters.reads.reads);
+        add("page_reads", counters.reads.page_reads);
+        add("read_bytes", counters.reads.read_bytes);
+        add("write_bytes", counters.writes.write_bytes);
+        add("value_write_bytes", counters.writes.value_write_bytes);
+        add("manifest_write_bytes", counters.writes.manifest_write_bytes);
+        for (name, bytes) in LEVELS_TOLD.into_iter().zip(counters.writes.level_write_bytes) {
             add(name, bytes);
         }
         let bytes = |pages: fn(&TableFacts) -> u32| {
@@ -188,29 +206,29 @@ impl<P: Pmem> Matrix<P> {
         };
         add("table_bytes", bytes(|facts| facts.pages));
         add("table_plain_bytes", bytes(|facts| facts.plain_pages));
-        add("table_write_bytes", counters.table_write_bytes);
-        add("table_plain_write_bytes", counters.table_plain_write_bytes);
+        add("table_write_bytes", counters.writes.table_write_bytes);
+        add("table_plain_write_bytes", counters.writes.table_plain_write_bytes);
         let (pmem_levels_used, pmem_levels_free, pmem_levels_all) = self.pmem_levels_bytes();
         add("pmem_levels_bytes", pmem_levels_all);
         add("pmem_levels_free_bytes", pmem_levels_free);
         add("pmem_levels_table_bytes", pmem_levels_used);
         add("pmem_levels", (0..).take_while(|level| self.compactor.plan().in_pmem_levels(*level)).count() as u64);
-        add("pmem_levels_write_bytes", counters.pmem_levels_write_bytes);
-        add("pmem_levels_read_bytes", counters.pmem_levels_read_bytes);
+        add("pmem_levels_write_bytes", counters.writes.pmem_levels_write_bytes);
+        add("pmem_levels_read_bytes", counters.reads.pmem_levels_read_bytes);
         add("user_bytes", counters.user_bytes);
         add("loaded_bytes", counters.loaded_bytes);
-        add("installs", counters.installs);
-        add("columns_down", counters.columns);
-        add("level_compactions", counters.level_compactions);
-        add("value_collections", counters.value_collections);
-        add("compacted_bytes", counters.compacted_bytes);
-        for (name, ns) in PHASES_TOLD.into_iter().zip(counters.phases.ns) {
+        add("installs", counters.compaction.installs);
+        add("columns_down", counters.compaction.columns);
+        add("level_compactions", counters.compaction.level_compactions);
+        add("value_collections", counters.compaction.value_collections);
+        add("compacted_bytes", counters.compaction.compacted_bytes);
+        for (name, ns) in PHASES_TOLD.into_iter().zip(counters.compaction.phases.ns) {
             add(name, ns);
         }
-        add("rows_flushed", counters.rows);
+        add("rows_flushed", counters.compaction.rows);
         add("range_deletes", counters.range_deletes);
         add("range_deletes_in_force", self.ranges.all().len() as u64);
-        add("tables_dropped_whole", counters.tables_dropped);
+        add("tables_dropped_whole", counters.compaction.tables_dropped);
         add("stalled_ticks", counters.stalled_ticks);
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);

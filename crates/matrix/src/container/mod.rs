@@ -122,12 +122,6 @@ pub struct Statistics {
     pub units: u64,
     /// Units that nobody has.
     pub units_free: u64,
-    /// Units of logs.
-    pub units_log: u64,
-    /// Units with records of rows, those of a row being made included.
-    pub units_row_data: u64,
-    /// Units with metadata of rows.
-    pub units_row_metadata: u64,
     /// Bytes of a unit.
     pub unit_bytes: u64,
     /// Rows of the receiver.
@@ -151,18 +145,19 @@ pub struct Statistics {
     pub index_bytes: u64,
     /// DRAM of rows.
     pub row_dram_bytes: u64,
-    /// The newest version.
-    pub version: u64,
-    /// The newest durable one.
-    pub durable_version: u64,
+    /// What searches did.
+    pub searches: Searches,
+}
+
+/// Searches of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Searches {
     /// Rows searched.
     pub searched: u64,
     /// Of them, without what hints say.
     pub searched_in_full: u64,
     /// Elements of metadata that searches looked at.
     pub elements_touched: u64,
-    /// Hints that searches read.
-    pub hints_read: u64,
 }
 
 impl<P: Pmem> Container<P> {
@@ -623,16 +618,11 @@ impl<P: Pmem> Container<P> {
 
     /// Numbers of the moment. O(rows).
     pub fn statistics(&self) -> Statistics {
-        let units_row_metadata = self.rows.iter().map(|row| u64::from(row.metadata_units)).sum();
-        let units_log = self.memtables().map(|memtable| memtable.units.len() as u64).sum();
         let (units, units_free) = (u64::from(self.units.count()), self.units.free_count());
         let compactor = u64::from(self.directory.compactor_rows);
         Statistics {
             units,
             units_free,
-            units_log,
-            units_row_data: units.saturating_sub(units_free + units_log + units_row_metadata),
-            units_row_metadata,
             unit_bytes: u64::from(self.medium.layout.unit_bytes),
             rows_receiver: self.rows.len() as u64 - compactor,
             rows_compactor: compactor,
@@ -645,12 +635,11 @@ impl<P: Pmem> Container<P> {
             memtable_bytes: self.memtables().map(|memtable| memtable.bytes).sum(),
             index_bytes: self.memtables().map(|memtable| memtable.footprint_bytes() as u64).sum(),
             row_dram_bytes: self.rows.iter().map(Row::footprint_bytes).sum(),
-            version: self.version,
-            durable_version: self.durable,
-            searched: self.tally.searched.get(),
-            searched_in_full: self.tally.searched_in_full.get(),
-            elements_touched: self.tally.elements.get(),
-            hints_read: self.tally.hints.get(),
+            searches: Searches {
+                searched: self.tally.searched.get(),
+                searched_in_full: self.tally.searched_in_full.get(),
+                elements_touched: self.tally.elements.get(),
+            },
         }
     }
 }

@@ -94,7 +94,7 @@ impl<P: Pmem> MatrixOpener<P> {
             // Clashes are told before anything is written.
             return self.places(&on_volume(counts), self.superblock.manifest(), 0).map(|_| ());
         }
-        left.number = self.highest.max(counts.number) + 1;
+        left.number = self.search.highest().max(counts.number) + 1;
         let mut bytes = left.encode();
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let pages = (bytes.len() / PAGE_BYTES) as u32;

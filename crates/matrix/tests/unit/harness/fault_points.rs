@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 
 use stratakv_base::fault_point;
 
-use crate::{job, pace};
+use crate::{job_reads, pace};
 
 use super::{
     compression, failures, giving_up, growth, installs, load, pairing, pmem_levels, ranges, reads, space, walks,
@@ -74,7 +74,7 @@ const DEFECTS: [(&str, fn()); 58] = [
     ("trial_nothing_is_known_dead", walks::a_queue_is_linear),
     ("trial_dead_spans_outlive_puts", walks::dead_records_are_passed_once),
     ("trial_dead_records_stay", walks::dense_deletes_are_compacted_away),
-    ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
+    ("trial_pages_go_with_the_first_read", job_reads::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];
 
 #[test]

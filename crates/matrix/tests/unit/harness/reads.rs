@@ -103,7 +103,8 @@ pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
         while harness.complete_where(None, |_| true) {}
         let of_job = |harness: &Harness| -> Vec<Extent> {
             let is_table = |output: &&Output| matches!(output.role(), Role::Table { .. });
-            let outputs = harness.shard.compactor.job().into_iter().flat_map(|job| job.all_outputs().filter(is_table));
+            let outputs =
+                harness.shard.compactor.job().into_iter().flat_map(|job| job.files.all_outputs().filter(is_table));
             outputs.flat_map(Output::taken).copied().collect()
         };
         let taken = of_job(&harness);
