@@ -161,11 +161,6 @@ impl Installer {
         &self.superblock
     }
 
-    /// Whether a superblock waits for a block.
-    pub(crate) fn superblock_waits(&self) -> bool {
-        self.superblock_waits.is_some()
-    }
-
     /// A number for a new file.
     pub(crate) fn new_file(&self) -> u64 {
         self.next_file.replace(self.next_file.get() + 1)
@@ -479,9 +474,9 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Goes on with a superblock that waited for a block.
+    /// Goes on with a superblock that waited for a block, also with the last one.
     pub(crate) fn pump_superblock(&mut self, effects: &mut Effects) {
-        if let Some((superblock, slot)) = self.installer.superblock_waits {
+        if let Some((superblock, slot)) = self.installer.superblock_waits.filter(|_| !self.life.is_frozen()) {
             self.write_superblock(superblock, slot, effects);
         }
     }

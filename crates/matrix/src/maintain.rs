@@ -81,12 +81,10 @@ impl<P: Pmem> Matrix<P> {
             effects.wake_at(until);
         }
         self.pump_repair(effects);
-        if (self.is_stuck() && self.scheduler.is_awaited(WaitFor::ContainerRoom)) || self.scheduler.acks().any_pending()
-        {
+        if self.is_stuck() && self.scheduler.is_awaited(WaitFor::ContainerRoom) {
             // They are told in the next tick.
             effects.more();
         }
-        self.pump_superblock(effects);
     }
 
     /// Whether writes wait for room, so that what makes it goes on by itself.

@@ -257,14 +257,14 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
+    /// Whether everybody is answered and nothing is under way that could still be done.
     fn is_drained(&self) -> bool {
-        let is_idle = self.scheduler.is_idle() && self.batches.is_idle();
-        is_idle && self.memory.is_quiet() && !self.installer.superblock_waits()
+        let is_idle = self.scheduler.is_idle() && self.batches.is_idle() && self.memory.is_quiet();
+        is_idle && (self.installer.is_idle() || self.life.is_frozen())
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
-        let installs = !self.installer.is_idle() && !self.life.is_frozen();
-        if !self.life.is_draining() || !self.is_drained() || installs {
+        if !self.life.is_draining() || !self.is_drained() {
             return;
         }
         self.drop_job();
@@ -299,6 +299,22 @@ impl<P: Pmem> Matrix<P> {
         tracing::error!(%fault, shard = self.config.shard, "a flush failed: the volume takes no more writes");
         self.life.fail_volume(fault);
         self.refuse_waiting(&Error::Poisoned(fault), effects);
+    }
+
+    /// Whoever waits for the region waits in vain once it has failed.
+    fn end_for_failed_region(&mut self, effects: &mut Effects) {
+        let Some(error) = self.life.region_failure().cloned() else { return };
+        let mut somebody_waits = !self.scheduler.has_no_writes();
+        fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
+        if somebody_waits {
+            self.refuse_waiting(&error, effects);
+        }
+    }
+
+    /// Whether the next tick has something to do whatever comes.
+    fn has_next(&mut self) -> bool {
+        let is_awaited = [WaitFor::Step, WaitFor::Visits].into_iter().any(|wait| self.scheduler.is_awaited(wait));
+        is_awaited || self.scheduler.acks().any_pending() || self.batches.has_work()
     }
 
     /// Writes that wait wait in vain.
@@ -378,12 +394,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
             self.commit(effects);
         }
-        let mut somebody_waits = !self.scheduler.has_no_writes();
-        fault_point!("trial_failed_region_is_waited_for", somebody_waits = false);
-        if somebody_waits && let Some(error) = self.life.region_failure().cloned() {
-            self.refuse_waiting(&error, effects);
-        }
         self.maintain(effects);
+        self.pump_superblock(effects);
+        self.end_for_failed_region(effects);
         if self.memory.is_balance_due() {
             self.balance_memory(effects);
         }
@@ -394,8 +407,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.pump_close(effects);
         self.find_blocks(effects);
         let may_wake_memory_waiters = self.scheduler.is_awaited(WaitFor::Memory) && self.memory.has_room_for_reading();
-        let has_next = self.scheduler.is_awaited(WaitFor::Step) || self.scheduler.is_awaited(WaitFor::Visits);
-        if has_next || (may_wake_memory_waiters && self.memory.is_quiet()) {
+        if self.has_next() || (may_wake_memory_waiters && self.memory.is_quiet()) {
             effects.more();
         }
         self.scheduler.walks_mut().begin_tick();

@@ -172,6 +172,22 @@ impl From<ToParticipant> for BatchMessage {
     }
 }
 
+impl BatchMessage {
+    /// What is said instead, when what it rests on never becomes durable.
+    fn when_lost(self, error: &Error) -> Option<BatchMessage> {
+        let BatchMessage::Coordinator(message) = self else { return Some(self) };
+        let instead = match message {
+            // Its prepare record fails with everything that waits, and refuses.
+            ToCoordinator::Prepared(..) => return None,
+            // The next opening may find the prepare record again.
+            ToCoordinator::Completed(id, ..) => ToCoordinator::Completed(id, Completion::Stuck, None),
+            ToCoordinator::BarrierMade(number, _) => ToCoordinator::BarrierMade(number, Some(error.clone())),
+            other => other,
+        };
+        Some(instead.into())
+    }
+}
+
 /// What the engine is to do next.
 #[derive(Debug)]
 pub enum CommitStep {
@@ -232,6 +248,16 @@ impl Mailbox {
                 self.inbox.push_back((to, message));
             } else {
                 effects.send(ShardId(to), Message(Box::new(message)));
+            }
+        }
+    }
+
+    /// The medium failed: nothing behind the version `durable` will be. What waits for it is said
+    /// otherwise now, or not at all.
+    pub fn fail_behind(&mut self, durable: u64, error: &Error) {
+        for (_, to, message) in self.outgoing.extract_if(.., |(version, ..)| *version > durable).collect::<Vec<_>>() {
+            if let Some(message) = message.when_lost(error) {
+                self.send(to, message);
             }
         }
     }

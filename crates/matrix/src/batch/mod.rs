@@ -83,6 +83,16 @@ impl Batches {
         self.commit.is_idle() && self.prepare_records.is_empty() && self.publication.is_idle()
     }
 
+    #[cfg(test)]
+    pub(crate) fn may_serve(&self) -> bool {
+        self.commit.opening.may_serve()
+    }
+
+    /// Whether something is to be said or heard in the next tick: what a failed region left.
+    pub(crate) fn has_work(&self) -> bool {
+        self.commit.mail.is_due(u64::MAX)
+    }
+
     /// Batches under way here as coordinator or participant.
     pub(crate) fn under_way(&self) -> u64 {
         (self.prepare_records.len() + self.commit.coordinator.waiting()) as u64
@@ -172,6 +182,9 @@ impl<P: Pmem> Matrix<P> {
         self.step_barriers(effects);
         self.forget_marks();
         let durable = self.container.durable_version();
+        if let Some(error) = self.life.region_failure() {
+            self.batches.commit.mail.fail_behind(durable, error);
+        }
         self.batches.commit.mail.post(durable, effects);
         let mut any = false;
         while let Some(step) = self.batches.commit.next(&mut self.batches.last_number) {

@@ -277,7 +277,9 @@ impl<P: Pmem> Matrix<P> {
     pub(super) fn commit_prepare_record(&mut self, id: BatchId, effects: &mut Effects) {
         if self.config.read_only {
             let why = "a batch was committed and not carried out at every shard before the store was last closed: open it for writing once";
-            return self.batches.commit.opening.refuse(Error::WrongVolume(why.into()));
+            self.batches.commit.opening.refuse(Error::WrongVolume(why.into()));
+            // Nobody waits for it: the next opening for writing applies it.
+            return self.doubt_prepare_record(id);
         }
         let is_here = self.batches.prepare_records.contains_key(&id);
         // Of a read-only participant nothing was logged.

@@ -211,3 +211,47 @@ pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
     harness.reopen();
     harness.assert_filled(0..4000, 4080);
 }
+
+impl Harness {
+    /// Every block of a page that there is, also those of the cache.
+    fn hold_all_pages(&mut self) -> Vec<stratakv_device::Block> {
+        let Harness { shard, effects, .. } = self;
+        std::iter::from_fn(|| shard.memory.take_block(stratakv_device::Class::Page, effects)).collect()
+    }
+}
+
+/// The last superblock found no block, and nobody looked for one again: the shard never closed.
+#[test]
+pub(super) fn the_last_superblock_waits_for_a_block_and_goes_on() {
+    let mut harness = small();
+    harness.fill(0..20, 100);
+    harness.run_until_idle();
+    let held = harness.hold_all_pages();
+    harness.shard.close(&mut harness.effects);
+    harness.tick();
+    assert!(harness.in_flight.is_empty() && !harness.shard.is_closed(), "it found a block");
+    assert!(harness.wakes, "nobody looks for one again");
+    drop(held);
+    harness.run_until(|harness| harness.shard.is_closed());
+    assert!(harness.shard.is_closed(), "it never closes");
+    harness.reopen();
+    assert!(harness.shard.recovery().clean);
+    harness.assert_filled(0..20, 100);
+}
+
+/// The region failed while the superblock of an installation waited for a block. It is not written
+/// any more, so nobody may wait for it.
+#[test]
+pub(super) fn a_superblock_that_waits_for_a_block_does_not_keep_a_failed_shard_open() {
+    let mut harness = small();
+    harness.fill(0..200, 1000);
+    harness.submit(write(vec![put("one more", value(1, 4080))]));
+    harness.go_on_until(|harness| harness.in_flight.iter().any(|(_, request)| matches!(request, DiskRequest::Flush)));
+    let _held = harness.hold_all_pages();
+    assert!(harness.complete_where(None, |request| matches!(request, DiskRequest::Flush)));
+    assert!(!harness.in_flight.iter().any(|(_, request)| is_superblock(request)), "it found a block");
+    harness.fail_fences_after(0);
+    let refused = harness.ask(write(vec![put("a", value(1, 1))]));
+    assert!(matches!(refused, Reply::Failed(_)), "{refused:?}");
+    harness.close();
+}

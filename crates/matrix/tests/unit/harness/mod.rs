@@ -13,6 +13,7 @@ mod pairing;
 mod pmem_levels;
 mod ranges;
 mod reads;
+mod shards;
 mod space;
 mod walks;
 
@@ -244,13 +245,15 @@ impl Harness {
         self.last_token += 1;
         let token = Token { slot: self.last_token, generation: 0 };
         let mut waiting = Some(operation);
-        while let Some(operation) = waiting.take() {
+        for _ in 0..TICKS_MAX {
+            let Some(operation) = waiting.take() else { break };
             self.effects.begin(self.now);
             if let Err(refused) = self.shard.accept(token, operation, &mut self.effects) {
                 self.now.mono = self.effects.wake_at.expect("it is told when to try again");
                 waiting = Some(refused);
             }
         }
+        assert!(waiting.is_none(), "it is never accepted");
         self.last_token
     }
 

@@ -1,0 +1,168 @@
+//! Two shards of which one's medium fails in the middle of what both take part in, or that are only
+//! read.
+
+use stratakv_base::checksum::shard_of;
+use stratakv_engine::{Error, ShardId, SnapshotOp};
+
+use super::*;
+
+struct Pair([Harness; 2]);
+
+/// A key of this shard.
+fn name_at(shard: usize) -> String {
+    let mut names = (0..100).map(name);
+    names.find(|name| shard_of(key(name).encoded(), 2) == shard).expect("one of a hundred")
+}
+
+fn of_both(seed: u64) -> Operation {
+    write(vec![put(&name_at(0), value(seed, 10)), put(&name_at(1), value(seed, 10))])
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let shard = |shard| Harness::new(MatrixConfig { shard, shards: 2, ..config() }, 8 << 20, UNIT_BYTES);
+        let mut pair = Pair([shard(0), shard(1)]);
+        pair.run_while_woken();
+        pair
+    }
+
+    /// A tick of one shard; what it says arrives. Whether it said anything, and whether it goes on.
+    fn tick(&mut self, from: usize) -> (bool, bool) {
+        let shard = &mut self.0[from];
+        shard.tick();
+        let mut goes_on = shard.more;
+        while shard.complete_where(None, |_| true) {
+            goes_on = true;
+        }
+        let said = std::mem::take(&mut shard.effects.messages);
+        let speaks = !said.is_empty();
+        for (to, message) in said {
+            let Harness { shard, effects, .. } = &mut self.0[to.0 as usize];
+            shard.message(ShardId(from as u32), message, effects);
+        }
+        (speaks, goes_on)
+    }
+
+    /// A shard ticks when something wakes it: a message, its disk, or a wish of its own. Until none
+    /// does.
+    fn run_while_woken(&mut self) {
+        let mut woken = [true; 2];
+        for _ in 0..TICKS_MAX {
+            if woken == [false; 2] {
+                return;
+            }
+            for from in 0..2 {
+                if !std::mem::take(&mut woken[from]) {
+                    continue;
+                }
+                let (speaks, goes_on) = self.tick(from);
+                woken[1 - from] |= speaks;
+                woken[from] |= goes_on;
+            }
+        }
+        panic!("the shards never come to rest");
+    }
+
+    fn ask(&mut self, shard: usize, operation: Operation) -> Reply {
+        let token = self.0[shard].submit(operation);
+        self.run_while_woken();
+        self.0[shard].replies.remove(&token).expect("nobody answers")
+    }
+
+    fn close(&mut self) {
+        for harness in &mut self.0 {
+            harness.shard.close(&mut harness.effects);
+        }
+        self.run_while_woken();
+        for (at, harness) in self.0.iter().enumerate() {
+            assert!(harness.shard.is_closed(), "shard {at} never closes");
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.0.iter_mut().for_each(Harness::reopen);
+        self.run_while_woken();
+    }
+
+    fn reopen_reading(&mut self, read_only: bool) {
+        self.0.iter_mut().for_each(|harness| harness.config.read_only = read_only);
+        self.reopen();
+    }
+
+    /// What both shards have under their keys.
+    fn found(&mut self) -> [Option<Vec<u8>>; 2] {
+        [0, 1].map(|shard| found(&self.ask(shard, get(&name_at(shard)))))
+    }
+}
+
+/// What a failed fence left behind never became durable. Whoever waited for that waited for ever:
+/// the barrier of a snapshot or a backup, so every later batch, so the end.
+#[test]
+fn nobody_waits_for_a_version_that_never_becomes_durable() {
+    let mut refused_barriers = 0;
+    for (broken, fences) in (0..2).flat_map(|broken| (0..3).map(move |fences| (broken, fences))) {
+        let mut pair = Pair::new();
+        pair.0[broken].fail_fences_after(fences);
+        pair.ask(broken, write(vec![put(&name_at(broken), value(1, 10))]));
+        for begins in [Operation::Snapshot(SnapshotOp::Open), Operation::Backup { cursor: 0, shard: 0 }] {
+            let is_refused = matches!(pair.ask(0, begins), Reply::Failed(_));
+            refused_barriers += u32::from(is_refused);
+            let open = pair.0.iter().map(|harness| harness.shard.snapshots.len());
+            assert!(!is_refused || open.sum::<usize>() == 0, "it is let go everywhere");
+            pair.0.iter_mut().for_each(|harness| while harness.shard.snapshots.end_oldest() {});
+        }
+        pair.ask(0, of_both(2));
+        pair.close();
+    }
+    assert!(refused_barriers > 0, "no fence left anything behind");
+}
+
+/// Whichever fence of a batch fails, at whichever shard: its caller is told, so are those who come
+/// later, the shards close, and the next opening finds all of the batch or nothing.
+#[test]
+fn a_batch_ends_whichever_of_its_fences_fails() {
+    for (broken, fences) in (0..2).flat_map(|broken| (0..6).map(move |fences| (broken, fences))) {
+        let mut pair = Pair::new();
+        pair.0[broken].fail_fences_after(fences);
+        let batch = pair.ask(0, of_both(3));
+        let later = pair.ask(0, of_both(4));
+        pair.ask(0, Operation::Snapshot(SnapshotOp::Open));
+        pair.close();
+        pair.0[broken].fail_fences_after(i64::MAX);
+        pair.reopen();
+        let found = pair.found();
+        let at = format!("shard {broken}, after {fences} fences: {batch:?}, {later:?}");
+        assert_eq!(found[0], found[1], "{at}");
+        if let (Reply::Done { .. }, Reply::Failed(_)) = (&batch, &later) {
+            assert!(found[0].is_some(), "it was acknowledged: {at}");
+        }
+        pair.close();
+    }
+}
+
+/// It was committed at one shard alone before the end. Who only reads cannot apply it, so he is
+/// refused; the store of that reader never closed.
+#[test]
+fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
+    let mut pair = Pair::new();
+    pair.0[0].submit(of_both(5));
+    // Shard 1 has logged its part, and never hears that it is committed.
+    let is_applied = |harness: &Harness| harness.shard.batches.done() == 1;
+    for _ in 0..100 {
+        if !is_applied(&pair.0[0]) {
+            pair.tick(1);
+            pair.tick(0);
+        }
+    }
+    assert!(is_applied(&pair.0[0]), "it is never committed");
+    pair.0[0].run_until_idle();
+    pair.reopen_reading(true);
+    assert!(pair.0.iter().all(|harness| harness.shard.batches.may_serve()), "the opening never ends");
+    let replies = [0, 1].map(|shard| pair.ask(shard, get(&name_at(shard))));
+    let says = |reply: &Reply| matches!(reply, Reply::Failed(Error::WrongVolume(_)));
+    assert!(replies.iter().any(says), "{replies:?}");
+    pair.close();
+    pair.reopen_reading(false);
+    assert_eq!(pair.found(), [0, 1].map(|_| Some(value(5, 10).to_vec())));
+    pair.close();
+}
