@@ -162,6 +162,24 @@ fn both_prepared() -> Pair {
     pair
 }
 
+/// It is committed in memory alone, and neither snapshots nor the end wait for it.
+#[test]
+fn who_only_reads_a_store_with_a_batch_to_be_applied_sees_it_and_can_close_it() {
+    let mut pair = both_prepared();
+    for (shard, machine) in (0..).zip(&mut pair.0) {
+        machine.recover_for_reading(shard, 2).expect("it opens");
+    }
+    pair.run_while_woken();
+    let backup = pair.0[0].submit(Operation::Backup { cursor: 0, shard: 0 });
+    pair.run_while_woken();
+    let reply = pair.0[0].replies.remove(&backup);
+    assert!(matches!(reply, Some(Reply::Number { .. })), "{reply:?}");
+    for shard in 0..2 {
+        assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
+        pair.0[shard].close();
+    }
+}
+
 /// A passing read error was taken for damage: this shard's part of the batch was erased, and the
 /// others applied theirs.
 #[test]

@@ -387,7 +387,9 @@ impl Slab {
         }
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         if self.config.read_only {
-            return;
+            // Reads see it from here. No write will come that could want its keys.
+            let keys: Vec<Key> = prepare_record.changes.iter().map(|change| change.key.clone()).collect();
+            return keys.iter().for_each(|key| self.release_key(id, key, effects));
         }
         if let Some(fault) = self.poisoned {
             return self.get_stuck(id, Error::Poisoned(fault), effects);

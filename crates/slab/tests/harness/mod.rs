@@ -300,6 +300,11 @@ impl Machine {
         self.recover_as(SlabConfig { shard, shards, ..config(&self.disk, 8 << 20, None) })
     }
 
+    /// The same, for reading alone.
+    pub fn recover_for_reading(&mut self, shard: u32, shards: u32) -> Result<(), Error> {
+        self.recover_as(SlabConfig { shard, shards, read_only: true, ..config(&self.disk, 8 << 20, None) })
+    }
+
     fn recover_as(&mut self, config: SlabConfig) -> Result<(), Error> {
         self.replies.clear();
         self.disk.in_flight.clear();
