@@ -8,6 +8,7 @@ use bytes::Bytes;
 use harness::*;
 use stratakv_base::checksum::shard_of;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
+use stratakv_device::IoFault;
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Shard, ShardId};
 
 fn key(shard: usize) -> Key {
@@ -225,4 +226,37 @@ fn a_backup_that_was_held_back_begins_without_another_wake() {
     pair.run_while_woken();
     let reply = pair.0[0].replies.remove(&backup);
     assert!(matches!(reply, Some(Reply::Number { .. })), "{reply:?}");
+}
+
+/// Whenever a disk begins to fail, at whichever shard: the batch's caller is told, so are those who
+/// come later, and both shards close.
+#[test]
+fn a_batch_ends_whenever_a_disk_begins_to_fail() {
+    for (broken, after) in (0..2).flat_map(|broken| (0..12).map(move |after| (broken, after))) {
+        for flushes in [false, true] {
+            let mut pair = Pair::new();
+            let mut numbers = vec![pair.0[0].submit(write(vec![put(key(0)), put(key(1))]))];
+            pair.ticks(after);
+            let disk = &mut pair.0[broken].disk;
+            match flushes {
+                true => disk.fail_flushes = Some(IoFault::Os(5)),
+                false => disk.fail_writes = Some(IoFault::Os(5)),
+            }
+            pair.run_while_woken();
+            for later in [write(vec![put(key(0)), put(key(1))]), Operation::Backup { cursor: 0, shard: 0 }] {
+                numbers.push(pair.0[0].submit(later));
+                pair.run_while_woken();
+            }
+            for number in numbers {
+                let reply = pair.0[0].replies.get(&number);
+                assert!(reply.is_some(), "shard {broken} after {after} ticks, flushes {flushes}: nobody answers");
+            }
+            for machine in &mut pair.0 {
+                machine.slab.close(&mut machine.effects);
+            }
+            pair.run_while_woken();
+            let are_closed = pair.0.iter().all(|machine| machine.slab.is_closed());
+            assert!(are_closed, "shard {broken} after {after} ticks, flushes {flushes}: never closed");
+        }
+    }
 }

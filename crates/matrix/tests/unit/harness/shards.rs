@@ -2,11 +2,13 @@
 //! read.
 
 use stratakv_base::checksum::shard_of;
+use stratakv_device::IoFault;
 use stratakv_engine::{Error, ShardId, SnapshotOp};
 
 use super::*;
 
-struct Pair([Harness; 2]);
+/// Two shards, and of each whether its volume fails.
+struct Pair([Harness; 2], [Option<IoFault>; 2]);
 
 /// A key of this shard.
 fn name_at(shard: usize) -> String {
@@ -14,14 +16,14 @@ fn name_at(shard: usize) -> String {
     names.find(|name| shard_of(key(name).encoded(), 2) == shard).expect("one of a hundred")
 }
 
-fn of_both(seed: u64) -> Operation {
-    write(vec![put(&name_at(0), value(seed, 10)), put(&name_at(1), value(seed, 10))])
+fn of_both(seed: u64, bytes: usize) -> Operation {
+    write([0, 1].map(|shard| put(&name_at(shard), value(seed, bytes))).into())
 }
 
 impl Pair {
     fn new() -> Pair {
         let shard = |shard| Harness::new(MatrixConfig { shard, shards: 2, ..config() }, 8 << 20, UNIT_BYTES);
-        let mut pair = Pair([shard(0), shard(1)]);
+        let mut pair = Pair([shard(0), shard(1)], [None; 2]);
         pair.run_while_woken();
         pair
     }
@@ -31,7 +33,7 @@ impl Pair {
         let shard = &mut self.0[from];
         shard.tick();
         let mut goes_on = shard.more;
-        while shard.complete_where(None, |_| true) {
+        while shard.complete_where(self.1[from], |_| true) {
             goes_on = true;
         }
         let said = std::mem::take(&mut shard.effects.messages);
@@ -111,7 +113,7 @@ fn nobody_waits_for_a_version_that_never_becomes_durable() {
             assert!(!is_refused || open.sum::<usize>() == 0, "it is let go everywhere");
             pair.0.iter_mut().for_each(|harness| while harness.shard.snapshots.end_oldest() {});
         }
-        pair.ask(0, of_both(2));
+        pair.ask(0, of_both(2, 10));
         pair.close();
     }
     assert!(refused_barriers > 0, "no fence left anything behind");
@@ -124,8 +126,8 @@ fn a_batch_ends_whichever_of_its_fences_fails() {
     for (broken, fences) in (0..2).flat_map(|broken| (0..6).map(move |fences| (broken, fences))) {
         let mut pair = Pair::new();
         pair.0[broken].fail_fences_after(fences);
-        let batch = pair.ask(0, of_both(3));
-        let later = pair.ask(0, of_both(4));
+        let batch = pair.ask(0, of_both(3, 10));
+        let later = pair.ask(0, of_both(4, 10));
         pair.ask(0, Operation::Snapshot(SnapshotOp::Open));
         pair.close();
         pair.0[broken].fail_fences_after(i64::MAX);
@@ -145,7 +147,7 @@ fn a_batch_ends_whichever_of_its_fences_fails() {
 #[test]
 fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
     let mut pair = Pair::new();
-    pair.0[0].submit(of_both(5));
+    pair.0[0].submit(of_both(5, 10));
     // Shard 1 has logged its part, and never hears that it is committed.
     let is_applied = |harness: &Harness| harness.shard.batches.done() == 1;
     for _ in 0..100 {
@@ -165,4 +167,27 @@ fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
     pair.reopen_reading(false);
     assert_eq!(pair.found(), [0, 1].map(|_| Some(value(5, 10).to_vec())));
     pair.close();
+}
+
+/// The same of volumes, which have the long values.
+#[test]
+fn a_batch_ends_whenever_a_volume_begins_to_fail() {
+    for (broken, after) in (0..2).flat_map(|broken| (0..12).map(move |after| (broken, after))) {
+        let mut pair = Pair::new();
+        let first = pair.0[0].submit(of_both(6, 9000));
+        for _ in 0..after {
+            (0..2).for_each(|shard| _ = pair.tick(shard));
+        }
+        pair.1[broken] = Some(IoFault::Os(5));
+        pair.run_while_woken();
+        let reply = pair.0[0].replies.remove(&first);
+        assert!(reply.is_some(), "shard {broken} after {after} ticks: nobody answers");
+        pair.ask(0, of_both(7, 9000));
+        pair.ask(0, Operation::Snapshot(SnapshotOp::Open));
+        pair.close();
+        pair.1 = [None; 2];
+        pair.reopen();
+        let found = pair.found();
+        assert_eq!(found[0], found[1], "shard {broken} after {after} ticks: {reply:?}");
+    }
 }
