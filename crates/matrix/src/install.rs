@@ -27,6 +27,7 @@ use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
 use crate::matrix::Matrix;
 use crate::memory::IoPurpose;
+use crate::output::Output;
 use crate::scheduler::WaitFor;
 use crate::volume::{Extent, Manifest, Superblock};
 
@@ -83,6 +84,18 @@ pub(crate) enum Made {
     Hidden(Change),
     /// Nothing new: a copy of the manifest or a superblock is damaged.
     Repair,
+}
+
+impl Made {
+    /// What it changes, and the files it wrote.
+    fn take(&mut self) -> (Change, Vec<Output>) {
+        match self {
+            Made::Compaction(job) => (std::mem::take(&mut job.files.change), std::mem::take(&mut job.files.finished)),
+            Made::BlobWrite(blob_write) => (blob_write.change(), std::mem::take(&mut blob_write.outputs)),
+            Made::Hidden(change) => (std::mem::take(change), Vec::new()),
+            Made::Repair => Default::default(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -256,26 +269,13 @@ impl<P: Pmem> Matrix<P> {
     /// There is no room for the manifest: what was made comes back without its files, whose room is
     /// free.
     pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<(), Box<Made>> {
-        let (mut change, mut outputs) = match &mut made {
-            Made::Compaction(job) => (std::mem::take(&mut job.files.change), std::mem::take(&mut job.files.finished)),
-            Made::BlobWrite(blob_write) => (blob_write.change(), std::mem::take(&mut blob_write.outputs)),
-            Made::Hidden(change) => (std::mem::take(change), Vec::new()),
-            Made::Repair => Default::default(),
-        };
+        let (mut change, mut outputs) = made.take();
         let unreferenced_blobs: Vec<u64> = self.blobs.unreferenced().keys().copied().collect();
         for (file, bytes) in self.blobs.unreferenced() {
             *change.dropped.entry(*file).or_default() += bytes;
         }
         fault_point!("trial_orphans_lost_with_a_failed_install", self.blobs.forget_unreferenced(&unreferenced_blobs));
-        for output in &mut outputs {
-            let (file, extents) = (output.file(), output.extents(self.volume.places_mut()));
-            let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
-            if let Some((_, table)) = table {
-                table.extents = extents;
-            } else if let Some(values) = change.values.iter_mut().find(|values| values.file == file) {
-                values.extents = extents;
-            }
-        }
+        self.note_extents(&mut change, &mut outputs);
         self.counters.writes.made(change.added.iter().map(|(_, table)| &table.facts));
         let mut levels = self.levels.clone();
         let mut free = levels.apply(change);
@@ -325,6 +325,19 @@ impl<P: Pmem> Matrix<P> {
         let install = Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, unreferenced_blobs };
         self.installer.state = InstallerState::Installs(Box::new(install));
         Ok(())
+    }
+
+    /// Where the files lie that were written.
+    fn note_extents(&mut self, change: &mut Change, outputs: &mut [Output]) {
+        for output in outputs {
+            let (file, extents) = (output.file(), output.extents(self.volume.places_mut()));
+            let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
+            if let Some((_, table)) = table {
+                table.extents = extents;
+            } else if let Some(values) = change.values.iter_mut().find(|values| values.file == file) {
+                values.extents = extents;
+            }
+        }
     }
 
     /// Gives back what only these levels have.

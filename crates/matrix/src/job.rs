@@ -284,24 +284,9 @@ impl<P: Pmem> Matrix<P> {
             [] => readers.keep(&scratch.metas),
             _ => readers.keep_under(&scratch.metas, deletes),
         };
-        // First all that can stop: nothing is written twice. What was read of a key is kept until
-        // all is.
-        for (_, meta) in &kept {
-            if let Body::Blob(pointer) = meta.body
-                && self.moves_from(&job.moves, pointer.file)
-                && !job.moved.iter().any(|(moved, _)| *moved == pointer)
-            {
-                match self.value_in_pieces(meta.version, pointer, &mut job.long, memory) {
-                    Ok(value) => {
-                        job.read_bytes += value.len() as u64;
-                        job.moved.push((pointer, value));
-                    }
-                    Err(stop) => {
-                        job.scratch = scratch;
-                        return Err(stop);
-                    }
-                }
-            }
+        if let Err(stop) = self.read_moved(job, &kept, memory) {
+            job.scratch = scratch;
+            return Err(stop);
         }
         let moved = std::mem::take(&mut job.moved);
         self.account(job, &scratch, &kept, &moved);
@@ -332,6 +317,22 @@ impl<P: Pmem> Matrix<P> {
         }
         job.files.last_key.clone_from(&scratch.key);
         job.scratch = scratch;
+        Ok(())
+    }
+
+    /// First all that can stop: nothing is written twice. What was read of a key's values that move
+    /// is kept until all is.
+    fn read_moved(&self, job: &mut Job, kept: &Kept, memory: &InMemory<'_>) -> Result<(), Stop> {
+        for (_, meta) in kept {
+            if let Body::Blob(pointer) = meta.body
+                && self.moves_from(&job.moves, pointer.file)
+                && !job.moved.iter().any(|(moved, _)| *moved == pointer)
+            {
+                let value = self.value_in_pieces(meta.version, pointer, &mut job.long, memory)?;
+                job.read_bytes += value.len() as u64;
+                job.moved.push((pointer, value));
+            }
+        }
         Ok(())
     }
 

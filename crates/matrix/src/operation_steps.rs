@@ -62,13 +62,7 @@ impl<P: Pmem> Matrix<P> {
                 return self.scheduler.suspend_for(WaitFor::BlobWrite, id, suspended, queued);
             }
             Ok(OperationStep::Yields) => return self.suspend(id, suspended, queued, effects),
-            Err(Stop::Missing) => {
-                suspended.missing = self.reads.ask_missing(Waiter::Operation(id)).len();
-                if suspended.missing == 0 {
-                    return self.scheduler.suspend_for(WaitFor::Memory, id, suspended, queued);
-                }
-                return self.scheduler.suspend(id, suspended, queued);
-            }
+            Err(Stop::Missing) => return self.suspend_for_reads(id, suspended, queued),
             Err(Stop::Damaged(corruption)) => {
                 self.counters.corrupt_records += 1;
                 tracing::warn!(%corruption, "damage on the medium");
@@ -78,6 +72,15 @@ impl<P: Pmem> Matrix<P> {
         }
         if queued {
             self.scheduler.release_keys(id, &suspended.work);
+        }
+    }
+
+    /// Until the pages that it lacks are read, or there is room to read them in.
+    fn suspend_for_reads(&mut self, id: u64, mut suspended: Suspended, queued: bool) {
+        suspended.missing = self.reads.ask_missing(Waiter::Operation(id)).len();
+        match suspended.missing {
+            0 => self.scheduler.suspend_for(WaitFor::Memory, id, suspended, queued),
+            _ => self.scheduler.suspend(id, suspended, queued),
         }
     }
 

@@ -182,6 +182,14 @@ impl<P: Pmem> Matrix<P> {
         add("metadata_elements_touched", container.searches.elements_touched);
         add("records_visited", self.scheduler.walks().visited.get());
         add("paced_ns", counters.paced_ns);
+        self.count_tables(out);
+        self.count_traffic(out);
+        self.count_upkeep(out);
+    }
+
+    /// Levels, tables, files of values, and the volume they lie on.
+    fn count_tables(&self, out: &mut Vec<Statistic>) {
+        let mut add = |name, value| out.push(Statistic { name, value });
         add("levels", self.levels.depth() as u64);
         add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());
         add("value_files", self.levels.value_files().count() as u64);
@@ -192,6 +200,22 @@ impl<P: Pmem> Matrix<P> {
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
         add("pages_deferred", deferred);
+        let bytes = |pages: fn(&TableFacts) -> u32| {
+            self.tables().map(|table| u64::from(pages(&table.facts))).sum::<u64>() * PAGE_BYTES as u64
+        };
+        add("table_bytes", bytes(|facts| facts.pages));
+        add("table_plain_bytes", bytes(|facts| facts.plain_pages));
+        let (pmem_levels_used, pmem_levels_free, pmem_levels_all) = self.pmem_levels_bytes();
+        add("pmem_levels_bytes", pmem_levels_all);
+        add("pmem_levels_free_bytes", pmem_levels_free);
+        add("pmem_levels_table_bytes", pmem_levels_used);
+        add("pmem_levels", (0..).take_while(|level| self.compactor.plan().in_pmem_levels(*level)).count() as u64);
+    }
+
+    /// Bytes read and written, and for whom.
+    fn count_traffic(&self, out: &mut Vec<Statistic>) {
+        let counters = &self.counters;
+        let mut add = |name, value| out.push(Statistic { name, value });
         add("reads", counters.reads.reads);
         add("page_reads", counters.reads.page_reads);
         add("read_bytes", counters.reads.read_bytes);
@@ -201,22 +225,18 @@ impl<P: Pmem> Matrix<P> {
         for (name, bytes) in LEVELS_TOLD.into_iter().zip(counters.writes.level_write_bytes) {
             add(name, bytes);
         }
-        let bytes = |pages: fn(&TableFacts) -> u32| {
-            self.tables().map(|table| u64::from(pages(&table.facts))).sum::<u64>() * PAGE_BYTES as u64
-        };
-        add("table_bytes", bytes(|facts| facts.pages));
-        add("table_plain_bytes", bytes(|facts| facts.plain_pages));
         add("table_write_bytes", counters.writes.table_write_bytes);
         add("table_plain_write_bytes", counters.writes.table_plain_write_bytes);
-        let (pmem_levels_used, pmem_levels_free, pmem_levels_all) = self.pmem_levels_bytes();
-        add("pmem_levels_bytes", pmem_levels_all);
-        add("pmem_levels_free_bytes", pmem_levels_free);
-        add("pmem_levels_table_bytes", pmem_levels_used);
-        add("pmem_levels", (0..).take_while(|level| self.compactor.plan().in_pmem_levels(*level)).count() as u64);
         add("pmem_levels_write_bytes", counters.writes.pmem_levels_write_bytes);
         add("pmem_levels_read_bytes", counters.reads.pmem_levels_read_bytes);
         add("user_bytes", counters.user_bytes);
         add("loaded_bytes", counters.loaded_bytes);
+    }
+
+    /// Compactions, deletes of ranges, batches, snapshots.
+    fn count_upkeep(&self, out: &mut Vec<Statistic>) {
+        let counters = &self.counters;
+        let mut add = |name, value| out.push(Statistic { name, value });
         add("installs", counters.compaction.installs);
         add("columns_down", counters.compaction.columns);
         add("level_compactions", counters.compaction.level_compactions);
@@ -236,7 +256,7 @@ impl<P: Pmem> Matrix<P> {
         add("batches_under_way", self.batches.under_way());
         add("snapshots", self.snapshots.len() as u64);
         // Rows do not say for whom they keep.
-        let kept_in_rows = if self.snapshots.len() > 0 { container.kept_bytes } else { 0 };
+        let kept_in_rows = if self.snapshots.len() > 0 { self.container.statistics().kept_bytes } else { 0 };
         add("snapshots_kept_bytes", self.snapshots.kept_bytes() + kept_in_rows);
         add("snapshots_ended_early", self.snapshots.ended_early());
         add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.life.mono()));
