@@ -15,7 +15,7 @@ use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, run_seed};
 #[cfg(feature = "fault_points")]
 use stratakv_sim::search::{run_guarded, shrink};
-use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckReport, CheckpointPace, Packed, PackedOpener, RecoveryReport, Slab, SlabConfig, SlabOpener};
 
 /// Engine `slab`.
 #[derive(Clone, Copy, Debug)]
@@ -30,39 +30,42 @@ impl Engine for SlabEngine {
     type Shard = Slab;
 
     fn opener(&self, opening: &Opening) -> SlabOpener {
-        opener(opening, Placement::InPlace)
+        let config = config(opening, true);
+        if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
     }
 
     fn audit(&self, shard: &Slab) -> Audit {
-        audit(shard)
+        audit(shard.recovery(), shard.check())
     }
 }
 
 impl Engine for PackedEngine {
-    type Opener = SlabOpener;
-    type Shard = Slab;
+    type Opener = PackedOpener;
+    type Shard = Packed;
 
-    fn opener(&self, opening: &Opening) -> SlabOpener {
-        opener(opening, Placement::Packed)
+    fn opener(&self, opening: &Opening) -> PackedOpener {
+        // A log is compared with what its checkpoint says of it, but not always: then damage meets
+        // those who rely on it.
+        let config = config(opening, opening.depth != 2);
+        if opening.create { PackedOpener::create(config) } else { PackedOpener::recover(config) }
     }
 
     fn capacity_bytes_min(&self) -> u64 {
         64 << 12
     }
 
-    fn audit(&self, shard: &Slab) -> Audit {
-        audit(shard)
+    fn audit(&self, shard: &Packed) -> Audit {
+        audit(shard.recovery(), shard.check())
     }
 }
 
-fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
-    let config = SlabConfig {
+fn config(opening: &Opening, verify: bool) -> SlabConfig {
+    SlabConfig {
         uuid: *b"simulated store!",
         shard: 0,
         shards: 1,
         geometry: Geometry { volatile_cache: opening.volatile_cache, ..Geometry::unknown() },
         memory_bytes: opening.memory_bytes,
-        placement,
         depth: opening.depth,
         capacity_bytes: opening.capacity_bytes,
         volume_bytes: opening.volume_bytes,
@@ -79,21 +82,17 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
             step_bytes: 200,
         },
         record_cache: opening.record_cache,
-        // A log is compared with what its checkpoint says of it, but not always: then damage meets
-        // those who rely on it.
-        verify: placement == Placement::InPlace || opening.depth != 2,
-    };
-    if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+        verify,
+    }
 }
 
-fn audit(shard: &Slab) -> Audit {
-    let check = shard.check();
-    let damage = shard.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
+fn audit(recovery: &RecoveryReport, check: CheckReport) -> Audit {
+    let damage = recovery.corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
     Audit {
         damage: damage.collect(),
         mistakes: check.mistakes,
-        repaired: shard.recovery().superblock_repaired,
-        quick: shard.recovery().by_checkpoint,
+        repaired: recovery.superblock_repaired,
+        quick: recovery.by_checkpoint,
     }
 }
 

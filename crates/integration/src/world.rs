@@ -13,11 +13,10 @@ pub mod pipelined;
 pub mod server;
 pub mod store;
 
-use stratakv::Engine;
+use stratakv::{Engine, Placement};
 use stratakv_base::random::Random;
 use stratakv_sim::coverage::Coverage;
 use stratakv_sim::disk::Chances;
-use stratakv_slab::Placement;
 
 use host::{Host, Process};
 

@@ -16,7 +16,8 @@ use foldhash::{HashMap, HashSet, HashSetExt};
 use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_engine::{Capability, Effects, Error, Item, PageRequest, Record, Reply, Token};
 
-use crate::slab::Slab;
+use crate::placement::Placement;
+use crate::shard::IndexedShard;
 
 /// Records and bytes of a piece.
 const PIECE_ITEMS: u32 = 1024;
@@ -46,7 +47,7 @@ pub(crate) struct Backup {
     failed: Option<Error>,
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Makes the cut: everything written so far, nothing later.
     pub(crate) fn pass_barrier(&mut self, id: u64, effects: &mut Effects) -> u64 {
         self.backup_failed(None, Error::Unknown("another backup was begun"), effects);

@@ -10,7 +10,8 @@ use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{Key, limits::KEY_BYTES_MAX};
 
-use crate::page::{FORMAT, Meta};
+use crate::record::Meta;
+use crate::superblock::FORMAT;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SLRN");
 /// Bytes of the header.

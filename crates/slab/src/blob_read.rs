@@ -3,9 +3,7 @@
 //! The value is answered as the blocks it was read into. When the pool has no more, what was read
 //! is copied out and the blocks are used again, so a value larger than the pool can still be read.
 //!
-//! With `packed`, slices that were checked are cached beside the records, by where they lie: a
-//! whole one as the block that it was read into, a shorter one copied. A blob's slices are
-//! forgotten when its place is.
+//! A placement may cache slices that were checked beside its records: they are taken from there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,17 +11,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Expiry, Key, fault_point};
+use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
 use crate::blob::{self, BlobHeader};
-use crate::packed::slices::CachedSlice;
-use crate::place::RecordPlace;
-use crate::read::{alive, part_range};
-use crate::slab::{IoPurpose, Slab};
-use crate::space::Extent;
-use crate::table;
+use crate::place::{RecordPlace, blob_of};
+use crate::placement::Placement;
+use crate::read::{Waiter, alive, part_range};
+use crate::record;
+use crate::shard::{IndexedShard, IoPurpose};
+use crate::space::{Extent, offset};
 
 /// Slices read ahead for one value.
 const AHEAD: usize = 8;
@@ -96,6 +94,15 @@ struct BlobRead {
     error: Option<Box<Error>>,
     /// It is in the queue of those that wait.
     is_queued: bool,
+}
+
+/// A slice that was cached.
+pub(crate) struct CachedSlice {
+    pub(crate) block: Arc<Block>,
+    /// Where it begins.
+    pub(crate) at: usize,
+    /// The block is a slab page of the cache.
+    pub(crate) is_lent: bool,
 }
 
 /// A slice that has come, where it begins in its block, and whether it is from the cache, where all
@@ -213,18 +220,11 @@ impl BlobRead {
             let blocks = std::mem::take(&mut self.blocks);
             Value::Blocks { blocks, start: self.start as u32, len: range.len() as u64 }
         };
-        let meta = header.meta;
-        Record {
-            value,
-            value_bytes: header.shape.value_len as u64,
-            flags: meta.flags,
-            version: meta.version,
-            expiry: Expiry(meta.expiry),
-        }
+        header.meta.record(value, header.shape.value_len as u64)
     }
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Begins to read (a part of) a blob.
     pub(crate) fn read_blob(
         &mut self,
@@ -262,15 +262,16 @@ impl Slab {
         self.pump_blob_read(number, effects);
     }
 
-    /// The first write of `key` needs its record, which lies in a blob.
-    pub(crate) fn load_blob(&mut self, key: Key, whole: bool, effects: &mut Effects) {
-        let place = self.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
-        if let Some(RecordPlace::Record(addr)) = place {
-            return self.request_record(addr, crate::read::Waiter::Write(key));
+    /// The first write of `key` needs its record.
+    pub(crate) fn load_record(&mut self, key: Key, whole: bool, effects: &mut Effects) {
+        match self.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place)) {
+            Some(RecordPlace::Record(address)) => P::request_record(self, address, Waiter::Write(key), effects),
+            Some(RecordPlace::Blob { first, pages }) => {
+                let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
+                self.read_blob(BlobPurpose::Load, key, (first, pages), part, effects);
+            }
+            None => self.block_waiters.push_back(key),
         }
-        let Some(RecordPlace::Blob { first, pages }) = place else { return self.block_waiters.push_back(key) };
-        let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
-        self.read_blob(BlobPurpose::Load, key, (first, pages), part, effects);
     }
 
     /// Goes on with reads that waited for their turn at the device or for blocks, until one still
@@ -365,7 +366,7 @@ impl Slab {
             let len = read.slice_bytes(slice);
             self.counters.read_bytes += len as u64;
             let io = self.io.start(IoPurpose::BlobSlice { read: number, slice });
-            effects.read(io, Self::offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
+            effects.read(io, offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
         }
         false
     }
@@ -376,7 +377,8 @@ impl Slab {
         }
         // Blocks of a value follow one another: only one that has no other can begin within a
         // slab page.
-        let CachedSlice { block, at, is_lent } = self.cached_slice(read.first, slice, read.slices() == 1, effects)?;
+        let may_lend = read.slices() == 1;
+        let CachedSlice { block, at, is_lent } = self.placement.cached_slice(read.first, slice, may_lend, effects)?;
         read.lends_slab_page |= is_lent;
         Some(Piece { block, at, is_cached: true })
     }
@@ -416,9 +418,8 @@ impl Slab {
                         && read.purpose.uses_cache()
                         && let Some(header) = read.header
                     {
-                        let place = RecordPlace::Blob { first: read.first, pages: read.pages };
                         let slice = (read.looked_at, header.shape.bytes_in(read.looked_at));
-                        self.cache_slice(&read.key, place, slice, &piece.block, effects);
+                        self.cache_slice(read, slice, &piece.block, effects);
                     }
                 }
                 Err((expected, found)) => {
@@ -429,6 +430,15 @@ impl Slab {
                 }
             }
             read.looked_at += 1;
+        }
+    }
+
+    fn cache_slice(&mut self, read: &BlobRead, slice: (usize, usize), block: &Arc<Block>, effects: &Effects) {
+        // It may have died while it was read: nobody would take it out of the cache, and its place
+        // may come to hold another.
+        let named = self.index.0.get(read.key.encoded()).and_then(|entry| blob_of(entry.place));
+        if named == Some((read.first, read.pages)) {
+            self.placement.cache_slice(read.first, slice, block, effects);
         }
     }
 
@@ -487,7 +497,7 @@ fn look_at(read: &mut BlobRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, 
         let header = blob::decode_header(uuid, read.first, bytes);
         let header = header.filter(|header| header.shape.pages() == read.pages);
         let header = header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?;
-        let mut is_newest = read.tag == Some(table::tag(header.meta.version));
+        let mut is_newest = read.tag == Some(record::tag(header.meta.version));
         fault_point!("stale_run_passes", is_newest = true);
         if !is_newest {
             return Err((

@@ -11,17 +11,18 @@ use stratakv_device::{Block, BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Reply};
 
 use crate::blob::{self, Shape};
-use crate::page::Meta;
 use crate::place::RecordPlace;
-use crate::slab::{IoPurpose, Slab};
-use crate::space::Extent;
+use crate::placement::Placement;
+use crate::record::{self, Meta};
+use crate::shard::{IndexedShard, IoPurpose};
+use crate::space::{Extent, offset};
 use crate::write::{Ack, Change, Changed, Stop, Work};
 
 /// Blobs being written.
-#[derive(Debug, Default)]
-pub(crate) struct BlobWrites {
+#[derive(Debug)]
+pub(crate) struct BlobWrites<P: Placement> {
     /// Boxed: each is taken out and put back whenever it goes on.
-    active: BTreeMap<u64, Box<BlobWrite>>,
+    active: BTreeMap<u64, Box<BlobWrite<P>>>,
     next: u64,
     in_flight: usize,
     /// Those that have not begun, wait for their turn at the device, or for a block, in order.
@@ -33,7 +34,7 @@ pub(crate) struct BlobWrites {
 }
 
 #[derive(Debug)]
-struct BlobWrite {
+struct BlobWrite<P: Placement> {
     first: u32,
     shape: Shape,
     meta: Meta,
@@ -43,7 +44,7 @@ struct BlobWrite {
     next: usize,
     in_flight: usize,
     fault: Option<IoFault>,
-    change: Change,
+    change: Change<P>,
     level: Level,
     /// It is in the queue of those that wait.
     is_queued: bool,
@@ -51,9 +52,9 @@ struct BlobWrite {
 
 /// A blob of which all but the head is written.
 #[derive(Debug)]
-pub(crate) struct ReadyBlob {
+pub(crate) struct ReadyBlob<P: Placement> {
     pub(crate) first: u32,
-    pub(crate) change: Change,
+    pub(crate) change: Change<P>,
     pub(crate) level: Level,
     shape: Shape,
     meta: Meta,
@@ -61,7 +62,14 @@ pub(crate) struct ReadyBlob {
     blocks: Vec<Block>,
 }
 
-impl BlobWrites {
+impl<P: Placement> Default for BlobWrites<P> {
+    fn default() -> Self {
+        let (active, waiting) = (BTreeMap::new(), VecDeque::new());
+        BlobWrites { active, next: 0, in_flight: 0, waiting, unallowed: Vec::new(), steps: 0 }
+    }
+}
+
+impl<P: Placement> BlobWrites<P> {
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
@@ -72,7 +80,7 @@ impl BlobWrites {
     }
 }
 
-impl ReadyBlob {
+impl<P: Placement> ReadyBlob<P> {
     pub(crate) fn meta(&self) -> Meta {
         self.meta
     }
@@ -87,7 +95,7 @@ impl ReadyBlob {
     }
 
     /// The head's slices, complete, and the change they make durable.
-    pub(crate) fn seal(mut self, uuid: &[u8; 16], sequences: (u64, u64)) -> (Vec<BlockPart>, Change) {
+    pub(crate) fn seal(mut self, uuid: &[u8; 16], sequences: (u64, u64)) -> (Vec<BlockPart>, Change<P>) {
         let key = self.change.key.encoded();
         let head = blob::encode_head(uuid, self.first, &self.shape, &self.meta, sequences, &self.crcs, key);
         for (block, bytes) in self.blocks.iter_mut().zip(head.chunks(SLICE_BYTES)) {
@@ -102,7 +110,7 @@ impl ReadyBlob {
     }
 }
 
-impl BlobWrite {
+impl<P: Placement> BlobWrite<P> {
     /// Lays the value's part of a slice into `block` and notes its checksum.
     fn fill(&mut self, uuid: &[u8; 16], slice: usize, block: &mut Block) {
         let part = self.shape.value_part(slice);
@@ -117,7 +125,7 @@ impl BlobWrite {
     }
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Begins to write a record as a blob.
     pub(crate) fn start_blob(
         &mut self,
@@ -126,13 +134,13 @@ impl Slab {
         value: Bytes,
         reply: &dyn Fn(u64) -> Reply,
         effects: &mut Effects,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Stop<P>> {
         let shape = Shape::new(work.key.encoded().len(), value.len());
         let first = match work.extent.take() {
             Some(extent) => Some(extent.first),
             None => {
                 let kept = self.reserve_pages() + self.batches.reserved_pages();
-                let kept = self.unplaced_pages + if work.has_reserve() { 0 } else { kept };
+                let kept = self.placement.unplaced_pages() + if work.has_reserve() { 0 } else { kept };
                 self.space.take_blob(shape.pages(), kept)
             }
         };
@@ -141,12 +149,9 @@ impl Slab {
         };
         self.found_room();
         meta.version = work.version.unwrap_or_else(|| self.next_number());
-        self.blob_tags.insert(first, crate::table::tag(meta.version));
+        self.blob_tags.insert(first, record::tag(meta.version));
         let place = RecordPlace::Blob { first, pages: shape.pages() };
-        let pending = self.pending.entry(work.key.clone()).or_default();
-        pending.outstanding += 1;
-        pending.place = Some(place);
-        pending.expiry = meta.expiry;
+        self.pending.entry(work.key.clone()).or_default().changed(Some(place), meta.expiry);
         let ack = Some(Ack { origin: work.origin, reply: reply(meta.version) });
         let change = Change { key: work.key.clone(), place, expiry: meta.expiry, kind: Changed::Put, ack };
         let blob = BlobWrite {
@@ -162,7 +167,7 @@ impl Slab {
             value,
             is_queued: true,
         };
-        self.claim_for_blobs(Extent { first, pages: blob.shape.pages() });
+        P::claim_for_blobs(self, Extent { first, pages: blob.shape.pages() });
         self.blob_writes.next += 1;
         self.blob_writes.active.insert(self.blob_writes.next, Box::new(blob));
         self.blob_writes.waiting.push_back(self.blob_writes.next);
@@ -197,7 +202,7 @@ impl Slab {
     fn step_blob_write(&mut self, number: u64, effects: &mut Effects) -> bool {
         let Some(mut blob) = self.blob_writes.active.remove(&number) else { return false };
         self.blob_writes.steps += 1;
-        let allowed = self.blobs_may_lie_at(Extent { first: blob.first, pages: blob.shape.pages() });
+        let allowed = self.placement.blobs_may_lie_at(Extent { first: blob.first, pages: blob.shape.pages() });
         let mut waits = false;
         while allowed && blob.fault.is_none() && blob.next < blob.shape.slices {
             let is_due = self.blob_writes.in_flight < self.config.depth.max(1) as usize;
@@ -234,7 +239,7 @@ impl Slab {
         waits
     }
 
-    fn write_slice(&mut self, number: u64, blob: &mut BlobWrite, mut block: Block, effects: &mut Effects) {
+    fn write_slice(&mut self, number: u64, blob: &mut BlobWrite<P>, mut block: Block, effects: &mut Effects) {
         let slice = blob.next;
         blob.fill(&self.config.uuid, slice, &mut block);
         blob.next += 1;
@@ -244,12 +249,12 @@ impl Slab {
         self.counters.page_writes += 1;
         self.counters.write_bytes += u64::from(len);
         let io = self.io.start(IoPurpose::BlobBody { blob: number });
-        let offset = Self::offset(blob.first) + (slice * SLICE_BYTES) as u64;
+        let offset = offset(blob.first) + (slice * SLICE_BYTES) as u64;
         effects.write(io, offset, vec![BlockPart { block: Arc::new(block), start: 0, len }], false);
     }
 
     /// The slices with the head of a blob. `None`: there are no blocks for them.
-    fn head_of_blob(&mut self, blob: &mut BlobWrite, effects: &mut Effects) -> Option<Vec<Block>> {
+    fn head_of_blob(&mut self, blob: &mut BlobWrite<P>, effects: &mut Effects) -> Option<Vec<Block>> {
         let mut blocks = Vec::new();
         for slice in 0..blob.shape.head_slices() {
             let mut block = self.take_block(Class::Slice, effects)?;
@@ -259,17 +264,13 @@ impl Slab {
         Some(blocks)
     }
 
-    fn blob_body_done(&mut self, blob: BlobWrite, blocks: Vec<Block>, effects: &mut Effects) {
+    fn blob_body_done(&mut self, blob: BlobWrite<P>, blocks: Vec<Block>, effects: &mut Effects) {
         let BlobWrite { first, change, level, shape, meta, crcs, .. } = blob;
-        let ready = ReadyBlob { first, change, level, shape, meta, crcs, blocks };
-        match self.packed {
-            Some(_) => self.write_blob_head(ready, effects),
-            None => self.groups.add_blob(ready),
-        }
+        P::blob_written(self, ReadyBlob { first, change, level, shape, meta, crcs, blocks }, effects);
     }
 
     /// The head was not written, so nothing has changed: the pages are free again.
-    fn blob_failed(&mut self, blob: BlobWrite, fault: IoFault, effects: &mut Effects) {
+    fn blob_failed(&mut self, blob: BlobWrite<P>, fault: IoFault, effects: &mut Effects) {
         self.blob_tags.remove(&blob.first);
         self.space.release(Extent { first: blob.first, pages: blob.shape.pages() });
         let error = match fault {
@@ -298,7 +299,7 @@ impl Slab {
     }
 
     /// Gives up all blobs being written, after a failure.
-    pub(crate) fn abandon_blob_writes(&mut self) -> Vec<Change> {
+    pub(crate) fn abandon_blob_writes(&mut self) -> Vec<Change<P>> {
         std::mem::take(&mut self.blob_writes.active).into_values().map(|blob| blob.change).collect()
     }
 }

@@ -3,26 +3,6 @@
 use stratakv_base::{Corruption, Key, Unreadable};
 use stratakv_device::Geometry;
 
-/// Where small records go. Fixed when a volume is created, and kept in its superblocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// KVell's: an item stays in its page; a changed page goes to a free one.
-    #[default]
-    InPlace,
-    /// Batches back to back, in a log of segments that is cleaned a little with each batch.
-    Packed,
-}
-
-impl Placement {
-    /// As options and reports write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Placement::InPlace => "in_place",
-            Placement::Packed => "packed",
-        }
-    }
-}
-
 /// How often the index is written down with placement `packed`, so that opening need not read the
 /// log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +34,6 @@ pub struct SlabConfig {
     pub geometry: Geometry,
     /// Index, page table and cache of this shard together, in bytes.
     pub memory_bytes: u64,
-    /// For a new volume; an existing one says itself.
-    pub placement: Placement,
     /// Most page reads in flight, and most page writes of one commit group; 32 is a good value.
     pub depth: u32,
     /// The volume grows to this many bytes at most.

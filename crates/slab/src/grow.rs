@@ -12,8 +12,9 @@ use stratakv_base::{Key, Level, Mono, fault_point};
 use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Expect, ShardEvent};
 
-use crate::slab::{Closing, IoPurpose, Slab, is_expired};
-use crate::space::SEGMENT_PAGES;
+use crate::placement::Placement;
+use crate::shard::{Closing, IndexedShard, IoPurpose, is_expired};
+use crate::space::{SEGMENT_PAGES, offset};
 use crate::write::{Kind, Origin, Stop, Wait, Work};
 
 const MIB_PAGES: u32 = SEGMENT_PAGES;
@@ -64,7 +65,7 @@ pub(crate) struct Growth {
     failed_until: Option<Mono>,
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Whether growth is under way.
     pub(crate) fn is_growing(&self) -> bool {
         self.growth.step != GrowthState::Idle
@@ -75,34 +76,20 @@ impl Slab {
         (self.space.total() / 16).min(64)
     }
 
-    /// Whether `pages` more can be used for new items.
-    pub(crate) fn has_room(&self, pages: u32) -> bool {
-        self.space.free_pages() + self.space.deferred_pages()
-            >= pages + self.unplaced_pages + self.batches.reserved_pages() + self.reserve_pages()
-    }
-
-    /// Whether `pages` more can be used for what space was set aside for.
-    pub(crate) fn has_reserved_room(&self, pages: u32) -> bool {
-        self.space.free_pages() + self.space.deferred_pages() >= pages + self.unplaced_pages
-    }
-
     /// Whether a write or a batch waits for space.
     pub(crate) fn waits_for_space(&self) -> bool {
         !self.space_waiters.is_empty() || self.batches.wait_for_space()
     }
 
     /// There is no room: wait for growth or for the deferred free list, or refuse.
-    pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop {
+    pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop<P> {
         let growing = self.growth.step != GrowthState::Idle;
         let failed = self.growth.failed_until.is_some_and(|until| effects.now().mono < until);
         if growing || (!failed && self.capacity_pages() > self.space.total()) {
             self.growth.wanted = self.growth.wanted.max(pages);
             return Wait::Space.into();
         }
-        if self.space.deferred_pages() > 0 || self.clears_give_space() {
-            return Wait::Space.into();
-        }
-        if self.checkpoints_give_way() {
+        if self.space.deferred_pages() > 0 || P::makes_space(self) {
             return Wait::Space.into();
         }
         self.counters.full_refusals += 1;
@@ -139,7 +126,7 @@ impl Slab {
     /// next one, and whoever waits for it may be the only one who would bring that.
     pub(crate) fn await_late_space(&self, effects: &mut Effects) {
         fault_point!("library_late_space_waits_for_a_tick", return);
-        if self.waits_for_space() && self.has_late_space() {
+        if self.waits_for_space() && P::has_late_space(self) {
             effects.more();
         }
     }
@@ -159,10 +146,8 @@ impl Slab {
             self.growth.step = GrowthState::Flushing;
         }
         let total = self.space.total();
-        let low = (total / 8).clamp((total / 4).min(MIB_PAGES / 2), 32 * MIB_PAGES);
         // A closing shard grows only for writes it has accepted.
-        let short = if self.packed.is_some() { self.packed_wants_growth() } else { self.space.free_pages() < low };
-        let ahead = short && self.closing == Closing::Open;
+        let ahead = P::wants_growth(self) && self.closing == Closing::Open;
         if self.growth.step != GrowthState::Idle || !(ahead || self.growth.wanted > 0) {
             return;
         }
@@ -203,7 +188,7 @@ impl Slab {
         while in_flight < WRITES && next < self.growth.to && fault.is_none() {
             let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.growth.to);
             let io = self.io.start(IoPurpose::Grow);
-            effects.write(io, Self::offset(next), zero_parts(&zeroes, end - next), false);
+            effects.write(io, offset(next), zero_parts(&zeroes, end - next), false);
             (next, in_flight) = (end, in_flight + 1);
         }
         self.growth.step = GrowthState::Zeroing { next, in_flight, fault };
@@ -246,11 +231,11 @@ impl Slab {
             GrowthState::Superblock(slot) => match result {
                 Ok(()) if slot == 0 => self.write_superblock(1, effects),
                 Ok(()) => {
-                    self.superblock.usable_bytes = Self::offset(self.growth.to);
+                    self.superblock.usable_bytes = offset(self.growth.to);
                     if self.space.total() < self.growth.to {
                         self.space.extend(self.growth.to);
                     }
-                    self.packed_extended();
+                    P::extended(self);
                     self.growth.failed_until = None;
                     self.events.push(ShardEvent::Grew { usable_bytes: self.superblock.usable_bytes });
                     self.growth.step = GrowthState::Idle;
@@ -267,7 +252,7 @@ impl Slab {
         };
         self.superblock.generation += u64::from(slot == 0);
         let mut superblock = self.superblock;
-        superblock.usable_bytes = Self::offset(self.growth.to);
+        superblock.usable_bytes = offset(self.growth.to);
         superblock.durable = self.groups.durable_sequence();
         superblock.encode(&self.config.uuid, &mut block);
         self.growth.step = GrowthState::Superblock(slot);

@@ -1,15 +1,18 @@
-//! StrataKV's slab engine: KVell's design, items unsorted on disk under an ordered index in memory.
+//! StrataKV's engines `slab` and `packed`: records unsorted on disk under an ordered index in
+//! memory, KVell's design.
 //!
 //! Source: Lepers, Balmau, Gupta, Zwaenepoel, "KVell: the Design and Implementation of a Fast
-//! Persistent Key-Value Store", SOSP 2019. Items are updated in place (section 5.3), except that a
-//! modified page is written to a free physical page, so that no atomic page writes are needed. The
-//! volume's format and the argument for crash safety are in docs/format-slab.md. With placement
-//! `packed` small records go to a log of segments instead: docs/format-packed.md and the module of
-//! that name.
+//! Persistent Key-Value Store", SOSP 2019. Both are an [`IndexedShard`]; where its small records
+//! lie is its placement's. [`Slab`] (`in_place`) is KVell as the paper has it: items are updated in
+//! place in slabs of size classes (section 5.3), except that a modified page is written to a free
+//! physical page, so that no atomic page writes are needed. [`Packed`] (`packed`) appends them to a
+//! log of segments, which a cleaner keeps short. docs/format-slab.md and docs/format-packed.md draw
+//! the volumes and argue crash safety.
 //!
-//! [`SlabOpener`] creates or recovers a [`Slab`]; both are state machines driven through
-//! `stratakv_engine`'s traits.
+//! [`SlabOpener`] and [`PackedOpener`] create or recover a shard; all are state machines driven
+//! through `stratakv_engine`'s traits.
 #![forbid(unsafe_code)]
+#![expect(private_bounds, reason = "the placements are this crate's own")]
 
 mod backup;
 mod batch;
@@ -17,7 +20,6 @@ mod blob;
 mod blob_read;
 mod blob_write;
 mod check;
-mod class;
 pub mod config;
 mod expiry;
 #[cfg(any(test, fuzzing))]
@@ -26,22 +28,28 @@ pub mod fuzzing;
 mod group;
 mod grow;
 mod holes;
-mod obsolete;
+mod in_place;
 pub mod opener;
 mod packed;
-mod page;
 mod place;
+mod placement;
 mod range;
 mod read;
+mod record;
 mod recovery;
 mod scan;
-mod slab;
+mod shard;
 mod space;
 mod superblock;
-mod table;
 mod write;
 
-pub use config::{CheckReport, CheckpointPace, Placement, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
-pub use opener::SlabOpener;
+pub use config::{CheckReport, CheckpointPace, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
+pub use in_place::{InPlace, Slab};
 pub use packed::verify::{ReadVolume, VerifiedValues};
-pub use slab::Slab;
+pub use packed::{Log, Packed};
+pub use shard::IndexedShard;
+
+/// Creates or recovers a [`Slab`].
+pub type SlabOpener = opener::IndexedOpener<InPlace>;
+/// Creates or recovers a [`Packed`].
+pub type PackedOpener = opener::IndexedOpener<Log>;

@@ -1,23 +1,23 @@
-//! [`SlabOpener`]: creates a volume, or recovers one, as a state machine like the shard itself.
+//! [`IndexedOpener`]: creates a volume, or recovers one, as a state machine like the shard itself.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Place, Unreadable, fault_point};
 use stratakv_chassis::opener::OpenerIo;
 use stratakv_chassis::superblock::{SuperblockError, SuperblockPair};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoOutcome, Opener, Progress};
 
-use crate::config::{Placement, RecoveryReport, SlabConfig};
+use crate::config::{RecoveryReport, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
-use crate::packed::checkpoint::load::{LogOpening, Range, slices};
-use crate::packed::recovery::LogGeometry;
-use crate::packed::{self, Packed};
-use crate::recovery::{REPORTED_MAX, RecoveredShard, Scanner, WHOLE_VOLUME};
-use crate::slab::Slab;
-use crate::space::{SEGMENT_PAGES, Space};
+use crate::placement::Placement;
+use crate::recovery::{REPORTED_MAX, RecoveredShard, WHOLE_VOLUME};
+use crate::shard::IndexedShard;
+use crate::space::{SEGMENT_PAGES, offset};
 use crate::superblock::{INCARNATIONS_MAX, Superblock};
 
 /// Slices read ahead by recovery.
@@ -27,38 +27,74 @@ const RECORD_BYTES_MIN: u64 = 32;
 /// Smallest volume, in pages.
 const PAGES_MIN: u32 = 16;
 
-/// Creates or recovers a [`Slab`].
-#[derive(Debug)]
-pub enum SlabOpener {
-    /// Lays out a new volume.
-    Create(Box<Creation>),
-    /// Opens an existing one.
-    Recover(Box<Recovery>),
+/// Contiguous pages to be read at once: the first, and how many.
+pub(crate) type Range = (u32, u32);
+
+const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
+
+/// Ranges in pieces that are read at once.
+pub(crate) fn slices(ranges: Vec<Range>) -> Vec<Range> {
+    let mut slices = Vec::new();
+    for (first, pages) in ranges {
+        let mut at = 0;
+        while at < pages {
+            let len = (pages - at).min(SLICE_PAGES);
+            slices.push((first + at, len));
+            at += len;
+        }
+    }
+    slices
 }
 
-impl SlabOpener {
+/// Judges the pages of a volume: which of them hold, and which record of each key. No I/O.
+pub(crate) trait Scanner<P>: Debug + Send {
+    /// What is read first.
+    fn first_ranges(&self) -> Vec<Range>;
+    /// Takes the next page of what was asked for.
+    fn page(&mut self, number: u32, page: &mut [u8]);
+    /// A slice cannot be read; zeros are given for it.
+    fn unreadable(&mut self, page: u32);
+    /// Whether what cannot be read now is done without.
+    fn may_do_without(&self) -> bool {
+        false
+    }
+    /// Everything asked for has been given: what is to be read next, or nothing more.
+    fn next_ranges(&mut self, _digest: Option<u64>) -> Option<Vec<Range>> {
+        None
+    }
+    /// Everything is read: what was found, and whether something is to be repaired.
+    fn finish(self, digest: Option<u64>) -> (RecoveredShard<P>, bool);
+}
+
+/// Creates or recovers an [`IndexedShard`].
+#[derive(Debug)]
+pub enum IndexedOpener<P: Placement> {
+    /// Lays out a new volume.
+    Create(Box<Creation<P>>),
+    /// Opens an existing one.
+    Recover(Box<Recovery<P>>),
+}
+
+impl<P: Placement> IndexedOpener<P> {
     /// Lays out a new, empty volume: 4 MiB of zeros and two superblocks, flushed.
-    pub fn create(config: SlabConfig) -> SlabOpener {
-        let segment_pages = match config.placement {
-            Placement::InPlace => 0,
-            Placement::Packed => packed::segment_pages(config.capacity_bytes),
-        };
+    pub fn create(config: SlabConfig) -> Self {
         let superblock = Superblock {
             shard: config.shard,
             shards: config.shards,
             incarnation: 1,
-            segment_pages,
+            segment_pages: P::segment_pages(&config),
             ..Superblock::default()
         };
         let last = LastWrites::new(superblock, Vec::new());
-        SlabOpener::Create(Box::new(Creation { config, next: 0, to: 0, zeroes: None, last, io: OpenerIo::default() }))
+        let (io, placement) = (OpenerIo::default(), PhantomData);
+        IndexedOpener::Create(Box::new(Creation { config, next: 0, to: 0, zeroes: None, last, io, placement }))
     }
 
     /// Opens an existing volume: reads all of it, checks every record and rebuilds index and space
     /// maps (KVell paper, section 5.6). Writes nothing but zeros over pages torn by the crash, and
     /// the superblocks; a crash during recovery changes nothing.
-    pub fn recover(config: SlabConfig) -> SlabOpener {
-        SlabOpener::Recover(Box::new(Recovery {
+    pub fn recover(config: SlabConfig) -> Self {
+        IndexedOpener::Recover(Box::new(Recovery {
             config,
             superblocks: SuperblockPair::default(),
             superblock: None,
@@ -77,30 +113,30 @@ impl SlabOpener {
     }
 }
 
-impl Opener for SlabOpener {
-    type Shard = Slab;
+impl<P: Placement> Opener for IndexedOpener<P> {
+    type Shard = IndexedShard<P>;
 
     fn start(&mut self, effects: &mut Effects) {
         match self {
-            SlabOpener::Create(creation) => creation.start(effects),
-            SlabOpener::Recover(recovery) => recovery.start(effects),
+            IndexedOpener::Create(creation) => creation.start(effects),
+            IndexedOpener::Recover(recovery) => recovery.start(effects),
         }
     }
 
     fn complete(&mut self, io: Io, outcome: IoOutcome, effects: &mut Effects) {
         match self {
-            SlabOpener::Create(creation) => creation.complete(io, outcome, effects),
-            SlabOpener::Recover(recovery) => recovery.complete(io, outcome, effects),
+            IndexedOpener::Create(creation) => creation.complete(io, outcome, effects),
+            IndexedOpener::Recover(recovery) => recovery.complete(io, outcome, effects),
         }
     }
 
     fn progress(&self) -> Progress {
         let page = PAGE_BYTES as u64;
         match self {
-            SlabOpener::Create(creation) => {
+            IndexedOpener::Create(creation) => {
                 Progress { done_bytes: u64::from(creation.next) * page, total_bytes: u64::from(creation.to) * page }
             }
-            SlabOpener::Recover(recovery) => Progress {
+            IndexedOpener::Recover(recovery) => Progress {
                 done_bytes: recovery.read_bytes,
                 total_bytes: recovery.superblock.map_or(recovery.config.volume_bytes, |found| found.usable_bytes),
             },
@@ -109,15 +145,15 @@ impl Opener for SlabOpener {
 
     fn is_finished(&self) -> bool {
         match self {
-            SlabOpener::Create(creation) => creation.io.is_idle(),
-            SlabOpener::Recover(recovery) => recovery.io.is_idle(),
+            IndexedOpener::Create(creation) => creation.io.is_idle(),
+            IndexedOpener::Recover(recovery) => recovery.io.is_idle(),
         }
     }
 
-    fn finish(self) -> Result<Slab, Error> {
+    fn finish(self) -> Result<IndexedShard<P>, Error> {
         match self {
-            SlabOpener::Create(creation) => creation.finish(),
-            SlabOpener::Recover(recovery) => recovery.finish(),
+            IndexedOpener::Create(creation) => creation.finish(),
+            IndexedOpener::Recover(recovery) => recovery.finish(),
         }
     }
 }
@@ -158,21 +194,22 @@ impl LastWrites {
 
 /// A volume being created.
 #[derive(Debug)]
-pub struct Creation {
+pub struct Creation<P: Placement> {
     config: SlabConfig,
     next: u32,
     to: u32,
     zeroes: Option<Arc<Block>>,
     last: LastWrites,
     io: OpenerIo<()>,
+    placement: PhantomData<P>,
 }
 
-impl Creation {
+impl<P: Placement> Creation<P> {
     fn start(&mut self, effects: &mut Effects) {
         self.to = initial_pages(self.config.capacity_bytes, self.last.superblock.segment_pages);
-        self.last.superblock.usable_bytes = Slab::offset(self.to);
+        self.last.superblock.usable_bytes = offset(self.to);
         if self.to < PAGES_MIN {
-            let bytes = Slab::offset(PAGES_MIN);
+            let bytes = offset(PAGES_MIN);
             let why = format!("the capacity is too small: give each shard {bytes} bytes at least");
             return self.io.fail(Error::Option(why));
         }
@@ -185,7 +222,7 @@ impl Creation {
     fn step(&mut self, effects: &mut Effects) {
         if let Some(zeroes) = self.zeroes.as_ref().filter(|_| self.next < self.to) {
             let end = (self.next + SEGMENT_PAGES).min(self.to);
-            effects.write(self.io.start(()), Slab::offset(self.next), zero_parts(zeroes, end - self.next), false);
+            effects.write(self.io.start(()), offset(self.next), zero_parts(zeroes, end - self.next), false);
             self.next = end;
             return;
         }
@@ -204,57 +241,16 @@ impl Creation {
         }
     }
 
-    fn finish(mut self) -> Result<Slab, Error> {
+    fn finish(mut self) -> Result<IndexedShard<P>, Error> {
         self.io.result()?;
         if !self.last.done {
             return Err(Error::Unknown("the volume is not complete"));
         }
         let superblock = self.last.superblock;
-        let mut found = RecoveredShard::empty(self.to);
-        if superblock.segment_pages > 0 {
-            found.space = Space::with_segments(superblock.segment_pages);
-            found.space.extend(self.to);
-            found.packed = Some(Box::new(Packed::new(superblock.segment_pages)));
-        }
-        let mut slab = Slab::build(self.config, superblock, found);
-        slab.packed_extended();
-        Ok(slab)
-    }
-}
-
-/// What judges the pages, by placement.
-#[derive(Debug)]
-enum AnyScanner {
-    InPlace(Box<Scanner>),
-    Packed(Box<LogOpening>),
-}
-
-impl AnyScanner {
-    fn page(&mut self, number: u32, page: &mut [u8]) {
-        match self {
-            AnyScanner::InPlace(scanner) => scanner.page(number, page),
-            AnyScanner::Packed(scanner) => scanner.page(number, page),
-        }
-    }
-
-    fn unreadable(&mut self, page: u32) {
-        match self {
-            AnyScanner::InPlace(scanner) => scanner.unreadable(page),
-            AnyScanner::Packed(scanner) => scanner.unreadable(page),
-        }
-    }
-
-    /// Whether what cannot be read now is done without.
-    fn may_do_without(&self) -> bool {
-        matches!(self, AnyScanner::Packed(scanner) if scanner.may_do_without())
-    }
-
-    /// What is to be read when all that was asked for has been given.
-    fn next_ranges(&mut self, digest: Option<u64>) -> Option<Vec<Range>> {
-        match self {
-            AnyScanner::InPlace(_) => None,
-            AnyScanner::Packed(scanner) => scanner.next_ranges(digest),
-        }
+        let found = RecoveredShard::empty(P::create(&superblock), self.to);
+        let mut shard = IndexedShard::build(self.config, superblock, found);
+        P::extended(&mut shard);
+        Ok(shard)
     }
 }
 
@@ -268,13 +264,13 @@ enum OpenerIoPurpose {
 
 /// A volume being recovered.
 #[derive(Debug)]
-pub struct Recovery {
+pub struct Recovery<P: Placement> {
     config: SlabConfig,
     superblocks: SuperblockPair<Superblock>,
     superblock: Option<Superblock>,
     repaired: bool,
-    scanner: Option<AnyScanner>,
-    found: Option<RecoveredShard>,
+    scanner: Option<P::Scanner>,
+    found: Option<RecoveredShard<P>>,
     /// What is read, in order; the next of it to ask for, and to look at.
     ranges: Vec<Range>,
     next: usize,
@@ -286,7 +282,7 @@ pub struct Recovery {
     unreadable: Vec<Unreadable>,
 }
 
-impl Recovery {
+impl<P: Placement> Recovery<P> {
     fn start(&mut self, effects: &mut Effects) {
         if self.config.volume_bytes < 2 * PAGE_BYTES as u64 {
             let why = format!(
@@ -306,7 +302,7 @@ impl Recovery {
                 drop(block);
                 if self.superblocks.is_read() {
                     match self.choose_superblock() {
-                        Ok(superblock) => self.start_scan(superblock),
+                        Ok(superblock) => self.start_scan(&superblock),
                         Err(error) => self.io.fail(error),
                     }
                 }
@@ -344,7 +340,7 @@ impl Recovery {
 
     /// Whether the rest is looked at without what could not be read.
     fn may_do_without(&self, fault: IoFault) -> bool {
-        let is_spare = || self.scanner.as_ref().is_some_and(AnyScanner::may_do_without);
+        let is_spare = || self.scanner.as_ref().is_some_and(Scanner::may_do_without);
         self.config.read_only || matches!(fault, IoFault::Os(_)) && is_spare()
     }
 
@@ -361,6 +357,13 @@ impl Recovery {
             }
         }
         let best = pair.choose((shard, self.config.shards))?;
+        if (best.segment_pages > 0) != (P::segment_pages(&self.config) > 0) {
+            let other = if best.segment_pages > 0 { "packed" } else { "in_place" };
+            return Err(Error::WrongVolume(format!(
+                "the volume of shard {shard} is of placement `{other}`, not `{}`: restore the store's manifest from a backup",
+                P::NAME
+            )));
+        }
         // Written to, it would be as long as before, and nobody would know what is missing.
         if best.usable_bytes > self.config.volume_bytes && !self.config.read_only {
             return Err(Error::WrongVolume(format!(
@@ -372,7 +375,7 @@ impl Recovery {
     }
 
     fn note_unreadable(&mut self, first: u32, pages: u32, fault: IoFault) {
-        let place = Place { shard: self.config.shard, offset_bytes: Slab::offset(first) };
+        let place = Place { shard: self.config.shard, offset_bytes: offset(first) };
         let len_bytes = u64::from(pages) * PAGE_BYTES as u64;
         let unreadable = Unreadable { place, len_bytes, why: fault.to_string() };
         if !self.unreadable.contains(&unreadable) && self.unreadable.len() < REPORTED_MAX {
@@ -408,23 +411,10 @@ impl Recovery {
         });
     }
 
-    fn start_scan(&mut self, superblock: Superblock) {
-        let pages = (superblock.usable_bytes / PAGE_BYTES as u64) as u32;
-        let (uuid, shard, durable) = (self.config.uuid, self.config.shard, superblock.durable);
-        self.scanner = Some(match superblock.segment_pages {
-            0 => AnyScanner::InPlace(Box::new(Scanner::new(uuid, shard, pages, durable))),
-            segment => {
-                let verify = self.config.verify;
-                let log = LogGeometry { uuid, shard, pages, segment_pages: segment };
-                let opening = LogOpening::new(log, durable, verify);
-                self.ranges = opening.first_ranges();
-                AnyScanner::Packed(Box::new(opening))
-            }
-        });
-        if superblock.segment_pages == 0 {
-            self.ranges = slices(vec![(0, pages)]);
-        }
-        self.superblock = Some(superblock);
+    fn start_scan(&mut self, superblock: &Superblock) {
+        let scanner = P::scanner(&self.config, superblock);
+        self.ranges = scanner.first_ranges();
+        (self.scanner, self.superblock) = (Some(scanner), Some(*superblock));
     }
 
     /// Looks at the slices that have arrived, in order.
@@ -448,7 +438,7 @@ impl Recovery {
             {
                 let Some(block) = effects.block(Class::Slice) else { break };
                 let io = self.io.start(OpenerIoPurpose::Slice(self.next));
-                effects.read(io, Slab::offset(first), block, pages * PAGE_BYTES as u32);
+                effects.read(io, offset(first), block, pages * PAGE_BYTES as u32);
                 self.next += 1;
             }
             if self.looked_at < self.ranges.len() {
@@ -471,14 +461,8 @@ impl Recovery {
 
     fn scanned(&mut self, mut superblock: Superblock, digest: Option<u64>) {
         let Some(scanner) = self.scanner.take() else { return };
-        let mut found = match scanner {
-            AnyScanner::InPlace(scanner) => scanner.finish(digest),
-            AnyScanner::Packed(scanner) => {
-                let (found, repaired) = scanner.finish(digest);
-                self.repaired |= repaired;
-                found
-            }
-        };
+        let (mut found, repaired) = scanner.finish(digest);
+        self.repaired |= repaired;
         found.report.clean = superblock.clean;
         found.report.superblock_repaired = self.repaired;
         found.report.read_bytes = self.read_bytes;
@@ -508,11 +492,11 @@ impl Recovery {
         self.found = Some(found);
     }
 
-    fn finish(mut self) -> Result<Slab, Error> {
+    fn finish(mut self) -> Result<IndexedShard<P>, Error> {
         self.io.result()?;
         match (self.superblock, self.found) {
             (Some(superblock), Some(found)) if self.config.read_only || self.last.is_some_and(|last| last.done) => {
-                Ok(Slab::build(self.config, superblock, found))
+                Ok(IndexedShard::build(self.config, superblock, found))
             }
             _ => Err(Error::Unknown("recovery is not complete")),
         }

@@ -7,7 +7,8 @@ use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
 
-use crate::slab::Slab;
+use crate::placement::Placement;
+use crate::shard::IndexedShard;
 use crate::write::{Kind, Origin, Work};
 
 /// Deletes of one range under way.
@@ -56,7 +57,7 @@ impl Ranges {
     }
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Begins to delete a range.
     pub(crate) fn delete_range(
         &mut self,

@@ -13,14 +13,12 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
-use stratakv_index::CachedAt;
 
 use crate::blob_read::BlobPurpose;
-use crate::packed::Packed;
-use crate::packed::recluster::Origin;
-use crate::place::RecordPlace;
+use crate::place::{Address, RecordPlace};
+use crate::placement::{PlaceOf, Placement, Scanned};
 use crate::read::Waiter;
-use crate::slab::{Slab, is_expired};
+use crate::shard::{IndexedShard, is_expired};
 
 /// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue
 /// of reads full.
@@ -36,9 +34,9 @@ const ITEMS_MAX: usize = 16 << 10;
 const PASSED_MAX: usize = 4096;
 
 /// Scans that wait for pages.
-#[derive(Debug, Default)]
-pub(crate) struct Scans {
-    active: BTreeMap<u64, Scan>,
+#[derive(Debug)]
+pub(crate) struct Scans<P: Placement> {
+    active: BTreeMap<u64, Scan<P>>,
     /// Those with something new; some more than once.
     awake: Vec<u64>,
     next: u64,
@@ -47,12 +45,12 @@ pub(crate) struct Scans {
 }
 
 #[derive(Debug)]
-struct Scan {
+struct Scan<P: Placement> {
     token: Token,
     request: PageRequest,
     /// What it reads goes to the backup with this id; it looks past batches.
     for_backup: Option<u64>,
-    items: Vec<(Key, State)>,
+    items: Vec<(Key, State<P::Origin>)>,
     /// There are keys beyond `items`.
     more: bool,
     /// The last key that was looked at, if that is none of `items`.
@@ -66,25 +64,24 @@ struct Scan {
 
 /// What the walk that found a key learned of its record: true until the shard changes, so for the
 /// first window.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    place: RecordPlace,
+struct Known<P: Placement> {
+    place: PlaceOf<P>,
     /// If it is a record in the cache.
-    cached: Option<CachedAt>,
+    cached: Option<P::Cached>,
 }
 
 #[derive(Debug)]
-enum State {
+enum State<O> {
     Todo,
     /// With the bytes it may take.
     Reading(usize),
     /// And where it was, if that was in a log.
-    Read(Record, Option<Origin>),
+    Read(Record, Option<O>),
     /// Deleted since.
     Gone,
 }
 
-impl State {
+impl<O> State<O> {
     fn bytes(&self) -> usize {
         match self {
             State::Todo | State::Gone => 0,
@@ -94,10 +91,10 @@ impl State {
     }
 }
 
-impl Scan {
+impl<P: Placement> Scan<P> {
     /// What was read, and where.
-    fn records<'a>(&'a self) -> Vec<(&'a Key, &'a Record, Option<Origin>)> {
-        let read = |item: &'a (Key, State)| match &item.1 {
+    fn records<'a>(&'a self) -> Vec<Scanned<'a, P>> {
+        let read = |item: &'a (Key, State<P::Origin>)| match &item.1 {
             State::Read(record, origin) => Some((&item.0, record, *origin)),
             _ => None,
         };
@@ -132,7 +129,13 @@ impl Scan {
     }
 }
 
-impl Scans {
+impl<P: Placement> Default for Scans<P> {
+    fn default() -> Self {
+        Scans { active: BTreeMap::new(), awake: Vec::new(), next: 0, holds_blocks: false }
+    }
+}
+
+impl<P: Placement> Scans<P> {
     /// Whether a scan has something new that it has not been told of.
     pub(crate) fn is_awake(&self) -> bool {
         !self.awake.is_empty()
@@ -143,7 +146,7 @@ impl Scans {
     }
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Answers one page of a scan.
     pub(crate) fn scan(&mut self, token: Token, mut request: PageRequest, effects: &mut Effects) {
         if request.at.is_some() {
@@ -184,13 +187,10 @@ impl Slab {
     }
 
     /// What there is to know of the records of the first window.
-    fn known(&self, places: &[Option<u64>]) -> Vec<Option<Known>> {
-        // No record lies there.
-        const NOWHERE: u64 = u64::MAX;
+    fn known(&self, places: &[Option<u64>]) -> Vec<Option<Known<P>>> {
         let places = || places.iter().take(WINDOW).map(|bits| bits.map(RecordPlace::from_bits));
-        let at = |place| if let Some(RecordPlace::Record(addr)) = place { addr.at } else { NOWHERE };
-        let find = |packed: &Packed| packed.cache.find_all(&places().map(at).collect::<Vec<u64>>());
-        let mut cached = self.packed.as_deref().map(find).unwrap_or_default().into_iter();
+        let address = |place| if let Some(RecordPlace::Record(address)) = place { Some(address) } else { None };
+        let mut cached = self.placement.find_cached(places().map(address)).into_iter();
         let known = places().map(|place| {
             let cached = cached.next().flatten();
             Some(Known { place: place?, cached })
@@ -198,10 +198,10 @@ impl Slab {
         known.collect()
     }
 
-    fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
+    fn end_scan(&mut self, scan: Scan<P>, effects: &mut Effects) {
         let Some(id) = scan.for_backup else {
             if scan.reads > 0 {
-                self.recluster(scan.reads, &scan.records(), effects);
+                P::scanned(self, scan.reads, &scan.records(), effects);
             }
             return reply(scan, effects);
         };
@@ -213,7 +213,7 @@ impl Slab {
         self.backup_read(id, read.collect(), next, effects);
     }
 
-    fn scan_failed(&mut self, scan: &Scan, error: Error, effects: &mut Effects) {
+    fn scan_failed(&mut self, scan: &Scan<P>, error: Error, effects: &mut Effects) {
         match scan.for_backup {
             Some(id) => self.backup_failed(Some(id), error, effects),
             None => effects.reply(scan.token, Reply::Failed(error)),
@@ -274,7 +274,7 @@ impl Slab {
     }
 
     /// Begins what the window allows, takes what is there, and answers if that is all.
-    fn step_scan(&mut self, number: u64, known: &[Option<Known>], effects: &mut Effects) {
+    fn step_scan(&mut self, number: u64, known: &[Option<Known<P>>], effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         let mut blobs = Vec::new();
         loop {
@@ -301,8 +301,8 @@ impl Slab {
     fn start_window(
         &mut self,
         number: u64,
-        scan: &mut Scan,
-        known: &[Option<Known>],
+        scan: &mut Scan<P>,
+        known: &[Option<Known<P>>],
         blobs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
@@ -316,7 +316,7 @@ impl Slab {
             if item > scan.done && bytes >= bytes_max {
                 break;
             }
-            let known = known.get(item).copied().flatten();
+            let known = known.get(item).and_then(Option::as_ref);
             self.start_item((number, item), scan, known, blobs, effects)?;
             bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
         }
@@ -328,8 +328,8 @@ impl Slab {
     fn start_item(
         &mut self,
         (scan, item): (u64, usize),
-        page: &mut Scan,
-        known: Option<Known>,
+        page: &mut Scan<P>,
+        known: Option<&Known<P>>,
         blobs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
@@ -347,38 +347,25 @@ impl Slab {
             *state = State::Gone;
             return Ok(());
         };
-        *state = State::Reading(PAGE_BYTES);
-        let cached = |slab: &mut Slab, addr| match known {
-            Some(known) => slab.found_record(known.cached?, key),
-            None => slab.cached_record(addr, key, RecordPart::Whole),
-        };
         match place {
-            RecordPlace::Record(addr) => match cached(self, addr) {
-                Some(record) => {
-                    self.counters.cache_hits += 1;
-                    let origin = self.packed.as_ref().map(|packed| (addr, packed.segments.generation(addr)));
-                    *state = State::Read(owned(record), origin);
+            RecordPlace::Record(address) => {
+                let found = known.map(|known| known.cached);
+                match P::cached_record(self, address, key, RecordPart::Whole, found) {
+                    Some(record) => {
+                        self.counters.cache_hits += 1;
+                        *state = State::Read(owned(record?), self.placement.origin(address));
+                    }
+                    None => {
+                        *state = State::Reading(address.read_bytes());
+                        self.counters.cache_misses += 1;
+                        P::request_record(self, address, Waiter::Scan { scan, item }, effects);
+                    }
                 }
-                None => {
-                    *state = State::Reading(addr.bytes() as usize);
-                    self.counters.cache_misses += 1;
-                    self.request_record(addr, Waiter::Scan { scan, item });
-                }
-            },
+            }
             RecordPlace::Blob { first, pages } => {
                 *state = State::Reading(pages as usize * PAGE_BYTES);
                 blobs.push((item, key.clone(), first, pages));
             }
-            RecordPlace::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
-                Some(block) => {
-                    self.counters.cache_hits += 1;
-                    *state = State::Read(owned(self.record_at(&block, logical, slot, key, RecordPart::Whole)?), None);
-                }
-                None => {
-                    self.counters.cache_misses += 1;
-                    self.request_page(logical, Waiter::Scan { scan, item }, effects);
-                }
-            },
         }
         Ok(())
     }
@@ -408,7 +395,7 @@ impl Slab {
     }
 
     /// An item has been read.
-    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, origin: Option<Origin>) {
+    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, origin: Option<P::Origin>) {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             let record = if record.value.len() as usize <= PAGE_BYTES { owned(record) } else { record };
@@ -513,7 +500,7 @@ fn owned_value(value: Value) -> Value {
 
 /// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all
 /// its blocks reads nothing more.
-fn reply(scan: Scan, effects: &mut Effects) {
+fn reply<P: Placement>(scan: Scan<P>, effects: &mut Effects) {
     let next = scan.next().map(Bound::Excluded);
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {

@@ -7,12 +7,19 @@
 
 use std::collections::BTreeMap;
 
+use stratakv_base::limits::PAGE_BYTES;
+
 use crate::holes::Holes;
 
 /// Pages of a segment (1 MiB).
 pub(crate) const SEGMENT_PAGES: u32 = 256;
 /// The superblocks.
 pub(crate) const FIRST_PAGE: u32 = 2;
+
+/// The byte of the volume at which a page begins.
+pub(crate) fn offset(page: u32) -> u64 {
+    u64::from(page) * PAGE_BYTES as u64
+}
 
 /// Contiguous physical pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

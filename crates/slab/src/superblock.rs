@@ -4,8 +4,8 @@
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_chassis::superblock::{Envelope, Paired, SuperblockError};
 
-use crate::page::FORMAT;
-
+/// Version of the format of pages and blobs.
+pub(crate) const FORMAT: u8 = 1;
 /// Format of volumes with placement `packed`.
 const PACKED_FORMAT: u32 = 2;
 const ENVELOPE: Envelope =

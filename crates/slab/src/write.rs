@@ -1,25 +1,22 @@
-//! Writes of both placements: from an operation to a change that waits for its commit group.
+//! Writes: from an operation to what its placement makes of it.
 //!
-//! Every write of a key passes through `pending[key]`. With `in_place` a change is made in the
-//! *dirty* image of a page at once, and becomes visible when the group that writes the image is
-//! durable. Further writes of the key are applied on top if they stay in the same slot; anything
-//! else waits until the key has nothing under way. With `packed` a write leaves this file in `put`
-//! and `delete`, and goes on in `packed/write.rs`.
+//! Every write of a key passes through `pending[key]`. Further writes of a key that waits for its
+//! commit group are applied on top where the placement can do that; anything else waits until the
+//! key has nothing under way.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, fault_point, probe};
-use stratakv_device::{Block, Class};
+use stratakv_device::Block;
 use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
 
 use crate::batch::{BatchId, BatchStep};
-use crate::class::SizeClass;
-use crate::page::{self, Meta, Slot};
 use crate::place::RecordPlace;
-use crate::slab::{Slab, is_expired};
+use crate::placement::{PlaceOf, Placement};
+use crate::record::Meta;
+use crate::shard::{IndexedShard, is_expired};
 use crate::space::Extent;
 
 /// Who asked for a write.
@@ -50,7 +47,7 @@ pub(crate) enum Kind {
     Load,
 }
 
-/// A write that is not yet in a page image.
+/// A write that its placement has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) origin: Origin,
@@ -117,11 +114,11 @@ pub(crate) struct Ack {
     pub(crate) reply: Reply,
 }
 
-/// A change in a page image or blob, waiting to be durable.
+/// A change that waits to be durable.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct Change<P: Placement> {
     pub(crate) key: Key,
-    pub(crate) place: RecordPlace,
+    pub(crate) place: PlaceOf<P>,
     pub(crate) expiry: u64,
     pub(crate) kind: Changed,
     pub(crate) ack: Option<Ack>,
@@ -136,90 +133,88 @@ pub(crate) enum Changed {
     Clear,
 }
 
-/// The images of a logical page besides its durable one.
-#[derive(Debug, Default)]
-pub(crate) struct Image {
-    /// Being written.
-    pub(crate) writing: Option<Arc<Block>>,
-    pub(crate) dirty: Option<Dirty>,
-}
-
-/// An image not yet sealed.
-#[derive(Debug)]
-pub(crate) struct Dirty {
-    pub(crate) block: Block,
-    pub(crate) changes: Vec<Change>,
-    pub(crate) level: Level,
-}
-
 /// Writes of one key that are under way.
-#[derive(Debug, Default)]
-pub(crate) struct PendingWrites {
-    /// Of them, those in batches that are being written (placement `packed`).
-    pub(crate) appended: u32,
-    /// The newest record, if it waits to be appended or published (placement `packed`).
-    pub(crate) newest: Option<(Meta, Bytes)>,
-    /// Changes in images that are not yet durable.
+#[derive(Debug)]
+pub(crate) struct PendingWrites<P: Placement> {
+    /// What the placement keeps of them.
+    pub(crate) placement: P::KeyState,
+    /// Changes that are not yet durable.
     pub(crate) outstanding: u32,
     /// The newest state, if `outstanding`.
-    pub(crate) place: Option<RecordPlace>,
+    pub(crate) place: Option<PlaceOf<P>>,
     pub(crate) expiry: u64,
     /// Writes in order; the first is blocked by `wait`.
     pub(crate) queue: VecDeque<Work>,
-    pub(crate) wait: Option<Wait>,
+    pub(crate) wait: Option<Wait<P::Wait>>,
+}
+
+impl<P: Placement> Default for PendingWrites<P> {
+    fn default() -> Self {
+        PendingWrites {
+            placement: P::KeyState::default(),
+            outstanding: 0,
+            place: None,
+            expiry: 0,
+            queue: VecDeque::new(),
+            wait: None,
+        }
+    }
+}
+
+impl<P: Placement> PendingWrites<P> {
+    /// A change of the key waits for its group: the newest state is this.
+    pub(crate) fn changed(&mut self, place: Option<PlaceOf<P>>, expiry: u64) {
+        self.outstanding += 1;
+        (self.place, self.expiry) = (place, expiry);
+    }
 }
 
 /// What a write waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum Wait<W> {
     /// Until the key has nothing outstanding.
     Drain,
-    /// A page read.
-    Page(u32),
-    /// Its blob's record.
-    Blob {
+    /// Its record, which is read.
+    Record {
         whole: bool,
     },
-    /// Its blob's first page.
-    Head,
-    /// Older copies to be cleared.
-    Obsolete,
     Space,
     Block,
     /// For its batch.
     Batch,
+    /// For what only its placement has.
+    Placement(W),
 }
 
-/// Why a write did not get into an image.
-pub(crate) enum Stop {
-    Wait(Wait),
+/// Why its placement did not take a write.
+pub(crate) enum Stop<P: Placement> {
+    Wait(Wait<P::Wait>),
     Answer(Reply),
     /// It is as wanted already, and as durable as that state is.
     Unchanged(Reply),
 }
 
-impl From<Wait> for Stop {
-    fn from(wait: Wait) -> Stop {
+impl<P: Placement> From<Wait<P::Wait>> for Stop<P> {
+    fn from(wait: Wait<P::Wait>) -> Self {
         Stop::Wait(wait)
     }
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
+impl<P: Placement> From<Error> for Stop<P> {
+    fn from(error: Error) -> Self {
         Stop::Answer(Reply::Failed(error))
     }
 }
 
 /// The newest state of a key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Newest {
-    pub(crate) place: Option<RecordPlace>,
+pub(crate) struct Newest<P: Placement> {
+    pub(crate) place: Option<PlaceOf<P>>,
     /// Exists and has not expired.
     pub(crate) exists: bool,
     pub(crate) pending: bool,
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Takes a write; its reply comes when it is durable.
     pub(crate) fn submit(&mut self, work: Work, effects: &mut Effects) {
         if let Some(error) = self.batches.stuck(&work.key).cloned() {
@@ -252,18 +247,17 @@ impl Slab {
         }
     }
 
-    fn block_on(&mut self, work: Work, wait: Wait, effects: &mut Effects) {
+    fn block_on(&mut self, work: Work, wait: Wait<P::Wait>, effects: &mut Effects) {
         let key = work.key.clone();
         let pending = self.pending.entry(key.clone()).or_default();
         pending.queue.push_front(work);
         pending.wait = Some(wait);
         match wait {
-            Wait::Drain | Wait::Obsolete | Wait::Batch => {}
-            Wait::Page(logical) => self.request_page(logical, crate::read::Waiter::Write(key), effects),
-            Wait::Blob { whole } => self.load_blob(key, whole, effects),
-            Wait::Head => self.load_head(key, effects),
+            Wait::Drain | Wait::Batch => {}
+            Wait::Record { whole } => self.load_record(key, whole, effects),
             Wait::Space => self.space_waiters.push(key),
             Wait::Block => self.block_waiters.push_back(key),
+            Wait::Placement(wait) => P::wait(self, key, wait, effects),
         }
     }
 
@@ -313,7 +307,7 @@ impl Slab {
         }
     }
 
-    fn newest(&self, key: &Key, effects: &Effects) -> Newest {
+    fn newest(&self, key: &Key, effects: &Effects) -> Newest<P> {
         let (place, expiry, pending) = match self.pending.get(key) {
             Some(pending) if pending.outstanding > 0 => {
                 let mut expiry = pending.expiry;
@@ -330,7 +324,7 @@ impl Slab {
         Newest { place, exists: place.is_some() && !is_expired(expiry, effects), pending }
     }
 
-    fn run_step(&mut self, work: &mut Work, effects: &mut Effects) -> Result<(), Stop> {
+    fn run_step(&mut self, work: &mut Work, effects: &mut Effects) -> Result<(), Stop<P>> {
         if let Some(fault) = self.poisoned {
             return Err(Error::Poisoned(fault).into());
         }
@@ -343,7 +337,7 @@ impl Slab {
             || work.not_after != u64::MAX;
         let copies = !matches!(work.kind, Kind::LockKey | Kind::Load) && self.backup_wants(&work.key);
         let current = match newest.place {
-            Some(place) if newest.exists && (needs_record || copies) => match self.current(work, place, &newest) {
+            Some(place) if newest.exists && (needs_record || copies) => match P::current(self, work, place, &newest) {
                 Err(Stop::Answer(_)) if !needs_record => None,
                 Err(Stop::Answer(Reply::Failed(error))) if work.takes_unreadable(&error) => {
                     work.not_after = u64::MAX;
@@ -355,7 +349,7 @@ impl Slab {
             _ => None,
         };
         if copies {
-            let record = current.as_ref().map(|(meta, value)| record_of(meta, value));
+            let record = current.as_ref().map(|(meta, value)| meta.whole(value));
             self.copy_for_backup(&work.key, record);
         }
         let current = current.filter(|_| needs_record);
@@ -384,14 +378,12 @@ impl Slab {
                 work.kind = Kind::LockKey;
                 self.lock_keys(work, &newest)
             }
-            Kind::Load => {
-                Err(Stop::Answer(Reply::Record(current.as_ref().map(|(meta, value)| record_of(meta, value)))))
-            }
+            Kind::Load => Err(Stop::Answer(Reply::Record(current.as_ref().map(|(meta, value)| meta.whole(value))))),
             Kind::Delete => self.delete(work, &newest, effects),
             Kind::Put { value, flags, expiry } => {
                 let meta = Meta { version: 0, flags, expiry: expiry.0 };
                 let reply = |version| Reply::Done { version, existed: newest.exists };
-                let done = self.put(work, &newest, meta, &value, &reply, effects);
+                let done = P::put(self, work, &newest, (meta, &value), &reply, effects);
                 work.kind = Kind::Put { value, flags, expiry };
                 done
             }
@@ -404,7 +396,7 @@ impl Slab {
     }
 
     /// Keeps the key until the batch lets it go.
-    fn lock_keys(&mut self, work: &mut Work, newest: &Newest) -> Result<(), Stop> {
+    fn lock_keys(&mut self, work: &mut Work, newest: &Newest<P>) -> Result<(), Stop<P>> {
         let Origin::Batch(id, step) = work.origin else { return Ok(()) };
         if newest.pending {
             return Err(Wait::Drain.into());
@@ -418,11 +410,11 @@ impl Slab {
     fn update(
         &mut self,
         work: &mut Work,
-        newest: &Newest,
+        newest: &Newest<P>,
         current: Option<(Meta, Bytes)>,
         change: &Update,
         effects: &mut Effects,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Stop<P>> {
         let Some((meta, old)) = current else { return Err(Stop::Answer(update::absent(change))) };
         let outcome = match update::apply(change, &old, meta.expiry) {
             Ok(outcome) => outcome,
@@ -443,41 +435,7 @@ impl Slab {
             })),
             (None, _) => Reply::Done { version, existed: true },
         };
-        self.put(work, newest, meta, &value, &reply, effects)
-    }
-
-    /// The current record: from its page's newest image, or as it was loaded from its blob. The
-    /// value is empty unless an update needs it.
-    fn current(&mut self, work: &mut Work, place: RecordPlace, newest: &Newest) -> Result<(Meta, Bytes), Stop> {
-        if self.packed.is_some() {
-            return self.packed_current(work, place, newest);
-        }
-        let whole = self.wants_whole(work);
-        match place {
-            RecordPlace::Record(_) => Err(Wait::Drain.into()),
-            RecordPlace::Blob { .. } if newest.pending => Err(Wait::Drain.into()),
-            RecordPlace::Blob { .. } => match &work.loaded {
-                Some(loaded) if work.loaded_whole || !whole => Ok(loaded.clone()),
-                _ => Err(Wait::Blob { whole }.into()),
-            },
-            RecordPlace::Slot { logical, slot } => {
-                self.ensure_image(logical)?;
-                let Some(bytes) = self.newest_image(logical) else { return Err(Wait::Page(logical).into()) };
-                match page::slot(bytes, slot) {
-                    Slot::Live(record) if record.key == work.key.encoded() => {
-                        let value = if whole { Bytes::copy_from_slice(record.value) } else { Bytes::new() };
-                        Ok((record.meta, value))
-                    }
-                    _ => {
-                        let physical = self.table.get(logical).map_or(0, |entry| entry.place);
-                        let corruption =
-                            self.corruption(physical, "record", format!("{:?}", work.key), "damaged bytes");
-                        self.note_corruption(&corruption);
-                        Err(Error::Corrupt(corruption).into())
-                    }
-                }
-            }
-        }
+        P::put(self, work, newest, (meta, &value), &reply, effects)
     }
 
     /// Whether a write needs the value too, not only what is known of it.
@@ -485,111 +443,7 @@ impl Slab {
         matches!(work.kind, Kind::Update(_) | Kind::Load) || self.backup_wants(&work.key)
     }
 
-    /// The newest image of a page, if it is in memory.
-    fn newest_image(&self, logical: u32) -> Option<&[u8]> {
-        if let Some(image) = self.images.get(&logical) {
-            if let Some(dirty) = &image.dirty {
-                return Some(&dirty.block);
-            }
-            if let Some(writing) = &image.writing {
-                return Some(writing);
-            }
-        }
-        self.cache.0.peek(u64::from(logical)).map(|block| &block[..])
-    }
-
-    fn ensure_image(&self, logical: u32) -> Result<(), Wait> {
-        if self.newest_image(logical).is_some() { Ok(()) } else { Err(Wait::Page(logical)) }
-    }
-
-    /// Makes sure that the page has a dirty image.
-    pub(crate) fn ensure_dirty(&mut self, logical: u32, effects: &mut Effects) -> Result<(), Wait> {
-        let image = self.images.get(&logical);
-        if image.is_some_and(|image| image.dirty.is_some()) {
-            return Ok(());
-        }
-        let base = match image.and_then(|image| image.writing.clone()) {
-            Some(writing) => writing,
-            None => self.cache.0.get(u64::from(logical)).ok_or(Wait::Page(logical))?,
-        };
-        let mut block = self.take_block(Class::Page, effects).ok_or(Wait::Block)?;
-        block.copy_from_slice(&base);
-        self.add_dirty(logical, block);
-        Ok(())
-    }
-
-    fn add_dirty(&mut self, logical: u32, block: Block) {
-        let image = self.images.entry(logical).or_default();
-        image.dirty = Some(Dirty { block, changes: Vec::new(), level: Level::ProcessCrash });
-        if image.writing.is_none() {
-            self.groups.queue(logical);
-        }
-    }
-
-    fn put(
-        &mut self,
-        work: &mut Work,
-        newest: &Newest,
-        mut meta: Meta,
-        value: &Bytes,
-        reply: &dyn Fn(u64) -> Reply,
-        effects: &mut Effects,
-    ) -> Result<(), Stop> {
-        if self.packed.is_some() {
-            return self.packed_put(work, newest, meta, value, reply, effects);
-        }
-        let key_len = work.key.encoded().len();
-        let Some(class) = SizeClass::for_record(page::record_bytes(&meta, key_len, value.len())) else {
-            if newest.pending {
-                return Err(Wait::Drain.into());
-            }
-            if newest.place.is_none() && !work.has_reserve() {
-                self.check_memory()?;
-            }
-            return self.start_blob(work, meta, value.clone(), reply, effects);
-        };
-        let (logical, slot) = match newest.place {
-            Some(RecordPlace::Slot { logical, slot })
-                if self.table.get(logical).is_some_and(|page| page.class == class) =>
-            {
-                self.ensure_dirty(logical, effects)?;
-                (logical, slot)
-            }
-            _ if newest.pending => return Err(Wait::Drain.into()),
-            place => {
-                if place.is_none() && !work.has_reserve() {
-                    self.check_memory()?;
-                }
-                let found = self.take_slot(class, work.has_reserve(), effects)?;
-                self.table.slot_taken(found.0);
-                self.found_room();
-                found
-            }
-        };
-        meta.version = work.version.unwrap_or_else(|| self.next_number());
-        let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) else {
-            return Err(Wait::Page(logical).into());
-        };
-        page::put(&mut dirty.block, slot, &meta, work.key.encoded(), value);
-        self.changed(work, RecordPlace::Slot { logical, slot }, meta.expiry, Changed::Put, reply(meta.version));
-        Ok(())
-    }
-
-    /// Records a change made in a dirty image.
-    fn changed(&mut self, work: &Work, place: RecordPlace, expiry: u64, kind: Changed, reply: Reply) {
-        let pending = self.pending.entry(work.key.clone()).or_default();
-        pending.outstanding += 1;
-        pending.place = (kind == Changed::Put).then_some(place);
-        pending.expiry = expiry;
-        let RecordPlace::Slot { logical, .. } = place else { return };
-        if let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
-            let ack = Some(Ack { origin: work.origin, reply });
-            dirty.level = dirty.level.max(work.level);
-            dirty.changes.push(Change { key: work.key.clone(), place, expiry, kind, ack });
-        }
-    }
-
-    fn delete(&mut self, work: &mut Work, newest: &Newest, effects: &mut Effects) -> Result<(), Stop> {
+    fn delete(&mut self, work: &mut Work, newest: &Newest<P>, effects: &mut Effects) -> Result<(), Stop<P>> {
         let reclaims = work.origin == Origin::Expiry;
         let Some(place) = newest.place.filter(|_| newest.exists || reclaims) else {
             if newest.pending {
@@ -600,52 +454,7 @@ impl Slab {
         if reclaims && newest.exists {
             return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
-        if self.packed.is_some() {
-            return self.packed_delete(work, newest, effects);
-        }
-        // An older copy left behind would come back to life at the next recovery: it goes first.
-        let durable = self.index.0.get(work.key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
-        if newest.pending && durable.is_some_and(|durable| durable != place) {
-            return Err(Wait::Drain.into());
-        }
-        let mut has_older = self.obsolete.contains_key(&work.key);
-        fault_point!("deleted_before_its_older_copies", has_older = false);
-        if has_older {
-            self.request_clears(&work.key.clone(), effects);
-            return Err(Wait::Obsolete.into());
-        }
-        match place {
-            RecordPlace::Slot { logical, slot } => {
-                self.ensure_dirty(logical, effects)?;
-                let version = self.next_number();
-                self.free_slot(logical, slot);
-                let reply = Reply::deleted(version, newest.exists);
-                self.changed(work, place, 0, Changed::Delete, reply);
-                Ok(())
-            }
-            RecordPlace::Record(_) => Err(Wait::Drain.into()),
-            RecordPlace::Blob { .. } if newest.pending => Err(Wait::Drain.into()),
-            RecordPlace::Blob { .. } => {
-                let Some(block) = work.head.take() else { return Err(Wait::Head.into()) };
-                let version = self.next_number();
-                let reply = Reply::deleted(version, newest.exists);
-                let ack = Some(Ack { origin: work.origin, reply });
-                let change = Change { key: work.key.clone(), place, expiry: 0, kind: Changed::Delete, ack };
-                let pending = self.pending.entry(work.key.clone()).or_default();
-                pending.outstanding += 1;
-                pending.place = None;
-                self.write_blob_tombstone(block, change, work.level);
-                Ok(())
-            }
-        }
-    }
-
-    /// Frees a slot in a page's dirty image.
-    pub(crate) fn free_slot(&mut self, logical: u32, slot: u8) {
-        if let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
-            page::free(&mut dirty.block, slot);
-            self.table.slot_freed(logical);
-        }
+        P::delete(self, work, place, newest, effects)
     }
 
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
@@ -654,55 +463,5 @@ impl Slab {
             return Err(Error::MemoryFull { limit_bytes });
         }
         Ok(())
-    }
-
-    /// A free slot of `class` in a dirty image.
-    fn take_slot(&mut self, class: SizeClass, has_reserve: bool, effects: &mut Effects) -> Result<(u32, u8), Stop> {
-        for whole_table in [false, true] {
-            while let Some(logical) = self.table.with_free_slot(class, whole_table) {
-                self.ensure_dirty(logical, effects)?;
-                let image = self.images.get(&logical).and_then(|image| image.dirty.as_ref());
-                let free = image
-                    .and_then(|dirty| (0..class.slots()).find(|slot| page::slot(&dirty.block, *slot) == Slot::Free));
-                if let Some(slot) = free {
-                    return Ok((logical, slot));
-                }
-                // A slot that was free when the page was first read does not check now: not used,
-                // like any damaged one.
-                self.table.slot_taken(logical);
-                self.lost_slots += 1;
-            }
-            let mut block = self.take_block(Class::Page, effects).ok_or(Wait::Block)?;
-            let logical = match self.recast_page(class) {
-                Some(logical) => Some(logical),
-                None if self.has_room(1) || (has_reserve && self.has_reserved_room(1)) => {
-                    self.unplaced_pages += 1;
-                    Some(self.table.add(class))
-                }
-                None => None,
-            };
-            if let Some(logical) = logical {
-                page::clear(&mut block, class);
-                self.add_dirty(logical, block);
-                self.table.open(logical);
-                return Ok((logical, 0));
-            }
-        }
-        Err(self.no_room(1, effects))
-    }
-
-    fn recast_page(&mut self, class: SizeClass) -> Option<u32> {
-        let images = &self.images;
-        self.table.recast(class, |logical| !images.contains_key(&logical))
-    }
-}
-
-fn record_of(meta: &Meta, value: &Bytes) -> Record {
-    Record {
-        value_bytes: value.len() as u64,
-        value: Value::Inline(value.clone()),
-        flags: meta.flags,
-        version: meta.version,
-        expiry: Expiry(meta.expiry),
     }
 }

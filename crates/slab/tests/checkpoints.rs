@@ -10,42 +10,42 @@ use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Level};
 use stratakv_device::Pool;
 use stratakv_engine::{Effects, Reply, Shard, ShardEvent};
-use stratakv_slab::{CheckpointPace, Placement, SlabOpener};
+use stratakv_slab::{CheckpointPace, Packed, PackedOpener};
 
 const MEMORY: u64 = 8 << 20;
 /// 64 segments of 256 KiB.
 const CAPACITY: u64 = 16 << 20;
 
-fn create(seed: u64) -> Machine {
-    let mut machine = Machine::create_as(Placement::Packed, seed, 1 << 30, MEMORY, Some(CAPACITY));
+fn create(seed: u64) -> Machine<Packed> {
+    let mut machine = Machine::create_as(seed, 1 << 30, MEMORY, Some(CAPACITY));
     reopen(&mut machine, false);
     machine
 }
 
 /// Opens the store again, with or without a comparison with what a scan finds.
-fn reopen(machine: &mut Machine, verify: bool) {
+fn reopen(machine: &mut Machine<Packed>, verify: bool) {
     let mut config = config(&machine.disk, MEMORY, Some(CAPACITY));
     (config.verify, config.checkpoints) = (verify, CheckpointPace { log_bytes_min: 1 << 20, ..Default::default() });
     machine.effects = Effects::new(Pool::new(MEMORY as usize));
-    let opener = SlabOpener::recover(config);
+    let opener = PackedOpener::recover(config);
     let opened = open(opener, &mut machine.disk, &mut machine.effects, &mut machine.random, None);
     machine.slab = opened.unwrap().unwrap();
     machine.replies.clear();
 }
 
-fn statistic(machine: &Machine, name: &str) -> u64 {
+fn statistic(machine: &Machine<Packed>, name: &str) -> u64 {
     let mut all = Vec::new();
     machine.slab.statistics(&mut all);
     all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
 }
 
-fn sound(machine: &Machine) {
+fn sound(machine: &Machine<Packed>) {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:#?}");
 }
 
 /// Puts and deletes, many at a time.
-fn write(machine: &mut Machine, held: &mut BTreeMap<u64, u8>, random: &mut Random, count: u64, keys: u64) {
+fn write(machine: &mut Machine<Packed>, held: &mut BTreeMap<u64, u8>, random: &mut Random, count: u64, keys: u64) {
     for round in 0..count / 50 {
         for _ in 0..50 {
             let (key, byte) = (random.below(keys), round as u8);
@@ -68,7 +68,7 @@ fn write(machine: &mut Machine, held: &mut BTreeMap<u64, u8>, random: &mut Rando
     }
 }
 
-fn compare(machine: &mut Machine, held: &BTreeMap<u64, u8>, keys: u64) {
+fn compare(machine: &mut Machine<Packed>, held: &BTreeMap<u64, u8>, keys: u64) {
     for key in 0..keys {
         let found = machine.get(format!("key {key:06}").as_bytes()).unwrap();
         assert_eq!(found, held.get(&key).map(|byte| vec![*byte; 1400]), "key {key}");
@@ -76,7 +76,7 @@ fn compare(machine: &mut Machine, held: &BTreeMap<u64, u8>, keys: u64) {
 }
 
 /// A store with a checkpoint, and a little written after it.
-fn sample(seed: u64) -> (Machine, BTreeMap<u64, u8>) {
+fn sample(seed: u64) -> (Machine<Packed>, BTreeMap<u64, u8>) {
     let (mut machine, mut held, mut random) = (create(seed), BTreeMap::new(), Random::new(seed));
     while statistic(&machine, "checkpoints") < 3 || held.len() < 5000 {
         write(&mut machine, &mut held, &mut random, 500, 6000);
@@ -220,7 +220,7 @@ fn a_volume_with_a_damaged_copy_of_a_table_opens_for_reading_and_closes() {
     let mut config = config(&machine.disk, MEMORY, Some(CAPACITY));
     config.read_only = true;
     machine.effects = Effects::new(Pool::new(MEMORY as usize));
-    let opener = SlabOpener::recover(config);
+    let opener = PackedOpener::recover(config);
     let opened = open(opener, &mut machine.disk, &mut machine.effects, &mut machine.random, None);
     machine.slab = opened.unwrap().unwrap();
     machine.replies.clear();

@@ -3,18 +3,17 @@
 
 use stratakv_conformance::{self as conformance, Ending, Opening, ShardSubject};
 use stratakv_device::Geometry;
-use stratakv_slab::{Placement, SlabConfig, SlabOpener};
+use stratakv_slab::{PackedOpener, SlabConfig, SlabOpener};
 
 const MEMORY: u64 = 160 << 20;
 
-fn opener(opening: Opening, placement: Placement) -> SlabOpener {
-    let config = SlabConfig {
+fn config(opening: &Opening) -> SlabConfig {
+    SlabConfig {
         uuid: [9; 16],
         shard: 0,
         shards: 1,
         geometry: Geometry::unknown(),
         memory_bytes: MEMORY,
-        placement,
         depth: 32,
         capacity_bytes: Some(opening.capacity_bytes),
         volume_bytes: opening.len_bytes,
@@ -23,12 +22,16 @@ fn opener(opening: Opening, placement: Placement) -> SlabOpener {
         scanned_per_write_min: 0,
         record_cache: true,
         verify: false,
-    };
-    if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+    }
 }
 
-fn subject(ending: Ending, placement: Placement) -> impl conformance::Subject {
-    ShardSubject::new(512 << 20, MEMORY as usize, ending, 1, move |opening| opener(opening, placement))
+macro_rules! subject {
+    ($ending:expr, $opener:ty) => {
+        ShardSubject::new(512 << 20, MEMORY as usize, $ending, 1, |opening: Opening| {
+            let config = config(&opening);
+            if opening.create { <$opener>::create(config) } else { <$opener>::recover(config) }
+        })
+    };
 }
 
 macro_rules! tests {
@@ -37,7 +40,7 @@ macro_rules! tests {
             use super::*;
             $(#[test] fn $name() {
                 for ending in [Ending::Orderly, Ending::Kill, Ending::PowerCut] {
-                    conformance::$module::$name(&mut subject(ending, Placement::InPlace));
+                    conformance::$module::$name(&mut subject!(ending, SlabOpener));
                 }
             })*
         }
@@ -47,7 +50,7 @@ macro_rules! tests {
                 #[test]
                 fn $name() {
                     for ending in [Ending::Orderly, Ending::Kill, Ending::PowerCut] {
-                        conformance::$module::$name(&mut subject(ending, Placement::Packed));
+                        conformance::$module::$name(&mut subject!(ending, PackedOpener));
                     }
                 }
             )*

@@ -10,7 +10,7 @@ use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Level, Mono, Wall};
 use stratakv_device::{IoFault, Pool};
 use stratakv_engine::{Capability, Effects, Error, Operation, PageRequest, Reply, Shard};
-use stratakv_slab::{Slab, SlabOpener};
+use stratakv_slab::{PackedOpener, Slab, SlabOpener};
 
 const MEMORY: u64 = 8 << 20;
 
@@ -155,6 +155,19 @@ fn superblocks_are_repaired_and_foreign_or_newer_volumes_refused() {
     reader.read_only = true;
     let slab: Slab = open_with(reader).unwrap();
     assert_eq!(slab.recovery().records, 21);
+}
+
+/// Each placement would take the other's volume for an empty one.
+#[test]
+fn a_volume_of_the_other_placement_is_refused() {
+    let mut machine = sample();
+    let config = config(&machine.disk, MEMORY, None);
+    let opener = PackedOpener::recover(config);
+    let opened = open(opener, &mut machine.disk, &mut machine.effects, &mut machine.random, None).unwrap();
+    let Err(Error::WrongVolume(why)) = opened else { panic!("{opened:?}") };
+    assert!(why.contains("is of placement `in_place`, not `packed`"), "{why}");
+    machine.recover(MEMORY, Some(256 << 10)).unwrap();
+    assert!(machine.slab.recovery().clean, "nothing was written to it");
 }
 
 #[test]

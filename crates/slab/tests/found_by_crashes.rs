@@ -6,7 +6,6 @@ mod harness;
 use harness::*;
 use stratakv_base::{Expiry, Level};
 use stratakv_engine::Reply;
-use stratakv_slab::Placement;
 
 const MEMORY: u64 = 8 << 20;
 
@@ -56,8 +55,8 @@ fn older_copies_are_cleared_without_a_durable_write() {
 /// flushes in flight.
 #[test]
 fn growth_and_checkpoints_flush_when_no_group_does() {
-    for placement in [Placement::InPlace, Placement::Packed] {
-        let mut machine = Machine::create_as(placement, 3, 1 << 30, MEMORY, None);
+    each_engine!(E, placement => {
+        let mut machine = Machine::<E>::create_as(3, 1 << 30, MEMORY, None);
         let before = machine.disk.current.len();
         let mut waiting = std::collections::VecDeque::new();
         for number in 0..4000u32 {
@@ -70,6 +69,6 @@ fn growth_and_checkpoints_flush_when_no_group_does() {
             }
         }
         machine.close();
-        assert!(machine.disk.current.len() > 2 * before, "it never grew");
-    }
+        assert!(machine.disk.current.len() > 2 * before, "{placement}: it never grew");
+    });
 }

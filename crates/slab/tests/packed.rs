@@ -6,25 +6,25 @@ mod harness;
 use harness::*;
 use stratakv_base::Level;
 use stratakv_engine::{Operation, RecordPart, Reply, Shard};
-use stratakv_slab::Placement;
+use stratakv_slab::Packed;
 
 const MEMORY: u64 = 8 << 20;
 
-fn create(seed: u64, capacity_bytes: Option<u64>) -> Machine {
-    Machine::create_as(Placement::Packed, seed, 1 << 30, MEMORY, capacity_bytes)
+fn create(seed: u64, capacity_bytes: Option<u64>) -> Machine<Packed> {
+    Machine::create_as(seed, 1 << 30, MEMORY, capacity_bytes)
 }
 
-fn statistic(machine: &Machine, name: &str) -> u64 {
+fn statistic(machine: &Machine<Packed>, name: &str) -> u64 {
     let mut all = Vec::new();
     machine.slab.statistics(&mut all);
     all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
 }
 
-fn write_amplification_percent(machine: &Machine) -> u64 {
+fn write_amplification_percent(machine: &Machine<Packed>) -> u64 {
     statistic(machine, "write_bytes") * 100 / statistic(machine, "user_bytes")
 }
 
-fn sound(machine: &Machine) {
+fn sound(machine: &Machine<Packed>) {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:#?}");
 }
@@ -42,7 +42,7 @@ fn large_values_are_read_once() {
     (0..sizes.len()).for_each(|number| _ = machine.put(&name(number), &bytes_of(number, 0)));
     machine.close();
     machine.recover(MEMORY, None).unwrap();
-    let part = |machine: &mut Machine, number: usize, part: RecordPart| {
+    let part = |machine: &mut Machine<Packed>, number: usize, part: RecordPart| {
         let Reply::Record(Some(record)) = machine.run(Operation::Get { key: key(&name(number)), part }) else {
             panic!("key{number} is there")
         };

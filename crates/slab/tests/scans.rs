@@ -8,11 +8,10 @@ use std::ops::Bound;
 use harness::*;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level};
-use stratakv_engine::{Item, Operation, PageRequest, Reply, Shard};
-use stratakv_slab::Placement;
+use stratakv_engine::{Item, Operation, PageRequest, Reply};
+use stratakv_slab::{Packed, Slab};
 
 const MEMORY: u64 = 8 << 20;
-const PLACEMENTS: [Placement; 2] = [Placement::InPlace, Placement::Packed];
 
 /// Keys in an order that no scan has.
 fn shuffled(count: u64) -> Vec<u64> {
@@ -31,8 +30,8 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// A shard with records loaded in this order, opened again: nothing is cached.
-fn cold(placement: Placement, order: &[u64], bytes: usize) -> Machine {
-    let mut machine = Machine::create_as(placement, 7, 1 << 30, MEMORY, None);
+fn cold<E: Engine>(order: &[u64], bytes: usize) -> Machine<E> {
+    let mut machine = Machine::create_as(7, 1 << 30, MEMORY, None);
     for numbers in order.chunks(64) {
         let put = |number: &u64| {
             put_operation(name(*number).as_bytes(), &value(*number, bytes), Expiry::NEVER, Level::PowerLoss)
@@ -46,7 +45,7 @@ fn cold(placement: Placement, order: &[u64], bytes: usize) -> Machine {
     machine
 }
 
-fn reopen(machine: &mut Machine) {
+fn reopen(machine: &mut Machine<impl Engine>) {
     machine.close();
     machine.recover(MEMORY, None).unwrap();
     machine.run_until_idle();
@@ -58,7 +57,7 @@ fn page(items_max: u32, bytes_max: u32) -> PageRequest {
     PageRequest { from, to, reverse: false, keys_only: false, items_max, bytes_max, at: None }
 }
 
-fn scan(machine: &mut Machine, request: PageRequest) -> (Vec<Item>, Option<Bound<Key>>) {
+fn scan(machine: &mut Machine<impl Engine>, request: PageRequest) -> (Vec<Item>, Option<Bound<Key>>) {
     match machine.run(Operation::Page(request.into())) {
         Reply::Page { items, next } => (items, next),
         other => panic!("{other:?}"),
@@ -79,11 +78,11 @@ fn check_items(items: &[Item], numbers: impl Iterator<Item = u64>, bytes: usize)
 /// All reads that a page needs are in flight after its first tick, up to the depth, and stay there.
 #[test]
 fn a_page_reads_at_depth() {
-    for placement in PLACEMENTS {
-        let mut machine = cold(placement, &shuffled(4000), 900);
+    each_engine!(E, placement => {
+        let mut machine = cold::<E>(&shuffled(4000), 900);
         let number = machine.submit(Operation::Page(page(200, 8 << 20).into()));
         machine.tick(0);
-        assert_eq!(machine.disk.in_flight(), DEPTH, "{placement:?}: in flight after one tick");
+        assert_eq!(machine.disk.in_flight(), DEPTH, "{placement}: in flight after one tick");
         let mut full = 0;
         let reply = loop {
             machine.tick(1);
@@ -95,19 +94,19 @@ fn a_page_reads_at_depth() {
         let reads = machine.disk.reads;
         assert!(
             reads > 60 && full + 2 * DEPTH as u64 > reads,
-            "{placement:?}: {full} ticks at full depth, {reads} reads"
+            "{placement}: {full} ticks at full depth, {reads} reads"
         );
         let Reply::Page { items, .. } = reply else { panic!("a page") };
         check_items(&items, 0..200, 900);
-    }
+    });
 }
 
 /// The bytes that are read and held are bounded, whatever the items' sizes: a page over large
 /// values does not begin all of them.
 #[test]
 fn a_page_reads_no_more_than_its_window() {
-    for placement in PLACEMENTS {
-        let mut machine = cold(placement, &shuffled(64), 300_000);
+    each_engine!(E, placement => {
+        let mut machine = cold::<E>(&shuffled(64), 300_000);
         let before = machine.effects.pool().used_bytes();
         let number = machine.submit(Operation::Page(page(64, 64 << 20).into()));
         let mut most = 0;
@@ -120,22 +119,22 @@ fn a_page_reads_no_more_than_its_window() {
         };
         let Reply::Page { items, .. } = reply else { panic!("a page") };
         check_items(&items, 0..64, 300_000);
-        assert!(most - before <= (MEMORY + (2 << 20)) as usize, "{placement:?}: {most} bytes of blocks");
+        assert!(most - before <= (MEMORY + (2 << 20)) as usize, "{placement}: {most} bytes of blocks");
         let kept = (machine.effects.pool().used_bytes() - before) as u64;
-        assert_eq!(kept, statistic(&machine, "cache_bytes"), "{placement:?}: the answer holds blocks");
+        assert_eq!(kept, statistic(&machine, "cache_bytes"), "{placement}: the answer holds blocks");
         // A small answer reads little.
         reopen(&mut machine);
         let (items, next) = scan(&mut machine, page(64, 1));
         assert_eq!((items.len(), next.is_some()), (1, true));
-        assert!(machine.disk.reads <= 5, "{placement:?}: {} reads for one value of five slices", machine.disk.reads);
-    }
+        assert!(machine.disk.reads <= 5, "{placement}: {} reads for one value of five slices", machine.disk.reads);
+    });
 }
 
 /// Keys and expiry come from the index.
 #[test]
 fn keys_cost_no_reads() {
-    for placement in PLACEMENTS {
-        let mut machine = cold(placement, &shuffled(2000), 100);
+    each_engine!(E, placement => {
+        let mut machine = cold::<E>(&shuffled(2000), 100);
         for number in 0..300u64 {
             let expiry = if number % 3 == 0 { Expiry(2000) } else { Expiry::NEVER };
             let bytes = if number % 50 == 0 { 100_000 } else { 100 };
@@ -161,13 +160,13 @@ fn keys_cost_no_reads() {
                 let number = machine.submit(Operation::Page(request.into()));
                 // Before the tick's end, which may begin to sweep what has expired.
                 let (_, reply) = machine.effects.replies.pop().expect("answered at once");
-                assert!(machine.effects.requests.is_empty(), "{placement:?}: keys are read from the volume");
+                assert!(machine.effects.requests.is_empty(), "{placement}: keys are read from the volume");
                 let Reply::Page { items, next: None } = reply else { panic!("{number}: {reply:?}") };
-                assert_eq!(items.len(), if passed { 2200 - 100 - 100 } else { 2200 }, "{placement:?}");
+                assert_eq!(items.len(), if passed { 2200 - 100 - 100 } else { 2200 }, "{placement}");
             }
             assert_eq!(machine.disk.reads, 0);
         }
-    }
+    });
 }
 
 /// Records that lie next to each other come with one read.
@@ -175,7 +174,7 @@ fn keys_cost_no_reads() {
 fn neighbours_are_read_once() {
     let (count, bytes) = (4000, 900);
     let order: Vec<u64> = (0..count).collect();
-    let mut machine = cold(Placement::Packed, &order, bytes);
+    let mut machine = cold::<Packed>(&order, bytes);
     for reverse in [false, true] {
         reopen(&mut machine);
         let (items, _) = scan(&mut machine, PageRequest { reverse, ..page(1000, 8 << 20) });
@@ -191,7 +190,7 @@ fn neighbours_are_read_once() {
     }
     reopen(&mut machine);
     // A page is read once even if the depth is one: four records in each.
-    let mut machine = cold(Placement::InPlace, &order, bytes);
+    let mut machine = cold::<Slab>(&order, bytes);
     let (items, _) = scan(&mut machine, page(1000, 8 << 20));
     check_items(&items, 0..1000, bytes);
     assert!(machine.disk.reads <= 260, "{} reads", machine.disk.reads);
@@ -201,7 +200,7 @@ fn neighbours_are_read_once() {
 #[test]
 fn a_fault_is_its_own_records() {
     let order: Vec<u64> = (0..200).collect();
-    let mut machine = cold(Placement::Packed, &order, 900);
+    let mut machine = cold::<Packed>(&order, 900);
     let found = machine.disk.current.windows(7).position(|bytes| bytes == b"k000100").unwrap();
     machine.disk.bad_place = Some(found as u64);
     let keys = 0..200u64;
@@ -223,8 +222,8 @@ fn a_fault_is_its_own_records() {
 #[test]
 fn a_scan_brings_neighbours_together() {
     let (count, bytes) = (12_000, 900);
-    let mut machine = cold(Placement::Packed, &shuffled(count), bytes);
-    let pages = |machine: &mut Machine| {
+    let mut machine = cold::<Packed>(&shuffled(count), bytes);
+    let pages = |machine: &mut Machine<Packed>| {
         for number in 0..4 {
             let from = Bound::Included(key(name(number * 150).as_bytes()));
             let (items, _) = scan(machine, PageRequest { from, ..page(150, 8 << 20) });
@@ -287,7 +286,7 @@ fn a_scan_brings_neighbours_together() {
 #[test]
 fn gathering_leaves_room() {
     let (count, bytes, capacity) = (22_000, 900, Some(32 << 20));
-    let mut machine = Machine::create_as(Placement::Packed, 3, 1 << 30, MEMORY, capacity);
+    let mut machine = Machine::<Packed>::create_as(3, 1 << 30, MEMORY, capacity);
     for numbers in shuffled(count).chunks(64) {
         let put = |number: &u64| {
             put_operation(name(*number).as_bytes(), &value(*number, bytes), Expiry::NEVER, Level::PowerLoss)
@@ -320,14 +319,14 @@ fn gathering_leaves_room() {
     assert_eq!(statistic(&machine, "full_refusals"), 0);
 }
 
-fn statistic(machine: &Machine, name: &str) -> u64 {
+fn statistic(machine: &Machine<impl Engine>, name: &str) -> u64 {
     let mut all = Vec::new();
     machine.slab.statistics(&mut all);
     all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
 }
 
 #[track_caller]
-fn sound(machine: &Machine) {
+fn sound(machine: &Machine<impl Engine>) {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:#?}");
 }
@@ -337,8 +336,8 @@ fn sound(machine: &Machine) {
 #[test]
 fn scans_beside_many_writes_lay_nothing_together() {
     let (count, bytes) = (12_000, 900);
-    let mut machine = cold(Placement::Packed, &shuffled(count), bytes);
-    let scan_at = |machine: &mut Machine, number: u64| {
+    let mut machine = cold::<Packed>(&shuffled(count), bytes);
+    let scan_at = |machine: &mut Machine<Packed>, number: u64| {
         let from = Bound::Included(key(name(number * 100 % count).as_bytes()));
         scan(machine, PageRequest { from, ..page(100, 8 << 20) });
         machine.run_until_idle();
@@ -357,14 +356,14 @@ fn scans_beside_many_writes_lay_nothing_together() {
     assert!(statistic(&machine, "reclustered_bytes") > 1 << 20, "nor where the writes have ended");
 }
 
-fn cut(machine: &mut Machine) -> u64 {
+fn cut(machine: &mut Machine<impl Engine>) -> u64 {
     match machine.run(Operation::Backup { cursor: 0, shard: 0 }) {
         Reply::Number { number, .. } => number,
         other => panic!("{other:?}"),
     }
 }
 
-fn rest_of_backup(machine: &mut Machine, cursor: u64) -> Vec<Item> {
+fn rest_of_backup(machine: &mut Machine<impl Engine>, cursor: u64) -> Vec<Item> {
     let mut all = Vec::new();
     loop {
         let Reply::Page { items, next } = machine.run(Operation::Backup { cursor, shard: 0 }) else {
@@ -380,19 +379,19 @@ fn rest_of_backup(machine: &mut Machine, cursor: u64) -> Vec<Item> {
 /// It had 256 of them: clients of a loaded server got a tenth of their reads while it ran.
 #[test]
 fn a_backup_keeps_few_reads_in_flight() {
-    for placement in PLACEMENTS {
-        let mut machine = cold(placement, &shuffled(2000), 900);
+    each_engine!(E, placement => {
+        let mut machine = cold::<E>(&shuffled(2000), 900);
         let cursor = cut(&mut machine);
         assert_eq!(rest_of_backup(&mut machine, cursor).len(), 2000);
-        assert!((2..=4).contains(&machine.disk.deepest), "{placement:?}: {}", machine.disk.deepest);
-    }
+        assert!((2..=4).contains(&machine.disk.deepest), "{placement}: {}", machine.disk.deepest);
+    });
 }
 
 /// It counted each key that was written before its turn against the memory for copies, and failed.
 #[test]
 fn a_backup_goes_on_however_many_keys_are_written_before_their_turn() {
     let count = 40_000;
-    let mut machine = cold(Placement::Packed, &shuffled(count), 3);
+    let mut machine = cold::<Packed>(&shuffled(count), 3);
     let cursor = cut(&mut machine);
     for round in 1..3 {
         for number in (0..count).rev() {
@@ -412,7 +411,7 @@ fn a_backup_goes_on_however_many_keys_are_written_before_their_turn() {
 /// nothing but the shard itself brings their next tick.
 #[test]
 fn a_page_of_cached_large_values_is_answered_unasked() {
-    let mut machine = Machine::create_as(Placement::Packed, 7, 1 << 30, 64 << 20, None);
+    let mut machine = Machine::<Packed>::create_as(7, 1 << 30, 64 << 20, None);
     for number in 0..200u64 {
         machine.put(name(number).as_bytes(), &value(number, 30_000));
     }

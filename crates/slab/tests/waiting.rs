@@ -7,13 +7,11 @@ use std::ops::Bound;
 
 use harness::*;
 use stratakv_base::{Expiry, Level, Wall};
-use stratakv_engine::{Operation, PageRequest, RecordPart, Reply, Shard};
-use stratakv_slab::Placement;
+use stratakv_engine::{Operation, PageRequest, RecordPart, Reply};
 
-const PLACEMENTS: [Placement; 2] = [Placement::InPlace, Placement::Packed];
 const LARGE_BYTES: usize = 100_000;
 
-fn statistic(machine: &Machine, name: &str) -> u64 {
+fn statistic(machine: &Machine<impl Engine>, name: &str) -> u64 {
     let mut all = Vec::new();
     machine.slab.statistics(&mut all);
     all.iter().find(|one| one.name == name).expect("a figure").value
@@ -27,8 +25,8 @@ fn value(number: usize) -> Vec<u8> {
 /// longer than the reads.
 #[test]
 fn reads_of_large_values_are_gone_on_with_when_something_came() {
-    for placement in PLACEMENTS {
-        let mut machine = Machine::create_as(placement, 5, 1 << 30, 4 << 20, None);
+    each_engine!(E, placement => {
+        let mut machine = Machine::<E>::create_as(5, 1 << 30, 4 << 20, None);
         for number in 0..40 {
             assert!(matches!(machine.put(&[number], &value(number.into())), Reply::Done { .. }));
         }
@@ -37,20 +35,20 @@ fn reads_of_large_values_are_gone_on_with_when_something_came() {
         let numbers = (0..1000u32).map(|at| (at % 40) as u8);
         let waiting: Vec<(u8, u32)> = numbers.map(|number| (number, machine.submit(get(number)))).collect();
         for (number, operation) in waiting {
-            let Reply::Record(Some(record)) = machine.wait(operation) else { panic!("{placement:?}") };
-            assert!(record.value.to_bytes() == value(number.into()), "{placement:?}: {number}");
+            let Reply::Record(Some(record)) = machine.wait(operation) else { panic!("{placement}") };
+            assert!(record.value.to_bytes() == value(number.into()), "{placement}: {number}");
         }
         let steps = statistic(&machine, "large_read_steps") - before.0;
         let reads = statistic(&machine, "page_reads") - before.1;
-        assert!(steps <= 3 * (1000 + reads), "{placement:?}: {steps} steps for {reads} reads");
-    }
+        assert!(steps <= 3 * (1000 + reads), "{placement}: {steps} steps for {reads} reads");
+    });
 }
 
 /// The same of writes.
 #[test]
 fn writes_of_large_values_are_gone_on_with_when_something_came() {
-    for placement in PLACEMENTS {
-        let mut machine = Machine::create_as(placement, 5, 1 << 30, 32 << 20, None);
+    each_engine!(E, placement => {
+        let mut machine = Machine::<E>::create_as(5, 1 << 30, 32 << 20, None);
         let put = |number: u32| {
             let value = value(number as usize);
             put_operation(&number.to_be_bytes(), &value, Expiry::NEVER, Level::PowerLoss)
@@ -58,15 +56,15 @@ fn writes_of_large_values_are_gone_on_with_when_something_came() {
         let waiting: Vec<u32> = (0..300).map(|number| machine.submit(put(number))).collect();
         for operation in waiting {
             let reply = machine.wait(operation);
-            assert!(matches!(reply, Reply::Done { .. }), "{placement:?}: {reply:?}");
+            assert!(matches!(reply, Reply::Done { .. }), "{placement}: {reply:?}");
         }
         let steps = statistic(&machine, "large_write_steps");
-        assert!(steps <= 300 * 8, "{placement:?}: {steps} steps for 300 values of two slices");
+        assert!(steps <= 300 * 8, "{placement}: {steps} steps for 300 values of two slices");
         for number in [0, 150, 299u32] {
-            assert!(machine.get(&number.to_be_bytes()).unwrap().unwrap() == value(number as usize), "{placement:?}");
+            assert!(machine.get(&number.to_be_bytes()).unwrap().unwrap() == value(number as usize), "{placement}");
         }
         machine.close();
-    }
+    });
 }
 
 /// Ranges that wait for their deletes are looked at when one of those is answered.
@@ -92,8 +90,8 @@ fn ranges_are_deleted_side_by_side() {
 /// A page walked over all that has expired and was not swept yet, in one tick.
 #[test]
 fn a_page_passes_a_bounded_number_of_expired_records() {
-    for placement in PLACEMENTS {
-        let mut machine = Machine::create_as(placement, 5, 1 << 30, 16 << 20, None);
+    each_engine!(E, placement => {
+        let mut machine = Machine::<E>::create_as(5, 1 << 30, 16 << 20, None);
         for number in 0..9000u32 {
             machine.submit(put_operation(&number.to_be_bytes(), b"v", Expiry(2000), Level::ProcessCrash));
             if number % 64 == 0 {
@@ -113,7 +111,7 @@ fn a_page_passes_a_bounded_number_of_expired_records() {
                     // Asked and answered before the sweep, which is at the end of a tick, has its
                     // tick.
                     let number = machine.submit(Operation::Page(request.clone().into()));
-                    let Reply::Page { items, next } = machine.wait(number) else { panic!("{placement:?}: no page") };
+                    let Reply::Page { items, next } = machine.wait(number) else { panic!("{placement}: no page") };
                     (pages, found) = (pages + 1, found + items.len());
                     match next {
                         Some(next) if reverse => request.to = next,
@@ -121,11 +119,11 @@ fn a_page_passes_a_bounded_number_of_expired_records() {
                         None => break,
                     }
                 }
-                assert_eq!(found, 1, "{placement:?} {reverse} {keys_only}");
+                assert_eq!(found, 1, "{placement} {reverse} {keys_only}");
                 // The sweep comes behind; the first time it has hardly begun.
-                assert!(pages > 1 || reverse || !keys_only, "{placement:?}: all in one page");
+                assert!(pages > 1 || reverse || !keys_only, "{placement}: all in one page");
             }
         }
         machine.close();
-    }
+    });
 }

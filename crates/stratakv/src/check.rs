@@ -10,7 +10,7 @@ use stratakv_device::sync::execute;
 use stratakv_device::{Class, DiskOutcome, DiskRequest, IoFault};
 
 use self::matrix_store::check_matrix;
-use self::slab_store::check_slab;
+use self::slab_store::{check_packed, check_slab};
 use self::tier_store::check_tier;
 use crate::devices::{self, Device};
 use crate::directory::Directory;
@@ -118,6 +118,7 @@ pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckRepo
     for (number, shard) in open_shards(&directory, &manifest, &options, false, true)?.0.iter().enumerate() {
         match &shard.shard {
             AnyShard::Slab(slab) => check_slab(slab, number, shard, &mut sum),
+            AnyShard::Packed(packed) => check_packed(packed, number, shard, &mut sum),
             AnyShard::Matrix(matrix) => check_matrix(matrix, shard, &mut sum),
             AnyShard::Tier(tier) => check_tier(tier, number, shard, &mut sum),
         }

@@ -6,7 +6,7 @@ use stratakv_engine::{
 };
 use stratakv_matrix::Matrix;
 use stratakv_pmem::RegionPart;
-use stratakv_slab::Slab;
+use stratakv_slab::{Packed, RecoveryReport, Slab};
 use stratakv_tier::{Start, Tier};
 
 use crate::catalogue::internal_keys;
@@ -60,6 +60,8 @@ impl Engine {
 pub enum AnyShard {
     /// KVell's design.
     Slab(Box<Slab>),
+    /// The same with a log in place of pages: engine `slab`, placement `packed`.
+    Packed(Box<Packed>),
     /// MatrixKV's design.
     Matrix(Box<Matrix<RegionPart>>),
     /// UKV's design.
@@ -83,14 +85,8 @@ pub(crate) struct FoundInShard<'a> {
 impl AnyShard {
     pub(crate) fn found(&self) -> FoundInShard<'_> {
         match self {
-            AnyShard::Slab(slab) => {
-                let report = slab.recovery();
-                let records = report.records - slab.records_from(&internal_keys());
-                let (clean, torn) = (report.clean, report.torn);
-                let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
-                let (unreadable, lost_unknown) = (&report.unreadable[..], report.lost_unknown);
-                FoundInShard { clean, records, torn, superblock_repaired, corrupt, unreadable, lost_unknown }
-            }
+            AnyShard::Slab(slab) => found_in(slab.recovery(), slab.records_from(&internal_keys())),
+            AnyShard::Packed(packed) => found_in(packed.recovery(), packed.records_from(&internal_keys())),
             AnyShard::Matrix(matrix) => {
                 let report = matrix.recovery();
                 let (clean, records, torn) = (report.clean, matrix.records(), report.torn);
@@ -109,10 +105,25 @@ impl AnyShard {
     }
 }
 
+/// What opening a shard with its index in memory found; `internal` of its records are the store's
+/// own.
+fn found_in(report: &RecoveryReport, internal: u64) -> FoundInShard<'_> {
+    FoundInShard {
+        clean: report.clean,
+        records: report.records - internal,
+        torn: report.torn,
+        superblock_repaired: report.superblock_repaired,
+        corrupt: &report.corrupt,
+        unreadable: &report.unreadable,
+        lost_unknown: report.lost_unknown,
+    }
+}
+
 macro_rules! each {
     ($self:expr, $shard:ident => $call:expr) => {
         match $self {
             AnyShard::Slab($shard) => $call,
+            AnyShard::Packed($shard) => $call,
             AnyShard::Matrix($shard) => $call,
             AnyShard::Tier($shard) => $call,
         }
@@ -152,8 +163,10 @@ impl Shard for AnyShard {
     }
     fn statistics(&self, out: &mut Vec<Statistic>) {
         each!(self, shard => shard.statistics(out));
-        if let AnyShard::Slab(slab) = self {
-            take_away(out, slab.records_from(&internal_keys()));
+        match self {
+            AnyShard::Slab(slab) => take_away(out, slab.records_from(&internal_keys())),
+            AnyShard::Packed(packed) => take_away(out, packed.records_from(&internal_keys())),
+            AnyShard::Matrix(_) | AnyShard::Tier(_) => {}
         }
     }
 }

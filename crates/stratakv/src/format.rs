@@ -3,11 +3,10 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use stratakv_slab::Placement;
-
 use crate::directory::parse;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::options::Placement;
 
 /// What is fixed when a store is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use stratakv_base::quantity::{format_bytes, format_count};
 pub use stratakv_device::ring::RingKind as IoBackend;
 pub use stratakv_matrix::Compression;
 use stratakv_runtime::Clock;
-pub use stratakv_slab::Placement;
 
 use crate::backup::Restoring;
 use crate::engine::Engine;
@@ -22,6 +21,27 @@ use crate::store::Store;
 mod asked;
 
 pub(crate) use asked::{Asked, Whose};
+
+/// Where engine `slab` lays small records. Fixed when a store is created, and kept in its manifest
+/// and superblocks: `packed` is an engine of its own under this name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// KVell's: an item stays in its page; a changed page goes to a free one.
+    #[default]
+    InPlace,
+    /// Batches back to back, in a log of segments that is cleaned a little with each batch.
+    Packed,
+}
+
+impl Placement {
+    /// As options and reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::InPlace => "in_place",
+            Placement::Packed => "packed",
+        }
+    }
+}
 
 /// How far opening is, summed over the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

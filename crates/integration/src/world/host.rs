@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use stratakv::{AnyShard, Driver, Engine, Level, Store};
+use stratakv::{AnyShard, Driver, Engine, Level, Placement, Store};
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Geometry, Pool, Ring};
@@ -15,7 +15,7 @@ use stratakv_runtime::{Clock, ManualClock, Member, OpenFailure, Runtime, open_sh
 use stratakv_sim::coverage::{Coverage, StorePhase};
 use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::ring::World;
-use stratakv_slab::{CheckpointPace, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckReport, CheckpointPace, PackedOpener, RecoveryReport, SlabConfig, SlabOpener};
 use stratakv_tier::{Start, TierConfig, TierOpener};
 
 use super::{Medium, Setup, Statistics};
@@ -234,6 +234,11 @@ impl Host {
                 let opener = self.matrix_opener(shard)?;
                 self.drive(shard, opener, batches_left)?.map(|matrix| AnyShard::Matrix(Box::new(matrix)))
             }
+            _ if self.setup.placement == Placement::Packed => {
+                let config = self.slab_config(shard);
+                let opener = if self.created { PackedOpener::recover(config) } else { PackedOpener::create(config) };
+                self.drive(shard, opener, batches_left)?.map(|packed| AnyShard::Packed(Box::new(packed)))
+            }
             _ => {
                 let config = self.slab_config(shard);
                 let opener = if self.created { SlabOpener::recover(config) } else { SlabOpener::create(config) };
@@ -287,7 +292,6 @@ impl Host {
             shards: self.setup.shards,
             geometry: Geometry { volatile_cache: self.setup.volatile_cache, ..Geometry::unknown() },
             memory_bytes: self.setup.memory_bytes,
-            placement: self.setup.placement,
             depth: self.setup.depth,
             capacity_bytes: Some(self.setup.capacity_bytes),
             volume_bytes: self.volume_bytes(shard),
@@ -429,7 +433,8 @@ impl Host {
     /// Nothing is damaged and everything adds up: the disks here do not lie.
     fn audit(&self, shard: u32, opened: &AnyShard, is_cold: bool) -> Result<(), String> {
         let (damage, mistakes) = match opened {
-            AnyShard::Slab(slab) => audit_slab(slab),
+            AnyShard::Slab(slab) => found_in(slab.recovery(), slab.check()),
+            AnyShard::Packed(packed) => found_in(packed.recovery(), packed.check()),
             AnyShard::Matrix(matrix) => matrix.check(),
             AnyShard::Tier(tier) => {
                 let report = tier.recovery();
@@ -451,8 +456,8 @@ fn name(shard: u32) -> PathBuf {
     PathBuf::from(format!("{shard}.vol"))
 }
 
-fn audit_slab(slab: &Slab) -> (Vec<String>, Vec<String>) {
-    let check = slab.check();
-    let damage = slab.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
+/// Damage and mistakes.
+fn found_in(recovery: &RecoveryReport, check: CheckReport) -> (Vec<String>, Vec<String>) {
+    let damage = recovery.corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
     (damage.collect(), check.mistakes)
 }

@@ -2,7 +2,7 @@
 
 use stratakv_conformance::{Ending, Opening, ShardSubject, Subject};
 use stratakv_device::Geometry;
-use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{Slab, SlabConfig, SlabOpener};
 
 /// Room for the largest value twice over, old and new.
 const CAPACITY_BYTES: u64 = 640 << 20;
@@ -15,7 +15,6 @@ pub(crate) fn config(opening: Opening, read_only: bool) -> SlabConfig {
         shards: 1,
         geometry: Geometry::unknown(),
         memory_bytes: POOL_BYTES as u64,
-        placement: Placement::InPlace,
         depth: 32,
         capacity_bytes: Some(opening.capacity_bytes),
         volume_bytes: opening.len_bytes,

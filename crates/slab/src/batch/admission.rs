@@ -6,12 +6,13 @@ use stratakv_chassis::batches::barriers::BarrierKind;
 use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Reply, Token};
 
 use super::record;
-use crate::slab::Slab;
+use crate::placement::Placement;
+use crate::shard::IndexedShard;
 
 /// Most bytes of a batch: each prepare record is one record.
 const BYTES_MAX: usize = VALUE_BYTES_MAX - 16 - 4 * SHARDS_MAX;
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Takes a batch: of keys of this shard alone, or, if it is shard 0, of any.
     pub(crate) fn accept_batch(&mut self, token: Token, changes: Vec<Change>, level: Level, effects: &mut Effects) {
         if let Some(error) = self.batch_error(&changes, level) {

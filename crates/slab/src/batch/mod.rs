@@ -4,18 +4,19 @@
 //! [`TwoPhaseCommit`] coordinates: of keys of one shard that shard, of others shard 0. Here is what
 //! this engine's shards do in it: as *participant* one has a [`prepare_record`]; as *read-only
 //! participant*, whose keys are only checked, it locks them and logs nothing. What a crash left is
-//! read by [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a tick: answers
-//! to the shard's own writes and messages of other shards are queued until then.
+//! read by [`opening`]. Everything happens in [`IndexedShard::step_batches`], at the end of a tick:
+//! answers to the shard's own writes and messages of other shards are queued until then.
 
 mod admission;
 mod opening;
 mod prepare_record;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, ControlFlow};
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::{Key, fault_point};
+use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_chassis::batches::opening::Opening;
 pub(crate) use stratakv_chassis::batches::prepare_record::{self as record, BatchId};
 use stratakv_chassis::batches::{BatchRules, CommitStep, ToCoordinator, ToParticipant, TwoPhaseCommit};
@@ -24,10 +25,39 @@ use stratakv_engine::{
 };
 
 use crate::config::SlabConfig;
-use crate::slab::{Slab, is_expired};
+use crate::placement::Placement;
+use crate::shard::{IndexedShard, is_expired};
 use crate::write::Origin;
 use opening::RecordReads;
 use prepare_record::PrepareRecord;
+
+/// What applying the changes of a prepare record takes.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    /// Pages of slots, of a placement that has them.
+    pub(crate) pages: u32,
+    /// Bytes of a log, of a placement that has one.
+    pub(crate) bytes: u64,
+    /// Pages of the blob of each change; 0 if it needs none.
+    pub(crate) blobs: Vec<u32>,
+}
+
+impl Needs {
+    pub(crate) fn blob_pages(&self) -> u32 {
+        self.blobs.iter().sum()
+    }
+}
+
+/// Keys of the engine's own collection in an index.
+pub(crate) fn batch_records(index: &stratakv_index::Tree) -> Vec<Key> {
+    let from = Key::bound(CollectionId::ENGINE, b"");
+    let mut found = Vec::new();
+    index.scan(Bound::Included(from.encoded()), Bound::Unbounded, false, &mut |key, _| {
+        found.extend(Key::from_encoded(key));
+        ControlFlow::Continue(())
+    });
+    found
+}
 
 /// What a write is to its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +105,14 @@ pub(crate) struct Batches {
     stuck: HashMap<Key, Error>,
     /// Pages set aside for prepare records.
     reserved_pages: u32,
-    /// Bytes of records set aside for prepare records (placement `packed`).
+    /// Bytes of records set aside for prepare records.
     reserved_bytes: u64,
 }
 
 impl Batches {
     /// Whether batches of this shard, or whose prepare records have come, are yet to change keys of
     /// a range. Not those that wait to be let in.
-    pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
+    pub(crate) fn change_some_of(&self, range: &(Bound<Key>, Bound<Key>)) -> bool {
         fault_point!("pipelined_range_overtakes_batches", return false);
         let is_within = |change: &Change| {
             !matches!(change.kind, ChangeKind::Check) && std::ops::RangeBounds::contains(range, &change.key)
@@ -156,7 +186,7 @@ impl Batches {
     }
 
     /// Why a range cannot be deleted, if a batch is stuck within: its key may come back.
-    pub(crate) fn stuck_within(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> Option<&Error> {
+    pub(crate) fn stuck_within(&self, range: &(Bound<Key>, Bound<Key>)) -> Option<&Error> {
         let within = |(key, _): &(&Key, &Error)| std::ops::RangeBounds::contains(range, *key);
         self.stuck.iter().find(within).map(|(_, error)| error)
     }
@@ -177,7 +207,7 @@ impl Batches {
     }
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Messages of other shards are handled at the end of the tick.
     pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
         self.batches.commit.mail.receive(from, message);
@@ -320,11 +350,7 @@ impl Slab {
 
     /// Keys that committed batches put or delete and the index does not show yet, in order, with
     /// whether they are there.
-    pub(crate) fn batch_keys(
-        &self,
-        range: (std::ops::Bound<&Key>, std::ops::Bound<&Key>),
-        effects: &Effects,
-    ) -> BTreeMap<Key, bool> {
+    pub(crate) fn batch_keys(&self, range: (Bound<&Key>, Bound<&Key>), effects: &Effects) -> BTreeMap<Key, bool> {
         let keys = self.batches.prepared.keys().filter(|key| std::ops::RangeBounds::contains(&range, *key));
         let visible = keys.filter_map(|key| {
             let record = self.batch_record(key, RecordPart::Meta, effects)?;

@@ -6,7 +6,8 @@ use stratakv_engine::{Effects, Error, Expect, Reply, Shard};
 
 use super::record::{self, Kept};
 use super::{BatchId, BatchStep, Event};
-use crate::slab::Slab;
+use crate::placement::Placement;
+use crate::shard::IndexedShard;
 use crate::write::{Kind, Origin, Work};
 
 /// See the module.
@@ -18,7 +19,7 @@ pub(super) struct RecordReads {
     pub(super) loading: usize,
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// Reads what was found, then tells shard 0.
     pub(super) fn step_opening(&mut self, effects: &mut Effects) {
         if !self.batches.commit.opening.is_reading() {

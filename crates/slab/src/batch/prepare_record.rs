@@ -1,7 +1,6 @@
 //! A participant's part of a batch: it locks the keys, logs the prepare record, applies the changes
 //! and resolves the record.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,10 +11,8 @@ use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
 use super::record::{self, Kept};
 use super::{BatchId, BatchStep, Event};
-use crate::blob::Shape;
-use crate::class::SizeClass;
-use crate::page::{self, Meta};
-use crate::slab::{Closing, Slab};
+use crate::placement::Placement;
+use crate::shard::{Closing, IndexedShard};
 use crate::space::Extent;
 use crate::write::{Kind, Origin, Stop, Wait, Work};
 
@@ -101,7 +98,7 @@ impl PrepareRecord {
     }
 }
 
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     fn tell(&mut self, shard: u32, message: ToCoordinator) {
         self.batches.commit.mail.send(shard, message);
     }
@@ -263,7 +260,7 @@ impl Slab {
 
     /// Sets aside what applying the prepare record may take: room for the records, the blobs, and
     /// the commit-done record.
-    fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
+    fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop<P>> {
         let Some(prepare_record) =
             self.batches.prepare_records.get(&id).filter(|prepare_record| !prepare_record.changes.is_empty())
         else {
@@ -272,29 +269,13 @@ impl Slab {
         if prepare_record.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
             self.check_memory()?;
         }
-        let (pages, bytes, blobs) = match self.packed {
-            Some(_) => {
-                let (bytes, blobs) =
-                    self.packed_needs(&prepare_record.changes, 8 + 4 * prepare_record.participants.len());
-                (0, bytes, blobs)
-            }
-            None => {
-                let (pages, blobs) = page_needs(&prepare_record.changes);
-                (pages, 0, blobs)
-            }
-        };
-        let blob_pages: u32 = blobs.iter().sum();
-        let fits = match self.packed {
-            Some(_) => self.packed_can_reserve(bytes, blob_pages),
-            None => self.has_room(pages + blob_pages),
-        };
-        if !fits {
+        let done_bytes = 8 + 4 * prepare_record.participants.len();
+        let needs = self.placement.needs(&prepare_record.changes, done_bytes);
+        let (pages, bytes, blob_pages) = (needs.pages, needs.bytes, needs.blob_pages());
+        if !P::can_reserve(self, &needs) {
             return Err(self.no_room(pages + blob_pages + (bytes / PAGE_BYTES as u64) as u32 + 1, effects));
         }
-        let kept = match self.packed {
-            Some(_) => 0,
-            None => self.reserve_pages() + self.unplaced_pages + self.batches.reserved_pages + pages,
-        };
+        let (kept, blobs) = (P::kept_from_blobs(self, &needs), needs.blobs);
         let mut extents: Vec<Option<Extent>> = vec![None; blobs.len()];
         for (pages, extent) in blobs.into_iter().zip(&mut extents).filter(|(pages, _)| *pages > 0) {
             let Some(first) = self.space.take_blob(pages, kept) else { break };
@@ -506,7 +487,7 @@ impl Slab {
         let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
         match pending.queue.iter().position(own) {
             // Something is being read for it: it ends when that is there.
-            Some(0) if matches!(pending.wait, Some(Wait::Page(_) | Wait::Blob { .. } | Wait::Head | Wait::Block)) => {
+            Some(0) if matches!(pending.wait, Some(Wait::Placement(_) | Wait::Record { .. } | Wait::Block)) => {
                 if let Some(work) = pending.queue.front_mut() {
                     work.is_over = true;
                 }
@@ -580,38 +561,6 @@ impl Slab {
             }
         }
     }
-
-    /// Keys of the engine's own collection in the index.
-    pub(crate) fn batch_records(index: &stratakv_index::Tree) -> Vec<Key> {
-        let from = Key::bound(stratakv_base::CollectionId::ENGINE, b"");
-        let mut found = Vec::new();
-        index.scan(std::ops::Bound::Included(from.encoded()), std::ops::Bound::Unbounded, false, &mut |key, _| {
-            found.extend(Key::from_encoded(key));
-            ControlFlow::Continue(())
-        });
-        found
-    }
-}
-
-/// Pages that changes may take in pages of slots, one for the commit-done record among them; and
-/// those of each blob.
-fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
-    let mut slots: Vec<(SizeClass, u32)> = Vec::new();
-    let mut blobs = vec![0; changes.len()];
-    for (change, blob) in changes.iter().zip(&mut blobs) {
-        let ChangeKind::Put { value, flags, expiry } = &change.kind else { continue };
-        let key_len = change.key.encoded().len();
-        let meta = Meta { version: 1, flags: *flags, expiry: expiry.0 };
-        match SizeClass::for_record(page::record_bytes(&meta, key_len, value.len())) {
-            Some(class) => match slots.iter_mut().find(|(known, _)| *known == class) {
-                Some((_, count)) => *count += 1,
-                None => slots.push((class, 1)),
-            },
-            None => *blob = Shape::new(key_len, value.len()).pages(),
-        }
-    }
-    let pages = slots.iter().map(|(class, count)| count.div_ceil(u32::from(class.slots()))).sum::<u32>();
-    (1 + pages, blobs)
 }
 
 impl PrepareRecord {

@@ -2,6 +2,8 @@
 //!
 //! 38 bits say where, in units of 8 bytes: 2 TiB a volume. Nine bits say how long.
 
+use crate::place::Address;
+
 /// A record's first byte and its length, rounded up to what nine bits can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RecordAddress {
@@ -43,6 +45,9 @@ fn code(units: u32) -> u16 {
 }
 
 impl RecordAddress {
+    /// Of a record that waits to be appended: no record is so short.
+    pub(crate) const NOWHERE: RecordAddress = RecordAddress { at: 0, code: 0 };
+
     /// The address of a record of `bytes` bytes, [`RECORD_BYTES_MAX`] at most, at `at`.
     pub(crate) fn new(at: u64, bytes: u32) -> RecordAddress {
         debug_assert!(at.is_multiple_of(8) && at < VOLUME_BYTES_MAX && (BYTES_MIN..=RECORD_BYTES_MAX).contains(&bytes));
@@ -60,20 +65,24 @@ impl RecordAddress {
         Some(RecordAddress { at, code })
     }
 
-    /// As the index holds it: bits 40 and above are never all zero, which tells addresses from
-    /// slots.
-    pub(crate) fn to_bits(self) -> u64 {
-        (u64::from(self.code) << AT_BITS) | (self.at / 8)
-    }
-
-    /// Back from [`RecordAddress::to_bits`].
-    pub(crate) fn from_bits(bits: u64) -> RecordAddress {
-        RecordAddress { at: (bits & ((1 << AT_BITS) - 1)) * 8, code: (bits >> AT_BITS) as u16 & CODE_MAX }
-    }
-
     /// At least the record's length: what the segment counts as live.
     pub(crate) fn bytes(self) -> u32 {
         units(self.code) * 8
+    }
+}
+
+impl Address for RecordAddress {
+    /// Bits 40 and above are never all zero: no record is so short.
+    fn to_bits(self) -> u64 {
+        (u64::from(self.code) << AT_BITS) | (self.at / 8)
+    }
+
+    fn from_bits(bits: u64) -> RecordAddress {
+        RecordAddress { at: (bits & ((1 << AT_BITS) - 1)) * 8, code: (bits >> AT_BITS) as u16 & CODE_MAX }
+    }
+
+    fn read_bytes(self) -> usize {
+        self.bytes() as usize
     }
 }
 

@@ -11,9 +11,11 @@ use stratakv_engine::{Effects, Error, Reply};
 use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, SegmentWriter, Stream};
 use super::segments::State;
-use crate::group::{Member, PACKED_GROUPS_MAX};
-use crate::page::Meta;
-use crate::slab::Slab;
+use super::{Log, Packed};
+use crate::group::GroupBuilder;
+use crate::place::RecordPlace;
+use crate::record::Meta;
+use crate::space::Extent;
 use crate::write::Change;
 
 /// Most pages of a batch.
@@ -29,7 +31,7 @@ pub(crate) struct Append {
     pub(crate) kind: RecordKind,
     pub(crate) meta: Meta,
     pub(crate) value: Bytes,
-    pub(crate) change: Change,
+    pub(crate) change: Change<Log>,
     pub(crate) level: Level,
 }
 
@@ -48,7 +50,7 @@ impl Append {
 #[derive(Debug)]
 pub(crate) enum Appended {
     /// A user's write.
-    Change { change: Change, addr: RecordAddress },
+    Change { change: Change<Log>, addr: RecordAddress },
     /// A copy of a live record.
     Moved { key: Key, what: Moving, from: RecordAddress, to: RecordAddress },
 }
@@ -72,19 +74,12 @@ pub(crate) struct AppendedBatch {
     pub(crate) pages: Vec<Arc<Block>>,
 }
 
-/// A group under construction.
-#[derive(Debug, Default)]
-pub(crate) struct GroupBuilder {
-    writes: Vec<(u32, Vec<BlockPart>)>,
-    members: Vec<Member>,
-    level: Option<Level>,
-}
+/// Most groups in flight: a group is one write, or two, so many small ones wait for less than few
+/// large ones.
+const GROUPS_MAX: usize = 8;
 
-impl GroupBuilder {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-}
+/// A group under construction.
+pub(crate) type LogGroup = GroupBuilder<AppendedBatch>;
 
 /// A batch under construction.
 pub(crate) struct Open {
@@ -99,16 +94,14 @@ pub(crate) struct Open {
     pub(crate) appended: Vec<Appended>,
 }
 
-impl Slab {
+impl Packed {
     /// Appends what waits into groups, as long as few are in flight.
-    pub(crate) fn seal_packed(&mut self, effects: &mut Effects) {
-        if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used()))
-            && !self.checkpoints_give_way()
-        {
+    pub(crate) fn seal(&mut self, effects: &mut Effects) {
+        if self.placement.cleaner.is_hopeless(self.placement.segments.used()) && !self.checkpoints_give_way() {
             self.refuse_unlaid(effects);
         }
-        while self.groups.in_flight() < PACKED_GROUPS_MAX {
-            let mut group_builder = GroupBuilder::default();
+        while self.groups.in_flight() < GROUPS_MAX {
+            let mut group_builder = LogGroup::default();
             self.append_queue(&mut group_builder, effects);
             self.clean(&mut group_builder, effects);
             self.append_reclustered(&mut group_builder, effects);
@@ -118,35 +111,29 @@ impl Slab {
             // Copies alone wait for nobody, but what comes after them must not wait for a flush on
             // their account.
             let keep_up = if self.groups.all_durable_when_applied() { Level::PowerLoss } else { Level::ProcessCrash };
-            let level = group_builder.level.unwrap_or(keep_up);
-            self.launch(group_builder.writes, group_builder.members, level, false, effects);
+            group_builder.level = group_builder.level.or(Some(keep_up));
+            self.launch(group_builder, effects);
         }
     }
 
     /// Appends users' records.
-    fn append_queue(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
+    fn append_queue(&mut self, group_builder: &mut LogGroup, effects: &mut Effects) {
         for _ in 0..BATCHES {
-            let Some(packed) = &self.packed else { return };
-            let Some(bytes) = packed.queue.front().map(Append::bytes) else { return };
+            let Some(bytes) = self.placement.queue.front().map(Append::bytes) else { return };
             let spare = self.spare_segments();
             let begun = self.open_batch(Stream::Hot, bytes);
-            if let Some(packed) = &mut self.packed
-                && packed.cleaner.note(begun.is_none() && spare <= RESERVED)
-            {
+            if self.placement.cleaner.note(begun.is_none() && spare <= RESERVED) {
                 // It had its turn before it was known that writes wait for it, and nothing else may
                 // bring the next one.
                 effects.more();
             }
             let Some(mut open) = begun else { return };
-            while let Some(packed) = &mut self.packed
-                && let Some(bytes) = packed.queue.front().map(Append::bytes)
-            {
+            while let Some(bytes) = self.placement.queue.front().map(Append::bytes) {
                 if !self.make_room(&mut open, bytes, effects) {
                     break;
                 }
-                let Some(packed) = &mut self.packed else { return };
-                let Some(append) = packed.queue.pop_front() else { break };
-                packed.queue_bytes -= bytes as u64;
+                let Some(append) = self.placement.queue.pop_front() else { break };
+                self.placement.queue_bytes -= bytes as u64;
                 group_builder.level = group_builder.level.max(Some(append.level));
                 self.append_record(&mut open, append);
             }
@@ -166,11 +153,10 @@ impl Slab {
         }
         let (bytes, tombstone) = (record.bytes(), matches!(record.kind, RecordKind::Deleted { .. }));
         let addr = RecordAddress::new(open.segment_writer.append(&record), bytes as u32);
-        let Some(packed) = &mut self.packed else { return };
-        packed.segments.add_live(addr, tombstone);
-        packed.counters.user_bytes += bytes as u64;
+        self.placement.segments.add_live(addr, tombstone);
+        self.placement.counters.user_bytes += bytes as u64;
         if let Some(pending) = self.pending.get_mut(&append.change.key) {
-            pending.appended += 1;
+            pending.placement.appended += 1;
         }
         open.appended.push(Appended::Change { change: append.change, addr });
     }
@@ -180,28 +166,26 @@ impl Slab {
     pub(crate) fn open_batch(&mut self, stream: Stream, bytes: usize) -> Option<Open> {
         let uuid = self.config.uuid;
         let spare = self.spare_segments();
-        let packed = self.packed.as_mut()?;
         let needed = SegmentWriter::new(uuid, 0, 0).pages_with(bytes);
-        let room = |(_, end): &(u32, u32)| end + needed <= packed.segments.pages;
-        let (segment, end) = match packed.segments.open(stream).filter(room) {
+        let room = |(_, end): &(u32, u32)| end + needed <= self.placement.segments.pages;
+        let (segment, end) = match self.placement.segments.open(stream).filter(room) {
             Some(open) => open,
             None => {
                 let reserved = if stream == Stream::Hot { RESERVED } else { 0 };
-                if spare <= reserved || packed.segments.ready.is_empty() {
+                if spare <= reserved || self.placement.segments.ready.is_empty() {
                     return None;
                 }
-                let closed = packed.segments.close(stream);
-                let next = packed.segments.ready.pop_front()?;
-                packed.segments.set_open(stream, next);
+                let closed = self.placement.segments.close(stream);
+                let next = self.placement.segments.ready.pop_front()?;
+                self.placement.segments.set_open(stream, next);
                 if let Some(closed) = closed {
                     self.give_back_if_dead(closed, self.groups.applied());
                 }
                 (next, 0)
             }
         };
-        let packed = self.packed.as_mut()?;
-        let generation = packed.segments.get(segment).generation;
-        let (first, pages_max) = (segment * packed.segments.pages + end, packed.segments.pages - end);
+        let generation = self.placement.segments.get(segment).generation;
+        let (first, pages_max) = (segment * self.placement.segments.pages + end, self.placement.segments.pages - end);
         let sequence = self.next_number();
         Some(Open {
             stream,
@@ -228,47 +212,44 @@ impl Slab {
     }
 
     /// Completes a batch: it joins the group.
-    pub(crate) fn seal_batch(&mut self, open: Open, group_builder: &mut GroupBuilder) {
+    pub(crate) fn seal_batch(&mut self, open: Open, group_builder: &mut LogGroup) {
         let mut durable = self.groups.durable_sequence();
         fault_point!("packed_durable_mark_too_high", durable = open.sequence);
-        let Some(packed) = &mut self.packed else { return };
-        let previous = std::mem::replace(&mut packed.last_sequence, open.sequence);
+        let previous = std::mem::replace(&mut self.placement.last_sequence, open.sequence);
         let blocks = open.segment_writer.seal(open.stream, open.sequence, previous, durable);
         let pages: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
-        packed.counters.batches += 1;
-        packed.checkpoints.log_bytes += (pages.len() * PAGE_BYTES) as u64;
-        if let Some(segment) = packed.segments.get_mut(open.segment) {
+        self.placement.counters.batches += 1;
+        self.placement.checkpoints.log_bytes += (pages.len() * PAGE_BYTES) as u64;
+        if let Some(segment) = self.placement.segments.get_mut(open.segment) {
             segment.end += pages.len() as u32;
             segment.in_flight += 1;
         }
         let parts = pages.iter().map(|block| BlockPart::whole(Arc::clone(block))).collect();
         group_builder.writes.push((open.first, parts));
         let (segment, first) = (open.segment, open.first);
-        group_builder.members.push(Member::Batch(AppendedBatch { segment, appended: open.appended, first, pages }));
+        group_builder.members.push(AppendedBatch { segment, appended: open.appended, first, pages });
     }
 
     /// Segments that can be opened, or will be soon.
     pub(crate) fn spare_segments(&self) -> u32 {
-        let Some(packed) = &self.packed else { return 0 };
-        packed.segments.ready.len() as u32 + packed.segments.preparing + self.space.whole_segments()
+        self.placement.segments.ready.len() as u32 + self.placement.segments.preparing + self.space.whole_segments()
     }
 
     /// Records wait, but there is no segment for them: a flush may release one, or the cleaner. If
     /// neither can, they are refused.
     fn when_nothing_is_appended(&mut self, effects: &mut Effects) {
-        let Some(packed) = &self.packed else { return };
-        if packed.queue.is_empty() {
+        if self.placement.queue.is_empty() {
             return;
         }
         if self.space.deferred_pages() > 0 {
             self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
         }
         let stuck = self.spare_segments() <= RESERVED
-            && packed.tables.is_idle()
+            && self.placement.tables.is_idle()
             && self.space.deferred_pages() == 0
             && self.groups.is_idle()
-            && packed.cleaner.is_idle()
-            && packed.segments.emptiest(self.groups.applied()).is_none();
+            && self.placement.cleaner.is_idle()
+            && self.placement.segments.emptiest(self.groups.applied()).is_none();
         if stuck && !self.checkpoints_give_way() {
             self.refuse_unlaid(effects);
         }
@@ -276,28 +257,27 @@ impl Slab {
 
     /// What waits finds no segment.
     fn refuse_unlaid(&mut self, effects: &mut Effects) {
-        let Some(packed) = &mut self.packed else { return };
-        self.counters.full_refusals += packed.queue.len() as u64;
-        packed.queue_bytes = 0;
-        packed.cleaner.note(false);
-        for append in std::mem::take(&mut packed.queue) {
+        self.counters.full_refusals += self.placement.queue.len() as u64;
+        self.placement.queue_bytes = 0;
+        self.placement.cleaner.note(false);
+        for append in std::mem::take(&mut self.placement.queue) {
             self.refuse_appended(append, effects);
         }
     }
 
     fn refuse_appended(&mut self, append: Append, effects: &mut Effects) {
         let key = append.change.key;
-        if let crate::place::RecordPlace::Blob { first, pages } = append.change.place {
+        if let RecordPlace::Blob { first, pages } = append.change.place {
             self.blob_tags.remove(&first);
-            self.space.release(crate::space::Extent { first, pages });
+            self.space.release(Extent { first, pages });
         }
         self.backup_saw_end(&key);
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.outstanding -= 1;
             // What is in flight of the key is older than this: nothing may build on it before it is
             // shown.
-            (pending.newest, pending.expiry) = (None, 0);
-            pending.place = Some(crate::place::RecordPlace::Blob { first: 0, pages: 0 });
+            (pending.placement.newest, pending.expiry) = (None, 0);
+            pending.place = Some(RecordPlace::Blob { first: 0, pages: 0 });
         }
         if let Some(ack) = append.change.ack {
             let error = Error::Full("what is alive cannot be moved together");
@@ -309,13 +289,12 @@ impl Slab {
     /// Gives a segment back if nothing in it is alive: it may be opened again once `group` is
     /// durable.
     pub(crate) fn give_back_if_dead(&mut self, number: u32, group: u64) {
-        let Some(packed) = &mut self.packed else { return };
-        if !packed.segments.is_dead(number) || packed.cleaner.holds(number) {
+        if !self.placement.segments.is_dead(number) || self.placement.cleaner.holds(number) {
             return;
         }
-        packed.segments.set_state(number, State::Free);
-        packed.counters.segments_freed += 1;
-        let extent = crate::space::Extent { first: number * packed.segments.pages, pages: packed.segments.pages };
+        self.placement.segments.set_state(number, State::Free);
+        self.placement.counters.segments_freed += 1;
+        let extent = Extent { first: number * self.placement.segments.pages, pages: self.placement.segments.pages };
         fault_point!("segment_reused_before_its_successors_are_durable", return self.space.release(extent));
         self.space.release_after(group, extent);
     }

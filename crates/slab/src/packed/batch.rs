@@ -7,7 +7,7 @@ use stratakv_base::{Key, fault_point};
 use stratakv_device::Block;
 
 use crate::expiry;
-use crate::page::Meta;
+use crate::record::Meta;
 use crate::space::Extent;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SPBT");

@@ -5,16 +5,16 @@ use std::ops::{Bound, ControlFlow};
 use foldhash::{HashMap, HashSet};
 use stratakv_engine::Statistic;
 
-use super::Packed;
 use super::segments::State;
+use super::{Log, Packed};
 use crate::config::CheckReport;
 use crate::place::RecordPlace;
-use crate::slab::Slab;
+use crate::placement::Placement;
 
-impl Slab {
+impl Packed {
     /// Compares index, pointers and segments: every place is of one key, lies in a segment in use,
     /// and live bytes are their sum. The pages in use.
-    pub(crate) fn check_packed(&self, packed: &Packed, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
+    pub(crate) fn check_log(&self, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
         let mut live: HashMap<u32, u64> = HashMap::default();
         let mut places = HashSet::default();
         let (mut blobs, mut blob_pages) = (HashSet::default(), 0);
@@ -28,53 +28,55 @@ impl Slab {
                     if (first..first + pages).any(|page| self.space.is_free(page)) {
                         mistakes.push(format!("pages of the blob at {first} are marked free"));
                     }
-                    packed.pointers.get(&first).copied()
+                    self.placement.pointers.get(&first).copied()
                 }
-                RecordPlace::Slot { .. } => None,
             };
             let Some(addr) = addr.filter(|addr| places.insert(*addr)) else {
                 mistakes.push(format!("{} lies nowhere, or with another key: {place:?}", key.escape_ascii()));
                 return ControlFlow::Continue(());
             };
-            *live.entry(packed.segments.of(addr)).or_default() += u64::from(addr.bytes());
+            *live.entry(self.placement.segments.of(addr)).or_default() += u64::from(addr.bytes());
             ControlFlow::Continue(())
         });
         report.blobs = blobs.len() as u64;
-        if packed.pointers.len() != blobs.len() || blob_pages != self.blob_pages {
-            let known = packed.pointers.len();
+        if self.placement.pointers.len() != blobs.len() || blob_pages != self.blob_pages {
+            let known = self.placement.pointers.len();
             mistakes.push(format!(
                 "{} blobs of {blob_pages} pages, {known} records of blobs, {} pages counted",
                 blobs.len(),
                 self.blob_pages
             ));
         }
-        let mut pages = u64::from(2 * packed.tables.zones.len() as u32) + blob_pages;
-        for (number, segment) in packed.segments.iter() {
+        let mut pages = u64::from(2 * self.placement.tables.zones.len() as u32) + blob_pages;
+        for (number, segment) in self.placement.segments.iter() {
             let named = live.remove(&number).unwrap_or_default() + u64::from(segment.tombstones);
-            let quiet = segment.in_flight == 0 && segment.moving == 0 && packed.is_idle();
-            if quiet && named != u64::from(segment.live) && packed.segments.miscounted == 0 {
+            let quiet = segment.in_flight == 0 && segment.moving == 0 && self.placement.is_idle();
+            if quiet && named != u64::from(segment.live) && self.placement.segments.miscounted == 0 {
                 mistakes
                     .push(format!("segment {number} has {} live bytes, {named} are named: {segment:?}", segment.live));
             }
             if segment.state == State::Free {
                 continue;
             }
-            pages += u64::from(packed.segments.pages);
+            pages += u64::from(self.placement.segments.pages);
             report.pages += u64::from(segment.end);
-            let first = number * packed.segments.pages;
-            if (first..first + packed.segments.pages).any(|page| self.space.is_free(page)) {
+            let first = number * self.placement.segments.pages;
+            if (first..first + self.placement.segments.pages).any(|page| self.space.is_free(page)) {
                 mistakes.push(format!("pages of segment {number} are marked free: {segment:?}"));
             }
         }
-        if packed.segments.miscounted > 0 {
-            let found = format!("{} records that died where nothing was alive", packed.segments.miscounted);
+        if self.placement.segments.miscounted > 0 {
+            let found = format!("{} records that died where nothing was alive", self.placement.segments.miscounted);
             report.corrupt.push(self.corruption(0, "sum of live bytes", "a disk that tells the truth".into(), &found));
         }
         pages
     }
+}
 
-    pub(crate) fn packed_statistics(packed: &Packed, out: &mut Vec<Statistic>) {
-        let (segments, counters) = (&packed.segments, &packed.counters);
+impl Log {
+    /// Appends counters and gauges.
+    pub(super) fn append_statistics(&self, out: &mut Vec<Statistic>) {
+        let (segments, counters) = (&self.segments, &self.counters);
         let mut add = |name, value| out.push(Statistic { name, value });
         add("segments_used", u64::from(segments.used()));
         add("segment_bytes", u64::from(segments.bytes()));
@@ -87,9 +89,9 @@ impl Slab {
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);
-        add("checkpoints", packed.checkpoints.made);
-        add("checkpoint_bytes", packed.checkpoints.bytes);
-        add("checkpoint_segments", u64::from(packed.checkpoints.held()));
-        add("checkpoint_log_bytes", packed.checkpoints.log_bytes);
+        add("checkpoints", self.checkpoints.made);
+        add("checkpoint_bytes", self.checkpoints.bytes);
+        add("checkpoint_segments", u64::from(self.checkpoints.held()));
+        add("checkpoint_log_bytes", self.checkpoints.log_bytes);
     }
 }

@@ -10,12 +10,13 @@ use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::addr::RecordAddress;
-use super::append::{Appended, GroupBuilder, Moving};
+use super::append::{Appended, AppendedBatch, LogGroup, Moving, Open};
 use super::batch::{self, LogRecord, RecordKind, Stream};
 use super::walk::next_batch;
-use crate::place::RecordPlace;
-use crate::slab::{self, Slab};
-use crate::write::PendingWrites;
+use super::{LogPlace, Packed};
+use crate::group::Groups;
+use crate::shard::{Closing, IoPurpose};
+use crate::space::offset;
 
 /// Slices of a victim read at once.
 const AHEAD: u32 = 4;
@@ -139,24 +140,22 @@ pub(crate) enum VictimRecord {
     Drop,
 }
 
-impl Slab {
+impl Packed {
     /// Above this many spare segments nothing is moved.
     pub(crate) fn spare_high(&self) -> u32 {
-        let Some(packed) = &self.packed else { return 0 };
-        let all = self.space.whole_segments() + packed.segments.used();
+        let all = self.space.whole_segments() + self.placement.segments.used();
         (all / 64 + 6).min((all / 2).max(LOW + 1))
     }
 
     fn tombstones_are_many(&self) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let log = u64::from(packed.segments.used()) * u64::from(packed.segments.bytes());
-        packed.segments.tombstone_bytes() > log / 64
+        let log = u64::from(self.placement.segments.used()) * u64::from(self.placement.segments.bytes());
+        self.placement.segments.tombstone_bytes() > log / 64
     }
 
     /// Whether space was given back when everything was durable already: no completion will see to
     /// it.
     pub(crate) fn has_late_space(&self) -> bool {
-        self.packed.is_some() && self.space.deferred_begins().is_some_and(|group| group <= self.groups.durable())
+        self.space.deferred_begins().is_some_and(|group| group <= self.groups.durable())
     }
 
     /// Chooses a victim when it is time, and reads it.
@@ -166,30 +165,29 @@ impl Slab {
         }
         let spare = self.spare_segments();
         let urgent = spare < self.spare_high();
-        let Some(packed) = &self.packed else { return };
-        if let Some(victim) = &packed.cleaner.victim {
-            let segment = packed.segments.get(victim.segment);
+        if let Some(victim) = &self.placement.cleaner.victim {
+            let segment = self.placement.segments.get(victim.segment);
             if victim.in_flight() == 0 && (segment.live, segment.moving) == (0, 0) {
                 self.end_victim(false, 0);
             }
             return self.read_victim(effects);
         }
         // A closing shard moves only what stands in the way of its last writes.
-        let needed = self.closing == slab::Closing::Open || !packed.queue.is_empty();
+        let needed = self.closing == Closing::Open || !self.placement.queue.is_empty();
         let many = !urgent && self.tombstones_are_many();
         if !needed || !(urgent || many) || (spare > LOW && self.growth_comes_first()) {
             return;
         }
         let applied = self.groups.applied();
-        let Some(packed) = &mut self.packed else { return };
-        let choice = if many { packed.segments.oldest(applied) } else { packed.segments.emptiest(applied) };
+        let choice =
+            if many { self.placement.segments.oldest(applied) } else { self.placement.segments.emptiest(applied) };
         let Some(number) = choice else { return };
-        let segment = packed.segments.get(number);
-        packed.cleaner.price = segment.live;
-        let mut bytes = std::mem::take(&mut packed.cleaner.spare);
+        let segment = self.placement.segments.get(number);
+        self.placement.cleaner.price = segment.live;
+        let mut bytes = std::mem::take(&mut self.placement.cleaner.spare);
         // What an earlier victim left is overwritten by what is read, or not looked at.
         bytes.resize(segment.end as usize * PAGE_BYTES, 0);
-        packed.cleaner.victim = Some(Victim {
+        self.placement.cleaner.victim = Some(Victim {
             segment: number,
             generation: segment.generation,
             bytes,
@@ -206,17 +204,16 @@ impl Slab {
 
     /// Whether the volume grows instead.
     fn growth_comes_first(&self) -> bool {
-        self.packed_wants_growth() && self.is_growing()
+        self.wants_growth() && self.is_growing()
     }
 
     fn read_victim(&mut self, effects: &mut Effects) {
         loop {
-            let Some(packed) = &self.packed else { return };
-            let Some(victim) = &packed.cleaner.victim else { return };
+            let Some(victim) = &self.placement.cleaner.victim else { return };
             if victim.failed || victim.asked == victim.slices() || victim.in_flight() >= AHEAD {
                 return;
             }
-            let (slice, offset) = (victim.asked, Self::offset(victim.segment * packed.segments.pages));
+            let (slice, offset) = (victim.asked, offset(victim.segment * self.placement.segments.pages));
             let len = (victim.bytes.len() - slice as usize * SLICE_BYTES).min(SLICE_BYTES);
             let Some(block) = self.take_block(Class::Slice, effects) else {
                 if self.io.is_empty() {
@@ -224,12 +221,11 @@ impl Slab {
                 }
                 return;
             };
-            let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Victim { slice }));
+            let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Victim { slice }));
             effects.read(io, offset + u64::from(slice) * SLICE_BYTES as u64, block, len as u32);
             self.counters.read_bytes += len as u64;
-            let Some(packed) = &mut self.packed else { return };
-            packed.counters.cleaner_read_bytes += len as u64;
-            if let Some(victim) = &mut packed.cleaner.victim {
+            self.placement.counters.cleaner_read_bytes += len as u64;
+            if let Some(victim) = &mut self.placement.cleaner.victim {
                 victim.asked += 1;
             }
         }
@@ -237,10 +233,9 @@ impl Slab {
 
     /// A slice of the victim has been read.
     pub(crate) fn victim_read(&mut self, slice: u32, block: &Block, result: Result<(), IoFault>) {
-        let Some(packed) = &mut self.packed else { return };
         // After a failure the victim is given up with reads in flight: nothing is cleaned any more
         // then.
-        let Some(victim) = &mut packed.cleaner.victim else { return };
+        let Some(victim) = &mut self.placement.cleaner.victim else { return };
         victim.arrived |= 1 << slice;
         let failed = victim.failed || result.is_err();
         let from = slice as usize * SLICE_BYTES;
@@ -256,7 +251,7 @@ impl Slab {
     /// The victim cannot be cleaned. The pass ends when nothing of it is being read any more.
     fn fail_victim(&mut self) {
         let sealed = self.groups.sealed();
-        let Some(victim) = self.packed.as_mut().and_then(|packed| packed.cleaner.victim.as_mut()) else { return };
+        let Some(victim) = self.placement.cleaner.victim.as_mut() else { return };
         victim.failed = true;
         if victim.in_flight() == 0 {
             self.end_victim(true, sealed);
@@ -266,57 +261,54 @@ impl Slab {
     /// The pass over a victim is over; groups up to `sealed` may decide what is left in it.
     fn end_victim(&mut self, failed: bool, sealed: u64) {
         let group = self.groups.applied();
-        let Some(packed) = &mut self.packed else { return };
-        let Some(mut victim) = packed.cleaner.victim.take() else { return };
-        packed.cleaner.spare = std::mem::take(&mut victim.bytes);
-        if let Some(segment) = packed.segments.get_mut(victim.segment) {
+        let Some(mut victim) = self.placement.cleaner.victim.take() else { return };
+        self.placement.cleaner.spare = std::mem::take(&mut victim.bytes);
+        if let Some(segment) = self.placement.segments.get_mut(victim.segment) {
             // What waits in it for a write in flight is settled then.
             segment.not_before = sealed;
             // Nothing in it is named, and still it counts as alive: not again.
             let useless = !victim.fruitful && segment.live > 0 && segment.moving == 0;
             segment.failures = segment.failures.saturating_add(u8::from(failed || useless));
         }
-        packed.cleaner.fruitless += u32::from(packed.cleaner.blocked);
+        self.placement.cleaner.fruitless += u32::from(self.placement.cleaner.blocked);
         self.give_back_if_dead(victim.segment, group);
     }
 
     /// Adds to what may be moved, as users append records and scans gather them.
     fn give_credit(&mut self) -> u64 {
         let (spare, high) = (self.spare_segments(), self.spare_high());
-        let Some(packed) = &mut self.packed else { return 0 };
-        let counters = &packed.counters;
+        let counters = &self.placement.counters;
         let appended =
-            counters.user_bytes + counters.reclustered_bytes + counters.refused_bytes - packed.cleaner.given_at;
-        packed.cleaner.given_at += appended;
+            counters.user_bytes + counters.reclustered_bytes + counters.refused_bytes - self.placement.cleaner.given_at;
+        self.placement.cleaner.given_at += appended;
         let batch = u64::from(super::append::BATCH_PAGES) * PAGE_BYTES as u64;
-        if packed.cleaner.blocked {
-            packed.cleaner.credit = batch;
+        if self.placement.cleaner.blocked {
+            self.placement.cleaner.credit = batch;
         } else if spare >= high {
             // Only for the sake of tombstones.
-            packed.cleaner.credit = (packed.cleaner.credit + appended).min(batch);
+            self.placement.cleaner.credit = (self.placement.cleaner.credit + appended).min(batch);
         } else {
-            let all = u64::from(packed.segments.bytes());
-            let live = u64::from(packed.cleaner.price).min(all - all / 64);
+            let all = u64::from(self.placement.segments.bytes());
+            let live = u64::from(self.placement.cleaner.price).min(all - all / 64);
             let (gap, range) = (u64::from(high.saturating_sub(spare)), u64::from(high.saturating_sub(LOW).max(1)));
             let earned = appended * live / (all - live) * 2 * gap / range;
-            packed.cleaner.credit = (packed.cleaner.credit + earned).min(4 * batch);
+            self.placement.cleaner.credit = (self.placement.cleaner.credit + earned).min(4 * batch);
         }
-        packed.cleaner.credit
+        self.placement.cleaner.credit
     }
 
     /// Copies some live records of the victim into the group.
-    pub(crate) fn clean(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
+    pub(crate) fn clean(&mut self, group_builder: &mut LogGroup, effects: &mut Effects) {
         let credit = self.give_credit();
         let urgent = self.spare_segments() <= LOW;
-        let Some(packed) = &self.packed else { return };
-        let least = u64::from(packed.segments.bytes() / 4).min(SLICE_BYTES as u64);
-        if credit < least || packed.cleaner.victim.as_ref().is_none_or(|victim| victim.failed) {
+        let least = u64::from(self.placement.segments.bytes() / 4).min(SLICE_BYTES as u64);
+        if credit < least || self.placement.cleaner.victim.as_ref().is_none_or(|victim| victim.failed) {
             return;
         }
         // In small portions, unless segments run short: a group is as fast as what it writes.
         let portion = if urgent { credit } else { credit.min(least) };
-        let after = |group_builder: &GroupBuilder, groups: &crate::group::Groups| {
-            groups.sealed() + u64::from(!group_builder.is_empty())
+        let after = |group_builder: &LogGroup, groups: &Groups<AppendedBatch>| {
+            groups.sealed() + u64::from(!group_builder.members.is_empty())
         };
         let first = match self.next_of_victim() {
             Next::Record(_, len) => len,
@@ -346,13 +338,12 @@ impl Slab {
             }
             break;
         }
-        let Some(packed) = &mut self.packed else { return };
-        packed.cleaner.credit = credit - (portion - left);
+        self.placement.cleaner.credit = credit - (portion - left);
         if looked_at >= LOOKED_AT {
             effects.more();
         }
         if open.segment_writer.is_empty() {
-            packed.cleaner.credit = credit;
+            self.placement.cleaner.credit = credit;
         } else {
             self.seal_batch(open, group_builder);
         }
@@ -366,7 +357,7 @@ impl Slab {
 
     /// Copies records of the victim to where a batch of users' records would end in zeros: room
     /// that costs nothing. With few records in a batch that is a fifth of what is written.
-    pub(crate) fn fill_up(&mut self, open: &mut super::append::Open, effects: &mut Effects) {
+    pub(crate) fn fill_up(&mut self, open: &mut Open, effects: &mut Effects) {
         let pages = open.segment_writer.pages_with(0);
         let mut looked_at = 0;
         while looked_at < SLICE_BYTES
@@ -376,14 +367,12 @@ impl Slab {
         {
             looked_at += len;
             self.advance_victim(len);
-            if let Some(packed) = &mut self.packed {
-                packed.cleaner.credit = packed.cleaner.credit.saturating_sub(moved);
-            }
+            self.placement.cleaner.credit = self.placement.cleaner.credit.saturating_sub(moved);
         }
     }
 
     fn advance_victim(&mut self, len: usize) {
-        if let Some(victim) = self.packed.as_mut().and_then(|packed| packed.cleaner.victim.as_mut()) {
+        if let Some(victim) = self.placement.cleaner.victim.as_mut() {
             victim.at += len;
         }
     }
@@ -391,9 +380,10 @@ impl Slab {
     /// The next record of the victim, as far as it is read.
     fn next_of_victim(&mut self) -> Next {
         let uuid = self.config.uuid;
-        let Some(packed) = &mut self.packed else { return Next::Damaged };
-        let pages = packed.segments.pages;
-        let Some(victim) = packed.cleaner.victim.as_mut().filter(|victim| !victim.failed) else { return Next::Damaged };
+        let pages = self.placement.segments.pages;
+        let Some(victim) = self.placement.cleaner.victim.as_mut().filter(|victim| !victim.failed) else {
+            return Next::Damaged;
+        };
         let first = victim.segment * pages;
         while victim.at >= victim.end {
             if victim.page as usize * PAGE_BYTES >= victim.bytes.len() {
@@ -406,7 +396,7 @@ impl Slab {
             (victim.at, victim.end) = (batch.records().start, batch.records().end);
             victim.page += batch.header.pages;
         }
-        let at = Self::offset(first) + victim.at as u64;
+        let at = offset(first) + victim.at as u64;
         let bytes = victim.bytes.get(victim.at..victim.end).unwrap_or_default();
         match batch::record(&uuid, at, victim.generation, bytes) {
             Some((record, _)) => Next::Record(victim.at, record.bytes()),
@@ -416,14 +406,9 @@ impl Slab {
 
     /// Copies a record of the victim if it is alive; the bytes appended. `None`: there is no room
     /// in the batch.
-    fn move_record(
-        &mut self,
-        open: &mut super::append::Open,
-        (at, len): (usize, usize),
-        effects: &mut Effects,
-    ) -> Option<u64> {
-        let victim = self.packed.as_mut()?.cleaner.victim.take()?;
-        let offset = Self::offset(victim.segment * self.packed.as_ref()?.segments.pages) + at as u64;
+    fn move_record(&mut self, open: &mut Open, (at, len): (usize, usize), effects: &mut Effects) -> Option<u64> {
+        let victim = self.placement.cleaner.victim.take()?;
+        let offset = offset(victim.segment * self.placement.segments.pages) + at as u64;
         let bytes = victim.bytes.get(at..).unwrap_or_default();
         let record = batch::parsed(bytes).map(|(record, _)| record);
         let mut fruitful = victim.fruitful;
@@ -435,13 +420,13 @@ impl Slab {
             None => Some(0),
         };
         debug_assert!(len > 0);
-        self.packed.as_mut()?.cleaner.victim = Some(Victim { fruitful, ..victim });
+        self.placement.cleaner.victim = Some(Victim { fruitful, ..victim });
         moved
     }
 
     fn judge_and_move(
         &mut self,
-        open: &mut super::append::Open,
+        open: &mut Open,
         (segment, offset): (u32, u64),
         record: &LogRecord<'_>,
         fruitful: &mut bool,
@@ -456,10 +441,9 @@ impl Slab {
             }
             VictimRecord::Drop => {
                 *fruitful = true;
-                let packed = self.packed.as_mut()?;
                 let tombstone = matches!(record.kind, RecordKind::Deleted { .. });
-                packed.segments.remove_live(from, tombstone);
-                packed.counters.tombstones_dropped += 1;
+                self.placement.segments.remove_live(from, tombstone);
+                self.placement.counters.tombstones_dropped += 1;
                 return Some(0);
             }
             VictimRecord::Live(what) => what,
@@ -469,7 +453,7 @@ impl Slab {
             return None;
         }
         *fruitful = true;
-        self.packed.as_mut()?.counters.moved_bytes += bytes as u64;
+        self.placement.counters.moved_bytes += bytes as u64;
         self.append_copy(open, from, record, (Key::from_encoded(record.key)?, what));
         Some(bytes as u64)
     }
@@ -477,37 +461,34 @@ impl Slab {
     /// Appends a copy of a live record, for which there is room.
     pub(crate) fn append_copy(
         &mut self,
-        open: &mut super::append::Open,
+        open: &mut Open,
         from: RecordAddress,
         record: &LogRecord<'_>,
         (key, what): (Key, Moving),
     ) {
         let to = RecordAddress::new(open.segment_writer.append(record), record.bytes() as u32);
-        let Some(packed) = &mut self.packed else { return };
-        packed.segments.begin_move(from, to, what == Moving::Tombstone);
+        self.placement.segments.begin_move(from, to, what == Moving::Tombstone);
         open.appended.push(Appended::Moved { key, what, from, to });
     }
 
     fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> VictimRecord {
-        let (Some(packed), Some(key)) = (&self.packed, Key::from_encoded(record.key)) else {
-            return VictimRecord::Dead;
-        };
+        let Some(key) = Key::from_encoded(record.key) else { return VictimRecord::Dead };
         let entry = self.index.0.get(record.key);
         match record.kind {
-            RecordKind::Deleted { .. } if !packed.segments.counts(from) => VictimRecord::Dead,
+            RecordKind::Deleted { .. } if !self.placement.segments.counts(from) => VictimRecord::Dead,
             RecordKind::Deleted { appended } => {
-                let mut needed = entry.is_none() && packed.segments.oldest_but(segment) < appended;
+                let mut needed = entry.is_none() && self.placement.segments.oldest_but(segment) < appended;
                 fault_point!("tombstone_dropped_too_early", needed = false);
                 if needed { VictimRecord::Live(Moving::Tombstone) } else { VictimRecord::Drop }
             }
             RecordKind::Value => {
-                let named = entry.is_some_and(|entry| entry.place == RecordPlace::Record(from).to_bits());
+                let named = entry.is_some_and(|entry| entry.place == LogPlace::Record(from).to_bits());
                 let is_dropped = named && from.at.is_multiple_of(7);
                 fault_point!("cleaner_drops_a_live_record", is_dropped, return VictimRecord::Drop);
                 self.unless_pending(&key, named, Moving::Value)
             }
             RecordKind::Large { blob, .. } => {
-                let named = packed.pointers.get(&blob.first) == Some(&from);
+                let named = self.placement.pointers.get(&blob.first) == Some(&from);
                 self.unless_pending(&key, named, Moving::Large(blob.first))
             }
         }
@@ -515,7 +496,7 @@ impl Slab {
 
     /// A copy appended after a tombstone of its key could outlive it.
     pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> VictimRecord {
-        let appended = || self.pending.get(key).is_some_and(|pending: &PendingWrites| pending.appended > 0);
+        let appended = || self.pending.get(key).is_some_and(|pending| pending.placement.appended > 0);
         fault_point!("moved_while_a_write_is_under_way", named, return VictimRecord::Live(what));
         match named {
             false => VictimRecord::Dead,

@@ -8,15 +8,17 @@ use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
 use super::batch::record_bytes;
+use super::{Log, Packed};
 use crate::blob_write::ReadyBlob;
-use crate::page::Meta;
-use crate::slab::{self, Slab};
+use crate::record::Meta;
+use crate::shard::IoPurpose;
+use crate::space::offset;
 use crate::write::Change;
 
 /// A blob on its way to be durable.
 #[derive(Debug)]
 struct LargeValue {
-    change: Change,
+    change: Change<Log>,
     meta: Meta,
     value_bytes: u32,
     level: Level,
@@ -51,7 +53,17 @@ impl LargeValues {
         self.record_bytes
     }
 
-    pub(crate) fn abandon(&mut self) -> Vec<Change> {
+    /// Whether a flush would help one.
+    pub(crate) fn wants_flush(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// A flush is submitted: it covers what is written now.
+    pub(crate) fn flush_begun(&mut self) {
+        self.flushing = std::mem::take(&mut self.written);
+    }
+
+    pub(crate) fn abandon(&mut self) -> Vec<Change<Log>> {
         self.record_bytes = 0;
         let heads = std::mem::take(&mut self.heads).into_values();
         let rest = std::mem::take(&mut self.written).into_iter().chain(std::mem::take(&mut self.flushing));
@@ -59,22 +71,21 @@ impl LargeValues {
     }
 }
 
-impl Slab {
+impl Packed {
     /// All but the head of a blob is written: now the head.
-    pub(crate) fn write_blob_head(&mut self, blob: ReadyBlob, effects: &mut Effects) {
+    pub(crate) fn write_blob_head(&mut self, blob: ReadyBlob<Log>, effects: &mut Effects) {
         let (meta, value_bytes, level, first) = (blob.meta(), blob.value_bytes(), blob.level, blob.first);
         let sequences = (self.next_number(), self.groups.durable_sequence());
         let (parts, change) = blob.seal(&self.config.uuid, sequences);
-        let Some(packed) = &mut self.packed else { return };
-        packed.large.next += 1;
-        let number = packed.large.next;
+        self.placement.large.next += 1;
+        let number = self.placement.large.next;
         let large = LargeValue { change, meta, value_bytes, level };
-        packed.large.record_bytes += large.record_bytes();
-        packed.large.heads.insert(number, large);
+        self.placement.large.record_bytes += large.record_bytes();
+        self.placement.large.heads.insert(number, large);
         self.counters.page_writes += 1;
         self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
-        let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::BlobHead { number }));
-        effects.write(io, Self::offset(first), parts, false);
+        let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::BlobHead { number }));
+        effects.write(io, offset(first), parts, false);
     }
 
     /// The head of a blob is written.
@@ -84,32 +95,18 @@ impl Slab {
         }
         let mut volatile = self.config.geometry.volatile_cache;
         fault_point!("record_laid_before_its_run_is_durable", volatile = false);
-        let Some(packed) = &mut self.packed else { return };
-        let Some(large) = packed.large.heads.remove(&number) else { return };
+        let Some(large) = self.placement.large.heads.remove(&number) else { return };
         if volatile {
-            return packed.large.written.push(large);
+            return self.placement.large.written.push(large);
         }
-        packed.large.record_bytes -= large.record_bytes();
+        self.placement.large.record_bytes -= large.record_bytes();
         self.append_large(large.change, large.meta, large.value_bytes, large.level);
-    }
-
-    /// Whether a flush would help a blob.
-    pub(crate) fn blobs_want_flush(&self) -> bool {
-        self.packed.as_ref().is_some_and(|packed| !packed.large.written.is_empty())
-    }
-
-    /// A flush is submitted: it covers what is written now.
-    pub(crate) fn blobs_flushing(&mut self) {
-        if let Some(packed) = &mut self.packed {
-            packed.large.flushing = std::mem::take(&mut packed.large.written);
-        }
     }
 
     /// That flush is done.
     pub(crate) fn blobs_flushed(&mut self) {
-        let Some(packed) = &mut self.packed else { return };
-        let flushed = std::mem::take(&mut packed.large.flushing);
-        packed.large.record_bytes -= flushed.iter().map(LargeValue::record_bytes).sum::<u64>();
+        let flushed = std::mem::take(&mut self.placement.large.flushing);
+        self.placement.large.record_bytes -= flushed.iter().map(LargeValue::record_bytes).sum::<u64>();
         for large in flushed {
             self.append_large(large.change, large.meta, large.value_bytes, large.level);
         }

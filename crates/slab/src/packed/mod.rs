@@ -4,10 +4,6 @@
 //! rewritten in place; the space of what is overwritten or deleted comes back by moving what is
 //! alive out of the emptiest segments, a bounded amount inside each group. docs/format-packed.md
 //! draws the volume and argues crash safety and pace.
-//!
-//! The seam to the rest of the engine: a [`RecordPlace::Record`](crate::place::RecordPlace) instead
-//! of a slot, and where `Slab` asks `self.packed`: appending instead of sealing pages, forgetting
-//! places instead of clearing older copies.
 
 pub(crate) mod addr;
 pub(crate) mod append;
@@ -29,23 +25,47 @@ pub(crate) mod walk;
 pub(crate) mod write;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use foldhash::HashMap;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_index::RecordCache;
+use stratakv_base::{Corruption, Key};
+use stratakv_device::Block;
+use stratakv_device::block::ChunkId;
+use stratakv_engine::{ChangeKind, Effects, IoOutcome, Record, RecordPart, Reply, Statistic, Token};
+use stratakv_index::{CachedAt, RecordCache};
 
-use crate::slab::new_map;
-use crate::space::SEGMENT_PAGES;
+use crate::batch::Needs;
+use crate::blob::Shape;
+use crate::blob_read::CachedSlice;
+use crate::blob_write::ReadyBlob;
+use crate::config::{CheckReport, SlabConfig};
+use crate::place::RecordPlace;
+use crate::placement::{Placement, Scanned};
+use crate::read::Waiter;
+use crate::record::Meta;
+use crate::shard::IndexedShard;
+use crate::space::{Extent, SEGMENT_PAGES, Space};
+use crate::superblock::Superblock;
+use crate::write::{Change, Newest, Stop, Work};
 use addr::RecordAddress;
-use append::Append;
+use append::{Append, Appended, AppendedBatch};
+use batch::record_bytes;
 use checkpoint::Checkpoints;
+use checkpoint::load::LogOpening;
 use clean::Cleaner;
 use large::LargeValues;
 use read::RecordReads;
-use recluster::Reclusterer;
+use recluster::{Origin, Reclusterer};
+use recovery::LogGeometry;
 use segments::Segments;
 use tables::Tables;
 
+/// What the record cache leaves to batches and reads: two groups of five batches of 256 KiB, 64
+/// reads over a page's end (a slice each), a victim.
+const IO_BYTES: usize = 8 << 20;
 /// Longest record in a batch; longer ones become blobs.
 const INLINE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a segment that no record can have: both headers of its batch.
@@ -64,7 +84,7 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
 
 /// What a request of this placement is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PackedIoPurpose {
+pub(crate) enum LogIoPurpose {
     /// Pages of records.
     Record {
         read: u64,
@@ -89,7 +109,7 @@ pub(crate) enum PackedIoPurpose {
 
 /// Counters of this placement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PackedCounters {
+pub(crate) struct LogCounters {
     /// Batches written.
     pub(crate) batches: u64,
     /// Bytes of users' records appended.
@@ -107,9 +127,23 @@ pub(crate) struct PackedCounters {
     pub(crate) tombstones_dropped: u64,
 }
 
-/// The state of a shard with this placement, besides what both placements share.
+/// A shard of engine `packed`.
+pub type Packed = IndexedShard<Log>;
+/// A place in such a shard.
+pub(crate) type LogPlace = RecordPlace<RecordAddress>;
+
+/// What is kept of a key with writes under way.
+#[derive(Debug, Default)]
+pub(crate) struct PendingRecord {
+    /// Of its changes, those in batches that are being written.
+    pub(crate) appended: u32,
+    /// The newest record, if it waits to be appended or published.
+    pub(crate) newest: Option<(Meta, Bytes)>,
+}
+
+/// The log, and what is under way with it.
 #[derive(Debug)]
-pub(crate) struct Packed {
+pub struct Log {
     pub(crate) segments: Segments,
     pub(crate) tables: Tables,
     /// Records to be appended, in order.
@@ -126,42 +160,307 @@ pub(crate) struct Packed {
     /// Records in memory, by their addresses.
     pub(crate) cache: RecordCache,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) counters: PackedCounters,
+    pub(crate) counters: LogCounters,
 }
 
-impl Packed {
+impl Log {
     /// Without any record.
-    pub(crate) fn new(segment_pages: u32) -> Packed {
-        Packed {
+    pub(crate) fn new(segment_pages: u32) -> Log {
+        Log {
             segments: Segments::new(segment_pages),
             tables: Tables::default(),
             queue: VecDeque::new(),
             queue_bytes: 0,
             last_sequence: 0,
-            pointers: new_map(),
+            pointers: HashMap::default(),
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
             reclusterer: Reclusterer::default(),
             reads: RecordReads::default(),
             cache: RecordCache::new(),
             checkpoints: Checkpoints::default(),
-            counters: PackedCounters::default(),
+            counters: LogCounters::default(),
         }
     }
+}
 
-    /// Whether nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.reads.is_idle() && self.large.is_idle() && self.tables.is_idle()
+impl Placement for Log {
+    type Address = RecordAddress;
+    type IoPurpose = LogIoPurpose;
+    type Member = AppendedBatch;
+    type Wait = Infallible;
+    type KeyState = PendingRecord;
+    type Cached = CachedAt;
+    type Origin = Origin;
+    type Scanner = LogOpening;
+
+    const NAME: &'static str = "packed";
+    /// Users' records and copies, and as a rule that is all.
+    const WRITES_THROUGH_MAX: usize = 2;
+
+    fn segment_pages(config: &SlabConfig) -> u32 {
+        segment_pages(config.capacity_bytes)
     }
 
-    /// Bytes of memory of what grows with the store.
-    pub(crate) fn footprint_bytes(&self) -> usize {
+    fn create(superblock: &Superblock) -> (Log, Space) {
+        (Log::new(superblock.segment_pages), Space::with_segments(superblock.segment_pages))
+    }
+
+    fn scanner(config: &SlabConfig, superblock: &Superblock) -> LogOpening {
+        let pages = (superblock.usable_bytes / PAGE_BYTES as u64) as u32;
+        let (uuid, shard, segment_pages) = (config.uuid, config.shard, superblock.segment_pages);
+        LogOpening::new(LogGeometry { uuid, shard, pages, segment_pages }, superblock.durable, config.verify)
+    }
+
+    /// A copy of a table that does not check stays as it is: closing must not wait for it to be
+    /// written.
+    fn opened_read_only(&mut self) {
+        self.tables.abandon();
+    }
+
+    fn footprint_bytes(&self) -> usize {
         self.segments.footprint_bytes() + self.pointers.capacity() * 13
     }
 
-    /// Bytes of memory that come and go: they take from the cache, but refuse no write.
-    pub(crate) fn working_bytes(&self) -> usize {
-        self.cleaner.footprint_bytes() + self.reclusterer.bytes()
+    fn working_bytes(&self) -> usize {
+        self.cleaner.footprint_bytes() + self.reclusterer.bytes() + self.cache.footprint_bytes()
+    }
+
+    fn cached_bytes(&self) -> usize {
+        self.cache.slab_page_bytes()
+    }
+
+    fn set_limit_bytes(&mut self, config: &SlabConfig, limit: usize) {
+        if config.record_cache {
+            self.cache.set_limit_bytes(limit - IO_BYTES.min(limit / 2));
+        }
+    }
+
+    fn drop_chunk(&mut self, chunk: ChunkId) {
+        self.cache.drop_chunk(chunk);
+    }
+
+    fn cached_record(
+        shard: &mut Packed,
+        addr: RecordAddress,
+        key: &Key,
+        part: RecordPart,
+        found: Option<Option<CachedAt>>,
+    ) -> Option<Result<Record, Corruption>> {
+        shard.placement.record(addr, key, part, found).map(Ok)
+    }
+
+    fn request_record(shard: &mut Packed, addr: RecordAddress, waiter: Waiter, _: &mut Effects) {
+        shard.placement.request_record(addr, waiter);
+    }
+
+    fn find_cached(&self, places: impl Iterator<Item = Option<RecordAddress>>) -> Vec<Option<CachedAt>> {
+        // No record lies there.
+        const NOWHERE: u64 = u64::MAX;
+        let at = |addr: Option<RecordAddress>| addr.map_or(NOWHERE, |addr| addr.at);
+        self.cache.find_all(&places.map(at).collect::<Vec<u64>>())
+    }
+
+    fn origin(&self, addr: RecordAddress) -> Option<Origin> {
+        Some((addr, self.segments.generation(addr)))
+    }
+
+    fn scanned(shard: &mut Packed, reads: usize, records: &[Scanned<'_, Log>], effects: &Effects) {
+        if reads > 0 {
+            shard.recluster(reads, records, effects);
+        }
+    }
+
+    fn cached_slice(&mut self, first: u32, slice: usize, may_lend: bool, effects: &Effects) -> Option<CachedSlice> {
+        self.slice(first, slice, may_lend, effects)
+    }
+
+    fn cache_slice(&mut self, first: u32, (slice, bytes): (usize, usize), block: &Arc<Block>, effects: &Effects) {
+        self.keep_slice((first, slice), bytes, block, effects);
+    }
+
+    fn pins(&self, extent: &Extent) -> bool {
+        self.reads.pins(extent)
+    }
+
+    fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        self.reads.give_up(has_left)
+    }
+
+    fn pump_reads(shard: &mut Packed, effects: &mut Effects) {
+        shard.pump_record_reads(effects);
+    }
+
+    fn current(
+        shard: &mut Packed,
+        work: &mut Work,
+        place: LogPlace,
+        newest: &Newest<Log>,
+    ) -> Result<(Meta, Bytes), Stop<Log>> {
+        shard.current(work, place, newest)
+    }
+
+    fn put(
+        shard: &mut Packed,
+        work: &mut Work,
+        newest: &Newest<Log>,
+        record: (Meta, &Bytes),
+        reply: &dyn Fn(u64) -> Reply,
+        effects: &mut Effects,
+    ) -> Result<(), Stop<Log>> {
+        shard.put_record(work, newest, record, reply, effects)
+    }
+
+    fn delete(
+        shard: &mut Packed,
+        work: &mut Work,
+        _: LogPlace,
+        newest: &Newest<Log>,
+        effects: &mut Effects,
+    ) -> Result<(), Stop<Log>> {
+        shard.delete_record(work, newest, effects)
+    }
+
+    fn wait(_: &mut Packed, _: Key, wait: Infallible, _: &mut Effects) {
+        match wait {}
+    }
+
+    fn blob_written(shard: &mut Packed, blob: ReadyBlob<Log>, effects: &mut Effects) {
+        shard.write_blob_head(blob, effects);
+    }
+
+    fn claim_for_blobs(shard: &mut Packed, extent: Extent) {
+        shard.claim_for_blobs(extent);
+    }
+
+    fn blobs_may_lie_at(&self, extent: Extent) -> bool {
+        self.allows_blobs_at(extent)
+    }
+
+    fn pump_writes(shard: &mut Packed, effects: &mut Effects) {
+        shard.pump_blob_writes(effects);
+        shard.grow(effects);
+        shard.pump_cleaner(effects);
+        shard.pump_checkpoint(effects);
+        shard.pump_tables(effects);
+        shard.seal(effects);
+        shard.pump_flush(effects);
+        // What writes have asked for since.
+        shard.pump_record_reads(effects);
+        if shard.placement.checkpoints.must_give_way() && shard.io.is_empty() {
+            effects.more();
+        }
+    }
+
+    fn publish(shard: &mut Packed, members: Vec<AppendedBatch>, group: u64, effects: &mut Effects) {
+        let mut drained = Vec::new();
+        for batch in members {
+            shard.apply_batch(batch, group, &mut drained, effects);
+        }
+        for key in drained {
+            shard.wake(&key, effects);
+        }
+    }
+
+    fn wants_flush(&self) -> bool {
+        self.large.wants_flush()
+    }
+
+    fn is_short_of_space(shard: &Packed) -> bool {
+        shard.spare_segments() <= clean::LOW
+    }
+
+    fn flush_begun(&mut self) {
+        self.large.flush_begun();
+    }
+
+    fn flush_done(shard: &mut Packed) {
+        shard.blobs_flushed();
+    }
+
+    fn complete(shard: &mut Packed, purpose: LogIoPurpose, outcome: IoOutcome, effects: &mut Effects) {
+        shard.log_io_done(purpose, outcome, effects);
+    }
+
+    fn changes_of(batch: AppendedBatch) -> Vec<Change<Log>> {
+        let changes = batch.appended.into_iter().filter_map(|appended| match appended {
+            Appended::Change { change, .. } => Some(change),
+            Appended::Moved { .. } => None,
+        });
+        changes.collect()
+    }
+
+    fn abandon(&mut self) -> Vec<Change<Log>> {
+        self.queue_bytes = 0;
+        self.tables.abandon();
+        self.cleaner.abandon();
+        let queue = std::mem::take(&mut self.queue).into_iter().map(|append| append.change);
+        queue.chain(self.large.abandon()).collect()
+    }
+
+    /// Bytes of records and pages of blobs that changes take, and bytes of the commit-done record.
+    fn needs(&self, changes: &[stratakv_engine::Change], done_bytes: usize) -> Needs {
+        let inline = inline_bytes(self.segments.pages);
+        let mut bytes = record_bytes(&Meta::default(), 17, done_bytes);
+        let mut blobs = vec![0; changes.len()];
+        for (change, blob) in changes.iter().zip(&mut blobs) {
+            let key_bytes = change.key.encoded().len();
+            let mut meta = Meta { version: 1, ..Meta::default() };
+            let mut value_bytes = 8;
+            if let ChangeKind::Put { value, flags, expiry } = &change.kind {
+                (meta.flags, meta.expiry, value_bytes) = (*flags, expiry.0, value.len());
+                if record_bytes(&meta, key_bytes, value_bytes) > inline {
+                    *blob = Shape::new(key_bytes, value_bytes).pages();
+                    value_bytes = 12;
+                }
+            }
+            bytes += record_bytes(&meta, key_bytes, value_bytes);
+        }
+        Needs { pages: 0, bytes: bytes as u64 + bytes as u64 / 16, blobs }
+    }
+
+    fn can_reserve(shard: &Packed, needs: &Needs) -> bool {
+        shard.can_reserve(needs.bytes, needs.blob_pages())
+    }
+
+    fn wants_growth(shard: &Packed) -> bool {
+        shard.wants_growth()
+    }
+
+    fn extended(shard: &mut Packed) {
+        shard.log_extended();
+    }
+
+    fn makes_space(shard: &mut Packed) -> bool {
+        shard.checkpoints_give_way()
+    }
+
+    fn has_late_space(shard: &Packed) -> bool {
+        shard.has_late_space()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.reads.is_idle() && self.large.is_idle() && self.tables.is_idle()
+    }
+
+    fn is_starved(shard: &Packed) -> bool {
+        shard.placement.reads.is_starved(shard.io.len())
+    }
+
+    fn delays_close(shard: &mut Packed, effects: &mut Effects) -> bool {
+        shard.closing_checkpoint(effects)
+    }
+
+    fn digest(shard: &Packed) -> u64 {
+        recovery::log_digest(&shard.placement, &shard.index)
+    }
+
+    fn check(shard: &Packed, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
+        shard.check_log(report, mistakes)
+    }
+
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        self.append_statistics(out);
     }
 }
 

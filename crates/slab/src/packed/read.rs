@@ -6,18 +6,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Expiry, Key, fault_point};
+use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Token, Value};
 use stratakv_index::{CachedAt, Hit};
 
 use super::addr::RecordAddress;
 use super::batch::{self, RecordKind};
-use crate::page::Meta;
+use super::{Log, LogPlace, Packed};
 use crate::place::RecordPlace;
+use crate::placement::Placement;
 use crate::read::{SHARED_BYTES, Waiter, alive, part_range};
-use crate::slab::{self, Slab};
-use crate::space::Extent;
+use crate::record::Meta;
+use crate::shard::IoPurpose;
+use crate::space::{Extent, offset};
 use crate::write::{Newest, Stop, Wait, Work};
 
 /// Pages: the first, and how many.
@@ -217,17 +219,32 @@ impl RecordAddress {
     }
 }
 
-impl Slab {
+impl Log {
     /// The record of `key` at `addr`, if it is cached: it was checked when it came into memory.
-    pub(crate) fn cached_record(&mut self, addr: RecordAddress, key: &Key, part: RecordPart) -> Option<Record> {
-        record_of(self.packed.as_mut()?.cache.get(addr.at)?, key, part)
+    /// `found`: where it is cached, or that it is not, if that is known.
+    pub(super) fn record(
+        &mut self,
+        addr: RecordAddress,
+        key: &Key,
+        part: RecordPart,
+        found: Option<Option<CachedAt>>,
+    ) -> Option<Record> {
+        let hit = match found {
+            Some(found) => self.cache.get_found(found?),
+            None => self.cache.get(addr.at),
+        };
+        record_of(hit?, key, part)
     }
 
-    /// The same for a place that was found in the cache.
-    pub(crate) fn found_record(&mut self, found: CachedAt, key: &Key) -> Option<Record> {
-        record_of(self.packed.as_mut()?.cache.get_found(found)?, key, RecordPart::Whole)
+    /// Reads a record's pages for `waiter`, at the end of the tick, or joins the read under way.
+    pub(super) fn request_record(&mut self, addr: RecordAddress, waiter: Waiter) {
+        let (first, pages) = addr.span();
+        let segment = self.segments.pages;
+        self.reads.want((first, pages.min(segment - first % segment)), addr, waiter);
     }
+}
 
+impl Packed {
     /// A record, and its length.
     fn record_in(
         &mut self,
@@ -237,7 +254,7 @@ impl Slab {
         part: RecordPart,
     ) -> Result<(Record, usize), Corruption> {
         let bytes = found.bytes();
-        let generation = self.packed.as_ref().map_or(0, |packed| packed.segments.generation(addr));
+        let generation = self.placement.segments.generation(addr);
         let what = match batch::record(&self.config.uuid, addr.at, generation, bytes) {
             Some((record, start)) if record.key == key.encoded() && record.kind == RecordKind::Value => {
                 return Ok((record_part(found, (record.meta, record.value, start), part), record.bytes()));
@@ -251,23 +268,14 @@ impl Slab {
         Err(corruption)
     }
 
-    /// Reads a record's pages for `waiter`, at the end of the tick, or joins the read under way.
-    pub(crate) fn request_record(&mut self, addr: RecordAddress, waiter: Waiter) {
-        let Some(packed) = &mut self.packed else { return };
-        let (first, pages) = addr.span();
-        let segment = packed.segments.pages;
-        packed.reads.want((first, pages.min(segment - first % segment)), addr, waiter);
-    }
-
     /// Submits queued reads, up to the depth.
     pub(crate) fn pump_record_reads(&mut self, effects: &mut Effects) {
         let depth = self.config.depth.max(1) as usize;
-        while let Some(packed) = &self.packed
-            && let Some((_, front)) = packed.reads.queue.first_key_value()
-            && packed.reads.in_flight.len() < depth
+        while let Some((_, front)) = self.placement.reads.queue.first_key_value()
+            && self.placement.reads.in_flight.len() < depth
         {
-            let (front, segment) = (*front, packed.segments.pages);
-            let (mut read, mut spans) = packed.reads.reach(front, segment);
+            let (front, segment) = (*front, self.placement.segments.pages);
+            let (mut read, mut spans) = self.placement.reads.reach(front, segment);
             let class = |pages| if pages == 1 { Class::Page } else { Class::Slice };
             let mut block = self.take_block(class(read.pages), effects);
             if block.is_none() && read.pages > 1 && front.1 == 1 {
@@ -275,13 +283,13 @@ impl Slab {
                 (read, spans) = only(front);
                 block = self.take_block(Class::Page, effects);
             }
-            let (Some(block), Some(packed)) = (block, &mut self.packed) else { return };
+            let Some(block) = block else { return };
             let (first, len) = (read.first, read.pages * PAGE_BYTES as u32);
-            let number = packed.reads.begin(read, &spans);
+            let number = self.placement.reads.begin(read, &spans);
             self.counters.page_reads += 1;
             self.counters.read_bytes += u64::from(len);
-            let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Record { read: number }));
-            effects.read(io, Self::offset(first), block, len);
+            let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Record { read: number }));
+            effects.read(io, offset(first), block, len);
         }
     }
 
@@ -293,7 +301,7 @@ impl Slab {
         result: Result<(), IoFault>,
         effects: &mut Effects,
     ) {
-        let ended = self.packed.as_mut().and_then(|packed| packed.reads.end(number, result.is_err()));
+        let ended = self.placement.reads.end(number, result.is_err());
         let Some(((first, pages), waiters)) = ended else { return };
         let error = result.err().map(|fault| Error::Io { what: "reading a record", fault });
         self.count_read_of_scans(waiters.iter().map(|(_, waiter)| waiter));
@@ -302,11 +310,9 @@ impl Slab {
         for (addr, waiter) in waiters {
             let found = RecordSlice(Arc::clone(&block), addr.within(first, pages));
             let cached = !(many && matches!(waiter, Waiter::Scan { .. }));
-            if let Some(bytes) = self.record_ready(addr, &found, (waiter, cached), error.as_ref(), effects)
-                && let Some(packed) = &mut self.packed
-            {
+            if let Some(bytes) = self.record_ready(addr, &found, (waiter, cached), error.as_ref(), effects) {
                 let record = found.bytes().get(..bytes).unwrap_or_default();
-                packed.cache.insert(addr.at, &[record], &mut || effects.block(Class::Slice));
+                self.placement.cache.insert(addr.at, &[record], &mut || effects.block(Class::Slice));
             }
         }
         if self.space.has_pinned() {
@@ -330,7 +336,6 @@ impl Slab {
                 Some(key) => (key, RecordPart::Whole),
                 None => return None,
             },
-            Waiter::Clear(..) => return None,
         };
         let record = match error {
             Some(error) => Err(error.clone()),
@@ -339,7 +344,7 @@ impl Slab {
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
         let named =
-            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == RecordPlace::Record(addr).to_bits());
+            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == LogPlace::Record(addr).to_bits());
         let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
@@ -349,34 +354,32 @@ impl Slab {
             }
             (Waiter::Get { token, .. }, Err(error)) => effects.reply(token, stratakv_engine::Reply::Failed(error)),
             (Waiter::Scan { scan, item }, Ok(record)) => {
-                let origin = self.packed.as_ref().map(|packed| (addr, packed.segments.generation(addr)));
+                let origin = self.placement.origin(addr);
                 self.scan_item_read(scan, item, record, origin);
             }
             (Waiter::Scan { scan, .. }, Err(error)) => self.fail_scan(scan, &error, effects),
             (Waiter::Write(key), Ok(record)) => {
-                let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
                 if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
                     let value = record.value.to_bytes();
                     work.loaded_whole = value.len() as u64 == record.value_bytes;
-                    work.loaded = Some((meta, value));
+                    work.loaded = Some((Meta::of(&record), value));
                 }
                 self.wake(&key, effects);
             }
             (Waiter::Write(key), Err(error)) => self.fail_first(&key, error, effects),
-            (Waiter::Clear(..), _) => {}
         }
         bytes
     }
 
     /// The current record for a write that depends on it.
-    pub(crate) fn packed_current(
+    pub(crate) fn current(
         &mut self,
         work: &Work,
-        place: RecordPlace,
-        newest: &Newest,
-    ) -> Result<(Meta, Bytes), Stop> {
+        place: LogPlace,
+        newest: &Newest<Log>,
+    ) -> Result<(Meta, Bytes), Stop<Log>> {
         if newest.pending {
-            let newest = self.pending.get(&work.key).and_then(|pending| pending.newest.clone());
+            let newest = self.pending.get(&work.key).and_then(|pending| pending.placement.newest.clone());
             return newest.ok_or(Wait::Drain.into());
         }
         let whole = self.wants_whole(work);
@@ -384,12 +387,11 @@ impl Slab {
             return Ok(loaded.clone());
         }
         if let RecordPlace::Record(addr) = place
-            && let Some(record) = self.cached_record(addr, &work.key, RecordPart::Whole)
+            && let Some(record) = self.placement.record(addr, &work.key, RecordPart::Whole, None)
         {
-            let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
-            return Ok((meta, record.value.to_bytes()));
+            return Ok((Meta::of(&record), record.value.to_bytes()));
         }
-        Err(Wait::Blob { whole }.into())
+        Err(Wait::Record { whole }.into())
     }
 }
 
@@ -434,11 +436,5 @@ fn record_of(hit: Hit<'_>, key: &Key, part: RecordPart) -> Option<Record> {
 
 fn record_with(value: Value, mut meta: Meta, value_len: usize) -> Record {
     fault_point!("packed_records_lose_their_version", meta.version = 1);
-    Record {
-        value,
-        value_bytes: value_len as u64,
-        flags: meta.flags,
-        version: meta.version,
-        expiry: Expiry(meta.expiry),
-    }
+    meta.record(value, value_len as u64)
 }

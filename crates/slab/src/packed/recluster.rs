@@ -16,12 +16,12 @@ use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
 
 use super::addr::RecordAddress;
-use super::append::{GroupBuilder, Moving};
+use super::append::{LogGroup, Moving};
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, VictimRecord};
-use crate::page::Meta;
-use crate::place::RecordPlace;
-use crate::slab::{Closing, Slab, is_expired};
+use super::{LogPlace, Packed};
+use crate::record::Meta;
+use crate::shard::{Closing, is_expired};
 
 /// Bytes appended in one group.
 const PORTION: usize = SLICE_BYTES;
@@ -94,14 +94,14 @@ impl Reclusterer {
     }
 }
 
-impl Slab {
+impl Packed {
     /// Down to a quarter of the spare segments that the cleaner keeps: there each byte appended
     /// buys half as much room again as it takes, so gathering goes on as long as it helps, and
     /// users' records find the rest. (At half, it never began after a time of many writes: they
     /// leave less.)
     fn may_recluster(&self) -> bool {
         let (spare, high) = (self.spare_segments(), self.spare_high());
-        let keeps_up = self.packed.as_ref().is_some_and(|packed| packed.cleaner.keeps_up());
+        let keeps_up = self.placement.cleaner.keeps_up();
         !self.config.read_only
             && self.poisoned.is_none()
             && self.closing == Closing::Open
@@ -112,7 +112,7 @@ impl Slab {
     /// the reverse.
     pub(crate) fn recluster(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
         let per_write_min = u64::from(self.config.scanned_per_write_min);
-        let Some(reclusterer) = self.packed.as_mut().map(|packed| &mut packed.reclusterer) else { return };
+        let reclusterer = &mut self.placement.reclusterer;
         reclusterer.scanned(records.len());
         // Else what writes undo is appended again with every scan: at 57 % writes and 2 % scans
         // that was a byte for each one written, and its cleaning.
@@ -123,14 +123,14 @@ impl Slab {
             return;
         }
         let (room, may_recluster) = (QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize, self.may_recluster());
-        let Some(packed) = &mut self.packed else { return };
         if !may_recluster {
             // It buys room instead, for the scans to come: where few write, nobody else does.
-            packed.counters.refused_bytes += records.iter().map(|(_, record, _)| record.value.len()).sum::<u64>();
+            self.placement.counters.refused_bytes +=
+                records.iter().map(|(_, record, _)| record.value.len()).sum::<u64>();
             return;
         }
         for (key, record, origin) in records.iter().copied() {
-            if packed.reclusterer.bytes + PAGE_BYTES > room {
+            if self.placement.reclusterer.bytes + PAGE_BYTES > room {
                 return;
             }
             // Longer ones take a read each wherever they are.
@@ -139,21 +139,23 @@ impl Slab {
             if is_expired(record.expiry.0, effects) {
                 continue;
             }
-            let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
-            packed.reclusterer.bytes += origin.0.bytes() as usize;
-            packed.reclusterer.queue.push_back(Reclustered { key: key.clone(), meta, value: value.clone(), origin });
+            self.placement.reclusterer.bytes += origin.0.bytes() as usize;
+            self.placement.reclusterer.queue.push_back(Reclustered {
+                key: key.clone(),
+                meta: Meta::of(record),
+                value: value.clone(),
+                origin,
+            });
         }
     }
 
     /// Appends some of what was gathered into the group.
-    pub(crate) fn append_reclustered(&mut self, group_builder: &mut GroupBuilder, effects: &mut Effects) {
-        let Some(reclusterer) = self.packed.as_ref().map(|packed| &packed.reclusterer) else { return };
+    pub(crate) fn append_reclustered(&mut self, group_builder: &mut LogGroup, effects: &mut Effects) {
+        let reclusterer = &self.placement.reclusterer;
         let Some(front) = reclusterer.queue.front() else { return };
         let (first, visible) = (front.record().bytes(), reclusterer.group <= self.groups.applied());
         if !self.may_recluster() {
-            if let Some(packed) = &mut self.packed {
-                packed.reclusterer.clear();
-            }
+            self.placement.reclusterer.clear();
             return;
         }
         if !visible {
@@ -162,27 +164,24 @@ impl Slab {
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
         let (mut appended, mut from, mut taken) = (0, HashSet::new(), HashMap::<u32, u32>::new());
         while appended < PORTION
-            && let Some(next) = self.packed.as_mut().and_then(|packed| packed.reclusterer.queue.pop_front())
+            && let Some(next) = self.placement.reclusterer.queue.pop_front()
         {
             let bytes = next.record().bytes();
             let (addr, generation) = next.origin;
             // Once, though several scans may have asked for it: of two copies it would be left to
             // chance which one lives.
-            let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.of(addr));
+            let segment = self.placement.segments.of(addr);
             let own = taken.get(&segment).copied().unwrap_or_default();
             let live = self.is_still_at(&next, own) && bytes as u32 <= addr.bytes() && !from.contains(&addr.at);
             if live && !self.make_room(&mut open, bytes, effects) {
-                if let Some(packed) = &mut self.packed {
-                    packed.reclusterer.queue.push_front(next);
-                }
+                self.placement.reclusterer.queue.push_front(next);
                 break;
             }
-            let Some(packed) = &mut self.packed else { return };
-            packed.reclusterer.bytes = packed.reclusterer.bytes.saturating_sub(addr.bytes() as usize);
+            self.placement.reclusterer.bytes = self.placement.reclusterer.bytes.saturating_sub(addr.bytes() as usize);
             if live {
                 from.insert(addr.at);
                 *taken.entry(segment).or_default() += 1;
-                debug_assert_eq!(packed.segments.generation(addr), generation);
+                debug_assert_eq!(self.placement.segments.generation(addr), generation);
                 self.append_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
                 appended += bytes;
             }
@@ -192,9 +191,8 @@ impl Slab {
         }
         self.seal_batch(open, group_builder);
         let group = self.groups.sealed() + 1;
-        let Some(packed) = &mut self.packed else { return };
-        packed.counters.reclustered_bytes += appended as u64;
-        packed.reclusterer.group = group;
+        self.placement.counters.reclustered_bytes += appended as u64;
+        self.placement.reclusterer.group = group;
     }
 
     /// Whether the record lies where it was read, no write of it is under way, and the cleaner
@@ -202,15 +200,14 @@ impl Slab {
     /// yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
     fn is_still_at(&self, reclustered: &Reclustered, own: u32) -> bool {
         let (addr, generation) = reclustered.origin;
-        let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(reclustered.key.encoded());
-        let mut named = entry.is_some_and(|entry| entry.place == RecordPlace::Record(addr).to_bits());
+        let mut named = entry.is_some_and(|entry| entry.place == LogPlace::Record(addr).to_bits());
         fault_point!("gathered_though_it_was_written_over", named = entry.is_some());
-        let number = packed.segments.of(addr);
-        let segment = packed.segments.get(number);
+        let number = self.placement.segments.of(addr);
+        let segment = self.placement.segments.get(number);
         let mut same_life = segment.generation == generation;
         fault_point!("gathered_from_another_life", same_life = true);
-        let named = named && same_life && !packed.cleaner.holds(number) && segment.moving == own;
+        let named = named && same_life && !self.placement.cleaner.holds(number) && segment.moving == own;
         matches!(self.unless_pending(&reclustered.key, named, Moving::Value), VictimRecord::Live(_))
     }
 }

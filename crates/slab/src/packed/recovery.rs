@@ -9,21 +9,23 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_index::{Builder, IndexEntry};
 
-use super::Packed;
 use super::addr::{self, RecordAddress};
 use super::batch::{BatchEntry, RecordKind, Stream, records};
 use super::checkpoint::format::KeyEntry;
-use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
+use super::checkpoint::load::{Keys, Loaded, LogOpening, is_valid};
 use super::segments::State;
 use super::table::{SegmentKind, SegmentTable, TableEntry, ZONE_SEGMENTS};
 use super::tables::table_page;
 use super::walk::{BatchAt, latest_generation, next_batch};
+use super::{Log, LogPlace};
 use crate::check::Digest;
+use crate::opener::Range;
+use crate::place::Address;
 use crate::place::RecordPlace;
+use crate::record;
 use crate::recovery::{REPORTED_MAX, RecoveredShard, Unread, WHOLE_VOLUME};
-use crate::slab::DebugTree;
+use crate::shard::DebugTree;
 use crate::space::{Extent, FIRST_PAGE, Space};
-use crate::table;
 
 /// A batch as found.
 #[derive(Debug)]
@@ -324,11 +326,10 @@ impl LogScanner {
     }
 
     /// All pages were given: decides.
-    pub(crate) fn finish(mut self, digest: Option<u64>) -> (RecoveredShard, bool) {
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> (RecoveredShard<Log>, bool) {
         let torn_places = self.cut();
         let (mut found, _) = self.place(torn_places, None);
-        let differs = |packed: &Packed| digest.is_some_and(|digest| digest != packed_digest(packed, &found.index));
-        if found.packed.as_deref().is_some_and(differs) {
+        if digest.is_some_and(|digest| digest != log_digest(&found.placement, &found.index)) {
             let found = "another set: some are lost or outdated".into();
             self.damage(0, WHOLE_VOLUME, "the batches of the last orderly close".into(), found);
         }
@@ -338,27 +339,30 @@ impl LogScanner {
 
     /// All pages that a checkpoint does not cover were given. `None`: they, or the checkpoint, make
     /// no sense; everything must be read.
-    pub(crate) fn finish_with(mut self, checkpoint: &Loaded, digest: Option<u64>) -> Option<(RecoveredShard, bool)> {
+    pub(crate) fn finish_with(
+        mut self,
+        checkpoint: &Loaded,
+        digest: Option<u64>,
+    ) -> Option<(RecoveredShard<Log>, bool)> {
         self.durable = self.durable.max(checkpoint.root.durable);
         self.last_number = self.last_number.max(checkpoint.root.mark);
         let torn_places = self.cut();
         let (found, fits) = self.place(torn_places, Some(checkpoint));
-        let packed = found.packed.as_deref()?;
-        let same = digest.is_none_or(|digest| digest == packed_digest(packed, &found.index));
+        let same = digest.is_none_or(|digest| digest == log_digest(&found.placement, &found.index));
         (fits && same && self.corrupt.is_empty()).then_some((found, self.repaired))
     }
 
     /// Puts together what was found; false if the checkpoint does not fit.
-    fn place(&mut self, torn_places: Vec<u32>, checkpoint: Option<&Loaded>) -> (RecoveredShard, bool) {
-        let mut found = RecoveredShard::empty(self.log.pages);
-        found.space = Space::with_segments(self.log.segment_pages);
-        found.space.extend(self.log.pages);
+    fn place(&mut self, torn_places: Vec<u32>, checkpoint: Option<&Loaded>) -> (RecoveredShard<Log>, bool) {
+        let segment_pages = self.log.segment_pages;
+        let empty = (Log::new(segment_pages), Space::with_segments(segment_pages));
+        let mut found = RecoveredShard::empty(empty, self.log.pages);
         found.last_number = self.last_number;
         found.report.clean = false;
         found.report.torn = self.batches.iter().filter(|batch| !batch.holds).count() as u64;
         found.torn_places = torn_places;
         fault_point!("void_batches_stay", found.torn_places.clear());
-        let mut packed = Packed::new(self.log.segment_pages);
+        let mut packed = Log::new(self.log.segment_pages);
         self.place_segments(&mut packed, &mut found.space);
         let mut fits =
             checkpoint.is_none_or(|checkpoint| self.place_checkpoint(checkpoint, &mut packed, &mut found.space));
@@ -370,12 +374,12 @@ impl LogScanner {
         packed.last_sequence = self.last_number;
         found.report.records = found.index.0.len() as u64;
         found.report.pages = packed.segments.iter().map(|(_, segment)| u64::from(segment.end)).sum();
-        found.packed = Some(Box::new(packed));
+        found.placement = packed;
         (found, fits)
     }
 
     /// The segments of a checkpoint, and those it covers; false if they make no sense.
-    fn place_checkpoint(&self, checkpoint: &Loaded, packed: &mut Packed, space: &mut Space) -> bool {
+    fn place_checkpoint(&self, checkpoint: &Loaded, packed: &mut Log, space: &mut Space) -> bool {
         for (mark, item) in &checkpoint.covered {
             let entry = packed.tables.durable(item.number);
             if !is_valid(entry.kind, entry.generation, *mark) {
@@ -408,7 +412,7 @@ impl LogScanner {
     }
 
     /// Segments as the tables have them, with the batches that hold.
-    fn place_segments(&mut self, packed: &mut Packed, space: &mut Space) {
+    fn place_segments(&mut self, packed: &mut Log, space: &mut Space) {
         packed.segments.extend(self.log.pages);
         for (zone, (table, good, both)) in (0u32..).zip(std::mem::take(&mut self.zones)) {
             space.occupy(Extent { first: table_page(zone, self.log.segment_pages), pages: 2 }, true);
@@ -449,7 +453,12 @@ impl LogScanner {
     }
 
     /// The record of each key that holds; false if the checkpoint does not fit.
-    fn place_records(&mut self, packed: &mut Packed, found: &mut RecoveredShard, checkpoint: Option<&Loaded>) -> bool {
+    fn place_records(
+        &mut self,
+        packed: &mut Log,
+        found: &mut RecoveredShard<Log>,
+        checkpoint: Option<&Loaded>,
+    ) -> bool {
         let (keys, batches) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.batches));
         self.newer_from = checkpoint.map(|checkpoint| newer_from(&batches, checkpoint.root.start)).unwrap_or_default();
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -508,7 +517,7 @@ impl LogScanner {
                     self.place_key(key_of(top), &entry, packed, found, &mut builder);
                 }
                 RecordKind::Large { blob, .. } => {
-                    let large = Some((blob, table::tag(top.version)));
+                    let large = Some((blob, record::tag(top.version)));
                     let entry = KeyEntry { addr: addr(top), expiry: top.expiry, large };
                     if !self.place_key(key_of(top), &entry, packed, found, &mut builder) {
                         let expected = "pages of its own for each large value".into();
@@ -529,8 +538,8 @@ impl LogScanner {
         &self,
         entries: &mut Option<Keys<'_>>,
         to: Option<&[u8]>,
-        packed: &mut Packed,
-        found: &mut RecoveredShard,
+        packed: &mut Log,
+        found: &mut RecoveredShard<Log>,
         builder: &mut Builder,
     ) -> bool {
         let Some(entries) = entries else { return true };
@@ -550,7 +559,7 @@ impl LogScanner {
 
     /// What an entry names lies in a batch up to the checkpoint's start. On a disk that loses what
     /// it acknowledged, another batch may be there.
-    fn names_a_record(&self, addr: RecordAddress, number: u32, packed: &Packed) -> bool {
+    fn names_a_record(&self, addr: RecordAddress, number: u32, packed: &Log) -> bool {
         let within = addr.at.saturating_sub(u64::from(number) * u64::from(self.log.segment_pages) * PAGE_BYTES as u64);
         let ends = within.saturating_add(u64::from(addr::BYTES_MIN)).div_ceil(PAGE_BYTES as u64);
         let newer = self.newer_from.get(&number).copied().unwrap_or(self.log.segment_pages);
@@ -562,8 +571,8 @@ impl LogScanner {
         &self,
         key: &[u8],
         entry: &KeyEntry,
-        packed: &mut Packed,
-        found: &mut RecoveredShard,
+        packed: &mut Log,
+        found: &mut RecoveredShard<Log>,
         builder: &mut Builder,
     ) -> bool {
         let mut place = RecordPlace::Record(entry.addr);
@@ -586,7 +595,7 @@ impl LogScanner {
     }
 
     /// Segments without live records are free; those without any are ready.
-    fn free_the_rest(&self, packed: &mut Packed, space: &mut Space) {
+    fn free_the_rest(&self, packed: &mut Log, space: &mut Space) {
         let numbers: Vec<u32> = packed.segments.iter().map(|(number, _)| number).collect();
         for number in numbers {
             let segment = packed.segments.get(number);
@@ -615,10 +624,10 @@ fn newer_from(batches: &[FoundBatch], start: u64) -> HashMap<u32, u32> {
     first
 }
 
-impl RecoveredShard {
+impl RecoveredShard<Log> {
     /// How what a checkpoint gave differs from what a scan of everything did.
-    pub(crate) fn differs_from(&self, scanned: &RecoveredShard) -> Option<String> {
-        let (Some(mine), Some(other)) = (&self.packed, &scanned.packed) else { return Some("no log".into()) };
+    pub(crate) fn differs_from(&self, scanned: &RecoveredShard<Log>) -> Option<String> {
+        let (mine, other) = (&self.placement, &scanned.placement);
         let mut differs = None;
         if self.index.0.len() != scanned.index.0.len() {
             differs = Some(format!("{} keys instead of {}", self.index.0.len(), scanned.index.0.len()));
@@ -628,8 +637,8 @@ impl RecoveredShard {
             if found == Some(entry) {
                 return ControlFlow::Continue(());
             }
-            let found = found.map(|entry| (RecordPlace::from_bits(entry.place), entry.expiry));
-            let place = RecordPlace::from_bits(entry.place);
+            let found = found.map(|entry| (LogPlace::from_bits(entry.place), entry.expiry));
+            let place = LogPlace::from_bits(entry.place);
             differs = Some(format!("{} at {found:?} instead of {place:?}, {}", key.escape_ascii(), entry.expiry));
             ControlFlow::Break(())
         });
@@ -648,18 +657,13 @@ impl RecoveredShard {
 }
 
 /// A sum over the batches and blobs of the durable state.
-pub(crate) fn packed_digest(packed: &Packed, index: &DebugTree) -> u64 {
+pub(crate) fn log_digest(log: &Log, index: &DebugTree) -> u64 {
     let mut digest = Digest::default();
-    for (number, segment) in packed.segments.iter().filter(|(_, segment)| segment.end > 0) {
-        if packed.tables.durable(number).kind == SegmentKind::Log {
-            digest.page(number, table::tag(segment.generation) ^ segment.end);
+    for (number, segment) in log.segments.iter().filter(|(_, segment)| segment.end > 0) {
+        if log.tables.durable(number).kind == SegmentKind::Log {
+            digest.page(number, record::tag(segment.generation) ^ segment.end);
         }
     }
-    index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
-        if let RecordPlace::Blob { first, .. } = RecordPlace::from_bits(entry.place) {
-            digest.blob(first);
-        }
-        ControlFlow::Continue(())
-    });
+    digest.blobs(index);
     digest.sum()
 }

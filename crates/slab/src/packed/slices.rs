@@ -4,39 +4,25 @@
 
 use std::sync::Arc;
 
+use stratakv_base::fault_point;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, fault_point};
 use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
-use crate::place::RecordPlace;
-use crate::slab::Slab;
+use super::Log;
+use crate::blob_read::CachedSlice;
+use crate::space::offset;
 
 /// Where a slice lies, as the cache names it.
 fn slice_at(first: u32, slice: usize) -> u64 {
-    Slab::offset(first) + (slice * SLICE_BYTES) as u64
+    offset(first) + (slice * SLICE_BYTES) as u64
 }
 
-/// A slice that was cached.
-pub(crate) struct CachedSlice {
-    pub(crate) block: Arc<Block>,
-    /// Where it begins.
-    pub(crate) at: usize,
-    /// The block is a slab page of the cache.
-    pub(crate) is_lent: bool,
-}
-
-impl Slab {
+impl Log {
     /// A slice of the blob whose first page this is. It begins its block, unless part of a slab
     /// page `may_lend`.
-    pub(crate) fn cached_slice(
-        &mut self,
-        first: u32,
-        slice: usize,
-        may_lend: bool,
-        effects: &Effects,
-    ) -> Option<CachedSlice> {
-        let hit = self.packed.as_mut()?.cache.get(slice_at(first, slice))?;
+    pub(super) fn slice(&mut self, first: u32, slice: usize, may_lend: bool, effects: &Effects) -> Option<CachedSlice> {
+        let hit = self.cache.get(slice_at(first, slice))?;
         let is_whole = hit.bytes.len() == SLICE_BYTES;
         if let Some((block, at)) = hit.shared.filter(|_| is_whole || may_lend) {
             return Some(CachedSlice { block: Arc::clone(block), at, is_lent: true });
@@ -47,33 +33,20 @@ impl Slab {
     }
 
     /// Caches a slice that was read, of so many bytes.
-    pub(crate) fn cache_slice(
-        &mut self,
-        key: &Key,
-        blob: RecordPlace,
-        (slice, bytes): (usize, usize),
-        block: &Arc<Block>,
-        effects: &Effects,
-    ) {
-        let RecordPlace::Blob { first, .. } = blob else { return };
-        // It may have died while it was read: nobody would take it out of the cache, and its place
-        // may come to hold another.
-        let is_named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == blob.to_bits());
-        let Some(packed) = self.packed.as_mut().filter(|_| is_named) else { return };
-        let (at, take) = (slice_at(first, slice), &mut || effects.block(Class::Slice));
+    pub(super) fn keep_slice(&mut self, at: (u32, usize), bytes: usize, block: &Arc<Block>, effects: &Effects) {
+        let (at, take) = (slice_at(at.0, at.1), &mut || effects.block(Class::Slice));
         if bytes == SLICE_BYTES {
-            packed.cache.adopt(at, block, take);
+            self.cache.adopt(at, block, take);
         } else {
-            packed.cache.insert(at, &[block.get(..bytes).unwrap_or_default()], take);
+            self.cache.insert(at, &[block.get(..bytes).unwrap_or_default()], take);
         }
     }
 
     /// Nothing names this blob any more.
-    pub(crate) fn forget_slices(&mut self, first: u32, pages: u32) {
-        let Some(packed) = &mut self.packed else { return };
+    pub(super) fn forget_slices(&mut self, first: u32, pages: u32) {
         fault_point!("cached_slices_of_a_dead_run_stay", return);
         for slice in 0..(pages as usize * PAGE_BYTES).div_ceil(SLICE_BYTES) {
-            packed.cache.remove(slice_at(first, slice));
+            self.cache.remove(slice_at(first, slice));
         }
     }
 }

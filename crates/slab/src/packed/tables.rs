@@ -13,8 +13,9 @@ use stratakv_engine::Effects;
 
 use super::segments::State;
 use super::table::{SegmentKind, SegmentTable, TableEntry, ZONE_SEGMENTS};
-use crate::slab::{self, Slab};
-use crate::space::Extent;
+use super::{Log, Packed};
+use crate::shard::IoPurpose;
+use crate::space::{Extent, offset};
 
 /// Segments prepared ahead.
 const READY: usize = 3;
@@ -122,37 +123,34 @@ impl Tables {
     }
 }
 
-impl Slab {
+impl Packed {
     /// New space: its segments, and the tables of zones that begin there.
-    pub(crate) fn packed_extended(&mut self) {
-        let Some(packed) = &mut self.packed else { return };
+    pub(crate) fn log_extended(&mut self) {
         let total = self.space.total();
-        packed.segments.extend(total);
-        let known = packed.tables.zones.len() as u32;
-        packed.tables.extend(total, packed.segments.pages);
-        for zone in known..packed.tables.zones.len() as u32 {
-            let first = table_page(zone, packed.segments.pages);
+        self.placement.segments.extend(total);
+        let known = self.placement.tables.zones.len() as u32;
+        self.placement.tables.extend(total, self.placement.segments.pages);
+        for zone in known..self.placement.tables.zones.len() as u32 {
+            let first = table_page(zone, self.placement.segments.pages);
             self.space.occupy(Extent { first, pages: 2 }, true);
         }
     }
 
     /// Opens segments ahead of need, and writes tables that changed.
     pub(crate) fn pump_tables(&mut self, effects: &mut Effects) {
-        let Some(packed) = &mut self.packed else { return };
-        while packed.segments.ready.len() + (packed.segments.preparing as usize) < READY {
+        while self.placement.segments.ready.len() + (self.placement.segments.preparing as usize) < READY {
             let Some(number) = self.space.take_segment() else { break };
             self.counter += 1;
             let generation = self.counter;
-            packed.segments.set_state(number, State::Preparing);
-            packed.segments.reset(number, generation);
-            packed.tables.set(number, TableEntry { kind: SegmentKind::Log, generation });
+            self.placement.segments.set_state(number, State::Preparing);
+            self.placement.segments.reset(number, generation);
+            self.placement.tables.set(number, TableEntry { kind: SegmentKind::Log, generation });
             fault_point!("segment_opened_before_its_table_is_written", {
-                packed.segments.set_state(number, State::Ready);
-                packed.segments.ready.push_back(number);
+                self.placement.segments.set_state(number, State::Ready);
+                self.placement.segments.ready.push_back(number);
             });
         }
-        let Some(packed) = &mut self.packed else { return };
-        for zone in std::mem::take(&mut packed.tables.changed) {
+        for zone in std::mem::take(&mut self.placement.tables.changed) {
             self.write_table(zone, effects);
         }
     }
@@ -161,8 +159,9 @@ impl Slab {
     fn write_table(&mut self, zone: u32, effects: &mut Effects) {
         let durable = self.groups.durable_sequence();
         let begins = |table: &TableZone| table.step == TableWriteState::Idle && table.dirty;
-        let Some(packed) = &mut self.packed else { return };
-        let Some(table) = packed.tables.zones.get_mut(zone as usize).filter(|table| begins(table)) else { return };
+        let Some(table) = self.placement.tables.zones.get_mut(zone as usize).filter(|table| begins(table)) else {
+            return;
+        };
         table.wanted.counter += 1;
         table.wanted.durable = durable;
         table.writing = Some(table.wanted.clone());
@@ -181,19 +180,18 @@ impl Slab {
             return effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
         };
         let uuid = self.config.uuid;
-        let Some(packed) = &self.packed else { return };
-        let place = table_page(zone, packed.segments.pages) + copy;
-        if let Some(table) = packed.tables.zones.get(zone as usize).and_then(|table| table.writing.as_ref()) {
+        let place = table_page(zone, self.placement.segments.pages) + copy;
+        if let Some(table) = self.placement.tables.zones.get(zone as usize).and_then(|table| table.writing.as_ref()) {
             table.encode(&uuid, place, &mut block);
         }
         self.counters.write_bytes += block.len() as u64;
         self.counters.page_writes += 1;
-        let io = self.io.start(slab::IoPurpose::Packed(super::PackedIoPurpose::Table { zone }));
-        effects.write(io, Self::offset(place), vec![BlockPart::whole(Arc::new(block))], true);
+        let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Table { zone }));
+        effects.write(io, offset(place), vec![BlockPart::whole(Arc::new(block))], true);
     }
 
     fn table_zone(&mut self, zone: u32) -> Option<&mut TableZone> {
-        self.packed.as_mut()?.tables.zones.get_mut(zone as usize)
+        self.placement.tables.zones.get_mut(zone as usize)
     }
 
     /// A copy of a table is written.
@@ -217,12 +215,11 @@ impl Slab {
         let log = |entry: &TableEntry| (entry.kind == SegmentKind::Log).then_some(entry.generation);
         for (entry, (before, now)) in changes {
             let number = zone * ZONE_SEGMENTS + entry as u32;
-            let Some(packed) = &mut self.packed else { return };
-            packed.segments.set_on_medium(number, log(before), log(now));
-            let segment = packed.segments.get(number);
+            self.placement.segments.set_on_medium(number, log(before), log(now));
+            let segment = self.placement.segments.get(number);
             if segment.state == State::Preparing && segment.generation == now.generation {
-                packed.segments.set_state(number, State::Ready);
-                packed.segments.ready.push_back(number);
+                self.placement.segments.set_state(number, State::Ready);
+                self.placement.segments.ready.push_back(number);
             }
         }
         self.allow_blob_writes();
@@ -231,28 +228,27 @@ impl Slab {
 
     /// A table is to be looked at in the next tick.
     fn note_table(&mut self, zone: u32) {
-        if let Some(packed) = &mut self.packed {
-            packed.tables.changed.insert(zone);
-        }
+        self.placement.tables.changed.insert(zone);
     }
 
     /// Blobs will lie here: the table must not call these segments logs.
     pub(crate) fn claim_for_blobs(&mut self, extent: Extent) {
-        let Some(packed) = &mut self.packed else { return };
-        for number in extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages {
-            if packed.tables.wanted(number).kind != SegmentKind::Blobs {
+        for number in extent.first / self.placement.segments.pages
+            ..=(extent.first + extent.pages - 1) / self.placement.segments.pages
+        {
+            if self.placement.tables.wanted(number).kind != SegmentKind::Blobs {
                 self.counter += 1;
-                packed.tables.set(number, TableEntry { kind: SegmentKind::Blobs, generation: self.counter });
+                self.placement.tables.set(number, TableEntry { kind: SegmentKind::Blobs, generation: self.counter });
             }
         }
     }
+}
 
+impl Log {
     /// Whether the table allows blobs to be written here.
-    pub(crate) fn blobs_may_lie_at(&self, extent: Extent) -> bool {
-        let Some(packed) = &self.packed else { return true };
+    pub(super) fn allows_blobs_at(&self, extent: Extent) -> bool {
         fault_point!("run_written_where_the_table_has_a_log", return true);
-        let mut numbers =
-            extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages;
-        numbers.all(|number| packed.tables.durable(number).kind == SegmentKind::Blobs)
+        let mut numbers = extent.first / self.segments.pages..=(extent.first + extent.pages - 1) / self.segments.pages;
+        numbers.all(|number| self.tables.durable(number).kind == SegmentKind::Blobs)
     }
 }

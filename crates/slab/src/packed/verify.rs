@@ -1,6 +1,6 @@
 //! What `check` has to read besides what recovery reads of a log: the bytes of large values.
 //!
-//! [`Slab::verify_large_values`] is called by `stratakv::check`, for a shard that was opened for
+//! [`Packed::verify_large_values`] is called by `stratakv::check`, for a shard that was opened for
 //! reading only. It reads each blob as a get does, and refuses what a get would refuse.
 
 use std::ops::{Bound, ControlFlow};
@@ -8,16 +8,17 @@ use std::ops::{Bound, ControlFlow};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key};
 
+use super::Packed;
 use crate::blob::{self, BlobHeader};
 use crate::config::LOST_MAX;
-use crate::place::RecordPlace;
-use crate::slab::Slab;
-use crate::table;
+use crate::place::blob_of;
+use crate::record;
+use crate::space::offset;
 
 /// Reads so many bytes from this byte of the volume on; why the device does not give them.
 pub type ReadVolume<'a> = &'a mut dyn FnMut(u64, usize) -> Result<Vec<u8>, String>;
 
-/// What [`Slab::verify_large_values`] found.
+/// What [`Packed::verify_large_values`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedValues {
     /// Damage, with its place.
@@ -50,22 +51,18 @@ impl Blob<'_> {
     }
 
     fn read(&self, slice: usize, read: ReadVolume<'_>) -> Result<Vec<u8>, Fault> {
-        let offset = Slab::offset(self.first) + (slice * SLICE_BYTES) as u64;
+        let offset = offset(self.first) + (slice * SLICE_BYTES) as u64;
         read(offset, self.slice_bytes(slice)).map_err(Fault::Unreadable)
     }
 }
 
-impl Slab {
+impl Packed {
     /// Reads and verifies all large values in the index of a log: head, key, and every slice.
-    /// In the other placement recovery has read them already.
+    ///
     pub fn verify_large_values(&self, read: ReadVolume<'_>) -> VerifiedValues {
         let mut found = VerifiedValues::default();
-        if self.packed.is_none() {
-            return found;
-        }
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
-            let place = RecordPlace::from_bits(entry.place);
-            if let (RecordPlace::Blob { first, pages }, Some(key)) = (place, Key::from_encoded(key)) {
+            if let (Some((first, pages)), Some(key)) = (blob_of(entry.place), Key::from_encoded(key)) {
                 match self.verify_blob(&Blob { key: &key, first, pages }, read) {
                     Ok(()) => {}
                     Err(Fault::Unreadable(why)) => found.unreadable.push(format!("{why} (the value of {key})")),
@@ -128,7 +125,7 @@ impl Slab {
             let expected = format!("the head of the value of {key}");
             return Err(Fault::Damaged { slice, expected, found: "bytes that do not check" });
         };
-        if self.blob_tags.get(&blob.first) != Some(&table::tag(header.meta.version)) {
+        if self.blob_tags.get(&blob.first) != Some(&record::tag(header.meta.version)) {
             let expected = format!("the value of {key} written last");
             return Err(Fault::Damaged { slice, expected, found: "an older one: a write was lost or went astray" });
         }

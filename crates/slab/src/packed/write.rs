@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use stratakv_base::Level;
-use stratakv_engine::{ChangeKind, Effects, Error, Reply};
+use stratakv_engine::{Effects, Error, Reply};
 
+use super::addr::RecordAddress;
 use super::append::Append;
 use super::batch::{RecordKind, record_bytes};
-use super::{HEADROOM_BYTES, inline_bytes};
+use super::{HEADROOM_BYTES, Log, LogPlace, Packed, inline_bytes};
 use crate::blob::Shape;
-use crate::page::Meta;
 use crate::place::RecordPlace;
-use crate::slab::Slab;
+use crate::record::Meta;
 use crate::space::Extent;
 use crate::write::{Ack, Change, Changed, Newest, Stop, Wait, Work};
 
@@ -27,83 +27,55 @@ pub(crate) enum Claim {
     Reserved,
 }
 
-impl Slab {
+impl Packed {
     /// Bytes of records that may be alive, with this claim.
     pub(crate) fn live_limit_bytes(&self, claim: Claim, taken_segments: u64) -> u64 {
-        let Some(packed) = &self.packed else { return 0 };
         let free = self.space.whole_segments() + self.space.deferred_segments();
-        let all = u64::from(free) + u64::from(packed.segments.used());
+        let all = u64::from(free) + u64::from(self.placement.segments.used());
         let kept = KEPT_SEGMENTS.max(all / 25) - u64::from(claim != Claim::New) + taken_segments;
-        all.saturating_sub(kept) * packed.segments.payload_bytes()
+        all.saturating_sub(kept) * self.placement.segments.payload_bytes()
     }
 
     /// Whether a record of `bytes` may become alive, besides a blob in so many segments.
-    fn packed_has_room(&self, bytes: u64, claim: Claim, taken_segments: u64) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
+    fn has_room(&self, bytes: u64, claim: Claim, taken_segments: u64) -> bool {
+        let alive =
+            self.placement.segments.live_bytes() + self.placement.queue_bytes + self.placement.large.record_bytes();
         let reserved = if claim == Claim::Reserved { 0 } else { self.batches.reserved_bytes() };
         alive + reserved + bytes + bytes / 16 <= self.live_limit_bytes(claim, taken_segments)
     }
 
-    /// Bytes of records and pages of blobs that applying changes takes, with a commit-done record
-    /// of `mark_bytes`.
-    pub(crate) fn packed_needs(&self, changes: &[stratakv_engine::Change], mark_bytes: usize) -> (u64, Vec<u32>) {
-        let Some(packed) = &self.packed else { return (0, Vec::new()) };
-        let inline = inline_bytes(packed.segments.pages);
-        let mut bytes = record_bytes(&Meta::default(), 17, mark_bytes);
-        let mut blobs = vec![0; changes.len()];
-        for (change, blob) in changes.iter().zip(&mut blobs) {
-            let key_bytes = change.key.encoded().len();
-            let mut meta = Meta { version: 1, ..Meta::default() };
-            let mut value_bytes = 8;
-            if let ChangeKind::Put { value, flags, expiry } = &change.kind {
-                (meta.flags, meta.expiry, value_bytes) = (*flags, expiry.0, value.len());
-                if record_bytes(&meta, key_bytes, value_bytes) > inline {
-                    *blob = Shape::new(key_bytes, value_bytes).pages();
-                    value_bytes = 12;
-                }
-            }
-            bytes += record_bytes(&meta, key_bytes, value_bytes);
-        }
-        (bytes as u64 + bytes as u64 / 16, blobs)
-    }
-
     /// Whether so much can be set aside for a prepare record.
-    pub(crate) fn packed_can_reserve(&self, bytes: u64, blob_pages: u32) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let taken = if blob_pages > 0 { u64::from(blob_pages.div_ceil(packed.segments.pages)) + 1 } else { 0 };
-        self.packed_has_room(bytes, Claim::New, taken)
+    pub(crate) fn can_reserve(&self, bytes: u64, blob_pages: u32) -> bool {
+        let taken = if blob_pages > 0 { u64::from(blob_pages.div_ceil(self.placement.segments.pages)) + 1 } else { 0 };
+        self.has_room(bytes, Claim::New, taken)
     }
 
     /// Whether the volume should grow before more is moved.
-    pub(crate) fn packed_wants_growth(&self) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let alive = packed.segments.live_bytes() + packed.queue_bytes;
-        let held = packed.checkpoints.held();
-        let few = self.space.whole_segments() + packed.segments.used() < 12 + held;
+    pub(crate) fn wants_growth(&self) -> bool {
+        let alive = self.placement.segments.live_bytes() + self.placement.queue_bytes;
+        let held = self.placement.checkpoints.held();
+        let few = self.space.whole_segments() + self.placement.segments.used() < 12 + held;
         few || alive > self.live_limit_bytes(Claim::New, u64::from(held)) / 4 * 3
     }
 
     /// A record that no segment could take.
     fn check_record(&self, bytes: usize) -> Result<(), Error> {
-        let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.bytes() as usize);
+        let segment = self.placement.segments.bytes() as usize;
         if bytes + HEADROOM_BYTES > segment {
             return Err(Error::Full("its capacity is too small for a key of this length"));
         }
         Ok(())
     }
 
-    pub(crate) fn packed_put(
+    pub(crate) fn put_record(
         &mut self,
         work: &mut Work,
-        newest: &Newest,
-        mut meta: Meta,
-        value: &Bytes,
+        newest: &Newest<Log>,
+        (mut meta, value): (Meta, &Bytes),
         reply: &dyn Fn(u64) -> Reply,
         effects: &mut Effects,
-    ) -> Result<(), Stop> {
-        let Some(packed) = &self.packed else { return Err(Wait::Drain.into()) };
-        let (pages, key_bytes) = (packed.segments.pages, work.key.encoded().len());
+    ) -> Result<(), Stop<Log>> {
+        let (pages, key_bytes) = (self.placement.segments.pages, work.key.encoded().len());
         let bytes = record_bytes(&meta, key_bytes, value.len());
         let claim = if work.has_reserve() { Claim::Reserved } else { Claim::New };
         if matches!(newest.place, Some(RecordPlace::Blob { .. })) && newest.pending {
@@ -114,9 +86,9 @@ impl Slab {
             self.check_memory()?;
         }
         if bytes > inline_bytes(pages) {
-            return self.packed_put_large(work, newest, meta, value, reply, effects);
+            return self.put_large(work, newest, meta, value, reply, effects);
         }
-        if !self.packed_has_room(bytes as u64, claim, 0) {
+        if !self.has_room(bytes as u64, claim, 0) {
             return Err(self.no_room(4 * pages, effects));
         }
         meta.version = work.version.unwrap_or_else(|| self.next_number());
@@ -125,34 +97,38 @@ impl Slab {
         Ok(())
     }
 
-    fn packed_put_large(
+    fn put_large(
         &mut self,
         work: &mut Work,
-        newest: &Newest,
+        newest: &Newest<Log>,
         meta: Meta,
         value: &Bytes,
         reply: &dyn Fn(u64) -> Reply,
         effects: &mut Effects,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Stop<Log>> {
         if newest.pending {
             return Err(Wait::Drain.into());
         }
-        let Some(packed) = &self.packed else { return Err(Wait::Drain.into()) };
-        let (segment_pages, key_bytes) = (packed.segments.pages, work.key.encoded().len());
+        let (segment_pages, key_bytes) = (self.placement.segments.pages, work.key.encoded().len());
         let bytes = record_bytes(&meta, key_bytes, 12);
         self.check_record(bytes)?;
         let pages = Shape::new(key_bytes, value.len()).pages();
         // Set aside already, if it has an extent.
         if work.extent.is_none() {
             let taken = self.space.blob_takes_segments(pages);
-            if !taken.is_some_and(|taken| self.packed_has_room(bytes as u64, Claim::New, u64::from(taken))) {
+            if !taken.is_some_and(|taken| self.has_room(bytes as u64, Claim::New, u64::from(taken))) {
                 return Err(self.no_room(pages + 4 * segment_pages, effects));
             }
         }
         self.start_blob(work, meta, value.clone(), reply, effects)
     }
 
-    pub(crate) fn packed_delete(&mut self, work: &Work, newest: &Newest, effects: &mut Effects) -> Result<(), Stop> {
+    pub(crate) fn delete_record(
+        &mut self,
+        work: &Work,
+        newest: &Newest<Log>,
+        effects: &mut Effects,
+    ) -> Result<(), Stop<Log>> {
         if matches!(newest.place, Some(RecordPlace::Blob { .. })) && newest.pending {
             return Err(Wait::Drain.into());
         }
@@ -160,7 +136,7 @@ impl Slab {
         let bytes = record_bytes(&meta, work.key.encoded().len(), 8);
         self.check_record(bytes)?;
         let claim = if work.has_reserve() { Claim::Reserved } else { Claim::Delete };
-        if !self.packed_has_room(bytes as u64, claim, 0) {
+        if !self.has_room(bytes as u64, claim, 0) {
             return Err(self.no_room(1, effects));
         }
         let version = self.next_number();
@@ -175,32 +151,27 @@ impl Slab {
         let deleted = matches!(kind, RecordKind::Deleted { .. });
         let change = Change {
             key: work.key.clone(),
-            place: RecordPlace::NOWHERE,
+            place: LogPlace::Record(RecordAddress::NOWHERE),
             expiry: meta.expiry,
             kind: if deleted { Changed::Delete } else { Changed::Put },
             ack: Some(Ack { origin: work.origin, reply }),
         };
         let pending = self.pending.entry(work.key.clone()).or_default();
-        pending.outstanding += 1;
-        pending.place = (!deleted).then_some(RecordPlace::NOWHERE);
-        pending.expiry = meta.expiry;
-        pending.newest = (!deleted).then(|| (meta, value.clone()));
-        if let Some(packed) = &mut self.packed {
-            packed.reclusterer.written();
-        }
+        pending.changed((!deleted).then_some(LogPlace::Record(RecordAddress::NOWHERE)), meta.expiry);
+        pending.placement.newest = (!deleted).then(|| (meta, value.clone()));
+        self.placement.reclusterer.written();
         self.queue_append(Append { kind, meta, value, change, level: work.level });
     }
 
     /// A blob and its head are durable: its record is appended.
-    pub(crate) fn append_large(&mut self, change: Change, meta: Meta, value_bytes: u32, level: Level) {
+    pub(crate) fn append_large(&mut self, change: Change<Log>, meta: Meta, value_bytes: u32, level: Level) {
         let RecordPlace::Blob { first, pages } = change.place else { return };
         let kind = RecordKind::Large { blob: Extent { first, pages }, value_bytes };
         self.queue_append(Append { kind, meta, value: Bytes::new(), change, level });
     }
 
     fn queue_append(&mut self, append: Append) {
-        let Some(packed) = &mut self.packed else { return };
-        packed.queue_bytes += append.bytes() as u64;
-        packed.queue.push_back(append);
+        self.placement.queue_bytes += append.bytes() as u64;
+        self.placement.queue.push_back(append);
     }
 }

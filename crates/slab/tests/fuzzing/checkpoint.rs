@@ -10,6 +10,7 @@ use crate::packed::addr::RecordAddress;
 use crate::packed::checkpoint::format::{
     CHUNK_HEADER_BYTES, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysBody, KeysReader, Root, chunk_pages, root_pages,
 };
+use crate::place::Address;
 use crate::space::Extent;
 
 /// Forged: a root, or a chunk, behind a checksum that matches. Or a chunk as the engine makes it,

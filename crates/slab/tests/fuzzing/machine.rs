@@ -14,8 +14,10 @@ use stratakv_engine::{
 use super::UUID;
 use crate::batch::record;
 use crate::batch::{BatchId, BatchStep};
+use crate::opener::IndexedOpener;
+use crate::placement::Placement;
 use crate::write::{Kind, Origin, Work};
-use crate::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
+use crate::{CheckpointPace, IndexedShard, SlabConfig};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 /// Ticks within which everything ends.
@@ -24,16 +26,14 @@ const TICKS_MAX: usize = 2000;
 /// What a key has: nothing, or bytes.
 pub(super) type Value = Option<Vec<u8>>;
 
-/// How a volume of so many bytes is opened: the bits of `mode` decide. One of `in_place` is not
-/// laid out by it.
-pub(super) fn config(placement: Placement, volume_bytes: u64, capacity_bytes: u64, mode: u8) -> SlabConfig {
+/// How a volume of so many bytes is opened: the bits of `mode` decide.
+pub(super) fn config(volume_bytes: u64, capacity_bytes: u64, mode: u8) -> SlabConfig {
     SlabConfig {
         uuid: UUID,
         shard: 0,
         shards: 1,
         geometry: Geometry { volatile_cache: mode & 4 != 0, ..Geometry::unknown() },
         memory_bytes: MEMORY_BYTES,
-        placement,
         depth: 8,
         capacity_bytes: (mode & 8 != 0).then_some(capacity_bytes),
         volume_bytes,
@@ -47,9 +47,9 @@ pub(super) fn config(placement: Placement, volume_bytes: u64, capacity_bytes: u6
 }
 
 /// A shard on an image in memory.
-pub(super) struct Machine {
+pub(super) struct Machine<P: Placement> {
     pub(super) image: Image,
-    pub(super) slab: Slab,
+    pub(super) slab: IndexedShard<P>,
     effects: Effects,
     in_flight: Vec<(Io, DiskRequest)>,
     random: Random,
@@ -57,13 +57,13 @@ pub(super) struct Machine {
     next: u32,
 }
 
-impl Machine {
-    pub(super) fn recover(image: Image, capacity_bytes: u64, mode: u8) -> Result<Machine, Error> {
-        let config = config(Placement::InPlace, image.bytes.len() as u64, capacity_bytes, mode);
-        Machine::open(SlabOpener::recover(config), image, u64::from(mode))
+impl<P: Placement> Machine<P> {
+    pub(super) fn recover(image: Image, capacity_bytes: u64, mode: u8) -> Result<Machine<P>, Error> {
+        let config = config(image.bytes.len() as u64, capacity_bytes, mode);
+        Machine::open(IndexedOpener::recover(config), image, u64::from(mode))
     }
 
-    pub(super) fn open(mut opener: SlabOpener, mut image: Image, seed: u64) -> Result<Machine, Error> {
+    pub(super) fn open(mut opener: IndexedOpener<P>, mut image: Image, seed: u64) -> Result<Machine<P>, Error> {
         let mut effects = Effects::new(Pool::new(MEMORY_BYTES as usize));
         let mut random = Random::new(seed);
         let mut in_flight = Vec::new();

@@ -19,11 +19,13 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::random::Random;
 
 use crate::blob::{self, Shape};
-use crate::class::SizeClass;
-use crate::page::{self, FORMAT, Meta, PageCheck, PageHeader, Slot};
-use crate::place::RecordPlace;
-use crate::recovery::Scanner;
-use crate::superblock::Superblock;
+use crate::in_place::SlotPlace;
+use crate::in_place::class::SizeClass;
+use crate::in_place::page::{self, PageCheck, PageHeader, Slot};
+use crate::in_place::recovery::PageScanner;
+use crate::opener::Scanner;
+use crate::record::Meta;
+use crate::superblock::{FORMAT, Superblock};
 
 pub use checkpoint::checkpoint;
 pub use share::share;
@@ -333,16 +335,16 @@ fn built_blob(choices: &mut Choices<'_>) {
         damaged |= mask != 0 && at < used;
     }
     let pages = first + shape.pages() + u32::from(mode >> 4 & 1);
-    let mut scanner = Scanner::new(UUID, 0, pages, durable);
+    let mut scanner = PageScanner::new(UUID, 0, pages, durable);
     for (number, page) in (first..).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
         scanner.page(number, page);
     }
-    let found = scanner.finish(None);
-    let place = found.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
+    let (found, _) = scanner.finish(None);
+    let place = found.index.0.get(key.encoded()).map(|entry| SlotPlace::from_bits(entry.place));
     let whole = found.report.corrupt.is_empty() && found.report.torn == 0 && place.is_some();
     assert!(whole || damaged, "{:?}", found.report);
     if whole {
-        assert_eq!(place, Some(RecordPlace::Blob { first, pages: shape.pages() }));
+        assert_eq!(place, Some(SlotPlace::Blob { first, pages: shape.pages() }));
         assert!(bytes_agree(&bytes, &value, &shape, &key), "damage passes for data");
     }
 }

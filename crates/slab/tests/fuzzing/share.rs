@@ -12,7 +12,9 @@ use super::Choices;
 use super::machine::{Machine, Value, config};
 use crate::batch::BatchId;
 use crate::batch::record::{self, Kept};
-use crate::{Placement, SlabOpener};
+use crate::opener::IndexedOpener;
+use crate::placement::Placement;
+use crate::{InPlace, Log};
 
 const VOLUME_BYTES: u64 = 128 * 4096;
 
@@ -36,8 +38,11 @@ pub fn share(input: &[u8]) {
         assert!(again.len() == value.len());
         assert_eq!(record::decode(&again).map(|kept| record::encode(&kept)).as_ref(), Some(&again));
     }
-    let placement = if mode & 4 == 0 { Placement::InPlace } else { Placement::Packed };
-    found_at_opening(placement, id, value, kept.as_ref());
+    if mode & 4 == 0 {
+        found_at_opening::<InPlace>(id, value, kept.as_ref());
+    } else {
+        found_at_opening::<Log>(id, value, kept.as_ref());
+    }
 }
 
 /// A share of a few changes, its fields drawn: a key may occur twice, lie in the engine's own
@@ -62,9 +67,9 @@ fn built(choices: &mut Choices<'_>) -> Bytes {
     record::encode(&Kept::PrepareRecord { participants, version: choices.u64() >> 20, changes })
 }
 
-fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Option<&Kept>) {
+fn found_at_opening<P: Placement>(id: BatchId, value: Bytes, kept: Option<&Kept>) {
     let image = Image { bytes: Vec::new(), capacity_bytes: Some(VOLUME_BYTES) };
-    let create = SlabOpener::create(config(placement, 0, VOLUME_BYTES, 8));
+    let create = IndexedOpener::<P>::create(config(0, VOLUME_BYTES, 8));
     let mut machine = Machine::open(create, image, 7).expect("a new volume");
     let mut before = BTreeMap::<Vec<u8>, Value>::new();
     for number in 0..4 {
@@ -75,7 +80,7 @@ fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Optio
         return;
     }
     machine.close();
-    let mut machine = Machine::recover(machine.image, VOLUME_BYTES, 8).expect("a volume that was closed");
+    let mut machine = Machine::<P>::recover(machine.image, VOLUME_BYTES, 8).expect("a volume that was closed");
     let mut allowed: BTreeMap<&[u8], Vec<Value>> = BTreeMap::new();
     before.iter().for_each(|(key, value)| allowed.entry(key).or_default().push(value.clone()));
     if let Some(Kept::PrepareRecord { changes, .. }) = kept {
@@ -100,22 +105,22 @@ fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Optio
     let mistakes = machine.slab.check().mistakes;
     assert!(mistakes.is_empty(), "{mistakes:?}");
     machine.close();
-    let mut machine = Machine::recover(machine.image, VOLUME_BYTES, 8).expect("a volume that was closed");
+    let mut machine = Machine::<P>::recover(machine.image, VOLUME_BYTES, 8).expect("a volume that was closed");
     assert_eq!(machine.get(b"new"), Ok(Some(vec![1])));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Slab, SlabConfig};
+    use crate::batch::batch_records;
+    use crate::{SlabConfig, SlabOpener};
     use stratakv_base::checksum::shard_of;
     use stratakv_base::random::Random;
 
     /// The key would be there in scans of this shard, and for no get.
     #[test]
     fn a_share_of_a_key_that_another_shard_has_is_not_carried_out() {
-        let config =
-            |volume_bytes| SlabConfig { shards: 3, ..config(Placement::InPlace, volume_bytes, VOLUME_BYTES, 8) };
+        let config = |volume_bytes| SlabConfig { shards: 3, ..config(volume_bytes, VOLUME_BYTES, 8) };
         let keys = (0..9).map(|number| Key::bound(CollectionId(0), &[b'k', number]));
         let foreign = keys.into_iter().find(|key| shard_of(key.encoded(), 3) != 0).unwrap();
         let kind = ChangeKind::Put { value: Bytes::from_static(b"stray"), flags: 0, expiry: Expiry::NEVER };
@@ -128,7 +133,7 @@ mod tests {
         let mut machine = Machine::open(SlabOpener::recover(config(image.bytes.len() as u64)), image, 7).unwrap();
         machine.rest();
         assert_eq!(machine.slab.check().corrupt.len(), 1, "it is told");
-        let strays = Slab::batch_records(&machine.slab.index.0).len();
+        let strays = batch_records(&machine.slab.index.0).len();
         assert_eq!(machine.slab.index.0.len(), strays, "nothing but records of batches");
     }
 

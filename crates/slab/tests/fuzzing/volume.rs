@@ -12,15 +12,17 @@ use stratakv_engine::Error;
 use super::machine::{Machine, Value, config};
 use super::{Choices, UUID, lay, log_pages, mend_blob_table, mend_page_header, mend_slot, mend_superblock};
 use crate::blob;
-use crate::class::SizeClass;
-use crate::page::{self, Slot};
-use crate::{Placement, SlabOpener};
+use crate::in_place::class::SizeClass;
+use crate::in_place::page::{self, Slot};
+use crate::opener::IndexedOpener;
+use crate::placement::Placement;
+use crate::{InPlace, Log};
 
 const SECTOR_BYTES: usize = 512;
 
 /// A volume as the engine left it, and what was ever written to it.
 struct Sample {
-    placement: Placement,
+    is_log: bool,
     image: Vec<u8>,
     /// As it was some time before.
     older: Vec<u8>,
@@ -41,7 +43,7 @@ struct Sample {
 /// # Panics
 /// A property does not hold.
 pub fn volume(input: &[u8]) {
-    damaged(Placement::InPlace, input);
+    damaged::<InPlace>(input);
 }
 
 /// As [`volume`], of a log that has a checkpoint and batches behind it: what is forged there is
@@ -50,13 +52,13 @@ pub fn volume(input: &[u8]) {
 /// # Panics
 /// A property does not hold.
 pub fn log(input: &[u8]) {
-    damaged(Placement::Packed, input);
+    damaged::<Log>(input);
 }
 
-fn damaged(placement: Placement, input: &[u8]) {
+fn damaged<P: Fuzzed>(input: &[u8]) {
     let mut choices = Choices::new(input);
     let mode = choices.byte();
-    let sample = &samples(placement)[usize::from(mode & 1)];
+    let sample = &P::samples()[usize::from(mode & 1)];
     let mut damage = Damage::new(sample);
     for _ in 0..choices.byte() % 8 {
         damage.step(&mut choices);
@@ -64,7 +66,7 @@ fn damaged(placement: Placement, input: &[u8]) {
     damage.forge();
     let mut judge = Judge { sample, damage: &damage, written: BTreeMap::new(), forged: damage.forged_keys() };
     let image = Image { bytes: damage.image.clone(), capacity_bytes: Some(2 * sample.bytes()) };
-    let mut machine = match Machine::recover(image, sample.bytes(), mode) {
+    let mut machine = match Machine::<P>::recover(image, sample.bytes(), mode) {
         Ok(machine) => machine,
         Err(error) => return assert!(damage.any, "an undamaged volume is refused: {error}"),
     };
@@ -78,7 +80,7 @@ fn damaged(placement: Placement, input: &[u8]) {
     machine.rest();
     account(&machine);
     machine.close();
-    match Machine::recover(machine.image, sample.bytes(), mode) {
+    match Machine::<P>::recover(machine.image, sample.bytes(), mode) {
         Ok(mut machine) => judge.look_again(&mut machine),
         Err(error) => panic!("what was opened, used and closed is refused: {error}"),
     }
@@ -90,28 +92,42 @@ impl Sample {
     }
 }
 
-/// The smallest volume there is; a log, which gives up a fifth, has twice as much.
-fn volume_bytes(placement: Placement) -> usize {
-    let pages = match placement {
-        Placement::InPlace => 64,
-        Placement::Packed => 128,
-    };
-    pages * PAGE_BYTES
+/// A placement with volumes to be damaged.
+trait Fuzzed: Placement + Sized {
+    /// Pages of the smallest volume there is; a log, which gives up a fifth, has twice as many.
+    const PAGES: usize;
+    const IS_LOG: bool;
+    /// Two volumes with the same history: closed in order, and left behind by a crash.
+    fn samples() -> &'static [Sample; 2];
 }
 
-/// Two volumes with the same history: closed in order, and left behind by a crash.
-fn samples(placement: Placement) -> &'static [Sample; 2] {
-    static SAMPLES: [OnceLock<[Sample; 2]>; 2] = [OnceLock::new(), OnceLock::new()];
-    SAMPLES[placement as usize].get_or_init(|| [sample(placement, true), sample(placement, false)])
+impl Fuzzed for InPlace {
+    const PAGES: usize = 64;
+    const IS_LOG: bool = false;
+
+    fn samples() -> &'static [Sample; 2] {
+        static SAMPLES: OnceLock<[Sample; 2]> = OnceLock::new();
+        SAMPLES.get_or_init(|| [true, false].map(sample::<InPlace>))
+    }
 }
 
-fn sample(placement: Placement, clean: bool) -> Sample {
-    let bytes = volume_bytes(placement);
+impl Fuzzed for Log {
+    const PAGES: usize = 128;
+    const IS_LOG: bool = true;
+
+    fn samples() -> &'static [Sample; 2] {
+        static SAMPLES: OnceLock<[Sample; 2]> = OnceLock::new();
+        SAMPLES.get_or_init(|| [true, false].map(sample::<Log>))
+    }
+}
+
+fn sample<P: Fuzzed>(clean: bool) -> Sample {
+    let bytes = P::PAGES * PAGE_BYTES;
     let image = Image { bytes: Vec::new(), capacity_bytes: Some(bytes as u64) };
-    let opener = SlabOpener::create(config(placement, 0, bytes as u64, 8));
+    let opener = IndexedOpener::<P>::create(config(0, bytes as u64, 8));
     let mut machine = Machine::open(opener, image, 7).expect("a new volume");
     let (mut history, mut latest) = (BTreeMap::<Vec<u8>, BTreeSet<Value>>::new(), BTreeMap::new());
-    let mut write = |machine: &mut Machine, key: &[u8], value: Value| {
+    let mut write = |machine: &mut Machine<P>, key: &[u8], value: Value| {
         machine.put(key, &value).expect("there is room");
         history.entry(key.to_vec()).or_default().insert(value.clone());
         latest.insert(key.to_vec(), value);
@@ -125,7 +141,7 @@ fn sample(placement: Placement, clean: bool) -> Sample {
     write(&mut machine, b"run 2", bytes_of(&mut random, 70_000));
     write(&mut machine, &[b'l'; 500], bytes_of(&mut random, 10));
     machine.rest();
-    if placement == Placement::Packed {
+    if P::IS_LOG {
         // Its close leaves a checkpoint, so that what follows is a tail.
         machine.close();
         machine = Machine::recover(machine.image, bytes as u64, 8).expect("a volume that was closed");
@@ -143,7 +159,7 @@ fn sample(placement: Placement, clean: bool) -> Sample {
     }
     let mut image = machine.image.bytes;
     image.resize(bytes, 0);
-    Sample { placement, image, older, clean, history, latest }
+    Sample { is_log: P::IS_LOG, image, older, clean, history, latest }
 }
 
 fn bytes_of(random: &mut Random, len: usize) -> Value {
@@ -207,7 +223,7 @@ impl<'a> Damage<'a> {
     fn forge(&mut self) {
         self.forged.retain(|page| (page + 1) * PAGE_BYTES <= self.image.len());
         for number in &self.forged {
-            if self.sample.placement == Placement::Packed && log_pages::forge(&mut self.image, *number) {
+            if self.sample.is_log && log_pages::forge(&mut self.image, *number) {
                 continue;
             }
             let rest = &mut self.image[number * PAGE_BYTES..];
@@ -223,7 +239,7 @@ impl<'a> Damage<'a> {
                 _ => mend_page(&mut rest[..PAGE_BYTES], *number as u32),
             }
         }
-        if self.sample.placement == Placement::Packed && self.any_forged_chunk() {
+        if self.sample.is_log && self.any_forged_chunk() {
             log_pages::mend_sums(&mut self.image);
         }
     }
@@ -241,7 +257,7 @@ impl<'a> Damage<'a> {
                 let head = rest.get(..header.shape.head_bytes());
                 keys.extend(head.map(|head| blob::head_key(&header.shape, head).to_vec()));
             }
-            if self.sample.placement == Placement::Packed {
+            if self.sample.is_log {
                 keys.append(&mut log_pages::keys(&self.image, number));
                 continue;
             }
@@ -280,7 +296,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn look(&self, machine: &mut Machine) {
+    fn look(&self, machine: &mut Machine<impl Placement>) {
         let mut silent = Vec::new();
         for (key, latest) in &self.sample.latest {
             let answer = machine.get(key);
@@ -321,7 +337,7 @@ impl Judge<'_> {
 
     /// Forwards with values, backwards without: in order, and nothing that was never written, but
     /// damaged names.
-    fn scan(&self, machine: &mut Machine) {
+    fn scan(&self, machine: &mut Machine<impl Placement>) {
         for backwards in [false, true] {
             let Ok(items) = machine.scan(backwards, backwards) else { continue };
             let in_order = |pair: &[(Key, Value)]| (pair[0].0 > pair[1].0) == backwards && pair[0].0 != pair[1].0;
@@ -336,7 +352,7 @@ impl Judge<'_> {
         }
     }
 
-    fn write(&mut self, machine: &mut Machine, choices: &mut Choices<'_>) {
+    fn write(&mut self, machine: &mut Machine<impl Placement>, choices: &mut Choices<'_>) {
         let mut keys = self.sample.latest.keys();
         let key = match choices.byte() {
             number @ 0..0xE0 => keys.nth(usize::from(number) % keys.len()).cloned().unwrap_or_default(),
@@ -356,7 +372,7 @@ impl Judge<'_> {
         }
     }
 
-    fn look_again(&self, machine: &mut Machine) {
+    fn look_again(&self, machine: &mut Machine<impl Placement>) {
         for key in self.written.keys().chain(self.sample.latest.keys()) {
             self.answer(key, machine.get(key));
         }
@@ -365,7 +381,7 @@ impl Judge<'_> {
 }
 
 /// The engine's own accounting.
-fn account(machine: &Machine) {
+fn account(machine: &Machine<impl Placement>) {
     let mistakes = machine.slab.check().mistakes;
     assert!(mistakes.is_empty(), "{mistakes:?}");
 }
@@ -386,9 +402,9 @@ mod tests {
     /// Else what is forged in checkpoints would not be used.
     #[test]
     fn a_log_is_opened_by_its_checkpoint() {
-        for sample in samples(Placement::Packed) {
+        for sample in Log::samples() {
             let image = Image { bytes: sample.image.clone(), capacity_bytes: Some(sample.bytes()) };
-            let machine = Machine::recover(image, sample.bytes(), 0).unwrap();
+            let machine = Machine::<Log>::recover(image, sample.bytes(), 0).unwrap();
             assert!(machine.slab.recovery().by_checkpoint);
         }
     }
@@ -399,9 +415,7 @@ mod tests {
         forge_numbers((0..48).collect(), volume);
         // Those of batches, tables, roots and chunks, in whichever of the two volumes.
         let begins = |page: &u8| {
-            samples(Placement::Packed)
-                .iter()
-                .any(|sample| sample.image[usize::from(*page) * PAGE_BYTES..].starts_with(b"SP"))
+            Log::samples().iter().any(|sample| sample.image[usize::from(*page) * PAGE_BYTES..].starts_with(b"SP"))
         };
         forge_numbers((0..128).filter(begins).collect(), log);
     }

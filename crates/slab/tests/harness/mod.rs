@@ -7,7 +7,7 @@ use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, Geometry, IoFault, Pool};
 use stratakv_engine::{Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
-use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckReport, Packed, PackedOpener, RecoveryReport, Slab, SlabConfig, SlabOpener};
 
 /// Reads in flight at most.
 pub const DEPTH: usize = 8;
@@ -210,7 +210,6 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
         shards: 1,
         geometry: Geometry { volatile_cache: !disk.writes_through, ..Geometry::unknown() },
         memory_bytes,
-        placement: Placement::InPlace,
         depth: DEPTH as u32,
         capacity_bytes,
         volume_bytes: disk.current.len() as u64,
@@ -222,14 +221,56 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
     }
 }
 
+/// A shard of either placement.
+pub trait Engine: Shard + std::fmt::Debug + Sized {
+    fn create(config: SlabConfig) -> impl Opener<Shard = Self>;
+    fn recover(config: SlabConfig) -> impl Opener<Shard = Self>;
+    fn check(&self) -> CheckReport;
+    fn recovery(&self) -> &RecoveryReport;
+}
+
+macro_rules! engines {
+    ($($shard:ty, $opener:ty;)*) => {$(
+        impl Engine for $shard {
+            fn create(config: SlabConfig) -> impl Opener<Shard = Self> {
+                <$opener>::create(config)
+            }
+            fn recover(config: SlabConfig) -> impl Opener<Shard = Self> {
+                <$opener>::recover(config)
+            }
+            fn check(&self) -> CheckReport {
+                <$shard>::check(self)
+            }
+            fn recovery(&self) -> &RecoveryReport {
+                <$shard>::recovery(self)
+            }
+        }
+    )*};
+}
+engines! { Slab, SlabOpener; Packed, PackedOpener; }
+
+/// Runs a block for each engine, which it calls `$engine`; its name is in `$name`.
+#[macro_export]
+macro_rules! each_engine {
+    ($engine:ident, $name:ident => $body:block) => {{
+        each_engine!(@ stratakv_slab::Slab, "slab", $engine, $name, $body);
+        each_engine!(@ stratakv_slab::Packed, "packed", $engine, $name, $body);
+    }};
+    (@ $shard:ty, $called:literal, $engine:ident, $name:ident, $body:block) => {{
+        type $engine = $shard;
+        let $name = $called;
+        $body
+    }};
+}
+
 /// Runs an opener to its end, or until `stop` requests were completed.
-pub fn open(
-    mut opener: SlabOpener,
+pub fn open<O: Opener>(
+    mut opener: O,
     disk: &mut Disk,
     effects: &mut Effects,
     random: &mut Random,
     stop: Option<u64>,
-) -> Option<Result<Slab, Error>> {
+) -> Option<Result<O::Shard, Error>> {
     opener.start(effects);
     let mut completed = 0;
     loop {
@@ -247,9 +288,9 @@ pub fn open(
 }
 
 /// A shard, its disk and its clock.
-pub struct Machine {
+pub struct Machine<E = Slab> {
     pub disk: Disk,
-    pub slab: Slab,
+    pub slab: E,
     pub effects: Effects,
     pub random: Random,
     pub now: Now,
@@ -258,25 +299,9 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// One of engine `slab`.
     pub fn create(seed: u64, limit_bytes: u64, memory_bytes: u64, capacity_bytes: Option<u64>) -> Machine {
-        Machine::create_as(Placement::InPlace, seed, limit_bytes, memory_bytes, capacity_bytes)
-    }
-
-    pub fn create_as(
-        placement: Placement,
-        seed: u64,
-        limit_bytes: u64,
-        memory_bytes: u64,
-        capacity_bytes: Option<u64>,
-    ) -> Machine {
-        let mut disk = Disk::new(limit_bytes);
-        let mut random = Random::new(seed);
-        let mut effects = Effects::new(Pool::new(memory_bytes as usize));
-        let config = SlabConfig { placement, ..config(&disk, memory_bytes, capacity_bytes) };
-        let opener = SlabOpener::create(config);
-        let slab = open(opener, &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
-        let now = Now { mono: Mono(1), wall: Wall(1000) };
-        Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
+        Machine::create_as(seed, limit_bytes, memory_bytes, capacity_bytes)
     }
 
     /// One shard of several.
@@ -286,6 +311,18 @@ impl Machine {
         let mut effects = Effects::new(Pool::new(8 << 20));
         let config = SlabConfig { shard, shards, ..config(&disk, 8 << 20, None) };
         let slab = open(SlabOpener::create(config), &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
+        let now = Now { mono: Mono(1), wall: Wall(1000) };
+        Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
+    }
+}
+
+impl<E: Engine> Machine<E> {
+    pub fn create_as(seed: u64, limit_bytes: u64, memory_bytes: u64, capacity_bytes: Option<u64>) -> Machine<E> {
+        let mut disk = Disk::new(limit_bytes);
+        let mut random = Random::new(seed);
+        let mut effects = Effects::new(Pool::new(memory_bytes as usize));
+        let opener = E::create(config(&disk, memory_bytes, capacity_bytes));
+        let slab = open(opener, &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
         let now = Now { mono: Mono(1), wall: Wall(1000) };
         Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
     }
@@ -309,7 +346,7 @@ impl Machine {
         self.replies.clear();
         self.disk.in_flight.clear();
         self.effects = Effects::new(Pool::new(config.memory_bytes as usize));
-        let opener = SlabOpener::recover(config);
+        let opener = E::recover(config);
         self.slab = open(opener, &mut self.disk, &mut self.effects, &mut self.random, None).unwrap()?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use stratakv_device::{Geometry, Pool, Volume, open_ring_for};
 use stratakv_engine::Progress;
 use stratakv_matrix::MatrixConfig;
 use stratakv_runtime::open_shard_by;
-use stratakv_slab::{CheckpointPace, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckpointPace, PackedOpener, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 use stratakv_tier::{TierConfig, TierOpener};
 
 use crate::containers::Containers;
@@ -18,7 +18,7 @@ use crate::devices;
 use crate::directory::{Directory, Manifest, io_error};
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
-use crate::options::{OpenProgress, Options};
+use crate::options::{OpenProgress, Options, Placement};
 use crate::store::RecoverySummary;
 
 /// A recovered shard, before it is put to work.
@@ -101,6 +101,12 @@ fn open_one(
             }
             AnyShard::Tier(Box::new(tier))
         }
+        _ if manifest.placement() == Placement::Packed => {
+            let config = settings.slab(volume.geometry().clone(), how.verify);
+            let opener = if created { PackedOpener::create(config) } else { PackedOpener::recover(config) };
+            let packed = open_shard_by(&options.clock, opener, &volume, &pool, ring, watch);
+            AnyShard::Packed(Box::new(packed.map_err(told)?))
+        }
         _ => {
             let config = settings.slab(volume.geometry().clone(), how.verify);
             let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
@@ -159,7 +165,6 @@ impl ShardSettings<'_> {
             shards: self.manifest.shards,
             geometry,
             memory_bytes: self.memory_bytes(),
-            placement: self.manifest.placement(),
             depth: self.depth(),
             capacity_bytes: self.capacity_bytes(),
             volume_bytes: self.volume_bytes,

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use stratakv_matrix::Compression;
-use stratakv_slab::Placement;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::options::Placement;
 
 /// What was asked for of that kind. A store's engine may not be known yet.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,9 @@
 //! What a server's life is like, drawn swarm style: each seed has its own sizes, clients, engine,
 //! and troubles with its disks.
 
-use stratakv::Engine;
+use stratakv::{Engine, Placement};
 use stratakv_base::random::Random;
 use stratakv_sim::disk::Chances;
-use stratakv_slab::Placement;
 
 use crate::world::{On, Setup};
 

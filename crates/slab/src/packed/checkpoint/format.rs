@@ -8,6 +8,7 @@ use stratakv_base::limits::PAGE_BYTES;
 
 use crate::expiry;
 use crate::packed::addr::RecordAddress;
+use crate::place::Address;
 use crate::space::Extent;
 
 pub(crate) const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"SPCR");

@@ -2,19 +2,16 @@
 //! read is asked for in stages. No I/O.
 
 use stratakv_base::checksum::crc32c;
-use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place, fault_point};
 
 use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, ROOT_MAGIC, Root, root_pages};
+use crate::opener::{Range, Scanner, slices};
+use crate::packed::Log;
 use crate::packed::recovery::{LogGeometry, LogScanner};
 use crate::packed::table::{SegmentKind, ZONE_SEGMENTS};
 use crate::packed::tables::table_page;
 use crate::recovery::RecoveredShard;
-
-const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
-
-/// Contiguous pages to be read at once.
-pub(crate) type Range = (u32, u32);
 
 /// A checkpoint that checks.
 #[derive(Debug, Default)]
@@ -140,7 +137,7 @@ pub(crate) struct LogOpening {
     bytes: Vec<u8>,
     loading: Loading,
     /// What the checkpoint gave, if everything is read to compare.
-    by_checkpoint: Option<(RecoveredShard, bool)>,
+    by_checkpoint: Option<(RecoveredShard<Log>, bool)>,
     corrupt: Vec<Corruption>,
     refused: u64,
     /// Why the checkpoint tried last, or all of them, cannot be used.
@@ -158,6 +155,126 @@ struct Loading {
     is_bad: bool,
     /// A part of it cannot be read now.
     is_unreadable: bool,
+}
+
+impl Scanner<Log> for LogOpening {
+    fn first_ranges(&self) -> Vec<Range> {
+        let firsts = (0..).map(|zone| table_page(zone, self.log.segment_pages));
+        firsts.take_while(|first| first + 1 < self.log.pages).map(|first| (first, 2)).collect()
+    }
+
+    fn may_do_without(&self) -> bool {
+        matches!(self.stage, Stage::Roots | Stage::Chunks)
+    }
+
+    fn page(&mut self, number: u32, page: &mut [u8]) {
+        match self.stage {
+            Stage::Tables | Stage::Tail(_) | Stage::All => self.scanner.page(number, page),
+            Stage::Roots => {
+                self.bytes.extend_from_slice(page);
+                if (number + 1) % self.log.segment_pages == root_pages(self.log.segment_pages) {
+                    self.root(number / self.log.segment_pages);
+                }
+            }
+            Stage::Chunks => self.bytes.extend_from_slice(page),
+        }
+        if matches!(self.stage, Stage::Chunks) {
+            self.chunks(number);
+        }
+    }
+
+    fn unreadable(&mut self, page: u32) {
+        match self.stage {
+            Stage::Roots => self.why_not = Some("the root of a checkpoint cannot be read"),
+            Stage::Chunks => self.loading.is_unreadable = true,
+            _ => self.scanner.unreadable(page),
+        }
+    }
+
+    fn next_ranges(&mut self, digest: Option<u64>) -> Option<Vec<Range>> {
+        match std::mem::replace(&mut self.stage, Stage::All) {
+            Stage::Tables => {
+                self.segments = self.scanner.segments_of_checkpoints();
+                self.stage = Stage::Roots;
+                let pages = root_pages(self.log.segment_pages);
+                let ranges: Vec<Range> =
+                    self.segments.iter().map(|(number, _)| (number * self.log.segment_pages, pages)).collect();
+                if !self.scanner.is_sound() {
+                    self.why_not = Some("a segment table is damaged in both copies");
+                    return self.read_all();
+                }
+                if ranges.is_empty() { self.read_all() } else { Some(ranges) }
+            }
+            Stage::Roots => {
+                self.roots.sort_by_key(|root| root.id);
+                self.try_next_root()
+            }
+            Stage::Chunks => {
+                let Loading { loaded, sums, is_bad, is_unreadable, .. } = std::mem::take(&mut self.loading);
+                if !is_bad && sums == (loaded.root.chunks, loaded.root.chunks_crc) {
+                    let ranges = self.scanner.ranges_beside(&loaded);
+                    self.stage = Stage::Tail(Box::new(loaded));
+                    return Some(slices(ranges));
+                }
+                self.refuse(&loaded.root, is_unreadable);
+                self.try_next_root()
+            }
+            Stage::Tail(loaded) => {
+                let fresh = self.fresh_scanner();
+                let scanner = std::mem::replace(&mut self.scanner, fresh);
+                match scanner.finish_with(&loaded, digest) {
+                    Some((found, repaired)) => {
+                        self.by_checkpoint = Some((found, repaired));
+                        if self.verify { self.read_all() } else { None }
+                    }
+                    None => {
+                        // Of what was read besides: if it is damage, reading everything tells.
+                        self.refused += 1;
+                        self.why_not = Some("the checkpoint does not agree with what was read besides it");
+                        tracing::warn!(shard = self.log.shard, "the checkpoint is of no use: everything is read");
+                        self.read_all()
+                    }
+                }
+            }
+            Stage::All => None,
+        }
+    }
+
+    fn finish(mut self, digest: Option<u64>) -> (RecoveredShard<Log>, bool) {
+        let (mut found, repaired) = match (self.by_checkpoint.take(), self.verify) {
+            (Some(found), false) => found,
+            (Some((found, _)), true) => {
+                let (scanned, repaired) = self.scanner.finish(digest);
+                match found.differs_from(&scanned) {
+                    // What is damaged is told best by a scan.
+                    _ if !scanned.report.corrupt.is_empty() => (scanned, repaired),
+                    None => (found, repaired),
+                    Some(how) => {
+                        self.why_not = Some("the checkpoint differs from the log");
+                        let place = Place { shard: self.log.shard, offset_bytes: 0 };
+                        let expected = "what the log holds".into();
+                        self.corrupt.push(Corruption { place, what: "index checkpoint", expected, found: how });
+                        (scanned, repaired)
+                    }
+                }
+            }
+            (None, _) => self.scanner.finish(digest),
+        };
+        let used = found.placement.checkpoints.current.clone();
+        found.report.by_checkpoint = !used.is_empty();
+        found.report.checkpoints_refused = self.refused;
+        found.report.read_in_full = self.why_not.filter(|_| !found.report.by_checkpoint);
+        found.report.corrupt.append(&mut self.corrupt);
+        // A segment they cover may be continued now. Roots only: a cut in the middle of this must
+        // not leave a root without its chunks, which would look like damage (simulator, `packed`,
+        // seed 3589). A large value may lie where a root was: segments that a checkpoint has given
+        // back serve blobs before a table says so.
+        let space = &found.space;
+        let roots =
+            self.rooted.iter().filter(|number| !used.contains(number)).map(|number| number * self.log.segment_pages);
+        found.torn_places.extend(roots.filter(|page| space.is_free(*page)));
+        (found, repaired)
+    }
 }
 
 impl LogOpening {
@@ -178,43 +295,6 @@ impl LogOpening {
             corrupt: Vec::new(),
             refused: 0,
             why_not: None,
-        }
-    }
-
-    /// What is read first.
-    pub(crate) fn first_ranges(&self) -> Vec<Range> {
-        let firsts = (0..).map(|zone| table_page(zone, self.log.segment_pages));
-        firsts.take_while(|first| first + 1 < self.log.pages).map(|first| (first, 2)).collect()
-    }
-
-    /// Whether what cannot be read now is done without.
-    pub(crate) fn may_do_without(&self) -> bool {
-        matches!(self.stage, Stage::Roots | Stage::Chunks)
-    }
-
-    /// Takes the next page of what was asked for.
-    pub(crate) fn page(&mut self, number: u32, page: &[u8]) {
-        match self.stage {
-            Stage::Tables | Stage::Tail(_) | Stage::All => self.scanner.page(number, page),
-            Stage::Roots => {
-                self.bytes.extend_from_slice(page);
-                if (number + 1) % self.log.segment_pages == root_pages(self.log.segment_pages) {
-                    self.root(number / self.log.segment_pages);
-                }
-            }
-            Stage::Chunks => self.bytes.extend_from_slice(page),
-        }
-        if matches!(self.stage, Stage::Chunks) {
-            self.chunks(number);
-        }
-    }
-
-    /// A slice cannot be read; zeros are given for it.
-    pub(crate) fn unreadable(&mut self, page: u32) {
-        match self.stage {
-            Stage::Roots => self.why_not = Some("the root of a checkpoint cannot be read"),
-            Stage::Chunks => self.loading.is_unreadable = true,
-            _ => self.scanner.unreadable(page),
         }
     }
 
@@ -279,56 +359,6 @@ impl LogOpening {
         }
     }
 
-    /// Everything asked for has been given: what is to be read next, or nothing more.
-    pub(crate) fn next_ranges(&mut self, digest: Option<u64>) -> Option<Vec<Range>> {
-        match std::mem::replace(&mut self.stage, Stage::All) {
-            Stage::Tables => {
-                self.segments = self.scanner.segments_of_checkpoints();
-                self.stage = Stage::Roots;
-                let pages = root_pages(self.log.segment_pages);
-                let ranges: Vec<Range> =
-                    self.segments.iter().map(|(number, _)| (number * self.log.segment_pages, pages)).collect();
-                if !self.scanner.is_sound() {
-                    self.why_not = Some("a segment table is damaged in both copies");
-                    return self.read_all();
-                }
-                if ranges.is_empty() { self.read_all() } else { Some(ranges) }
-            }
-            Stage::Roots => {
-                self.roots.sort_by_key(|root| root.id);
-                self.try_next_root()
-            }
-            Stage::Chunks => {
-                let Loading { loaded, sums, is_bad, is_unreadable, .. } = std::mem::take(&mut self.loading);
-                if !is_bad && sums == (loaded.root.chunks, loaded.root.chunks_crc) {
-                    let ranges = self.scanner.ranges_beside(&loaded);
-                    self.stage = Stage::Tail(Box::new(loaded));
-                    return Some(slices(ranges));
-                }
-                self.refuse(&loaded.root, is_unreadable);
-                self.try_next_root()
-            }
-            Stage::Tail(loaded) => {
-                let fresh = self.fresh_scanner();
-                let scanner = std::mem::replace(&mut self.scanner, fresh);
-                match scanner.finish_with(&loaded, digest) {
-                    Some((found, repaired)) => {
-                        self.by_checkpoint = Some((found, repaired));
-                        if self.verify { self.read_all() } else { None }
-                    }
-                    None => {
-                        // Of what was read besides: if it is damage, reading everything tells.
-                        self.refused += 1;
-                        self.why_not = Some("the checkpoint does not agree with what was read besides it");
-                        tracing::warn!(shard = self.log.shard, "the checkpoint is of no use: everything is read");
-                        self.read_all()
-                    }
-                }
-            }
-            Stage::All => None,
-        }
-    }
-
     fn fresh_scanner(&self) -> LogScanner {
         LogScanner::new(self.log, self.durable)
     }
@@ -365,61 +395,10 @@ impl LogOpening {
         self.corrupt.push(corruption);
     }
 
-    /// Everything is read: what was found, and whether something is to be repaired.
-    pub(crate) fn finish(mut self, digest: Option<u64>) -> (RecoveredShard, bool) {
-        let (mut found, repaired) = match (self.by_checkpoint.take(), self.verify) {
-            (Some(found), false) => found,
-            (Some((found, _)), true) => {
-                let (scanned, repaired) = self.scanner.finish(digest);
-                match found.differs_from(&scanned) {
-                    // What is damaged is told best by a scan.
-                    _ if !scanned.report.corrupt.is_empty() => (scanned, repaired),
-                    None => (found, repaired),
-                    Some(how) => {
-                        self.why_not = Some("the checkpoint differs from the log");
-                        let place = Place { shard: self.log.shard, offset_bytes: 0 };
-                        let expected = "what the log holds".into();
-                        self.corrupt.push(Corruption { place, what: "index checkpoint", expected, found: how });
-                        (scanned, repaired)
-                    }
-                }
-            }
-            (None, _) => self.scanner.finish(digest),
-        };
-        let used = found.packed.as_ref().map(|packed| packed.checkpoints.current.clone()).unwrap_or_default();
-        found.report.by_checkpoint = !used.is_empty();
-        found.report.checkpoints_refused = self.refused;
-        found.report.read_in_full = self.why_not.filter(|_| !found.report.by_checkpoint);
-        found.report.corrupt.append(&mut self.corrupt);
-        // A segment they cover may be continued now. Roots only: a cut in the middle of this must
-        // not leave a root without its chunks, which would look like damage (simulator, `packed`,
-        // seed 3589). A large value may lie where a root was: segments that a checkpoint has given
-        // back serve blobs before a table says so.
-        let space = &found.space;
-        let roots =
-            self.rooted.iter().filter(|number| !used.contains(number)).map(|number| number * self.log.segment_pages);
-        found.torn_places.extend(roots.filter(|page| space.is_free(*page)));
-        (found, repaired)
-    }
-
     /// Segments of a zone that is a table's own serve no log.
     pub(crate) fn is_first_of_zone(number: u32) -> bool {
         number.is_multiple_of(ZONE_SEGMENTS)
     }
-}
-
-/// Ranges in pieces that are read at once.
-pub(crate) fn slices(ranges: Vec<Range>) -> Vec<Range> {
-    let mut slices = Vec::new();
-    for (first, pages) in ranges {
-        let mut at = 0;
-        while at < pages {
-            let len = (pages - at).min(SLICE_PAGES);
-            slices.push((first + at, len));
-            at += len;
-        }
-    }
-    slices
 }
 
 fn looks_like_a_root(bytes: &[u8]) -> bool {

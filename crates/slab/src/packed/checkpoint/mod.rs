@@ -10,8 +10,8 @@ pub(crate) mod write;
 use stratakv_base::fault_point;
 
 use super::segments::{Segments, State};
+use crate::packed::Packed;
 use crate::place::RecordPlace;
-use crate::slab::Slab;
 use crate::space::Extent;
 use format::Covered;
 use write::Writing;
@@ -66,13 +66,13 @@ impl Segments {
     }
 }
 
-impl Slab {
+impl Packed {
     /// Whether the live records fit without the segments of checkpoints and `more` of them.
     fn fits_beside_checkpoints(&self, more: u32) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
+        let alive =
+            self.placement.segments.live_bytes() + self.placement.queue_bytes + self.placement.large.record_bytes();
         let wanted = alive + alive / 64 + self.batches.reserved_bytes();
-        let taken = u64::from(packed.checkpoints.held() + more);
+        let taken = u64::from(self.placement.checkpoints.held() + more);
         wanted <= self.live_limit_bytes(super::write::Claim::New, taken)
     }
 
@@ -80,37 +80,32 @@ impl Slab {
     /// is better given to the next one, for which there is no room beside it. True if it is given
     /// back at the next tick.
     fn give_outdated_checkpoint_back(&mut self) -> bool {
-        let Some(packed) = &mut self.packed else { return false };
-        let log = u64::from(packed.segments.used()) * u64::from(packed.segments.bytes());
-        let outdated = packed.checkpoints.log_bytes * 2 > log && !packed.checkpoints.current.is_empty();
-        packed.checkpoints.wanted_back |= outdated;
+        let log = u64::from(self.placement.segments.used()) * u64::from(self.placement.segments.bytes());
+        let outdated = self.placement.checkpoints.log_bytes * 2 > log && !self.placement.checkpoints.current.is_empty();
+        self.placement.checkpoints.wanted_back |= outdated;
         outdated
     }
 
     /// Something needs the segments of checkpoints: they are given back at the next tick. False if
     /// there are none.
     pub(crate) fn checkpoints_give_way(&mut self) -> bool {
-        let Some(packed) = &mut self.packed else { return false };
-        packed.checkpoints.wanted_back |= packed.checkpoints.held() > 0;
-        packed.checkpoints.wanted_back
+        self.placement.checkpoints.wanted_back |= self.placement.checkpoints.held() > 0;
+        self.placement.checkpoints.wanted_back
     }
 
     /// Gives the segments of checkpoints back if the log, or a large value, needs them.
     fn give_checkpoints_back(&mut self, effects: &mut stratakv_engine::Effects) {
-        let Some(packed) = &self.packed else { return };
-        let wanted = packed.checkpoints.wanted_back;
-        if !wanted && (packed.checkpoints.held() == 0 || self.fits_beside_checkpoints(0)) {
+        let wanted = self.placement.checkpoints.wanted_back;
+        if !wanted && (self.placement.checkpoints.held() == 0 || self.fits_beside_checkpoints(0)) {
             return;
         }
-        let Some(packed) = &mut self.packed else { return };
-        packed.checkpoints.wanted_back = true;
-        let current = std::mem::take(&mut packed.checkpoints.current);
+        self.placement.checkpoints.wanted_back = true;
+        let current = std::mem::take(&mut self.placement.checkpoints.current);
         self.release_checkpoint(&current);
         self.abandon_checkpoint();
-        let Some(packed) = &mut self.packed else { return };
         // Else when what is in flight has completed.
-        if packed.checkpoints.held() == 0 {
-            packed.checkpoints.wanted_back = false;
+        if self.placement.checkpoints.held() == 0 {
+            self.placement.checkpoints.wanted_back = false;
             self.space_came(effects);
         }
     }
@@ -118,24 +113,21 @@ impl Slab {
     /// Segments of a checkpoint are free: what lies there is void as soon as the table opens them
     /// anew.
     fn release_checkpoint(&mut self, numbers: &[u32]) {
-        let Some(packed) = &mut self.packed else { return };
         for number in numbers {
-            packed.segments.set_state(*number, State::Free);
-            let extent = Extent { first: number * packed.segments.pages, pages: packed.segments.pages };
+            self.placement.segments.set_state(*number, State::Free);
+            let extent = Extent { first: number * self.placement.segments.pages, pages: self.placement.segments.pages };
             self.space.release(extent);
         }
     }
 
     /// What a checkpoint says of a key, from its index entry.
     fn checkpoint_entry(&self, entry: stratakv_index::IndexEntry) -> Option<format::KeyEntry> {
-        let packed = self.packed.as_ref()?;
         match RecordPlace::from_bits(entry.place) {
             RecordPlace::Record(addr) => Some(format::KeyEntry { addr, expiry: entry.expiry, large: None }),
             RecordPlace::Blob { first, pages } => {
-                let (addr, tag) = (*packed.pointers.get(&first)?, *self.blob_tags.get(&first)?);
+                let (addr, tag) = (*self.placement.pointers.get(&first)?, *self.blob_tags.get(&first)?);
                 Some(format::KeyEntry { addr, expiry: entry.expiry, large: Some((Extent { first, pages }, tag)) })
             }
-            RecordPlace::Slot { .. } => None,
         }
     }
 }

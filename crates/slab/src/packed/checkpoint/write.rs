@@ -11,11 +11,12 @@ use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::format::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkKind, Covered, KeysBody, Root, chunk_pages, root_pages};
-use crate::packed::PackedIoPurpose;
 use crate::packed::clean::LOW;
 use crate::packed::segments::State;
 use crate::packed::table::{SegmentKind, TableEntry};
-use crate::slab::{self, Closing, Slab};
+use crate::packed::{LogIoPurpose, Packed};
+use crate::shard::{Closing, IoPurpose};
+use crate::space::offset;
 
 /// Pages of a chunk, unless a key is longer.
 const CHUNK_PAGES: u32 = 16;
@@ -82,7 +83,7 @@ struct Filled {
     is_last: bool,
 }
 
-impl Slab {
+impl Packed {
     /// Bytes that a checkpoint takes, about.
     fn checkpoint_estimate(&self) -> u64 {
         (self.index.0.footprint_bytes() as u64).min(64 * self.index.0.len() as u64)
@@ -91,11 +92,10 @@ impl Slab {
     /// Begins a checkpoint when it is due, and takes it a step further.
     pub(crate) fn pump_checkpoint(&mut self, effects: &mut Effects) {
         self.give_checkpoints_back(effects);
-        let Some(packed) = &self.packed else { return };
-        if packed.checkpoints.writing.is_none() {
+        if self.placement.checkpoints.writing.is_none() {
             let pace = &self.config.checkpoints;
             let least = pace.log_bytes_min.max(u64::from(pace.times) * self.checkpoint_estimate());
-            if self.closing != Closing::Open || packed.checkpoints.log_bytes < least {
+            if self.closing != Closing::Open || self.placement.checkpoints.log_bytes < least {
                 return;
             }
             self.try_checkpoint();
@@ -104,11 +104,10 @@ impl Slab {
     }
 
     fn has_room_for_checkpoint(&self) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let needed = self.checkpoint_estimate() * 5 / 4 / u64::from(packed.segments.bytes()) + 2;
-        let all = self.space.whole_segments() + packed.segments.used();
+        let needed = self.checkpoint_estimate() * 5 / 4 / u64::from(self.placement.segments.bytes()) + 2;
+        let all = self.space.whole_segments() + self.placement.segments.used();
         let more = u32::try_from(needed).unwrap_or(u32::MAX).saturating_add(all / 64);
-        let small = u64::from(packed.checkpoints.held()) + needed <= u64::from(all / 3);
+        let small = u64::from(self.placement.checkpoints.held()) + needed <= u64::from(all / 3);
         small && self.spare_segments() > LOW && self.fits_beside_checkpoints(more)
     }
 
@@ -124,13 +123,12 @@ impl Slab {
     fn begin_checkpoint(&mut self) {
         let id = self.next_number();
         let mut start = self.groups.applied_sequence();
-        let Some(packed) = &mut self.packed else { return };
-        fault_point!("checkpoint_starts_before_it_is_shown", start = packed.last_sequence);
-        packed.checkpoints.log_bytes = 0;
-        packed.checkpoints.writing = Some(Writing {
+        fault_point!("checkpoint_starts_before_it_is_shown", start = self.placement.last_sequence);
+        self.placement.checkpoints.log_bytes = 0;
+        self.placement.checkpoints.writing = Some(Writing {
             phase: CheckpointPhase::Segments,
             root: Root { id, start, ..Root::default() },
-            covered: packed.segments.covered_segments().into(),
+            covered: self.placement.segments.covered_segments().into(),
             after: None,
             asked: None,
             is_full: false,
@@ -144,13 +142,11 @@ impl Slab {
     pub(crate) fn closing_checkpoint(&mut self, effects: &mut Effects) -> bool {
         let estimate = self.checkpoint_estimate();
         let least = estimate.max(self.config.checkpoints.log_bytes_min);
-        let Some(packed) = &mut self.packed else { return false };
-        let worth = packed.checkpoints.log_bytes >= least && !packed.checkpoints.closing_tried;
-        let tries = packed.checkpoints.writing.is_none() && worth && self.try_checkpoint();
-        let Some(packed) = &mut self.packed else { return false };
-        let writes = packed.checkpoints.writing.is_some();
+        let worth = self.placement.checkpoints.log_bytes >= least && !self.placement.checkpoints.closing_tried;
+        let tries = self.placement.checkpoints.writing.is_none() && worth && self.try_checkpoint();
+        let writes = self.placement.checkpoints.writing.is_some();
         // While room is being made it is tried again in the next tick.
-        packed.checkpoints.closing_tried = writes || !tries;
+        self.placement.checkpoints.closing_tried = writes || !tries;
         let waits = writes || tries;
         if waits {
             effects.more();
@@ -160,7 +156,7 @@ impl Slab {
 
     fn step_checkpoint(&mut self, effects: &mut Effects) {
         let durable = self.groups.durable_sequence();
-        let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) else { return };
+        let Some(writing) = self.placement.checkpoints.writing.as_mut() else { return };
         if writing.is_over {
             return self.abandon_checkpoint();
         }
@@ -171,8 +167,8 @@ impl Slab {
             CheckpointPhase::Segments | CheckpointPhase::Keys => self.write_chunk(effects),
             CheckpointPhase::Written if writing.in_flight > 0 => {}
             CheckpointPhase::Written if self.config.geometry.volatile_cache => {
-                if self.submit_flush(slab::IoPurpose::Packed(PackedIoPurpose::CheckpointFlush), effects)
-                    && let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut())
+                if self.submit_flush(IoPurpose::Placement(LogIoPurpose::CheckpointFlush), effects)
+                    && let Some(writing) = self.placement.checkpoints.writing.as_mut()
                 {
                     writing.phase = CheckpointPhase::Flushing;
                 }
@@ -186,10 +182,9 @@ impl Slab {
 
     /// Whether the log has had its share since the last chunk.
     fn may_write_chunk(&self) -> bool {
-        let Some(packed) = &self.packed else { return false };
-        let Some(writing) = &packed.checkpoints.writing else { return false };
+        let Some(writing) = &self.placement.checkpoints.writing else { return false };
         let head_start = u64::from(LOG_SHARE as u32 * CHUNK_PAGES) * PAGE_BYTES as u64;
-        let is_due = writing.bytes * LOG_SHARE <= packed.checkpoints.log_bytes + head_start;
+        let is_due = writing.bytes * LOG_SHARE <= self.placement.checkpoints.log_bytes + head_start;
         writing.in_flight < IN_FLIGHT && (is_due || self.groups.in_flight() == 0 || self.closing != Closing::Open)
     }
 
@@ -197,12 +192,14 @@ impl Slab {
     /// or will not be.
     fn checkpoint_pages_left(&mut self) -> Option<u32> {
         let spare = self.spare_segments();
-        let packed = self.packed.as_mut()?;
-        let (all, most) = (packed.segments.pages, Root::segments_max(packed.segments.pages));
-        let writing = packed.checkpoints.writing.as_mut()?;
+        let (all, most) = (self.placement.segments.pages, Root::segments_max(self.placement.segments.pages));
+        let writing = self.placement.checkpoints.writing.as_mut()?;
         if let Some(number) = writing.asked {
-            let entry = packed.tables.durable(number);
-            let own = TableEntry { kind: SegmentKind::Checkpoint, generation: packed.segments.get(number).generation };
+            let entry = self.placement.tables.durable(number);
+            let own = TableEntry {
+                kind: SegmentKind::Checkpoint,
+                generation: self.placement.segments.get(number).generation,
+            };
             if entry != own {
                 return None;
             }
@@ -230,11 +227,10 @@ impl Slab {
         };
         self.counter += 1;
         let generation = self.counter;
-        let packed = self.packed.as_mut()?;
-        packed.segments.set_state(number, State::Checkpoint);
-        packed.segments.reset(number, generation);
-        packed.tables.set(number, TableEntry { kind: SegmentKind::Checkpoint, generation });
-        packed.checkpoints.writing.as_mut()?.asked = Some(number);
+        self.placement.segments.set_state(number, State::Checkpoint);
+        self.placement.segments.reset(number, generation);
+        self.placement.tables.set(number, TableEntry { kind: SegmentKind::Checkpoint, generation });
+        self.placement.checkpoints.writing.as_mut()?.asked = Some(number);
         None
     }
 
@@ -248,8 +244,7 @@ impl Slab {
         let Some(filled) = self.fill_chunk(most) else { return self.abandon_checkpoint() };
         let pages = chunk_pages(filled.body.len());
         let uuid = self.config.uuid;
-        let Some(packed) = &mut self.packed else { return };
-        let Some(writing) = &mut packed.checkpoints.writing else { return };
+        let Some(writing) = &mut self.placement.checkpoints.writing else { return };
         let fresh = writing.root.segments.last().is_some_and(|(_, pages)| *pages == 0);
         if pages > left {
             // One key that is longer than what is left: into the next segment. No key is longer
@@ -262,13 +257,14 @@ impl Slab {
         }
         if !filled.body.is_empty() {
             let Some(&(number, end)) = writing.root.segments.last() else { return };
-            let (first, generation) = (number * packed.segments.pages + end, packed.segments.get(number).generation);
+            let (first, generation) =
+                (number * self.placement.segments.pages + end, self.placement.segments.get(number).generation);
             let header = ChunkHeader { id: writing.root.id, mark, number: writing.root.chunks, kind: filled.kind };
             let (bytes, crc) = header.encode(&uuid, first, generation, &filled.body);
-            if !self.write_checkpoint_pages(first, &bytes, PackedIoPurpose::CheckpointChunk, false, effects) {
+            if !self.write_checkpoint_pages(first, &bytes, LogIoPurpose::CheckpointChunk, false, effects) {
                 return;
             }
-            let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) else {
+            let Some(writing) = self.placement.checkpoints.writing.as_mut() else {
                 return;
             };
             writing.root.chunks += 1;
@@ -282,8 +278,7 @@ impl Slab {
 
     /// Goes on behind what was written down.
     fn chunk_filled(&mut self, filled: Filled, effects: &mut Effects) {
-        let Some(packed) = &mut self.packed else { return };
-        let Some(writing) = &mut packed.checkpoints.writing else { return };
+        let Some(writing) = &mut self.placement.checkpoints.writing else { return };
         writing.root.entries += filled.entries;
         writing.covered.drain(..filled.segments);
         if filled.after.is_some() {
@@ -293,7 +288,7 @@ impl Slab {
             writing.phase =
                 if filled.kind == ChunkKind::Segments { CheckpointPhase::Keys } else { CheckpointPhase::Written };
             // Whatever was seen is in a batch up to here.
-            writing.root.durable = packed.last_sequence;
+            writing.root.durable = self.placement.last_sequence;
             effects.more();
         }
     }
@@ -301,8 +296,7 @@ impl Slab {
     /// The body of the next chunk, of `most` bytes unless a single key is longer. `None`: the index
     /// makes no sense.
     fn fill_chunk(&self, most: usize) -> Option<Filled> {
-        let packed = self.packed.as_ref()?;
-        let writing = packed.checkpoints.writing.as_ref()?;
+        let writing = self.placement.checkpoints.writing.as_ref()?;
         if writing.phase == CheckpointPhase::Segments {
             return Some(self.fill_segments(&writing.covered, writing.root.start, most));
         }
@@ -329,12 +323,11 @@ impl Slab {
         let (mut body, mut segments) = (Vec::new(), 0);
         let longest = CHUNK_PAGES as usize * PAGE_BYTES - CHUNK_HEADER_BYTES;
         for number in covered {
-            let Some(packed) = &self.packed else { break };
-            let (segment, entry) = (packed.segments.get(*number), packed.tables.durable(*number));
+            let (segment, entry) = (self.placement.segments.get(*number), self.placement.tables.durable(*number));
             let on_medium = TableEntry { kind: SegmentKind::Log, generation: segment.generation };
             // Opened anew meanwhile, or about to be: it will be read.
             let covered_segments = segment.generation <= start && entry == on_medium;
-            let item: Covered = packed.segments.covered(*number);
+            let item: Covered = self.placement.segments.covered(*number);
             if covered_segments && item.bytes() < longest {
                 if body.len() + item.bytes() > most {
                     break;
@@ -355,7 +348,7 @@ impl Slab {
         &mut self,
         first: u32,
         bytes: &[u8],
-        purpose: PackedIoPurpose,
+        purpose: LogIoPurpose,
         through: bool,
         effects: &mut Effects,
     ) -> bool {
@@ -370,14 +363,12 @@ impl Slab {
         }
         self.counters.page_writes += 1;
         self.counters.write_bytes += bytes.len() as u64;
-        let io = self.io.start(slab::IoPurpose::Packed(purpose));
-        effects.write(io, Self::offset(first), parts, through);
-        if let Some(packed) = &mut self.packed {
-            packed.checkpoints.bytes += bytes.len() as u64;
-            if let Some(writing) = &mut packed.checkpoints.writing {
-                writing.in_flight += 1;
-                writing.bytes += bytes.len() as u64;
-            }
+        let io = self.io.start(IoPurpose::Placement(purpose));
+        effects.write(io, offset(first), parts, through);
+        self.placement.checkpoints.bytes += bytes.len() as u64;
+        if let Some(writing) = &mut self.placement.checkpoints.writing {
+            writing.in_flight += 1;
+            writing.bytes += bytes.len() as u64;
         }
         true
     }
@@ -385,16 +376,16 @@ impl Slab {
     /// Chunks, and what they tell of, are durable: the root makes them the checkpoint.
     fn write_root(&mut self, effects: &mut Effects) {
         let (uuid, mark) = (self.config.uuid, self.next_number());
-        let Some(packed) = &mut self.packed else { return };
-        let Some(writing) = &mut packed.checkpoints.writing else { return };
+        let Some(writing) = &mut self.placement.checkpoints.writing else { return };
         writing.root.mark = mark;
         // An empty index has no chunk, perhaps; and it is not worth a checkpoint.
         let Some(&(number, _)) = writing.root.segments.first() else { return self.abandon_checkpoint() };
-        let (first, generation) = (number * packed.segments.pages, packed.segments.get(number).generation);
-        let bytes = writing.root.encode(&uuid, first, generation, packed.segments.pages);
+        let (first, generation) =
+            (number * self.placement.segments.pages, self.placement.segments.get(number).generation);
+        let bytes = writing.root.encode(&uuid, first, generation, self.placement.segments.pages);
         let before = std::mem::replace(&mut writing.phase, CheckpointPhase::Root);
-        if !self.write_checkpoint_pages(first, &bytes, PackedIoPurpose::CheckpointRoot, true, effects)
-            && let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut())
+        if !self.write_checkpoint_pages(first, &bytes, LogIoPurpose::CheckpointRoot, true, effects)
+            && let Some(writing) = self.placement.checkpoints.writing.as_mut()
         {
             writing.phase = before;
         }
@@ -402,8 +393,7 @@ impl Slab {
 
     /// A write of a checkpoint is done: a chunk, or the root.
     pub(crate) fn checkpoint_written(&mut self, is_root: bool, result: Result<(), IoFault>) {
-        let Some(packed) = &mut self.packed else { return };
-        let Some(writing) = &mut packed.checkpoints.writing else { return };
+        let Some(writing) = &mut self.placement.checkpoints.writing else { return };
         writing.in_flight -= 1;
         if let Err(fault) = result {
             tracing::warn!(%fault, shard = self.config.shard, "a checkpoint could not be written: the one before it stays");
@@ -414,9 +404,9 @@ impl Slab {
         }
         if is_root {
             let new = writing.numbers();
-            packed.checkpoints.writing = None;
-            packed.checkpoints.made += 1;
-            let old = std::mem::replace(&mut packed.checkpoints.current, new);
+            self.placement.checkpoints.writing = None;
+            self.placement.checkpoints.made += 1;
+            let old = std::mem::replace(&mut self.placement.checkpoints.current, new);
             self.release_checkpoint(&old);
         }
     }
@@ -427,19 +417,18 @@ impl Slab {
             // What else this flush should have covered is not known.
             return self.poison(fault, "a flush failed", effects);
         }
-        if let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut()) {
+        if let Some(writing) = self.placement.checkpoints.writing.as_mut() {
             writing.phase = CheckpointPhase::Durable;
         }
     }
 
     /// Gives a checkpoint up, or will when nothing of it is in flight.
     pub(super) fn abandon_checkpoint(&mut self) {
-        let Some(packed) = &mut self.packed else { return };
-        let Some(writing) = &mut packed.checkpoints.writing else { return };
+        let Some(writing) = &mut self.placement.checkpoints.writing else { return };
         writing.is_over = true;
         if writing.in_flight == 0 && writing.phase != CheckpointPhase::Flushing {
             let numbers = writing.numbers();
-            packed.checkpoints.writing = None;
+            self.placement.checkpoints.writing = None;
             self.release_checkpoint(&numbers);
         }
     }

@@ -1,13 +1,8 @@
 //! Logical pages: where each one's durable image lies, its class, and how many slots are free in
 //! its newest image.
 
-use crate::class::{CLASSES, SizeClass};
-
-/// 32 bits that depend on all of a sequence: the low half alone is the same at the start of every
-/// incarnation.
-pub(crate) fn tag(sequence: u64) -> u32 {
-    (sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
-}
+use super::class::{CLASSES, SizeClass};
+use crate::record::tag;
 
 /// No physical page.
 pub(crate) const NOWHERE: u32 = u32::MAX;

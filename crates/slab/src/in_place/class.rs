@@ -2,7 +2,7 @@
 
 use stratakv_base::fault_point;
 
-use crate::page::{PAYLOAD_BYTES, RECORD_BYTES};
+use super::page::{PAYLOAD_BYTES, RECORD_BYTES};
 
 /// Slots per page of each class, largest slots first. Part of the format.
 const SLOTS: [u8; 19] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64];

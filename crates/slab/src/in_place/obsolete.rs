@@ -4,26 +4,120 @@
 //! cleared only when the new one is durable, and a key may be deleted only when all its older
 //! copies have been cleared durably: else a crash would bring one back.
 
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+use smallvec::SmallVec;
 use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error};
 
+use super::read::PageWaiter;
+use super::{PageIoPurpose, PageWait, Slab, SlotAddress, SlotPlace};
 use crate::blob;
 use crate::place::RecordPlace;
-use crate::read::Waiter;
-use crate::slab::{Clearing, IoPurpose, ObsoleteCopy, Slab};
+use crate::shard::IoPurpose;
+use crate::space::offset;
 use crate::write::{Change, Changed, Wait};
 
 /// Older copies looked at per tick.
 const COPIES_PER_TICK: usize = 16;
 
+/// An older copy.
+#[derive(Clone, Copy, Debug)]
+struct ObsoleteCopy {
+    place: SlotPlace,
+    clearing: Clearing,
+    /// The group that made it stale; it may be cleared once that is durable.
+    after: u64,
+}
+
+/// How far the clearing of an older copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clearing {
+    /// To be done.
+    Queued,
+    Requested,
+    /// It could not be read; tried again when a delete or space needs it.
+    Unreadable,
+    /// Not before the key is deleted: its newest record is damaged, this may be the last one that
+    /// can be saved.
+    Kept,
+}
+
+/// Older copies of records that are still on the medium.
+#[derive(Debug, Default)]
+pub(crate) struct ObsoleteCopies {
+    of: HashMap<Key, SmallVec<[ObsoleteCopy; 1]>>,
+    /// To be cleared, in order.
+    pub(crate) queue: VecDeque<(Key, SlotPlace)>,
+}
+
+impl ObsoleteCopies {
+    /// Keys with older copies.
+    pub(crate) fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.of.contains_key(key)
+    }
+
+    /// Every copy, with its key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, SlotPlace)> {
+        self.of.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy.place)))
+    }
+
+    /// Notes an older copy of `key`, to be cleared once `group` is durable.
+    pub(crate) fn add(&mut self, key: &Key, place: SlotPlace, group: u64) {
+        let copy = ObsoleteCopy { place, clearing: Clearing::Queued, after: group };
+        self.of.entry(key.clone()).or_default().push(copy);
+        self.queue.push_back((key.clone(), place));
+    }
+
+    /// Notes a copy beside a damaged record, which is to be kept.
+    pub(crate) fn keep(&mut self, key: Key, place: SlotPlace) {
+        self.of.entry(key).or_default().push(ObsoleteCopy { place, clearing: Clearing::Kept, after: 0 });
+    }
+
+    /// The damaged record of `key` is replaced once `group` is durable: its older copies need not
+    /// be kept any longer.
+    pub(crate) fn release(&mut self, key: &Key, group: u64) {
+        let kept = |copy: &&mut ObsoleteCopy| copy.clearing == Clearing::Kept;
+        for copy in self.of.get_mut(key).into_iter().flatten().filter(kept) {
+            (copy.clearing, copy.after) = (Clearing::Queued, group);
+            self.queue.push_back((key.clone(), copy.place));
+        }
+    }
+
+    fn copy_mut(&mut self, key: &Key, place: SlotPlace) -> Option<&mut ObsoleteCopy> {
+        self.of.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
+    }
+
+    fn set_clearing(&mut self, key: &Key, place: SlotPlace, clearing: Clearing) {
+        fault_point!("space_waiters_are_not_told", clearing == Clearing::Unreadable, return);
+        if let Some(copy) = self.copy_mut(key, place) {
+            copy.clearing = clearing;
+        }
+    }
+
+    fn clear_later(&mut self, key: &Key, place: SlotPlace) {
+        self.set_clearing(key, place, Clearing::Queued);
+        self.queue.push_back((key.clone(), place));
+    }
+}
+
 impl Slab {
     /// Clears a bounded number of older copies.
     pub(crate) fn pump_obsolete(&mut self, effects: &mut Effects) {
-        let mut left = COPIES_PER_TICK.max((self.obsolete_queue.len() / 8).min(4 * COPIES_PER_TICK));
+        let mut left = COPIES_PER_TICK.max((self.placement.obsolete.queue.len() / 8).min(4 * COPIES_PER_TICK));
         while left > 0 {
-            let Some((key, place)) = self.obsolete_queue.pop_front() else { return };
-            let copies = self.obsolete.get(&key);
+            let Some((key, place)) = self.placement.obsolete.queue.pop_front() else { return };
+            let copies = self.placement.obsolete.of.get(&key);
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
             let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
             let mut is_needed = copy.after > self.groups.durable();
@@ -31,10 +125,10 @@ impl Slab {
             if is_needed {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when
                 // space is short.
-                if self.obsolete_queue.len() >= COPIES_PER_TICK || self.waits_for_space() {
+                if self.placement.obsolete.queue.len() >= COPIES_PER_TICK || self.waits_for_space() {
                     self.groups.want(copy.after);
                 }
-                self.obsolete_queue.push_front((key, place));
+                self.placement.obsolete.queue.push_front((key, place));
                 return;
             }
             self.clear_copy(&key, place, effects);
@@ -47,7 +141,7 @@ impl Slab {
 
     /// A delete waits for the older copies of `key`.
     pub(crate) fn request_clears(&mut self, key: &Key, effects: &mut Effects) {
-        let copies: Vec<_> = self.obsolete.get(key).into_iter().flatten().copied().collect();
+        let copies: Vec<_> = self.placement.obsolete.of.get(key).into_iter().flatten().copied().collect();
         for copy in copies.into_iter().filter(|copy| copy.clearing != Clearing::Requested) {
             if copy.after > self.groups.durable() {
                 // Cleared by pump_obsolete after the flush.
@@ -58,91 +152,66 @@ impl Slab {
         }
     }
 
-    fn set_clearing(&mut self, key: &Key, place: RecordPlace, clearing: Clearing) {
-        fault_point!("space_waiters_are_not_told", clearing == Clearing::Unreadable, return);
-        if let Some(copy) = self.copy_mut(key, place) {
-            copy.clearing = clearing;
-        }
-    }
-
-    fn copy_mut(&mut self, key: &Key, place: RecordPlace) -> Option<&mut ObsoleteCopy> {
-        self.obsolete.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
-    }
-
     /// Whether clearing older copies will give space back: else those that could not be read are
     /// queued once more, for later.
     pub(crate) fn clears_give_space(&mut self) -> bool {
-        let copies = self.obsolete.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
+        let copies =
+            self.placement.obsolete.of.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
         if copies.clone().any(|(_, copy)| matches!(copy.clearing, Clearing::Queued | Clearing::Requested)) {
             return true;
         }
         let unreadable = copies.filter(|(_, copy)| copy.clearing == Clearing::Unreadable);
         let again: Vec<_> = unreadable.map(|(key, copy)| (key.clone(), copy.place)).collect();
         for (key, place) in again {
-            self.clear_later(&key, place);
+            self.placement.obsolete.clear_later(&key, place);
         }
         false
     }
 
     /// Clears one older copy: its slot in a dirty image, or its blob's first page.
-    pub(crate) fn clear_copy(&mut self, key: &Key, place: RecordPlace, effects: &mut Effects) {
+    pub(crate) fn clear_copy(&mut self, key: &Key, place: SlotPlace, effects: &mut Effects) {
         if self.poisoned.is_some() {
             // Nothing is written any more: a dirty image would keep the shard from closing.
             return;
         }
-        self.set_clearing(key, place, Clearing::Requested);
+        self.placement.obsolete.set_clearing(key, place, Clearing::Requested);
         match place {
-            RecordPlace::Slot { logical, slot } => match self.ensure_dirty(logical, effects) {
+            RecordPlace::Record(SlotAddress { logical, slot }) => match self.ensure_dirty(logical, effects) {
                 Ok(()) => {
                     self.free_slot(logical, slot);
-                    if let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
+                    if let Some(dirty) = self.placement.images.get_mut(&logical).and_then(|image| image.dirty.as_mut())
+                    {
                         let kind = Changed::Clear;
                         dirty.changes.push(Change { key: key.clone(), place, expiry: 0, kind, ack: None });
                         dirty.level = Level::PowerLoss;
                     }
                 }
-                Err(Wait::Page(logical)) => {
-                    self.request_page(logical, Waiter::Clear(key.clone(), place), effects);
+                Err(Wait::Placement(PageWait::Page(logical))) => {
+                    self.request_page(logical, PageWaiter::Clear(key.clone(), place), effects);
                 }
-                Err(_) => self.clear_later(key, place),
+                Err(_) => self.placement.obsolete.clear_later(key, place),
             },
             RecordPlace::Blob { .. } => self.read_head(key.clone(), place, effects),
-            RecordPlace::Record(_) => {}
         }
-    }
-
-    /// The damaged record of `key` is replaced once `group` is durable: its older copies need not
-    /// be kept any longer.
-    pub(crate) fn release(&mut self, key: &Key, group: u64) {
-        let kept = |copy: &&mut ObsoleteCopy| copy.clearing == Clearing::Kept;
-        for copy in self.obsolete.get_mut(key).into_iter().flatten().filter(kept) {
-            (copy.clearing, copy.after) = (Clearing::Queued, group);
-            self.obsolete_queue.push_back((key.clone(), copy.place));
-        }
-    }
-
-    fn clear_later(&mut self, key: &Key, place: RecordPlace) {
-        self.set_clearing(key, place, Clearing::Queued);
-        self.obsolete_queue.push_back((key.clone(), place));
     }
 
     /// An older copy could not be read: it is still there, so a delete that waits for it fails, and
     /// it gives no space to those who wait for some.
-    pub(crate) fn clear_failed(&mut self, key: &Key, place: RecordPlace, error: Error, effects: &mut Effects) {
-        self.set_clearing(key, place, Clearing::Unreadable);
-        if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Obsolete)) {
+    pub(crate) fn clear_failed(&mut self, key: &Key, place: SlotPlace, error: Error, effects: &mut Effects) {
+        self.placement.obsolete.set_clearing(key, place, Clearing::Unreadable);
+        if self.pending.get(key).is_some_and(|pending| pending.wait == Some(PageWait::Obsolete.into())) {
             self.fail_first(key, error, effects);
         }
         self.wake_space_waiters(effects);
     }
 
     /// An older copy is gone, durably; a waiting delete goes on after the last one.
-    pub(crate) fn obsolete_cleared(&mut self, key: &Key, place: RecordPlace, drained: &mut Vec<Key>) {
-        let Some(copies) = self.obsolete.get_mut(key) else { return };
+    pub(crate) fn obsolete_cleared(&mut self, key: &Key, place: SlotPlace, drained: &mut Vec<Key>) {
+        let Some(copies) = self.placement.obsolete.of.get_mut(key) else { return };
         copies.retain(|copy| copy.place != place);
         if copies.is_empty() {
-            self.obsolete.remove(key);
-            if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Obsolete)) {
+            self.placement.obsolete.of.remove(key);
+            if self.pending.get(key).is_some_and(|pending| pending.wait == Some(PageWait::Obsolete.into())) {
                 drained.push(key.clone());
             }
         }
@@ -156,30 +225,30 @@ impl Slab {
         }
     }
 
-    fn read_head(&mut self, key: Key, place: RecordPlace, effects: &mut Effects) {
+    fn read_head(&mut self, key: Key, place: SlotPlace, effects: &mut Effects) {
         let RecordPlace::Blob { first, .. } = place else { return };
         let Some(block) = self.take_block(Class::Page, effects) else {
             if self.is_copy(&key, place) {
-                self.clear_later(&key, place);
+                self.placement.obsolete.clear_later(&key, place);
             } else {
                 self.block_waiters.push_back(key);
             }
             return;
         };
         let len = block.len() as u32;
-        let io = self.io.start(IoPurpose::BlobHead { key, place });
-        effects.read(io, Self::offset(first), block, len);
+        let io = self.io.start(IoPurpose::Placement(PageIoPurpose::BlobHead { key, place }));
+        effects.read(io, offset(first), block, len);
     }
 
-    fn is_copy(&self, key: &Key, place: RecordPlace) -> bool {
-        self.obsolete.get(key).is_some_and(|copies| copies.iter().any(|copy| copy.place == place))
+    fn is_copy(&self, key: &Key, place: SlotPlace) -> bool {
+        self.placement.obsolete.of.get(key).is_some_and(|copies| copies.iter().any(|copy| copy.place == place))
     }
 
     /// The first page of a blob is here: it is marked cleared in the next group.
     pub(crate) fn blob_head_read(
         &mut self,
         key: Key,
-        place: RecordPlace,
+        place: SlotPlace,
         mut block: Block,
         result: Result<(), IoFault>,
         effects: &mut Effects,

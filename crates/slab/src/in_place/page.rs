@@ -10,11 +10,11 @@ use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::fault_point;
 use stratakv_base::limits::PAGE_BYTES;
 
-use crate::class::SizeClass;
+use super::class::SizeClass;
 use crate::expiry;
+use crate::record::Meta;
+use crate::superblock::FORMAT;
 
-/// Version of the volume format.
-pub(crate) const FORMAT: u8 = 1;
 const MAGIC: u32 = u32::from_le_bytes(*b"SLPG");
 /// Bytes of header and of trailer.
 const HEADER_BYTES: usize = 32;
@@ -39,14 +39,6 @@ pub(crate) struct PageHeader {
     pub(crate) sequence: u64,
     /// Every sequence up to this one was durable when the page was sealed.
     pub(crate) durable: u64,
-}
-
-/// A record's fields besides its key and value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Meta {
-    pub(crate) version: u64,
-    pub(crate) flags: u32,
-    pub(crate) expiry: u64,
 }
 
 /// A record in a slot.

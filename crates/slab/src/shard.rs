@@ -1,10 +1,9 @@
-//! [`Slab`]: the state of one shard, and its face to the driver.
+//! [`IndexedShard`]: the state of one shard, and its face to the driver.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt};
-use smallvec::SmallVec;
+use foldhash::HashMap;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, fault_point};
@@ -14,7 +13,7 @@ use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard,
     ShardEvent, ShardId, Statistic, Token,
 };
-use stratakv_index::{PageCache, Tree};
+use stratakv_index::Tree;
 
 use crate::backup::Backup;
 use crate::batch::Batches;
@@ -23,67 +22,31 @@ use crate::blob_write::BlobWrites;
 use crate::config::{RecoveryReport, SlabConfig};
 use crate::group::Groups;
 use crate::grow::Growth;
-use crate::packed::{self, Packed};
-use crate::place::RecordPlace;
+use crate::placement::Placement;
 use crate::range::Ranges;
-use crate::read::Reads;
 use crate::scan::Scans;
-use crate::space::Space;
+use crate::space::{Space, offset};
 use crate::superblock::Superblock;
-use crate::table::PageTable;
 use crate::write::{Kind, Origin, PendingWrites, Work};
 use stratakv_engine::IoTable;
 
-/// With placement `packed`, what the record cache leaves to batches and reads: two groups of five
-/// batches of 256 KiB, 64 reads over a page's end (a slice each), a victim.
-const IO_BYTES: usize = 8 << 20;
-
 /// What a request in flight is for.
 #[derive(Debug)]
-pub(crate) enum IoPurpose {
-    /// A small page; `place` is where it was when the read began.
-    Page { logical: u32, place: u32 },
+pub(crate) enum IoPurpose<P> {
     /// A slice of a blob that is read.
     BlobSlice { read: u64, slice: usize },
-    /// The first page of a blob that is to be cleared.
-    BlobHead { key: Key, place: RecordPlace },
     /// Slices of a blob's value, ahead of its group.
     BlobBody { blob: u64 },
     /// A write of a commit group.
     Group { number: u64 },
     /// A flush that covers the groups up to this one.
     Flush { covers: u64 },
-    /// Placement `packed`.
-    Packed(packed::PackedIoPurpose),
     /// A step of growth.
     Grow,
     /// A step of closing.
     Close,
-}
-
-/// Older copies of a key's record that are still on the medium.
-pub(crate) type Copies = SmallVec<[ObsoleteCopy; 1]>;
-
-/// An older copy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ObsoleteCopy {
-    pub(crate) place: RecordPlace,
-    pub(crate) clearing: Clearing,
-    /// The group that made it stale; it may be cleared once that is durable.
-    pub(crate) after: u64,
-}
-
-/// How far the clearing of an older copy is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clearing {
-    /// To be done.
-    Queued,
-    Requested,
-    /// It could not be read; tried again when a delete or space needs it.
-    Unreadable,
-    /// Not before the key is deleted: its newest record is damaged, this may be the last one that
-    /// can be saved.
-    Kept,
+    /// Of the placement.
+    Placement(P),
 }
 
 /// An answer to be given once a group is durable.
@@ -122,49 +85,37 @@ pub(crate) enum Closing {
     Closed,
 }
 
-/// One shard of a slab store: KVell's design (SOSP 2019, section 4), with modified pages written to
-/// free pages.
-///
-/// docs/format-slab.md draws the volume and argues crash safety.
+/// One shard of a store whose index lies in memory: KVell's design (SOSP 2019, section 4), with
+/// small records where placement `P` lays them.
 #[derive(Debug)]
-pub struct Slab {
+pub struct IndexedShard<P: Placement> {
     pub(crate) config: SlabConfig,
     pub(crate) report: RecoveryReport,
     pub(crate) superblock: Superblock,
     /// The durable state.
     pub(crate) index: DebugTree,
-    pub(crate) table: PageTable,
-    /// With placement `packed`: the log, instead of pages of slots.
-    pub(crate) packed: Option<Box<Packed>>,
+    /// Where small records lie.
+    pub(crate) placement: P,
     pub(crate) space: Space,
-    pub(crate) cache: DebugCache,
     /// The last version or sequence given out.
     pub(crate) counter: u64,
-    pub(crate) io: IoTable<IoPurpose>,
-    pub(crate) pending: HashMap<Key, PendingWrites>,
-    pub(crate) images: HashMap<u32, crate::write::Image>,
-    pub(crate) groups: Groups,
-    pub(crate) reads: Reads,
+    pub(crate) io: IoTable<IoPurpose<P::IoPurpose>>,
+    pub(crate) pending: HashMap<Key, PendingWrites<P>>,
+    pub(crate) groups: Groups<P::Member>,
     pub(crate) blob_reads: BlobReads,
-    pub(crate) blob_writes: BlobWrites,
-    pub(crate) scans: Scans,
+    pub(crate) blob_writes: BlobWrites<P>,
+    pub(crate) scans: Scans<P>,
     pub(crate) ranges: Ranges,
     pub(crate) batches: Batches,
     pub(crate) backup: Option<Backup>,
     pub(crate) growth: Growth,
-    pub(crate) obsolete: HashMap<Key, Copies>,
-    pub(crate) obsolete_queue: VecDeque<(Key, RecordPlace)>,
     /// Keys whose write waits for space, or for a block.
     pub(crate) space_waiters: Vec<Key>,
     pub(crate) block_waiters: VecDeque<Key>,
-    /// New logical pages whose first image has no physical page yet.
-    pub(crate) unplaced_pages: u32,
     pub(crate) blob_pages: u64,
-    /// [`table::tag`](crate::table::tag) of the version of each blob, by its first page: an older
+    /// [`tag`](crate::record::tag) of the version of each blob, by its first page: an older
     /// value of the same key at the same place is noticed.
     pub(crate) blob_tags: HashMap<u32, u32>,
-    /// Slots that are not free and of no known key: damaged, or in pages that could not be read.
-    pub(crate) lost_slots: u64,
     /// Index entries with an expiry, and where the sweep for expired ones goes on.
     pub(crate) expiring: u64,
     pub(crate) sweep_from: Option<Key>,
@@ -188,21 +139,13 @@ pub struct Slab {
 
 /// [`Tree`] with a short `Debug`.
 pub(crate) struct DebugTree(pub(crate) Tree);
-/// [`PageCache`] with a short `Debug`.
-pub(crate) struct DebugCache(pub(crate) PageCache);
 
 impl std::fmt::Debug for DebugTree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Tree({} keys)", self.0.len())
     }
 }
-impl std::fmt::Debug for DebugCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PageCache({} pages)", self.0.len())
-    }
-}
-
-impl Slab {
+impl<P: Placement> IndexedShard<P> {
     /// What recovery found when the shard was opened.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
@@ -220,11 +163,9 @@ impl Slab {
             return Some(block);
         }
         for _ in 0..8 {
-            if class == Class::Slice {
+            if class == Class::Slice || !self.placement.evict_page() {
                 break;
             }
-            let Some(victim) = self.cache.0.evict() else { break };
-            drop(victim);
             if let Some(block) = effects.block(class) {
                 return Some(block);
             }
@@ -234,12 +175,8 @@ impl Slab {
         None
     }
 
-    pub(crate) fn offset(place: u32) -> u64 {
-        u64::from(place) * PAGE_BYTES as u64
-    }
-
     pub(crate) fn corruption(&self, page: u32, what: &'static str, expected: String, found: &str) -> Corruption {
-        let place = stratakv_base::Place { shard: self.config.shard, offset_bytes: Self::offset(page) };
+        let place = stratakv_base::Place { shard: self.config.shard, offset_bytes: offset(page) };
         Corruption { place, what, expected, found: found.into() }
     }
 
@@ -255,12 +192,10 @@ impl Slab {
 
     /// Bytes the index and the tables take.
     pub(crate) fn index_bytes(&self) -> u64 {
-        let log = self.packed.as_ref().map_or(0, |packed| packed.footprint_bytes());
         (self.index.0.footprint_bytes()
-            + self.table.footprint_bytes()
+            + self.placement.footprint_bytes()
             + self.blob_tags.capacity() * 9
-            + self.space.footprint_bytes()
-            + log) as u64
+            + self.space.footprint_bytes()) as u64
     }
 
     /// Bytes the index may take: what the cap leaves beside a minimal cache.
@@ -272,32 +207,24 @@ impl Slab {
     /// can be had: a pool filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
-        let log = self.packed.as_ref().map_or(0, |packed| packed.working_bytes() + packed.cache.footprint_bytes());
-        let used = self.index_bytes() + (self.cache.0.footprint_bytes() + log) as u64;
+        let used = self.index_bytes() + self.placement.working_bytes() as u64;
         // What the allocator cannot use between blocks, and answers under way: 3 to 8 % of a
         // process that was measured.
         let cap = self.config.memory_bytes - self.config.memory_bytes / 24;
         let left = (cap.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
         pool.set_limit_bytes(limit);
-        if let Some(packed) = &mut self.packed
-            && self.config.record_cache
-        {
-            packed.cache.set_limit_bytes(limit - IO_BYTES.min(limit / 2));
-        }
+        self.placement.set_limit_bytes(&self.config, limit);
         for _ in 0..4 {
             if pool.held_bytes() <= left {
                 break;
             }
             let Some(chunk) = pool.retire_chunk() else { break };
-            self.cache.0.drop_chunk(chunk);
-            if let Some(packed) = &mut self.packed {
-                packed.cache.drop_chunk(chunk);
-            }
+            self.placement.drop_chunk(chunk);
         }
         // A few cached pages may be lent to replies or lie in a chunk that is being given back:
         // they help nobody.
-        let starved = [(Class::Slice, true), (Class::Page, self.cache.0.len() < 64)];
+        let starved = [(Class::Slice, true), (Class::Page, self.placement.lacks_pages())];
         for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
             if effects.block(class).is_none() && pool.held_bytes() <= left + 2 * CHUNK_BYTES {
                 pool.set_limit_bytes(pool.held_bytes() + CHUNK_BYTES);
@@ -342,10 +269,8 @@ impl Slab {
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool {
         self.pending.is_empty()
-            && self.images.is_empty()
-            && self.packed.as_ref().is_none_or(|packed| packed.is_idle())
+            && self.placement.is_idle()
             && self.groups.is_idle()
-            && self.reads.is_idle()
             && self.blob_reads.is_idle()
             && self.blob_writes.is_idle()
             && self.scans.is_idle()
@@ -363,7 +288,7 @@ impl Slab {
             self.closing = Closing::Closed;
             return;
         }
-        if self.closing_checkpoint(effects) {
+        if P::delays_close(self, effects) {
             return;
         }
         self.closing = Closing::Flushing;
@@ -384,7 +309,7 @@ impl Slab {
                 self.superblock.generation += 1;
                 self.superblock.clean = true;
                 self.superblock.durable = self.counter;
-                self.superblock.digest = self.digest();
+                self.superblock.digest = P::digest(self);
                 Closing::Superblock(0)
             }
             Closing::Superblock(0) => Closing::Superblock(1),
@@ -445,7 +370,7 @@ impl Slab {
     }
 }
 
-impl Shard for Slab {
+impl<P: Placement> Shard for IndexedShard<P> {
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: true, snapshot: false, durable: true, evicting: false, blind: false }
     }
@@ -496,19 +421,13 @@ impl Shard for Slab {
         let Some(purpose) = self.io.finish(io) else { return };
         self.is_flushing &= !matches!(outcome, IoOutcome::Flush(_));
         match (purpose, outcome) {
-            (IoPurpose::Page { logical, place }, IoOutcome::Read(block, result)) => {
-                self.page_read(logical, place, block, result, effects);
-            }
             (IoPurpose::BlobSlice { read, slice }, IoOutcome::Read(block, result)) => {
                 self.blob_slice_read(read, slice, block, result, effects);
-            }
-            (IoPurpose::BlobHead { key, place }, IoOutcome::Read(block, result)) => {
-                self.blob_head_read(key, place, block, result, effects);
             }
             (IoPurpose::BlobBody { blob }, IoOutcome::Write(result)) => self.blob_body_written(blob, result, effects),
             (IoPurpose::Group { number }, IoOutcome::Write(result)) => self.group_written(number, result, effects),
             (IoPurpose::Flush { covers }, IoOutcome::Flush(result)) => self.flushed(covers, result, effects),
-            (IoPurpose::Packed(purpose), outcome) => self.packed_done(purpose, outcome, effects),
+            (IoPurpose::Placement(purpose), outcome) => P::complete(self, purpose, outcome, effects),
             (IoPurpose::Grow, IoOutcome::Write(result) | IoOutcome::Flush(result)) => self.grow_done(result, effects),
             (IoPurpose::Close, outcome) => self.close_done(&outcome, effects),
             (purpose, outcome) => {
@@ -538,25 +457,12 @@ impl Shard for Slab {
         self.wake_block_waiters(effects);
         self.pump_scans(effects);
         self.step_backup(effects);
-        self.pump_reads(effects);
-        self.pump_record_reads(effects);
+        P::pump_reads(self, effects);
         self.pump_blob_reads(effects);
         if !self.config.read_only && self.poisoned.is_none() {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
-            self.pump_obsolete(effects);
-            self.pump_blob_writes(effects);
-            self.grow(effects);
-            self.pump_cleaner(effects);
-            self.pump_checkpoint(effects);
-            self.pump_tables(effects);
-            self.seal(effects);
-            self.pump_flush(effects);
-            // What writes have asked for since.
-            self.pump_record_reads(effects);
-            if self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.is_empty() {
-                effects.more();
-            }
+            P::pump_writes(self, effects);
         }
         self.send_pending_acks(effects);
         if self.batches.has_work() {
@@ -570,14 +476,9 @@ impl Shard for Slab {
         }
         effects.events.append(&mut self.events);
         self.close_step(effects);
-        let starved = self.reads.is_starved(self.io.len())
-            || self.packed.as_ref().is_some_and(|packed| packed.reads.is_starved(self.io.len()))
+        let starved = P::is_starved(self)
             || !self.block_waiters.is_empty()
-            || self.io.is_empty()
-                && (!self.blob_reads.is_idle()
-                    || !self.blob_writes.is_idle()
-                    || !self.obsolete.is_empty()
-                        && self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Obsolete)));
+            || self.io.is_empty() && !(self.blob_reads.is_idle() && self.blob_writes.is_idle());
         if starved && effects.requests.is_empty() {
             self.give_back_blocks();
             // Every block is lent out, to replies on their way: ask again soon.
@@ -586,10 +487,7 @@ impl Shard for Slab {
     }
 
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
-        let mut left = self.reads.give_up(has_left);
-        if let Some(packed) = &mut self.packed {
-            left.extend(packed.reads.give_up(has_left));
-        }
+        let left = self.placement.give_up(has_left);
         left.into_iter().for_each(|token| effects.reply(token, Reply::Failed(Error::Cancelled)));
         self.give_up_blob_reads(has_left, effects);
     }
@@ -614,18 +512,16 @@ impl Shard for Slab {
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
         let total = u64::from(self.space.total());
-        let slab_pages = self.packed.as_ref().map_or(0, |packed| packed.cache.slab_page_bytes());
-        let cache_bytes = (self.cache.0.len() * PAGE_BYTES + slab_pages) as u64;
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", self.index.0.len() as u64);
         add("index_bytes", self.index_bytes());
-        add("cache_bytes", cache_bytes);
+        add("cache_bytes", self.placement.cached_bytes() as u64);
         add("cache_hits", counters.cache_hits);
         add("cache_misses", counters.cache_misses);
         add("memory_limit_bytes", self.config.memory_bytes);
         add("damaged_places", self.corruptions.len() as u64);
         add("full", u64::from(self.is_full));
-        add("pages_used", self.table.len() as u64);
+        add("pages_used", self.placement.pages() as u64);
         add("pages_free", u64::from(self.space.free_pages()));
         add("pages_deferred", u64::from(self.space.deferred_pages()));
         add("blob_pages", self.blob_pages);
@@ -646,10 +542,8 @@ impl Shard for Slab {
         add("recovery_bytes_read", self.report.read_bytes);
         add("recovered_by_checkpoint", u64::from(self.report.by_checkpoint));
         add("checkpoints_refused", self.report.checkpoints_refused);
-        add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
-        if let Some(packed) = &self.packed {
-            Self::packed_statistics(packed, out);
-        }
+        add("waiting", (self.pending.len() + self.placement.waiting()) as u64);
+        self.placement.statistics(out);
     }
 }
 
@@ -672,9 +566,4 @@ fn key_error(operation: &Operation) -> Option<KeyError> {
 /// Whether a record with this expiry is gone.
 pub(crate) fn is_expired(expiry: u64, effects: &Effects) -> bool {
     Expiry(expiry).is_past(effects.now().wall)
-}
-
-/// An empty map.
-pub(crate) fn new_map<K, V>() -> HashMap<K, V> {
-    HashMap::new()
 }
