@@ -58,6 +58,9 @@ const SHARD_MEMORY_BYTES_MIN: u64 = 1 << 20;
 pub(crate) type Watch = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 
 /// Options of a store. Behaviour first, tuning last.
+///
+/// An option that the store's engine does not have is refused with [`Error::Option`], whether the
+/// engine was asked for or is that of a store that exists.
 #[derive(Clone)]
 pub struct Options {
     pub(crate) create: bool,
@@ -276,7 +279,8 @@ impl Options {
     }
 
     /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores;
-    /// [`Engine::Hash`] has one, and [`Engine::Matrix`] by default. Ignored when the store exists.
+    /// [`Engine::Hash`] has one and is refused more, and [`Engine::Matrix`] has one by default. A
+    /// store that exists keeps its own number.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
@@ -284,8 +288,9 @@ impl Options {
     }
 
     /// Where [`Engine::Slab`] puts small records; fixed at creation. Default:
-    /// [`Placement::InPlace`], whatever the disk; a restored store has that of its backup. Ignored
-    /// when the store exists.
+    /// [`Placement::InPlace`], whatever the disk; a restored store has that of its backup. A store
+    /// of `Slab` that exists keeps its own, whatever is asked for. With another engine
+    /// [`Placement::Packed`] is refused.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Options {
         self.asked.placement = Some(placement);
@@ -294,7 +299,8 @@ impl Options {
 
     /// Most bytes the store may take on disk; 0 for no limit, with [`Engine::Tier`] for no second
     /// tier. Default: no limit but the disk's; with `Tier` eight times the memory. A cache whose
-    /// capacity is changed begins empty, and its files are cut to the new length.
+    /// capacity is changed begins empty, and its files are cut to the new length. Refused, but for
+    /// 0, with [`Engine::Hash`], which takes what its region has.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Options {
         self.capacity_bytes = Some(bytes);
@@ -337,7 +343,8 @@ impl Options {
 
     /// More data directories, on other disks: the shards are spread over them and the one that is
     /// opened, in turn. Fixed at creation; later the store finds them where they were, or, if some
-    /// are named here, where these are, in any order.
+    /// are named here, where these are, in any order. Refused with [`Engine::Hash`], which has no
+    /// volumes, as [`Options::devices`] is.
     #[must_use]
     pub fn data_directories(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
         self.places.more_directories = paths.into_iter().map(Into::into).collect();

@@ -112,10 +112,10 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
 fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::Option(format!("{what}: the engine `hash` has one region; leave that out")));
     if !options.places.devices.is_empty() {
-        return refuse("raw devices hold volumes of the engine `slab` (a devdax device is named as the region's path)");
+        return refuse("raw devices hold volumes, which it has not (a devdax device is named as the region's path)");
     }
     if !options.places.more_directories.is_empty() {
-        return refuse("several data directories are for volumes of the engine `slab`");
+        return refuse("several data directories are for volumes, which it has not");
     }
     if options.capacity_bytes.is_some_and(|bytes| bytes > 0) {
         return Err(Error::Option(

@@ -1,6 +1,12 @@
 //! Sessions beside other ways in.
 
-use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Options, Reply};
+use std::ops::Bound;
+
+use stratakv::{
+    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Next, Operation, Options, PutOptions, Reply,
+    ScanOptions, WriteBatch,
+};
+use stratakv_runtime::block_on;
 
 fn put(key: &[u8]) -> Operation {
     let kind = ChangeKind::Put { value: vec![7; 2000].into(), flags: 0, expiry: Expiry::NEVER };
@@ -25,7 +31,7 @@ fn a_rested_session_does_not_hold_up_its_own_thread() {
     }
     assert!(answers.iter().all(|(_, reply)| matches!(reply, Reply::Done { .. })), "{answers:?}");
     assert!(answers.len() <= tickets.len());
-    assert_eq!(store.scan(stratakv::ScanOptions::all()).count(), 9);
+    assert_eq!(store.scan(ScanOptions::all()).count(), 9);
     drop(session);
     store.close().unwrap();
 }
@@ -44,5 +50,39 @@ fn what_an_interrupted_creation_left_is_cleared_also_with_gaps() {
     std::fs::remove_file(path.join("shard-000.vol")).unwrap();
     let store = Options::new().shards(3).open(&path).unwrap();
     store.put(b"k", b"v").unwrap();
+    store.close().unwrap();
+}
+
+/// Runtimes of several threads move futures between them.
+#[test]
+fn futures_move_between_threads() {
+    fn sent<F: Future + Send>(future: F) -> F {
+        future
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = Options::new().shards(2).open(directory.path().join("d")).unwrap();
+    let range = Box::new((Bound::Unbounded, Bound::Unbounded));
+    let all = Operation::DeleteRange { range, level: Level::PowerLoss };
+    let operations = (0..4u8).map(|number| put(&[number])).chain([all]);
+    let futures: Vec<_> = operations.map(|operation| sent(store.execute_async(operation))).collect();
+    std::thread::scope(|scope| {
+        for future in futures {
+            scope.spawn(move || assert!(!matches!(block_on(future), Reply::Failed(_))));
+        }
+    });
+    block_on(sent(async {
+        store.write_async(WriteBatch::new()).await.unwrap();
+        store.put_async(b"key", b"value").await.unwrap();
+        store.put_with_async(b"key", b"value", &PutOptions::default()).await.unwrap();
+        store
+            .fetch_update_async(b"key", |_| Next::Put { value: b"other"[..].into(), flags: 0, expiry: Expiry::NEVER })
+            .await
+            .unwrap();
+        assert_eq!(store.get_async(b"key").await.unwrap().unwrap().to_bytes(), &b"other"[..]);
+        assert!(store.delete_async(b"key").await.unwrap());
+        store.delete_prefix_async(&[1]).await.unwrap();
+        store.delete_range_async(Bound::Unbounded, Bound::Unbounded).await.unwrap();
+    }));
+    assert_eq!(store.scan(ScanOptions::all()).count(), 0);
     store.close().unwrap();
 }

@@ -115,10 +115,11 @@ fn a_device_that_is_named_twice_is_refused() {
 #[test]
 fn an_option_of_another_engine_is_refused_everywhere() {
     type Asking = (&'static str, &'static [Engine], fn(Options) -> Options);
-    let asking: [Asking; 6] = [
+    let asking: [Asking; 7] = [
         ("--placement", &[Engine::Slab], |options| options.placement(Placement::Packed)),
         ("--region ", &[Engine::Hash, Engine::Matrix], |options| options.region_bytes(16 * MIB)),
         ("--region-path", &[Engine::Hash, Engine::Matrix], |options| options.region_path("/nowhere/region")),
+        ("--region-node", &[Engine::Hash, Engine::Matrix], |options| options.region_nodes([0])),
         ("--pmem-levels", &[Engine::Matrix], |options| options.pmem_levels_bytes(MIB)),
         ("--compression", &[Engine::Matrix], |options| options.compression(Compression::Lz4)),
         ("--save-at-shutdown", &[Engine::Tier], |options| options.save_at_shutdown(true)),
@@ -144,6 +145,32 @@ fn an_option_of_another_engine_is_refused_everywhere() {
                 assert!(said.starts_with(option) && said.contains(&whose) && named, "{option} of {engine:?}: {said}");
             }
             assert!(!new.exists(), "{option} of {engine:?}: something was made");
+        }
+    }
+}
+
+/// What is fixed at creation and every engine has is kept by a store that exists: asking for
+/// something else changes nothing.
+#[test]
+fn a_store_that_exists_keeps_its_placement_and_its_shards() {
+    let other = |placement| if placement == Placement::Packed { Placement::InPlace } else { Placement::Packed };
+    let plain = |shards| Options::new().shards(shards).memory_bytes(16 * MIB);
+    for engine in [Engine::Slab, Engine::Hash, Engine::Matrix, Engine::Tier] {
+        for placement in [Placement::InPlace, Placement::Packed] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let sized = |options: Options| match engine {
+                Engine::Tier => options,
+                Engine::Hash | Engine::Matrix => options.level(Level::ProcessCrash).region_bytes(16 * MIB),
+                _ => options.level(Level::ProcessCrash),
+            };
+            let has = (engine == Engine::Slab).then_some(placement);
+            let made = has.into_iter().fold(sized(plain(1)).engine(engine), Options::placement);
+            made.open(directory.path()).expect("it is made").close().expect("it closes");
+            // To name the default is to ask for nothing.
+            let asked = has.map_or(Placement::InPlace, other);
+            let store = sized(plain(3)).placement(asked).open(directory.path()).expect("it opens");
+            assert_eq!((store.shards(), store.placement()), (1, has), "{engine:?}");
+            store.close().expect("it closes");
         }
     }
 }

@@ -41,13 +41,14 @@ pub(crate) enum Whose<'a> {
 impl Asked {
     /// Each option: whether it was asked for, how it is called, which engines have it. A placement
     /// that every engine could be said to have is not asked for.
-    fn table(&self) -> [(bool, &'static str, &'static [Engine]); 6] {
+    fn table(&self) -> [(bool, &'static str, &'static [Engine]); 7] {
         const WITH_REGION: &[Engine] = &[Engine::Hash, Engine::Matrix];
         let Asked { placement, region, pmem_levels_bytes, compression, saves_at_shutdown } = self;
         [
             (*placement == Some(Placement::Packed), "placement", &[Engine::Slab]),
             (region.bytes.is_some(), "region", WITH_REGION),
             (!region.paths.is_empty(), "region-path", WITH_REGION),
+            (!region.nodes.is_empty(), "region-node", WITH_REGION),
             (pmem_levels_bytes.is_some(), "pmem-levels", &[Engine::Matrix]),
             (compression.is_some(), "compression", &[Engine::Matrix]),
             (*saves_at_shutdown == Some(true), "save-at-shutdown", &[Engine::Tier]),
