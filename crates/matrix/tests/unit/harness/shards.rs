@@ -191,3 +191,32 @@ fn a_batch_ends_whenever_a_volume_begins_to_fail() {
         assert_eq!(found[0], found[1], "shard {broken} after {after} ticks: {reply:?}");
     }
 }
+
+/// The same with all that shards do together under way at once, whichever store or fence fails.
+#[test]
+fn everybody_is_answered_whichever_store_or_fence_fails() {
+    for (broken, calls) in (0..2).flat_map(|broken| (0..60).map(move |calls| (broken, calls))) {
+        for fails in [Harness::fail_stores_after, Harness::fail_fences_after] {
+            let mut pair = Pair::new();
+            fails(&pair.0[broken], calls);
+            let asked = [
+                of_both(8, 10),
+                Operation::Snapshot(SnapshotOp::Open),
+                of_both(9, 9000),
+                Operation::Backup { cursor: 0, shard: 0 },
+                of_both(10, 10),
+            ];
+            let tokens = asked.map(|operation| pair.0[0].submit(operation));
+            let own = pair.0[1].submit(write(vec![put(&name_at(1), value(11, 10))]));
+            pair.run_while_woken();
+            let at = format!("shard {broken} after {calls} calls");
+            assert!(tokens.iter().all(|token| pair.0[0].replies.contains_key(token)), "{at}: nobody answers");
+            assert!(pair.0[1].replies.contains_key(&own), "{at}: nobody answers shard 1's own");
+            pair.close();
+            fails(&pair.0[broken], i64::MAX);
+            pair.reopen();
+            pair.ask(0, page(10, None));
+            pair.close();
+        }
+    }
+}
