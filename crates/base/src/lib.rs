@@ -1,5 +1,5 @@
-//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot tables
-//! and instants: what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
+//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot
+//! tables, histograms and instants: what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod checksum;
@@ -10,6 +10,7 @@ pub mod fault_point;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
+pub mod histogram;
 pub mod key;
 pub mod limits;
 pub mod probe;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod distribution;
+pub mod explain;
 pub mod graph;
 pub mod load;
 pub mod paths;

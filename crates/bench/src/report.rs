@@ -5,6 +5,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::explain::Explanation;
 use crate::run::RunOptions;
 use crate::value::ValueSize;
 use crate::workload::Kind;
@@ -104,6 +105,9 @@ pub struct Report {
     pub device_read_bytes_per_operation: f64,
     /// Bytes this process sent to storage for each operation.
     pub device_write_bytes_per_operation: f64,
+    /// Where the time went, of a store that was embedded.
+    #[serde(default)]
+    pub explanation: Option<Explanation>,
 }
 
 impl Report {

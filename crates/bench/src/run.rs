@@ -11,6 +11,7 @@ use stratakv_base::random::Random;
 use stratakv_base::slots::Slots;
 
 use crate::distribution::Distribution;
+use crate::explain::{Explanation, Window};
 use crate::report::{OperationReport, Report};
 use crate::target::{BenchError, Kind as TargetKind, OperationOutcome, Request, Target, Through, Way};
 use crate::usage::Usage;
@@ -104,7 +105,7 @@ pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchE
         };
         generator = generator.with_focus(options.hot_shard_percent, Box::new(is_hot));
     }
-    run_with(&way, options, &generator)
+    run_with(&way, store, options, &generator)
 }
 
 fn generator(options: &RunOptions) -> Generator {
@@ -116,15 +117,20 @@ fn generator(options: &RunOptions) -> Generator {
 /// # Errors
 /// As [`run`].
 pub fn run_through(way: &dyn Way, options: &RunOptions) -> Result<Report, BenchError> {
-    run_with(way, options, &generator(options))
+    run_with(way, None, options, &generator(options))
 }
 
-fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Result<Report, BenchError> {
+fn run_with(
+    way: &dyn Way,
+    store: Option<&Store>,
+    options: &RunOptions,
+    generator: &Generator,
+) -> Result<Report, BenchError> {
     let (threads, depth) = way.spread(options.clients, options.threads);
     let values = Values::new(options.value.max());
     let (begun, barrier) = (AtomicU64::new(0), Barrier::new(threads + 1));
     let (at_work, ended) = mpsc::channel::<()>();
-    let (tallies, used): (Result<Vec<Tally>, BenchError>, Usage) = thread::scope(|scope| {
+    let (tallies, (used, explanation)): (Result<Vec<Tally>, BenchError>, _) = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let (generator, values, begun, barrier) = (generator, &values, &begun, &barrier);
@@ -139,7 +145,7 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
             .collect();
         drop(at_work);
         barrier.wait();
-        let used = usage_while_counted(options, &ended);
+        let used = usage_while_counted(options, store, &ended);
         let gone = || Err(BenchError::Wrong("a client thread ended by a panic".into()));
         (handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| gone())).collect(), used)
     });
@@ -147,18 +153,23 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
     tallies?.iter().for_each(|tally| sum.add(tally));
     let mut report = report(options, &sum, used);
     (report.target, report.threads, report.clients) = (way.name(), threads, threads * depth);
+    report.explanation = explanation.map(|found| Explanation { clients: report.clients as f64, ..found });
     report.records_after = generator.records();
     Ok(report)
 }
 
 /// What the process uses from the end of the warm-up until nothing is counted any more. Ends early
 /// when all clients have.
-fn usage_while_counted(options: &RunOptions, ended: &mpsc::Receiver<()>) -> Usage {
+fn usage_while_counted(
+    options: &RunOptions,
+    store: Option<&Store>,
+    ended: &mpsc::Receiver<()>,
+) -> (Usage, Option<Explanation>) {
     // Nothing is ever sent: this waits for the time, or for all senders to be gone.
     let _ = ended.recv_timeout(options.warm_up);
-    let before = Usage::now();
+    let window = Window::open(store);
     let _ = ended.recv_timeout(options.duration);
-    Usage::now().since(before)
+    window.close()
 }
 
 fn report(options: &RunOptions, sum: &Tally, used: Usage) -> Report {

@@ -1,5 +1,7 @@
 //! What a process has used so far: processor, and bytes from and to the device.
 
+use std::collections::HashMap;
+use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -19,8 +21,20 @@ impl Usage {
     /// Until now.
     pub fn now() -> Usage {
         let cpu = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
-        let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+        let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
         Usage { cpu, read_bytes: field(&text, "read_bytes"), write_bytes: field(&text, "write_bytes") }
+    }
+
+    /// User and system time of each thread that runs now, by its number. Empty where the system
+    /// does not tell.
+    pub fn threads() -> HashMap<String, Duration> {
+        let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let of = |entry: fs::DirEntry| {
+            let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let ran_ns = text.split(' ').next()?.parse().ok()?;
+            Some((entry.file_name().to_string_lossy().into_owned(), Duration::from_nanos(ran_ns)))
+        };
+        entries.filter_map(of).collect()
     }
 
     /// Since `before`.
@@ -55,6 +69,7 @@ mod tests {
         while Usage::now().since(before).cpu < Duration::from_millis(2) {
             sum = std::hint::black_box(sum + 1);
         }
+        assert!(Usage::threads().values().any(|ran| *ran >= Duration::from_millis(1)), "no thread has run");
         assert!(sum > 0 && before.since(Usage::now()).cpu == Duration::ZERO);
     }
 }

@@ -138,6 +138,9 @@ struct Ycsb {
     /// Seconds before that
     #[arg(long, default_value_t = 2)]
     warm_up: u64,
+    /// Tell where the time goes and what binds, of a store that this process opens
+    #[arg(long)]
+    explain: bool,
     /// End after so many operations, if that is earlier; the warm-up's count too
     #[arg(long, value_name = "N", value_parser = parse_count)]
     operations: Option<u64>,
@@ -193,8 +196,14 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         operations_max: ycsb.operations,
         seed: subject.seed,
     };
-    let report: Report = stratakv_bench::run(store, &options)?;
+    let mut report: Report = stratakv_bench::run(store, &options)?;
     write!(output, "{report}").map_err(Failure::output)?;
+    if let Some(explanation) = &mut report.explanation {
+        explanation.in_flight_max = f64::from(subject.depth);
+        if ycsb.explain {
+            write!(output, "{explanation}").map_err(Failure::output)?;
+        }
+    }
     if let Some(stand) = stand {
         stand.print_statistics(output)?;
         if ycsb.hot_shard > 0 {

@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stratakv_base::slots::Slots;
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use stratakv_engine::{Error, Io, IoOutcome, Operation, Reply, Shard};
 
 use crate::cell::TickOutput;
+use crate::requests::RingRequests;
 use crate::runtime::Runtime;
 use crate::slot::{Inbox, Waiter};
 
@@ -59,8 +59,7 @@ pub struct Driver<S: Shard + 'static> {
     /// Work for each shard, gathered until its next tick.
     queues: Vec<Queue>,
     ready: ReadyShards,
-    /// The ring's tags: which shard's which request.
-    in_flight: Slots<(u32, Io), u64>,
+    requests: RingRequests,
     completions: Vec<Completion>,
     replies: Vec<(u64, Reply)>,
     out: TickOutput,
@@ -123,7 +122,7 @@ impl<S: Shard> Driver<S> {
             inbox: Inbox::new(ring.waker()),
             queues: (0..runtime.cells.len()).map(|_| Queue::default()).collect(),
             ready: ReadyShards::default(),
-            in_flight: Slots::default(),
+            requests: RingRequests::new(&runtime.requests),
             completions: Vec::new(),
             replies: Vec::new(),
             out: TickOutput::default(),
@@ -277,8 +276,7 @@ impl<S: Shard> Driver<S> {
     /// operations it was for.
     fn ring_failed(&mut self) {
         self.failed = true;
-        let shards = self.in_flight.take_all().into_iter();
-        self.runtime.abandon(shards.map(|(shard, _)| shard as usize));
+        self.runtime.abandon(self.requests.lose());
     }
 
     fn refuse_if_failed(&self) -> io::Result<()> {
@@ -308,7 +306,7 @@ impl<S: Shard> Driver<S> {
         };
         // One completion may answer many operations, and each is a step of something that waits: a
         // quarter of them is company enough.
-        let completions = completions.min(self.in_flight.len() as u32 / 4).max(1);
+        let completions = completions.min(self.requests.len() as u32 / 4).max(1);
         self.submit_now(Wait::For { completions, timeout })
     }
 
@@ -321,7 +319,7 @@ impl<S: Shard> Driver<S> {
             match completion {
                 Completion::Net { tag, outcome } => events.push(Event::Net { tag, outcome }),
                 Completion::Disk { tag, outcome } => {
-                    if let Some((shard, io)) = self.in_flight.remove(tag) {
+                    if let Some((shard, io)) = self.requests.end(tag, self.now.mono) {
                         self.queue(shard as usize).completions.push((io, outcome));
                     }
                 }
@@ -389,7 +387,7 @@ impl<S: Shard> Driver<S> {
     }
 
     fn start_io(&mut self, shard: u32, io: Io, request: DiskRequest) {
-        let tag = self.in_flight.insert((shard, io));
+        let tag = self.requests.begin(shard, io, &request, self.now.mono);
         self.unsubmitted.requests += 1;
         self.ring.disk(tag, &self.runtime.cells[shard as usize].volume, request);
     }
@@ -413,7 +411,7 @@ impl<S: Shard> Driver<S> {
     /// The ring failed; drop the driver.
     pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.refuse_if_failed()?;
-        while !self.in_flight.is_empty() || !self.ready.busy.is_empty() {
+        while !self.requests.is_empty() || !self.ready.busy.is_empty() {
             if self.ready.busy.is_empty() {
                 self.submit_now(Wait::For { completions: 1, timeout: None })?;
             }
@@ -434,6 +432,7 @@ impl<S: Shard + 'static> Drop for Driver<S> {
         if self.rest(&mut Vec::new()).is_err() {
             tracing::error!("the I/O ring failed while closing; what was in flight is in doubt");
         }
+        self.requests.leave(&self.runtime.requests);
         if let Some(reactor) = self.reactor {
             self.runtime.reactor_gone(reactor);
         }

@@ -19,6 +19,7 @@ use crate::direct::Direct;
 use crate::driver::Driver;
 use crate::pump;
 use crate::reactor;
+use crate::requests::{RequestKind, RequestLatencies, RequestMeasures};
 use crate::slot::{Pending, Slot, Started, Waiter, lock};
 
 /// A shard ready to run, with its volume and its pool of blocks.
@@ -59,6 +60,7 @@ pub struct Runtime<S: Shard + 'static> {
     /// together.
     unheard: Mutex<Vec<(ShardId, ShardEvent)>>,
     evictions: Mutex<Option<EvictionListener>>,
+    pub(crate) requests: RequestMeasures,
 }
 
 /// Most events kept for a listener to come.
@@ -181,6 +183,7 @@ impl<S: Shard + 'static> Runtime<S> {
             listener: OnceLock::new(),
             unheard: Mutex::default(),
             evictions: Mutex::default(),
+            requests: RequestMeasures::default(),
         })
     }
 
@@ -194,6 +197,12 @@ impl<S: Shard + 'static> Runtime<S> {
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.lineage.is_forked()
+    }
+
+    /// What requests to volumes took since the store was opened. Costs a pass over the threads with
+    /// a ring. An engine that is called in place has none.
+    pub fn request_latencies(&self) -> RequestLatencies {
+        self.requests.latencies()
     }
 
     /// Number of shards.
@@ -327,7 +336,9 @@ impl<S: Shard + 'static> Runtime<S> {
                 return;
             }
             for (io, request) in out.requests.drain(..) {
+                let (kind, begun) = (RequestKind::of(&request), self.clock.now().mono);
                 completions.push((io, sync::execute(&cell.volume, request)));
+                self.requests.done_in_place(kind, self.clock.now().mono.0.saturating_sub(begun.0));
             }
         }
     }

@@ -147,7 +147,7 @@ mod tests {
     use stratakv_base::CollectionId;
 
     use super::*;
-    use crate::measures::Distribution;
+    use crate::measures::latencies_of;
 
     #[test]
     fn the_last_reply_ends_an_operation_and_slow_ones_are_told_with_their_key() {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(measures[0].operations(), 1);
         let told = begun.replied(7, Mono(1_000_000), &measures[0], &slow).unwrap();
         assert!(told.key.as_ref().is_some_and(|key| shown(key) == "k") && told.latency_ns == 1_000_000, "{told:?}");
-        assert_eq!(Distribution::of(Kind::Get, &measures).count(), 1);
+        assert_eq!(latencies_of(Kind::Get, &measures).count(), 1);
         assert_eq!(measures[0].slow_operations.get(), 1);
         assert!(begun.0.is_empty());
     }

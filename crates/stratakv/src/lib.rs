@@ -72,13 +72,14 @@ mod store;
 mod transaction;
 mod walk;
 
+pub use stratakv_base::histogram::Distribution as Latencies;
 pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Evicted, Expect, ListRequest, LoadRecord, Operation,
     PageRequest, Record as EngineRecord, RecordPart, Reply, Statistic, Unmet, Update, Value,
 };
 pub use stratakv_pmem::explain_bus_errors;
-pub use stratakv_runtime::{Event, EvictionListener, Pending};
+pub use stratakv_runtime::{Event, EvictionListener, Pending, RequestLatencies};
 
 pub use backup::{BackupSummary, BackupWatch, restore};
 pub use batch::WriteBatch;

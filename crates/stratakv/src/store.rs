@@ -9,7 +9,7 @@ use stratakv_base::quantity::format_bytes;
 use stratakv_base::{CollectionId, Key, Level};
 use stratakv_device::Ring;
 use stratakv_engine::{Error as EngineError, Operation, Reply, Statistic};
-use stratakv_runtime::{EvictionListener, Runtime};
+use stratakv_runtime::{EvictionListener, RequestLatencies, Runtime};
 
 use crate::catalogue::Names;
 use crate::collection::Collection;
@@ -306,6 +306,12 @@ impl Store {
         }
         add_old_names(&mut all);
         all
+    }
+
+    /// What requests to the volumes took since the store was opened, by kind. Empty for engine
+    /// `hash`, which has none. Costs a pass over the threads with a ring.
+    pub fn request_latencies(&self) -> RequestLatencies {
+        self.inner().runtime.request_latencies()
     }
 
     /// Counters and gauges of one shard: a hot one shows.

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
+use stratakv::{Latencies, RequestLatencies};
 
 use super::ServerPhase;
 use crate::counters::Counters;
-use crate::measures::{Distribution, Kind};
+use crate::measures::{Kind, latencies_of};
 use crate::shared::Shared;
 
 /// What the process has of the machine.
@@ -124,8 +125,11 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     let counters = Counters::sum(&shared.figures.counters);
     told.insert("counters".into(), numbers(counters));
     let latencies =
-        Kind::ALL.map(|kind| (kind.name().to_owned(), latency(&Distribution::of(kind, &shared.figures.measures))));
+        Kind::ALL.map(|kind| (kind.name().to_owned(), latency(&latencies_of(kind, &shared.figures.measures))));
     told.insert("latency".into(), Value::Object(latencies.into_iter().collect()));
+    let requests = shared.store.request_latencies();
+    let requests = self::requests(&requests).map(|(name, latencies)| (name.to_owned(), latency(latencies)));
+    told.insert("requests".into(), Value::Object(requests.into_iter().collect()));
     told.insert("cores".into(), cores(shared).iter().map(core).collect());
     let disk = Disk::of(shared.store.path());
     told.insert("disk".into(), json!({ "bytes": disk.bytes, "available_bytes": disk.available_bytes }));
@@ -152,7 +156,12 @@ fn core(core: &Core) -> Value {
     })
 }
 
-fn latency(all: &Distribution) -> Value {
+/// Requests to volumes by kind, with their names.
+pub(super) fn requests(all: &RequestLatencies) -> [(&'static str, &Latencies); 3] {
+    [("read", &all.reads), ("write", &all.writes), ("flush", &all.flushes)]
+}
+
+fn latency(all: &Latencies) -> Value {
     let us = |part| all.quantile_ns(part) as f64 / 1e3;
     let filled: Vec<_> = all.filled().map(|(end_ns, count)| json!([end_ns, count])).collect();
     json!({

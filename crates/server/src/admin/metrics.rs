@@ -2,10 +2,12 @@
 
 use std::fmt::{Display, Write};
 
+use stratakv::Latencies;
+
 use super::ServerPhase;
 use super::figures::{self, Core, Disk, Process};
 use crate::counters::Counters;
-use crate::measures::{Distribution, Kind};
+use crate::measures::{Kind, latencies_of};
 use crate::shared::Shared;
 
 /// A family with a sample for each thread: its name, what it is, and its value.
@@ -77,17 +79,28 @@ fn latencies(shared: &Shared, out: &mut Exposition) {
         "From an operation's submission to its reply, the network not included.",
     );
     for kind in Kind::ALL {
-        let all = Distribution::of(kind, &shared.figures.measures);
-        // Counted once: buckets and count must agree while threads go on counting.
-        let count = all.count();
-        for (end_ns, below) in all.cumulative() {
-            let end = seconds(end_ns).to_string();
-            out.suffixed("_bucket", &[("operation", kind.name()), ("le", &end)], below);
-        }
-        out.suffixed("_bucket", &[("operation", kind.name()), ("le", "+Inf")], count);
-        out.suffixed("_sum", &[("operation", kind.name())], seconds(all.sum_ns));
-        out.suffixed("_count", &[("operation", kind.name())], count);
+        histogram(("operation", kind.name()), &latencies_of(kind, &shared.figures.measures), out);
     }
+    out.family(
+        "request_latency_seconds",
+        "histogram",
+        "Requests to the store's volumes, from the tick that asked to the one that heard.",
+    );
+    for (name, latencies) in figures::requests(&shared.store.request_latencies()) {
+        histogram(("request", name), latencies, out);
+    }
+}
+
+fn histogram(label: (&str, &str), all: &Latencies, out: &mut Exposition) {
+    // Counted once: buckets and count must agree while threads go on counting.
+    let count = all.count();
+    for (end_ns, below) in all.cumulative() {
+        let end = seconds(end_ns).to_string();
+        out.suffixed("_bucket", &[label, ("le", &end)], below);
+    }
+    out.suffixed("_bucket", &[label, ("le", "+Inf")], count);
+    out.suffixed("_sum", &[label], seconds(all.sum_ns));
+    out.suffixed("_count", &[label], count);
 }
 
 fn store(shared: &Shared, out: &mut Exposition) {

@@ -1,0 +1,191 @@
+//! Where the time of a run goes, and what binds it: `bench ycsb --explain`.
+//!
+//! What is in flight where follows from latencies by Little's law: their sum over the time that it
+//! took. So requests to volumes and operations of callers are compared without a clock of their
+//! own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stratakv::{Latencies, RequestLatencies, Store};
+
+use crate::usage::Usage;
+
+/// What binds at this share of what it has.
+const BINDS: f64 = 0.9;
+
+/// Requests of one kind to volumes, while a run was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestReport {
+    /// In a second.
+    pub per_s: f64,
+    /// Half were faster, in µs.
+    pub latency_us_p50: f64,
+    /// 99 of 100 were faster.
+    pub latency_us_p99: f64,
+    /// In flight on average.
+    pub in_flight: f64,
+}
+
+impl RequestReport {
+    fn new(latencies: &Latencies, elapsed: Duration) -> RequestReport {
+        let at = |part| latencies.quantile_ns(part) as f64 / 1e3;
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        RequestReport {
+            per_s: latencies.count() as f64 / seconds,
+            latency_us_p50: at(0.5),
+            latency_us_p99: at(0.99),
+            in_flight: latencies.sum_ns as f64 / 1e9 / seconds,
+        }
+    }
+}
+
+/// Where the time went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Reads of volumes.
+    pub reads: RequestReport,
+    /// Writes to them.
+    pub writes: RequestReport,
+    /// Flushes of their caches.
+    pub flushes: RequestReport,
+    /// Most requests that may be in flight on all volumes.
+    pub in_flight_max: f64,
+    /// Operations of callers in flight.
+    pub clients: f64,
+    /// Processors that the process kept busy, the kernel's work for it included.
+    pub processors: f64,
+    /// Share of the time in which its busiest thread ran.
+    pub busiest_thread: f64,
+    /// Processors there are.
+    pub cores: f64,
+    /// Volumes, each of which is flushed by itself.
+    pub volumes: f64,
+}
+
+impl Explanation {
+    /// What binds, in a sentence.
+    pub fn sentence(&self) -> String {
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let flushing = self.flushes.in_flight / self.volumes.max(1.0);
+        let on_volumes = self.reads.in_flight + self.writes.in_flight + self.flushes.in_flight;
+        let (queue, processors) = (on_volumes / self.in_flight_max.max(1.0), self.processors / self.cores.max(1.0));
+        if processors >= BINDS {
+            return format!(
+                "bound by the processors: they are busy at {} of {} cores",
+                percent(processors),
+                self.cores
+            );
+        }
+        if self.busiest_thread >= BINDS {
+            return format!("bound by one thread, which runs {} of the time", percent(self.busiest_thread));
+        }
+        if queue >= BINDS {
+            return format!(
+                "bound by the volumes' queues: {on_volumes:.1} of {} requests in flight",
+                self.in_flight_max
+            );
+        }
+        if flushing >= BINDS {
+            return format!("bound by flushes: one is under way {} of the time at each volume", percent(flushing));
+        }
+        if on_volumes >= BINDS * self.clients {
+            return format!("bound by the volumes: {on_volumes:.1} requests in flight for {} operations", self.clients);
+        }
+        format!(
+            "bound by nothing measured: of {} operations in flight {on_volumes:.1} have a request at a volume, processors are busy at {}",
+            self.clients,
+            percent(processors)
+        )
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<18}{:>10}{:>10}{:>10}{:>12}",
+            "at the volumes", "per s", "p50 in µs", "p99 in µs", "in flight"
+        )?;
+        for (name, one) in [("read", &self.reads), ("write", &self.writes), ("flush", &self.flushes)] {
+            let RequestReport { per_s, latency_us_p50, latency_us_p99, in_flight } = one;
+            writeln!(f, "{name:<18}{per_s:>10.0}{latency_us_p50:>10.0}{latency_us_p99:>10.0}{in_flight:>12.2}")?;
+        }
+        writeln!(
+            f,
+            "processors: {:.2} of {} busy, the busiest thread {:.0} % of the time",
+            self.processors,
+            self.cores,
+            self.busiest_thread * 100.0
+        )?;
+        writeln!(f, "{}", self.sentence())
+    }
+}
+
+/// What there was when a run began to be counted.
+pub(crate) struct Window<'a> {
+    store: Option<&'a Store>,
+    at: Instant,
+    usage: Usage,
+    requests: RequestLatencies,
+    threads: HashMap<String, Duration>,
+}
+
+impl<'a> Window<'a> {
+    pub(crate) fn open(store: Option<&'a Store>) -> Window<'a> {
+        let requests = store.map(Store::request_latencies).unwrap_or_default();
+        Window { store, at: Instant::now(), usage: Usage::now(), requests, threads: Usage::threads() }
+    }
+
+    /// What was used since; the explanation only of a store that is embedded.
+    pub(crate) fn close(self) -> (Usage, Option<Explanation>) {
+        let (used, elapsed) = (Usage::now().since(self.usage), self.at.elapsed());
+        let Some(store) = self.store else { return (used, None) };
+        let requests = store.request_latencies().since(&self.requests);
+        let ran = |(thread, now): (String, Duration)| {
+            now.saturating_sub(self.threads.get(&thread).copied().unwrap_or_default())
+        };
+        let busiest = Usage::threads().into_iter().map(ran).max().unwrap_or_default();
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let of = |latencies: &Latencies| RequestReport::new(latencies, elapsed);
+        let explanation = Explanation {
+            reads: of(&requests.reads),
+            writes: of(&requests.writes),
+            flushes: of(&requests.flushes),
+            processors: used.cpu.as_secs_f64() / seconds,
+            busiest_thread: busiest.as_secs_f64() / seconds,
+            cores: std::thread::available_parallelism().map_or(1, usize::from) as f64,
+            volumes: store.shards() as f64,
+            ..Explanation::default()
+        };
+        (used, Some(explanation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_rest() -> Explanation {
+        Explanation { in_flight_max: 128.0, clients: 64.0, cores: 2.0, volumes: 4.0, ..Explanation::default() }
+    }
+
+    #[test]
+    fn the_sentence_names_what_is_used_up() {
+        let in_flight = |in_flight| RequestReport { in_flight, ..RequestReport::default() };
+        let cases: [(&str, Explanation); 6] = [
+            ("by the processors", Explanation { processors: 1.9, ..at_rest() }),
+            ("by one thread", Explanation { busiest_thread: 0.95, processors: 1.0, ..at_rest() }),
+            ("by the volumes' queues", Explanation { reads: in_flight(120.0), ..at_rest() }),
+            ("by flushes", Explanation { flushes: in_flight(3.8), ..at_rest() }),
+            ("by the volumes: 60.0", Explanation { reads: in_flight(50.0), writes: in_flight(10.0), ..at_rest() }),
+            ("by nothing measured: of 64", Explanation { reads: in_flight(12.0), ..at_rest() }),
+        ];
+        for (says, explanation) in cases {
+            let sentence = explanation.sentence();
+            assert!(sentence.contains(says), "{sentence} does not say {says}");
+        }
+    }
+}
