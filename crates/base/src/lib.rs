@@ -1,5 +1,6 @@
-//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot
-//! tables, histograms and instants: what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
+//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot tables,
+//! histograms and instants: what every StrataKV crate shares, and nothing else. No I/O, no clock,
+//! no threads.
 #![forbid(unsafe_code)]
 
 pub mod checksum;

@@ -178,6 +178,11 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     let subject = &ycsb.subject;
     refuse_unwritable(subject.json.as_deref())?;
     let remote = matches!(ycsb.target, TargetKind::Memcache(_));
+    if remote && ycsb.explain {
+        let why =
+            "--explain looks at a store that this process opens: with a server, see request_latency in its /metrics";
+        return Err(Failure::usage(why));
+    }
     let stand = if remote { None } else { Some(Stand::open(subject)?) };
     let store = stand.as_ref().map(|stand| &stand.store);
     subject.load(store, ycsb.target, ycsb.clients)?;

@@ -30,6 +30,27 @@ fn values_shorter_than_their_stamp_are_known_again() {
     assert!(!data.exists(), "it is removed afterwards");
 }
 
+/// Requests of the store are seen where they are made: in sessions, in place, and on reactors.
+#[test]
+fn an_explanation_counts_requests_and_names_what_binds() {
+    let directory = tempfile::tempdir().unwrap();
+    for target in ["embedded", "blocking", "async"] {
+        let data = directory.path().join(target);
+        let (code, printed, told) =
+            ycsb(&data, &["--records", "2000", "--workload", "fill", "--target", target, "--explain"]);
+        assert_eq!(code, 0, "{told}");
+        let row = printed.lines().find(|line| line.starts_with("write ")).unwrap_or_default();
+        let per_s: f64 = row.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or_default();
+        assert!(per_s > 0.0, "{target}: {printed}");
+        assert_eq!(printed.lines().filter(|line| line.starts_with("bound by ")).count(), 1, "{printed}");
+    }
+    let (_, printed, _) = ycsb(&directory.path().join("plain"), &["--records", "100", "--workload", "c"]);
+    assert!(!printed.contains("bound by"), "nobody asked: {printed}");
+    let remote = ["--workload", "c", "--target", "memcache://127.0.0.1:9", "--explain"];
+    let (code, _, told) = ycsb(&directory.path().join("remote"), &remote);
+    assert!(code == 2 && told.contains("/metrics"), "{told}");
+}
+
 #[test]
 fn a_run_that_fails_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();

@@ -105,6 +105,7 @@ fn metrics_count_what_clients_did() {
         ("stratakv_operation_latency_seconds_count{operation=\"delete\"}", 1.0),
         ("stratakv_operation_latency_seconds_bucket{operation=\"set\",le=\"+Inf\"}", 2.0),
         ("stratakv_store_records", 1.0),
+        ("stratakv_request_latency_seconds_count{request=\"read\"}", 0.0),
     ] {
         assert_eq!(samples.get(name), Some(&expected), "{name}");
     }
@@ -121,6 +122,7 @@ fn metrics_count_what_clients_did() {
     ] {
         assert!(sum(&format!("stratakv_{name}")) > 0.0, "{name}");
     }
+    assert!(sum("stratakv_request_latency_seconds_count{request=\"write\"}") > 0.0, "two sets were made durable");
     let mut bounds: Vec<(f64, f64)> = samples
         .iter()
         .filter_map(|(sample, below)| {
