@@ -155,7 +155,7 @@ impl Packed {
         let addr = RecordAddress::new(open.segment_writer.append(&record), bytes as u32);
         self.placement.segments.add_live(addr, tombstone);
         self.placement.counters.user_bytes += bytes as u64;
-        if let Some(pending) = self.pending.get_mut(&append.change.key) {
+        if let Some(pending) = self.keys.pending.get_mut(&append.change.key) {
             pending.placement.appended += 1;
         }
         open.appended.push(Appended::Change { change: append.change, addr });
@@ -257,7 +257,7 @@ impl Packed {
 
     /// What waits finds no segment.
     fn refuse_unlaid(&mut self, effects: &mut Effects) {
-        self.counters.full_refusals += self.placement.queue.len() as u64;
+        self.io.counters.full_refusals += self.placement.queue.len() as u64;
         self.placement.queue_bytes = 0;
         self.placement.cleaner.note(false);
         for append in std::mem::take(&mut self.placement.queue) {
@@ -268,11 +268,11 @@ impl Packed {
     fn refuse_appended(&mut self, append: Append, effects: &mut Effects) {
         let key = append.change.key;
         if let RecordPlace::Blob { first, pages } = append.change.place {
-            self.blob_tags.remove(&first);
+            self.blobs.tags.remove(&first);
             self.space.release(Extent { first, pages });
         }
         self.backup_saw_end(&key);
-        if let Some(pending) = self.pending.get_mut(&key) {
+        if let Some(pending) = self.keys.pending.get_mut(&key) {
             pending.outstanding -= 1;
             // What is in flight of the key is older than this: nothing may build on it before it is
             // shown.

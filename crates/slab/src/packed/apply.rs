@@ -51,7 +51,7 @@ impl Packed {
         for appended in batch.appended {
             match appended {
                 Appended::Change { change, addr } => {
-                    if let Some(pending) = self.pending.get_mut(&change.key) {
+                    if let Some(pending) = self.keys.pending.get_mut(&change.key) {
                         pending.placement.appended -= 1;
                     }
                     if change.kind == Changed::Put && !matches!(change.place, RecordPlace::Blob { .. }) {
@@ -149,7 +149,7 @@ impl Packed {
                 None => false,
             },
             Moving::Value => {
-                let mut still = self.index.0.relocate(key.encoded(), from_bits, to_bits);
+                let mut still = self.index.tree.relocate(key.encoded(), from_bits, to_bits);
                 fault_point!("moved_while_a_write_is_under_way", !still, still = self.publish_moved(key, to_bits));
                 still
             }
@@ -170,8 +170,8 @@ impl Packed {
 
     /// What the fault point does: shows a copy whatever became of its original.
     fn publish_moved(&mut self, key: &Key, place: u64) -> bool {
-        let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
-        self.index.0.insert(key.encoded(), IndexEntry { place, expiry });
+        let expiry = self.index.get(key).map_or(0, |entry| entry.expiry);
+        self.index.tree.insert(key.encoded(), IndexEntry { place, expiry });
         true
     }
 

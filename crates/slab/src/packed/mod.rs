@@ -266,9 +266,7 @@ impl Placement for Log {
     }
 
     fn scanned(shard: &mut Packed, reads: usize, records: &[Scanned<'_, Log>], effects: &Effects) {
-        if reads > 0 {
-            shard.recluster(reads, records, effects);
-        }
+        shard.recluster(reads, records, effects);
     }
 
     fn cached_slice(&mut self, first: u32, slice: usize, may_lend: bool, effects: &Effects) -> Option<CachedSlice> {
