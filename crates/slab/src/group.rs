@@ -2,7 +2,7 @@
 //! durable state.
 //!
 //! ```text
-//!  placement   seals pages, or batches of a log    in_place/seal.rs, packed/append.rs: `seal`
+//!  placement   seals pages, or batches of a log    in_place/seal.rs, packed/commit.rs: `seal`
 //!      | launch
 //!  in flight   its writes are submitted            group_written counts them down
 //!      |

@@ -10,8 +10,8 @@ use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::addr::RecordAddress;
-use super::append::{Appended, AppendedBatch, LogGroup, Moving, Open};
 use super::batch::{self, LogRecord, RecordKind, Stream};
+use super::commit::{Appended, AppendedBatch, LogGroup, Moving, Open};
 use super::walk::next_batch;
 use super::{LogPlace, Packed};
 use crate::group::Groups;
@@ -282,7 +282,7 @@ impl Packed {
         let appended =
             counters.user_bytes + counters.reclustered_bytes + counters.refused_bytes - self.placement.cleaner.given_at;
         self.placement.cleaner.given_at += appended;
-        let batch = u64::from(super::append::BATCH_PAGES) * PAGE_BYTES as u64;
+        let batch = u64::from(super::commit::BATCH_PAGES) * PAGE_BYTES as u64;
         if self.placement.cleaner.blocked {
             self.placement.cleaner.credit = batch;
         } else if spare >= high {

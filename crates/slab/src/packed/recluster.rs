@@ -16,9 +16,9 @@ use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
 
 use super::addr::RecordAddress;
-use super::append::{LogGroup, Moving};
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, VictimRecord};
+use super::commit::{LogGroup, Moving};
 use super::{LogPlace, Packed};
 use crate::record::Meta;
 use crate::shard::is_expired;

@@ -5,8 +5,8 @@ use stratakv_base::Level;
 use stratakv_engine::{Effects, Error, Reply};
 
 use super::addr::RecordAddress;
-use super::append::Append;
 use super::batch::{RecordKind, record_bytes};
+use super::commit::Append;
 use super::{HEADROOM_BYTES, Log, LogPlace, Packed, inline_bytes};
 use crate::blob::Shape;
 use crate::keys::Wait;
