@@ -51,11 +51,10 @@ impl<P: Placement> IndexedShard<P> {
     /// Makes the cut: everything written so far, nothing later.
     pub(crate) fn pass_barrier(&mut self, id: u64, effects: &mut Effects) -> u64 {
         self.backup_failed(None, Error::Unknown("another backup was begun"), effects);
-        let under_way = self.pending.iter().filter(|(_, pending)| pending.outstanding > 0);
         self.backup = Some(Backup {
             id,
-            cut: self.counter,
-            under_way: under_way.map(|(key, pending)| (key.clone(), pending.outstanding)).collect(),
+            cut: self.groups.counter,
+            under_way: self.keys.changing().map(|(key, outstanding)| (key.clone(), outstanding)).collect(),
             from: Bound::Unbounded,
             ahead: HashSet::new(),
             copied: Vec::new(),
@@ -64,7 +63,7 @@ impl<P: Placement> IndexedShard<P> {
             is_walking: false,
             failed: None,
         });
-        self.counter
+        self.groups.counter
     }
 
     /// Asks for the next piece of a backup. The last one says that nothing is next.
@@ -80,7 +79,7 @@ impl<P: Placement> IndexedShard<P> {
     /// Goes on with a piece that somebody waits for.
     pub(crate) fn step_backup(&mut self, effects: &mut Effects) {
         let Some(backup) = &mut self.backup else { return };
-        let error = backup.failed.clone().or_else(|| self.poisoned.map(Error::Poisoned));
+        let error = backup.failed.clone().or_else(|| self.health.poisoned.map(Error::Poisoned));
         if let Some(error) = error {
             let token = backup.token;
             // Kept until somebody has been told.

@@ -20,7 +20,8 @@ use crate::place::{RecordPlace, blob_of};
 use crate::placement::Placement;
 use crate::read::{Waiter, alive, part_range};
 use crate::record;
-use crate::shard::{IndexedShard, IoPurpose};
+use crate::requests::IoPurpose;
+use crate::shard::IndexedShard;
 use crate::space::{Extent, offset};
 
 /// Slices read ahead for one value.
@@ -78,15 +79,8 @@ struct BlobRead {
     header: Option<BlobHeader>,
     head: Vec<u8>,
     arrived: BTreeMap<usize, Piece>,
-    /// The next slice to read, and to look at.
-    next: usize,
-    looked_at: usize,
-    in_flight: usize,
-    /// What was read of the value: in blocks from `start`, or, if the pool ran out, in front of
-    /// them in `copied`.
-    blocks: Vec<Arc<Block>>,
-    start: usize,
-    copied: Option<Vec<u8>>,
+    progress: SliceProgress,
+    value: ReadValue,
     /// Part of it came from the device.
     is_read: bool,
     /// A slice of it lies in a slab page of the cache, or is one.
@@ -94,6 +88,24 @@ struct BlobRead {
     error: Option<Box<Error>>,
     /// It is in the queue of those that wait.
     is_queued: bool,
+}
+
+/// Which slices are read.
+#[derive(Debug, Default)]
+struct SliceProgress {
+    /// The next slice to read, and to look at.
+    next: usize,
+    looked_at: usize,
+    in_flight: usize,
+}
+
+/// What was read of the value: in blocks from `start`, or, if the pool ran out, in front of them in
+/// `copied`.
+#[derive(Debug, Default)]
+struct ReadValue {
+    blocks: Vec<Arc<Block>>,
+    start: usize,
+    copied: Option<Vec<u8>>,
 }
 
 /// A slice that was cached.
@@ -170,41 +182,45 @@ impl BlobRead {
     fn is_done(&self) -> bool {
         let Some(header) = self.header.filter(|_| self.has_head()) else { return false };
         let wanted = self.wanted(&header);
-        wanted.is_empty() || self.looked_at * SLICE_BYTES >= wanted.end
+        wanted.is_empty() || self.progress.looked_at * SLICE_BYTES >= wanted.end
     }
 
     /// The next slice to read, if there is one now.
     fn next_slice(&mut self) -> Option<usize> {
-        if self.in_flight >= AHEAD || self.next >= self.slices() {
+        if self.progress.in_flight >= AHEAD || self.progress.next >= self.slices() {
             return None;
         }
         match self.header.filter(|_| self.has_head()) {
             // Only the whole value is worth reading ahead before the head is known.
-            None if self.next > self.looked_at && !self.wants_all() => return None,
+            None if self.progress.next > self.progress.looked_at && !self.wants_all() => return None,
             None => {}
             Some(header) => {
                 let wanted = self.wanted(&header);
-                if self.next * SLICE_BYTES >= wanted.end {
+                if self.progress.next * SLICE_BYTES >= wanted.end {
                     return None;
                 }
-                if self.in_flight == 0 && self.arrived.is_empty() && self.blocks.is_empty() && self.copied.is_none() {
+                if self.progress.in_flight == 0
+                    && self.arrived.is_empty()
+                    && self.value.blocks.is_empty()
+                    && self.value.copied.is_none()
+                {
                     let first = wanted.start / SLICE_BYTES;
-                    self.next = self.next.max(first);
-                    self.looked_at = self.looked_at.max(first);
+                    self.progress.next = self.progress.next.max(first);
+                    self.progress.looked_at = self.progress.looked_at.max(first);
                 }
             }
         }
-        self.next += 1;
-        Some(self.next - 1)
+        self.progress.next += 1;
+        Some(self.progress.next - 1)
     }
 
     /// Gives up the blocks held, keeping their bytes that are wanted.
     fn copy_out(&mut self) -> bool {
-        let Some(header) = self.header.filter(|_| !self.blocks.is_empty()) else { return false };
+        let Some(header) = self.header.filter(|_| !self.value.blocks.is_empty()) else { return false };
         let bytes_max = self.range(&header).len();
-        let copied = self.copied.get_or_insert_default();
-        for block in self.blocks.drain(..) {
-            let bytes = block.get(std::mem::take(&mut self.start)..).unwrap_or_default();
+        let copied = self.value.copied.get_or_insert_default();
+        for block in self.value.blocks.drain(..) {
+            let bytes = block.get(std::mem::take(&mut self.value.start)..).unwrap_or_default();
             copied.extend_from_slice(bytes.get(..bytes_max.saturating_sub(copied.len())).unwrap_or(bytes));
         }
         true
@@ -213,12 +229,12 @@ impl BlobRead {
     fn record(&mut self, header: &BlobHeader) -> Record {
         let range = self.range(header);
         let lends = range.len() > COPIED_BYTES || self.lends_slab_page && range.len() >= PAGE_BYTES;
-        let value = if !lends || self.copied.is_some() {
+        let value = if !lends || self.value.copied.is_some() {
             self.copy_out();
-            Value::Inline(self.copied.take().unwrap_or_default().into())
+            Value::Inline(self.value.copied.take().unwrap_or_default().into())
         } else {
-            let blocks = std::mem::take(&mut self.blocks);
-            Value::Blocks { blocks, start: self.start as u32, len: range.len() as u64 }
+            let blocks = std::mem::take(&mut self.value.blocks);
+            Value::Blocks { blocks, start: self.value.start as u32, len: range.len() as u64 }
         };
         header.meta.record(value, header.shape.value_len as u64)
     }
@@ -239,66 +255,62 @@ impl<P: Placement> IndexedShard<P> {
             key,
             first,
             pages,
-            tag: self.blob_tags.get(&first).copied(),
+            tag: self.blobs.tags.get(&first).copied(),
             part,
             header: None,
             head: Vec::new(),
             arrived: BTreeMap::new(),
-            next: 0,
-            looked_at: 0,
-            in_flight: 0,
-            blocks: Vec::new(),
-            start: 0,
-            copied: None,
+            progress: SliceProgress::default(),
+            value: ReadValue::default(),
             is_read: false,
             lends_slab_page: false,
             error: None,
             is_queued: false,
         };
-        *self.blob_reads.pinned.entry(first).or_default() += 1;
-        self.blob_reads.next += 1;
-        let number = self.blob_reads.next;
-        self.blob_reads.active.insert(number, Box::new(read));
+        *self.blobs.reads.pinned.entry(first).or_default() += 1;
+        self.blobs.reads.next += 1;
+        let number = self.blobs.reads.next;
+        self.blobs.reads.active.insert(number, Box::new(read));
         self.pump_blob_read(number, effects);
     }
 
     /// The first write of `key` needs its record.
     pub(crate) fn load_record(&mut self, key: Key, whole: bool, effects: &mut Effects) {
-        match self.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place)) {
+        match self.index.place(&key) {
             Some(RecordPlace::Record(address)) => P::request_record(self, address, Waiter::Write(key), effects),
             Some(RecordPlace::Blob { first, pages }) => {
                 let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
                 self.read_blob(BlobPurpose::Load, key, (first, pages), part, effects);
             }
-            None => self.block_waiters.push_back(key),
+            None => self.keys.block_waiters.push_back(key),
         }
     }
 
     /// Goes on with reads that waited for their turn at the device or for blocks, until one still
     /// has to.
     pub(crate) fn pump_blob_reads(&mut self, effects: &mut Effects) {
-        while let Some(number) = self.blob_reads.waiting.pop_front() {
-            self.blob_reads.holding.remove(&number);
-            let Some(read) = self.blob_reads.active.get_mut(&number) else { continue };
+        while let Some(number) = self.blobs.reads.waiting.pop_front() {
+            self.blobs.reads.holding.remove(&number);
+            let Some(read) = self.blobs.reads.active.get_mut(&number) else { continue };
             read.is_queued = false;
             self.pump_blob_read(number, effects);
-            if !self.blob_reads.active.get(&number).is_some_and(|read| read.is_queued) {
+            if !self.blobs.reads.active.get(&number).is_some_and(|read| read.is_queued) {
                 continue;
             }
             // It is at the end of the queue again.
-            let is_due = self.blob_reads.in_flight < self.config.depth.max(1) as usize;
+            let is_due = self.blobs.reads.in_flight < self.config.depth.max(1) as usize;
             if !is_due || !self.copy_one_out() {
-                self.blob_reads.waiting.rotate_right(1);
+                self.blobs.reads.waiting.rotate_right(1);
                 return;
             }
-            self.blob_reads.waiting.rotate_right(1);
+            self.blobs.reads.waiting.rotate_right(1);
         }
     }
 
     /// A read that waits gives the blocks back that it holds. Whether there was one.
     fn copy_one_out(&mut self) -> bool {
-        while let Some(number) = self.blob_reads.holding.pop_first() {
-            if self.blob_reads.active.get_mut(&number).is_some_and(|read| read.copy_out()) {
+        while let Some(number) = self.blobs.reads.holding.pop_first() {
+            if self.blobs.reads.active.get_mut(&number).is_some_and(|read| read.copy_out()) {
                 return true;
             }
         }
@@ -309,7 +321,7 @@ impl<P: Placement> IndexedShard<P> {
     /// back.
     pub(crate) fn give_up_blob_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         let is_gone = |read: &BlobRead| matches!(read.purpose, BlobPurpose::Get(token) if has_left(token));
-        let active = self.blob_reads.active.iter_mut().filter(|(_, read)| is_gone(read));
+        let active = self.blobs.reads.active.iter_mut().filter(|(_, read)| is_gone(read));
         let mut gone: Vec<u64> = active
             .map(|(number, read)| {
                 read.error.get_or_insert_with(|| Box::new(Error::Cancelled));
@@ -321,20 +333,20 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn pump_blob_read(&mut self, number: u64, effects: &mut Effects) {
-        let Some(mut read) = self.blob_reads.active.remove(&number) else { return };
-        self.blob_reads.steps += 1;
+        let Some(mut read) = self.blobs.reads.active.remove(&number) else { return };
+        self.blobs.reads.steps += 1;
         let waits = self.begin_slices(number, &mut read, effects);
         if waits && !read.is_queued {
             read.is_queued = true;
-            self.blob_reads.waiting.push_back(number);
+            self.blobs.reads.waiting.push_back(number);
         }
-        if waits && !read.blocks.is_empty() {
-            self.blob_reads.holding.insert(number);
+        if waits && !read.value.blocks.is_empty() {
+            self.blobs.reads.holding.insert(number);
         }
-        if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
+        if read.progress.in_flight == 0 && (read.error.is_some() || read.is_done()) {
             return self.finish_blob_read(read, effects);
         }
-        self.blob_reads.active.insert(number, read);
+        self.blobs.reads.active.insert(number, read);
     }
 
     /// Takes what is cached, and reads ahead what is not. Whether it waits for its turn at the
@@ -347,24 +359,24 @@ impl<P: Placement> IndexedShard<P> {
                 self.look_at_arrived(read, effects);
                 continue;
             }
-            if self.blob_reads.in_flight >= self.config.depth.max(1) as usize {
-                read.next = slice;
+            if self.blobs.reads.in_flight >= self.config.depth.max(1) as usize {
+                read.progress.next = slice;
                 return true;
             }
             let Some(block) = self.take_block(Class::Slice, effects) else {
-                read.next = slice;
+                read.progress.next = slice;
                 if read.copy_out() {
                     continue;
                 }
                 return true;
             };
-            self.counters.cache_misses += u64::from(!read.is_read);
+            self.io.counters.cache_misses += u64::from(!read.is_read);
             read.is_read = true;
-            read.in_flight += 1;
-            self.blob_reads.in_flight += 1;
-            self.counters.page_reads += 1;
+            read.progress.in_flight += 1;
+            self.blobs.reads.in_flight += 1;
+            self.io.counters.page_reads += 1;
             let len = read.slice_bytes(slice);
-            self.counters.read_bytes += len as u64;
+            self.io.counters.read_bytes += len as u64;
             let io = self.io.start(IoPurpose::BlobSlice { read: number, slice });
             effects.read(io, offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
         }
@@ -392,9 +404,9 @@ impl<P: Placement> IndexedShard<P> {
         result: Result<(), IoFault>,
         effects: &mut Effects,
     ) {
-        self.blob_reads.in_flight -= 1;
-        let Some(mut read) = self.blob_reads.active.remove(&number) else { return };
-        read.in_flight -= 1;
+        self.blobs.reads.in_flight -= 1;
+        let Some(mut read) = self.blobs.reads.active.remove(&number) else { return };
+        read.progress.in_flight -= 1;
         match result {
             Err(fault) => read.error = Some(Box::new(Error::Io { what: "reading a large value", fault })),
             Ok(()) => {
@@ -402,14 +414,14 @@ impl<P: Placement> IndexedShard<P> {
                 self.look_at_arrived(&mut read, effects);
             }
         }
-        self.blob_reads.active.insert(number, read);
+        self.blobs.reads.active.insert(number, read);
         self.pump_blob_read(number, effects);
     }
 
     /// Looks at the slices that have come, in order; what checks is cached.
     fn look_at_arrived(&mut self, read: &mut BlobRead, effects: &Effects) {
         while read.error.is_none()
-            && let Some(piece) = read.arrived.remove(&read.looked_at)
+            && let Some(piece) = read.arrived.remove(&read.progress.looked_at)
         {
             match look_at(read, &self.config.uuid, &piece) {
                 Ok(is_checked) => {
@@ -418,35 +430,35 @@ impl<P: Placement> IndexedShard<P> {
                         && read.purpose.uses_cache()
                         && let Some(header) = read.header
                     {
-                        let slice = (read.looked_at, header.shape.bytes_in(read.looked_at));
+                        let slice = (read.progress.looked_at, header.shape.bytes_in(read.progress.looked_at));
                         self.cache_slice(read, slice, &piece.block, effects);
                     }
                 }
                 Err((expected, found)) => {
-                    let page = read.first + (read.looked_at * SLICE_BYTES / PAGE_BYTES) as u32;
+                    let page = read.first + (read.progress.looked_at * SLICE_BYTES / PAGE_BYTES) as u32;
                     let corruption: Corruption = self.corruption(page, "large value", expected, found);
-                    self.note_corruption(&corruption);
+                    self.health.note(&corruption);
                     read.error = Some(Box::new(corruption.into()));
                 }
             }
-            read.looked_at += 1;
+            read.progress.looked_at += 1;
         }
     }
 
     fn cache_slice(&mut self, read: &BlobRead, slice: (usize, usize), block: &Arc<Block>, effects: &Effects) {
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
-        let named = self.index.0.get(read.key.encoded()).and_then(|entry| blob_of(entry.place));
+        let named = self.index.get(&read.key).and_then(|entry| blob_of(entry.place));
         if named == Some((read.first, read.pages)) {
             self.placement.cache_slice(read.first, slice, block, effects);
         }
     }
 
     fn finish_blob_read(&mut self, mut read: Box<BlobRead>, effects: &mut Effects) {
-        if let Some(readers) = self.blob_reads.pinned.get_mut(&read.first) {
+        if let Some(readers) = self.blobs.reads.pinned.get_mut(&read.first) {
             *readers -= 1;
             if *readers == 0 {
-                self.blob_reads.pinned.remove(&read.first);
+                self.blobs.reads.pinned.remove(&read.first);
                 if self.space.has_pinned() {
                     self.release_deferred(effects);
                 }
@@ -458,7 +470,7 @@ impl<P: Placement> IndexedShard<P> {
         };
         match result {
             Ok(header) => {
-                self.counters.cache_hits += u64::from(!read.is_read);
+                self.io.counters.cache_hits += u64::from(!read.is_read);
                 let record = read.record(&header);
                 match read.purpose {
                     BlobPurpose::Get(token) => {
@@ -469,9 +481,7 @@ impl<P: Placement> IndexedShard<P> {
                     BlobPurpose::Load => {
                         let value: Bytes = record.value.to_bytes();
                         let is_whole = value.len() as u64 == record.value_bytes;
-                        if let Some(work) =
-                            self.pending.get_mut(&read.key).and_then(|pending| pending.queue.front_mut())
-                        {
+                        if let Some(work) = self.keys.first(&read.key) {
                             work.loaded = Some((header.meta, value));
                             work.loaded_whole = is_whole;
                         }
@@ -491,7 +501,7 @@ impl<P: Placement> IndexedShard<P> {
 /// Checks the next slice in order and keeps what is wanted of it. Whether all of it is checked.
 fn look_at(read: &mut BlobRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (String, &'static str)> {
     let bytes = piece.bytes();
-    let slice = read.looked_at;
+    let slice = read.progress.looked_at;
     let from = slice * SLICE_BYTES;
     if slice == 0 {
         let header = blob::decode_header(uuid, read.first, bytes);
@@ -537,9 +547,9 @@ fn look_at(read: &mut BlobRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, 
         return Err((format!("slice {slice} of {:?}", read.key), "a checksum that does not match"));
     }
     let start = piece.at + wanted.start.saturating_sub(from);
-    if read.blocks.is_empty() && read.copied.is_none() {
-        read.start = start;
+    if read.value.blocks.is_empty() && read.value.copied.is_none() {
+        read.value.start = start;
     }
-    read.blocks.push(Arc::clone(&piece.block));
+    read.value.blocks.push(Arc::clone(&piece.block));
     Ok(true)
 }

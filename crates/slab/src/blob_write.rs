@@ -14,7 +14,8 @@ use crate::blob::{self, Shape};
 use crate::place::RecordPlace;
 use crate::placement::Placement;
 use crate::record::{self, Meta};
-use crate::shard::{IndexedShard, IoPurpose};
+use crate::requests::IoPurpose;
+use crate::shard::IndexedShard;
 use crate::space::{Extent, offset};
 use crate::write::{Ack, Change, Changed, Stop, Work};
 
@@ -149,9 +150,9 @@ impl<P: Placement> IndexedShard<P> {
         };
         self.found_room();
         meta.version = work.version.unwrap_or_else(|| self.next_number());
-        self.blob_tags.insert(first, record::tag(meta.version));
+        self.blobs.tags.insert(first, record::tag(meta.version));
         let place = RecordPlace::Blob { first, pages: shape.pages() };
-        self.pending.entry(work.key.clone()).or_default().changed(Some(place), meta.expiry);
+        self.keys.changed(&work.key, Some(place), meta.expiry);
         let ack = Some(Ack { origin: work.origin, reply: reply(meta.version) });
         let change = Change { key: work.key.clone(), place, expiry: meta.expiry, kind: Changed::Put, ack };
         let blob = BlobWrite {
@@ -168,21 +169,21 @@ impl<P: Placement> IndexedShard<P> {
             is_queued: true,
         };
         P::claim_for_blobs(self, Extent { first, pages: blob.shape.pages() });
-        self.blob_writes.next += 1;
-        self.blob_writes.active.insert(self.blob_writes.next, Box::new(blob));
-        self.blob_writes.waiting.push_back(self.blob_writes.next);
+        self.blobs.writes.next += 1;
+        self.blobs.writes.active.insert(self.blobs.writes.next, Box::new(blob));
+        self.blobs.writes.waiting.push_back(self.blobs.writes.next);
         Ok(())
     }
 
     /// Writes slices of waiting blobs, as far as depth and blocks allow; those complete but for the
     /// head join the next group.
     pub(crate) fn pump_blob_writes(&mut self, effects: &mut Effects) {
-        while let Some(number) = self.blob_writes.waiting.pop_front() {
-            let Some(blob) = self.blob_writes.active.get_mut(&number) else { continue };
+        while let Some(number) = self.blobs.writes.waiting.pop_front() {
+            let Some(blob) = self.blobs.writes.active.get_mut(&number) else { continue };
             blob.is_queued = false;
             if self.step_blob_write(number, effects) {
                 // It is at the end of the queue again.
-                self.blob_writes.waiting.rotate_right(1);
+                self.blobs.writes.waiting.rotate_right(1);
                 return;
             }
         }
@@ -190,22 +191,22 @@ impl<P: Placement> IndexedShard<P> {
 
     /// The tables of segments say something new: blobs may lie there now.
     pub(crate) fn allow_blob_writes(&mut self) {
-        for number in std::mem::take(&mut self.blob_writes.unallowed) {
-            if let Some(blob) = self.blob_writes.active.get_mut(&number).filter(|blob| !blob.is_queued) {
+        for number in std::mem::take(&mut self.blobs.writes.unallowed) {
+            if let Some(blob) = self.blobs.writes.active.get_mut(&number).filter(|blob| !blob.is_queued) {
                 blob.is_queued = true;
-                self.blob_writes.waiting.push_back(number);
+                self.blobs.writes.waiting.push_back(number);
             }
         }
     }
 
     /// Goes on with a blob. Whether it waits for its turn at the device, or for a block.
     fn step_blob_write(&mut self, number: u64, effects: &mut Effects) -> bool {
-        let Some(mut blob) = self.blob_writes.active.remove(&number) else { return false };
-        self.blob_writes.steps += 1;
+        let Some(mut blob) = self.blobs.writes.active.remove(&number) else { return false };
+        self.blobs.writes.steps += 1;
         let allowed = self.placement.blobs_may_lie_at(Extent { first: blob.first, pages: blob.shape.pages() });
         let mut waits = false;
         while allowed && blob.fault.is_none() && blob.next < blob.shape.slices {
-            let is_due = self.blob_writes.in_flight < self.config.depth.max(1) as usize;
+            let is_due = self.blobs.writes.in_flight < self.config.depth.max(1) as usize;
             let block = if is_due { self.take_block(Class::Slice, effects) } else { None };
             let Some(block) = block else {
                 waits = true;
@@ -228,13 +229,13 @@ impl<P: Placement> IndexedShard<P> {
             _ => {}
         }
         if !allowed && !waits {
-            self.blob_writes.unallowed.push(number);
+            self.blobs.writes.unallowed.push(number);
         }
         let is_new = waits && !blob.is_queued;
         blob.is_queued |= waits;
-        self.blob_writes.active.insert(number, blob);
+        self.blobs.writes.active.insert(number, blob);
         if is_new {
-            self.blob_writes.waiting.push_back(number);
+            self.blobs.writes.waiting.push_back(number);
         }
         waits
     }
@@ -244,10 +245,10 @@ impl<P: Placement> IndexedShard<P> {
         blob.fill(&self.config.uuid, slice, &mut block);
         blob.next += 1;
         blob.in_flight += 1;
-        self.blob_writes.in_flight += 1;
+        self.blobs.writes.in_flight += 1;
         let len = blob.shape.slice_bytes(slice) as u32;
-        self.counters.page_writes += 1;
-        self.counters.write_bytes += u64::from(len);
+        self.io.counters.page_writes += 1;
+        self.io.counters.write_bytes += u64::from(len);
         let io = self.io.start(IoPurpose::BlobBody { blob: number });
         let offset = offset(blob.first) + (slice * SLICE_BYTES) as u64;
         effects.write(io, offset, vec![BlockPart { block: Arc::new(block), start: 0, len }], false);
@@ -271,7 +272,7 @@ impl<P: Placement> IndexedShard<P> {
 
     /// The head was not written, so nothing has changed: the pages are free again.
     fn blob_failed(&mut self, blob: BlobWrite<P>, fault: IoFault, effects: &mut Effects) {
-        self.blob_tags.remove(&blob.first);
+        self.blobs.tags.remove(&blob.first);
         self.space.release(Extent { first: blob.first, pages: blob.shape.pages() });
         let error = match fault {
             IoFault::Full => Error::Full("no space left on the device"),
@@ -281,7 +282,7 @@ impl<P: Placement> IndexedShard<P> {
             self.answer(ack.origin, Reply::Failed(error), effects);
         }
         self.backup_saw_end(&blob.change.key);
-        if let Some(pending) = self.pending.get_mut(&blob.change.key) {
+        if let Some(pending) = self.keys.pending.get_mut(&blob.change.key) {
             pending.outstanding -= 1;
         }
         self.wake(&blob.change.key, effects);
@@ -289,8 +290,8 @@ impl<P: Placement> IndexedShard<P> {
 
     /// A slice of a blob is written.
     pub(crate) fn blob_body_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
-        self.blob_writes.in_flight -= 1;
-        if let Some(blob) = self.blob_writes.active.get_mut(&number) {
+        self.blobs.writes.in_flight -= 1;
+        if let Some(blob) = self.blobs.writes.active.get_mut(&number) {
             blob.in_flight -= 1;
             blob.fault = blob.fault.or(result.err());
         }
@@ -300,6 +301,6 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Gives up all blobs being written, after a failure.
     pub(crate) fn abandon_blob_writes(&mut self) -> Vec<Change<P>> {
-        std::mem::take(&mut self.blob_writes.active).into_values().map(|blob| blob.change).collect()
+        std::mem::take(&mut self.blobs.writes.active).into_values().map(|blob| blob.change).collect()
     }
 }

@@ -1,20 +1,21 @@
 //! Putting a shard together, and checking that everything in it adds up.
 
-use std::collections::VecDeque;
-use std::ops::{Bound, ControlFlow};
-
-use foldhash::HashMap;
 use stratakv_base::Key;
-use stratakv_engine::{IoTable, ShardEvent};
 
-use crate::batch::{Batches, batch_records};
-use crate::blob_read::BlobReads;
+use crate::batch::Batches;
+use crate::blobs::Blobs;
 use crate::config::{CheckReport, SlabConfig};
 use crate::group::Groups;
-use crate::place::blob_of;
+use crate::grow::Volume;
+use crate::health::Health;
+use crate::keys::KeyQueues;
+use crate::memory::Memory;
 use crate::placement::Placement;
+use crate::range::Ranges;
 use crate::recovery::RecoveredShard;
-use crate::shard::{Closing, Counters, DebugTree, IndexedShard};
+use crate::requests::Requests;
+use crate::scan::Scans;
+use crate::shard::IndexedShard;
 use crate::space::FIRST_PAGE;
 use crate::superblock::Superblock;
 
@@ -31,13 +32,6 @@ impl Digest {
     pub(crate) fn blob(&mut self, first: u32) {
         self.add(1 << 63 | u64::from(first));
     }
-    /// Every blob of an index.
-    pub(crate) fn blobs(&mut self, index: &DebugTree) {
-        index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
-            blob_of(entry.place).into_iter().for_each(|(first, _)| self.blob(first));
-            ControlFlow::Continue(())
-        });
-    }
     fn add(&mut self, item: u64) {
         self.0 = self.0.wrapping_add(stratakv_base::random::Random::new(item).next_u64());
     }
@@ -52,57 +46,28 @@ impl<P: Placement> IndexedShard<P> {
         if config.read_only {
             found.placement.opened_read_only();
         }
-        let corruptions = found.report.corrupt.clone();
-        let events = found.report.read_in_full.map(|why| ShardEvent::ReadInFull { why });
-        let batches = Batches::new(&config, batch_records(&found.index.0));
-        let groups = Groups::new(superblock.durable);
         IndexedShard {
-            counter: superblock.incarnation << 40,
-            superblock,
-            report: found.report,
+            groups: Groups::new(superblock.durable, superblock.incarnation << 40),
+            batches: Batches::new(&config, found.index.batch_records()),
+            volume: Volume::new(superblock),
+            space: found.space,
             index: found.index,
             placement: found.placement,
-            space: found.space,
-            io: IoTable::new(),
-            pending: HashMap::default(),
-            groups,
-            blob_reads: BlobReads::default(),
-            blob_writes: Default::default(),
-            scans: Default::default(),
-            ranges: Default::default(),
-            batches,
+            blobs: Blobs::new(found.blob_pages, found.blob_tags),
+            keys: KeyQueues::default(),
+            scans: Scans::default(),
+            ranges: Ranges::default(),
             backup: None,
-            growth: Default::default(),
-            space_waiters: Vec::new(),
-            block_waiters: VecDeque::new(),
-            blob_pages: found.blob_pages,
-            blob_tags: found.blob_tags,
-            expiring: found.expiring,
-            sweep_from: None,
-            sweep_at: Default::default(),
-            pending_acks: VecDeque::new(),
-            is_flushing: false,
-            poisoned: None,
-            closing: Closing::Open,
-            counters: Counters::default(),
-            corruptions,
-            events: events.into_iter().collect(),
-            is_full: false,
-            zeroes: None,
-            ticks: 0,
-            next_budget_at: 0,
+            io: Requests::new(),
+            memory: Memory::default(),
+            health: Health::new(found.report),
             config,
         }
     }
 
     /// Records in the index from this key on.
     pub fn records_from(&self, from: &Key) -> u64 {
-        let mut records = 0;
-        self.index.0.scan(Bound::Included(from.encoded()), Bound::Unbounded, false, &mut |_, _| {
-            records += 1;
-            ControlFlow::Continue(())
-        });
-        records
+        self.index.records_from(from)
     }
 
     /// Compares index, page table and space maps with each other: every physical page must be a
@@ -110,16 +75,16 @@ impl<P: Placement> IndexedShard<P> {
     /// place of its own. Exact when nothing is in flight. O(records).
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport {
-            records: self.index.0.len() as u64,
+            records: self.index.tree.len() as u64,
             free_pages: u64::from(self.space.free_pages()),
             deferred_pages: u64::from(self.space.deferred_pages()),
             total_pages: u64::from(self.space.total()),
-            blob_pages: self.blob_pages,
-            corrupt: self.corruptions.clone(),
+            blob_pages: self.blobs.pages,
+            corrupt: self.health.corruptions.clone(),
             ..CheckReport::default()
         };
         let mut mistakes = Vec::new();
-        if let Err(why) = self.index.0.check() {
+        if let Err(why) = self.index.tree.check() {
             mistakes.push(format!("the index is not in order: {why}"));
         }
         match self.space.count_free() {
@@ -141,6 +106,9 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Whether nothing is being written.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.placement.is_idle() && self.groups.is_idle() && self.blob_writes.is_idle() && self.poisoned.is_none()
+        self.placement.is_idle()
+            && self.groups.is_idle()
+            && self.blobs.writes.is_idle()
+            && self.health.poisoned.is_none()
     }
 }

@@ -1,5 +1,24 @@
-//! Commit groups: what the placement has sealed is written, flushed if asked, then becomes the
+//! Commit groups: what a placement has sealed is written, flushed if asked, then becomes the
 //! durable state.
+//!
+//! ```text
+//!  placement   seals pages, or batches of a log    in_place/seal.rs, packed/commit.rs: `seal`
+//!      | launch
+//!  in flight   its writes are submitted            group_written counts them down
+//!      |
+//!      +--- write-through, or needs no flush ------------+
+//!      | needs a flush                                   |
+//!  written     pump_flush submits one for all of them    |
+//!      | flushed                                         |
+//!      +-------------------------------------------------+
+//!      | apply_groups: in order, each when durable at its level
+//!  published   the placement's `publish`: `publish` and `unpublish` turn the index
+//!      | complete_change answers, and wakes the key's next write
+//!  durable     with the next flush at the latest: release_deferred frees old places, and
+//!              send_pending_acks answers who rests on it
+//!
+//!  any failure: poison. Nothing is written again, everything under way is answered.
+//! ```
 //!
 //! What a group holds is the placement's; numbers, writes, flushes and the order are kept here.
 
@@ -12,12 +31,21 @@ use stratakv_index::IndexEntry;
 
 use crate::place::RecordPlace;
 use crate::placement::{PlaceOf, Placement};
-use crate::shard::{IndexedShard, IoPurpose};
+use crate::requests::IoPurpose;
+use crate::shard::IndexedShard;
 use crate::space::{Extent, offset};
-use crate::write::Change;
+use crate::write::{Change, Origin};
 
 /// Pages deferred at which a flush is made for their sake.
 const DEFERRED_PAGES: u32 = 256;
+
+/// An answer to be given once a group is durable.
+#[derive(Debug)]
+struct PendingAck {
+    origin: Origin,
+    reply: Reply,
+    group: u64,
+}
 
 /// A group under construction.
 #[derive(Debug)]
@@ -65,11 +93,16 @@ pub(crate) struct Groups<M> {
     flushed: u64,
     /// Somebody waits for this group to be durable.
     wanted: u64,
+    /// The last version or sequence given out.
+    pub(crate) counter: u64,
+    /// In the order of their groups: of those that are shown the number only grows.
+    pending_acks: VecDeque<PendingAck>,
 }
 
 impl<M> Groups<M> {
     /// No groups yet; every sequence up to `durable_sequence` is durable.
-    pub(crate) fn new(durable_sequence: u64) -> Groups<M> {
+    /// Numbers follow `counter`.
+    pub(crate) fn new(durable_sequence: u64, counter: u64) -> Groups<M> {
         Groups {
             in_flight: VecDeque::new(),
             sealed: 0,
@@ -80,7 +113,14 @@ impl<M> Groups<M> {
             flushing: None,
             flushed: 0,
             wanted: 0,
+            counter,
+            pending_acks: VecDeque::new(),
         }
+    }
+    /// A new version or sequence: larger than any given out before, in this and earlier openings.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
     }
     pub(crate) fn durable_sequence(&self) -> u64 {
         self.durable_sequence
@@ -107,6 +147,10 @@ impl<M> Groups<M> {
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.flushing.is_none()
     }
+    /// Whether acknowledgements are yet to be sent.
+    pub(crate) fn has_acks(&self) -> bool {
+        !self.pending_acks.is_empty()
+    }
     /// Whether every group so far is durable, or will be before it is applied.
     pub(crate) fn all_durable_when_applied(&self) -> bool {
         fault_point!("write_through_covers_everything", return true);
@@ -124,7 +168,7 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn launch(&mut self, group: GroupBuilder<P::Member>, effects: &mut Effects) {
         let GroupBuilder { writes, members, level, has_body } = group;
         self.groups.sealed += 1;
-        self.counters.groups += 1;
+        self.io.counters.groups += 1;
         let number = self.groups.sealed;
         let volatile = self.config.geometry.volatile_cache;
         let mut needs_flush = volatile && level == Some(Level::PowerLoss);
@@ -136,15 +180,15 @@ impl<P: Placement> IndexedShard<P> {
         let through = needs_flush && is_small && !has_body && self.groups.all_durable_when_applied();
         self.groups.in_flight.push_back(Group {
             number,
-            last_sequence: self.counter,
+            last_sequence: self.groups.counter,
             writes_left: writes.len() as u32,
             needs_flush: needs_flush && !through,
             writes_through: through || !volatile,
             members,
         });
         for (place, parts) in writes {
-            self.counters.page_writes += 1;
-            self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+            self.io.counters.page_writes += 1;
+            self.io.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
             let io = self.io.start(IoPurpose::Group { number });
             effects.write(io, offset(place), parts, through);
         }
@@ -161,27 +205,13 @@ impl<P: Placement> IndexedShard<P> {
         self.apply_groups(effects);
     }
 
-    /// Submits a flush, unless one is in flight: who is refused asks again in the next tick.
-    ///
-    /// Two at once would hide a failure. What a flush that failed has lost is not known before it
-    /// is heard of, and one that overlapped it may succeed, be heard of first and be believed.
-    pub(crate) fn submit_flush(&mut self, purpose: IoPurpose<P::IoPurpose>, effects: &mut Effects) -> bool {
-        if self.is_flushing {
-            return false;
-        }
-        self.is_flushing = true;
-        self.counters.flushes += 1;
-        effects.flush(self.io.start(purpose));
-        true
-    }
-
     /// Submits a flush if a written group, the deferred free list, a Sync or a clearing waits for
     /// one.
     pub(crate) fn pump_flush(&mut self, effects: &mut Effects) {
-        if self.groups.flushing.is_some() || self.poisoned.is_some() {
+        if self.groups.flushing.is_some() || self.health.poisoned.is_some() {
             return;
         }
-        if let Some(target) = self.pending_acks.back().map(|pending_ack| pending_ack.group) {
+        if let Some(target) = self.groups.pending_acks.back().map(|pending_ack| pending_ack.group) {
             self.groups.want(target);
         }
         let is_short = self.space.deferred_pages() > 0 && (P::is_short_of_space(self) || self.waits_for_space());
@@ -194,7 +224,7 @@ impl<P: Placement> IndexedShard<P> {
         let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
         let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
         let needed = needed || wanted || self.placement.wants_flush();
-        if needed && self.submit_flush(IoPurpose::Flush { covers }, effects) {
+        if needed && self.io.submit_flush(IoPurpose::Flush { covers }, effects) {
             self.placement.flush_begun();
             self.groups.flushing = Some((covers, sequence));
         }
@@ -206,7 +236,7 @@ impl<P: Placement> IndexedShard<P> {
         if let Err(fault) = result {
             return self.poison(fault, "a flush failed", effects);
         }
-        if self.poisoned.is_some() {
+        if self.health.poisoned.is_some() {
             return;
         }
         self.groups.flushed = self.groups.flushed.max(covers);
@@ -251,25 +281,21 @@ impl<P: Placement> IndexedShard<P> {
     /// Puts a change into the index; the place of the record before it, if that is another one.
     pub(crate) fn publish(&mut self, change: &Change<P>) -> Option<PlaceOf<P>> {
         let entry = IndexEntry { place: change.place.to_bits(), expiry: change.expiry };
-        let old = self.index.0.insert(change.key.encoded(), entry);
-        self.expiring += u64::from(entry.expiry != 0);
+        let old = self.index.insert(&change.key, entry);
         if let RecordPlace::Blob { pages, .. } = change.place {
-            self.blob_pages += u64::from(pages);
+            self.blobs.pages += u64::from(pages);
         }
         let old = old?;
-        self.expiring -= u64::from(old.expiry != 0);
         if old.place == entry.place {
             return None;
         }
-        fault_point!("stale_index_after_class_change", self.index.0.insert(change.key.encoded(), old));
+        fault_point!("stale_index_after_class_change", self.index.tree.insert(change.key.encoded(), old));
         Some(RecordPlace::from_bits(old.place))
     }
 
     /// Takes a key out of the index; the place of its record.
     pub(crate) fn unpublish(&mut self, key: &Key) -> Option<PlaceOf<P>> {
-        let old = self.index.0.remove(key.encoded())?;
-        self.expiring -= u64::from(old.expiry != 0);
-        Some(RecordPlace::from_bits(old.place))
+        self.index.remove(key).map(|old| RecordPlace::from_bits(old.place))
     }
 
     /// A change is published: answers it, and releases its key.
@@ -279,25 +305,22 @@ impl<P: Placement> IndexedShard<P> {
             self.answer(ack.origin, ack.reply, effects);
         }
         self.backup_saw_end(&key);
-        if let Some(pending) = self.pending.get_mut(&key) {
-            pending.outstanding -= 1;
-            if pending.outstanding == 0 && matches!(pending.wait, None | Some(crate::write::Wait::Drain)) {
-                drained.push(key);
-            }
+        if self.keys.change_ended(&key) {
+            drained.push(key);
         }
     }
 
     /// Nothing names this blob any more since `group`.
     pub(crate) fn release_blob(&mut self, extent: Extent, mut group: u64) {
         fault_point!("run_freed_before_it_is_cleared", group = 0);
-        self.blob_pages -= u64::from(extent.pages);
-        self.blob_tags.remove(&extent.first);
+        self.blobs.pages -= u64::from(extent.pages);
+        self.blobs.tags.remove(&extent.first);
         self.space.release_after(group, extent);
     }
 
     /// Frees what waited for durability; whoever waits for space tries again.
     pub(crate) fn release_deferred(&mut self, effects: &mut Effects) {
-        let (placement, blobs) = (&self.placement, &self.blob_reads);
+        let (placement, blobs) = (&self.placement, &self.blobs.reads);
         let before = self.space.free_pages();
         self.space.release_durable(self.groups.durable, |extent| {
             fault_point!("reuse_a_page_with_a_read_in_flight", return false);
@@ -312,11 +335,11 @@ impl<P: Placement> IndexedShard<P> {
     /// is answered, nothing is written again until the volume is reopened; reads go on from the
     /// durable state.
     pub(crate) fn poison(&mut self, fault: IoFault, what: &'static str, effects: &mut Effects) {
-        if self.poisoned.is_some() {
+        if self.health.poisoned.is_some() {
             return;
         }
         tracing::error!(%fault, shard = self.config.shard, "{what}: the volume takes no more writes");
-        self.poisoned = Some(fault);
+        self.health.poisoned = Some(fault);
         let members = std::mem::take(&mut self.groups.in_flight).into_iter().flat_map(|group| group.members);
         let unknown: Vec<Change<P>> = members.flat_map(P::changes_of).collect();
         let mut unwritten = self.placement.abandon();
@@ -328,13 +351,39 @@ impl<P: Placement> IndexedShard<P> {
                 self.answer(ack.origin, reply, effects);
             }
         }
-        let waiting: Vec<_> = self.pending.drain().flat_map(|(_, pending)| pending.queue).collect();
-        for work in waiting {
+        for work in self.keys.abandon() {
             self.answer(work.origin, refused(), effects);
         }
-        self.space_waiters.clear();
-        self.block_waiters.clear();
         self.fail_ranges(&Error::Poisoned(fault), effects);
         self.send_pending_acks(effects);
+    }
+
+    /// Gives an answer that rests on what is shown now, without a change of its own: at power loss
+    /// once all of that is durable.
+    pub(crate) fn answer_when_durable(&mut self, origin: Origin, level: Level, reply: Reply, effects: &mut Effects) {
+        fault_point!("delete_of_nothing_at_once", return self.answer(origin, reply, effects));
+        let group = self.groups.applied();
+        if level < Level::PowerLoss || group <= self.groups.durable() {
+            return self.answer(origin, reply, effects);
+        }
+        self.groups.pending_acks.push_back(PendingAck { origin, reply, group });
+    }
+
+    /// Sends the pending acknowledgements whose group is durable.
+    pub(crate) fn send_pending_acks(&mut self, effects: &mut Effects) {
+        let (durable, poisoned) = (self.groups.durable(), self.health.poisoned);
+        let asked_for = self.groups.pending_acks.back().map(|newest| newest.group);
+        while let Some(pending_ack) =
+            self.groups.pending_acks.pop_front_if(|next| poisoned.is_some() || next.group <= durable)
+        {
+            let reply = poisoned.map_or(pending_ack.reply, |fault| Reply::Failed(Error::Poisoned(fault)));
+            self.answer(pending_ack.origin, reply, effects);
+        }
+        // The last delete of a range brings the answer to the range, for which no flush was asked.
+        let mut is_asked_for = self.groups.pending_acks.back().map(|newest| newest.group) <= asked_for;
+        fault_point!("library_flush_for_a_range_is_not_asked_for", is_asked_for = true);
+        if !is_asked_for {
+            effects.more();
+        }
     }
 }

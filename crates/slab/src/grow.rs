@@ -4,18 +4,21 @@
 //! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only
 //! then used.
 
-use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, Level, Mono, fault_point};
-use stratakv_device::{BlockPart, Class, IoFault};
+use stratakv_base::{Level, Mono, fault_point};
+use stratakv_device::{Block, BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Expect, ShardEvent};
 
+use crate::index::SWEEP_EVERY;
+use crate::keys::Wait;
 use crate::placement::Placement;
-use crate::shard::{Closing, IndexedShard, IoPurpose, is_expired};
+use crate::requests::IoPurpose;
+use crate::shard::{IndexedShard, is_expired, wake_soon};
 use crate::space::{SEGMENT_PAGES, offset};
-use crate::write::{Kind, Origin, Stop, Wait, Work};
+use crate::superblock::Superblock;
+use crate::write::{Kind, Origin, Stop, Work};
 
 const MIB_PAGES: u32 = SEGMENT_PAGES;
 /// Steps of growth: 4, then 16, then 64 MiB.
@@ -24,12 +27,6 @@ const STEPS: [u32; 3] = [4 * MIB_PAGES, 16 * MIB_PAGES, 64 * MIB_PAGES];
 const WRITES: u32 = 2;
 /// After a failure, growth is tried again once a second at most.
 const RETRY: u64 = 1_000_000_000;
-/// The sweep for expired records looks at so many index entries, and deletes so many, at so many
-/// nanoseconds' distance: 16,000 entries a second, about 0.1 % of a core.
-const SWEEP: usize = 4096;
-const SWEEP_DELETES: usize = 64;
-const SWEEP_EVERY: u64 = 250_000_000;
-
 /// Pages of a volume when it is created: the first step, or a quarter of a small capacity, so that
 /// what is left unused takes no disk. A log (`segment_pages` is not 0) gets a few segments to turn
 /// round in.
@@ -39,9 +36,8 @@ pub(crate) fn initial_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> 
 }
 
 /// How far growth is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrowthState {
-    #[default]
     Idle,
     Zeroing {
         next: u32,
@@ -54,21 +50,39 @@ enum GrowthState {
     Superblock(u64),
 }
 
-/// Growth of a volume.
-#[derive(Debug, Default)]
-pub(crate) struct Growth {
+/// The volume: what its superblocks say, and its growth.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) superblock: Superblock,
     step: GrowthState,
     to: u32,
     /// A write waits for this many pages.
     wanted: u32,
     /// Growth failed; not tried again before this.
     failed_until: Option<Mono>,
+    /// A write was refused for want of space, and none has found some since.
+    pub(crate) is_full: bool,
+    zeroes: Option<Arc<Block>>,
+}
+
+impl Volume {
+    pub(crate) fn new(superblock: Superblock) -> Volume {
+        Volume {
+            superblock,
+            step: GrowthState::Idle,
+            to: 0,
+            wanted: 0,
+            failed_until: None,
+            is_full: false,
+            zeroes: None,
+        }
+    }
 }
 
 impl<P: Placement> IndexedShard<P> {
     /// Whether growth is under way.
     pub(crate) fn is_growing(&self) -> bool {
-        self.growth.step != GrowthState::Idle
+        self.volume.step != GrowthState::Idle
     }
 
     /// Pages that new items leave free, so that deletes and rewrites always find one.
@@ -78,23 +92,23 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Whether a write or a batch waits for space.
     pub(crate) fn waits_for_space(&self) -> bool {
-        !self.space_waiters.is_empty() || self.batches.wait_for_space()
+        !self.keys.space_waiters.is_empty() || self.batches.wait_for_space()
     }
 
     /// There is no room: wait for growth or for the deferred free list, or refuse.
     pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop<P> {
-        let growing = self.growth.step != GrowthState::Idle;
-        let failed = self.growth.failed_until.is_some_and(|until| effects.now().mono < until);
+        let growing = self.volume.step != GrowthState::Idle;
+        let failed = self.volume.failed_until.is_some_and(|until| effects.now().mono < until);
         if growing || (!failed && self.capacity_pages() > self.space.total()) {
-            self.growth.wanted = self.growth.wanted.max(pages);
+            self.volume.wanted = self.volume.wanted.max(pages);
             return Wait::Space.into();
         }
         if self.space.deferred_pages() > 0 || P::makes_space(self) {
             return Wait::Space.into();
         }
-        self.counters.full_refusals += 1;
-        if !std::mem::replace(&mut self.is_full, true) {
-            self.events.push(ShardEvent::Full);
+        self.io.counters.full_refusals += 1;
+        if !std::mem::replace(&mut self.volume.is_full, true) {
+            self.health.events.push(ShardEvent::Full);
         }
         let why = if failed { "no space left on the device" } else { "its capacity is used up" };
         Error::Full(why).into()
@@ -102,8 +116,8 @@ impl<P: Placement> IndexedShard<P> {
 
     /// A new record found space.
     pub(crate) fn found_room(&mut self) {
-        if std::mem::take(&mut self.is_full) {
-            self.events.push(ShardEvent::Room);
+        if std::mem::take(&mut self.volume.is_full) {
+            self.health.events.push(ShardEvent::Room);
         }
     }
 
@@ -133,8 +147,8 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Writes that waited for space try again.
     pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
-        for key in std::mem::take(&mut self.space_waiters) {
-            if self.pending.get(&key).is_some_and(|pending| pending.wait == Some(Wait::Space)) {
+        for key in std::mem::take(&mut self.keys.space_waiters) {
+            if self.keys.waits_for(&key, Wait::Space) {
                 self.wake(&key, effects);
             }
         }
@@ -142,103 +156,103 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Starts growth when space runs low.
     pub(crate) fn grow(&mut self, effects: &mut Effects) {
-        if self.growth.step == GrowthState::Zeroed && self.submit_flush(IoPurpose::Grow, effects) {
-            self.growth.step = GrowthState::Flushing;
+        if self.volume.step == GrowthState::Zeroed && self.io.submit_flush(IoPurpose::Grow, effects) {
+            self.volume.step = GrowthState::Flushing;
         }
         let total = self.space.total();
         // A closing shard grows only for writes it has accepted.
-        let ahead = P::wants_growth(self) && self.closing == Closing::Open;
-        if self.growth.step != GrowthState::Idle || !(ahead || self.growth.wanted > 0) {
+        let ahead = P::wants_growth(self) && self.health.is_open();
+        if self.volume.step != GrowthState::Idle || !(ahead || self.volume.wanted > 0) {
             return;
         }
-        if self.growth.failed_until.is_some_and(|until| effects.now().mono < until) {
+        if self.volume.failed_until.is_some_and(|until| effects.now().mono < until) {
             return self.growth_ended(effects);
         }
         let step = STEPS.into_iter().rev().find(|step| *step <= total).unwrap_or(STEPS[0]);
-        let wanted = (self.growth.wanted + self.reserve_pages()).next_multiple_of(MIB_PAGES);
+        let wanted = (self.volume.wanted + self.reserve_pages()).next_multiple_of(MIB_PAGES);
         let to = total.saturating_add(step.max(wanted)).min(self.capacity_pages());
         if to <= total {
             return self.growth_ended(effects);
         }
-        self.growth.to = to;
-        self.growth.step = GrowthState::Zeroing { next: total, in_flight: 0, fault: None };
+        self.volume.to = to;
+        self.volume.step = GrowthState::Zeroing { next: total, in_flight: 0, fault: None };
         self.write_zeroes(effects);
     }
 
     /// Growth is over, or impossible: whoever waits finds out.
     fn growth_ended(&mut self, effects: &mut Effects) {
-        match std::mem::take(&mut self.growth.wanted) {
+        match std::mem::take(&mut self.volume.wanted) {
             0 => self.wake_space_waiters(effects),
             _ => self.space_came(effects),
         }
     }
 
     fn write_zeroes(&mut self, effects: &mut Effects) {
-        let GrowthState::Zeroing { mut next, mut in_flight, fault } = self.growth.step else { return };
-        if self.zeroes.is_none() {
-            self.zeroes = self.take_block(Class::Slice, effects).map(|mut block| {
+        let GrowthState::Zeroing { mut next, mut in_flight, fault } = self.volume.step else { return };
+        if self.volume.zeroes.is_none() {
+            self.volume.zeroes = self.take_block(Class::Slice, effects).map(|mut block| {
                 block.fill(0);
                 Arc::new(block)
             });
         }
-        let Some(zeroes) = self.zeroes.clone() else {
-            self.growth.step = GrowthState::Idle;
-            return effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));
+        let Some(zeroes) = self.volume.zeroes.clone() else {
+            self.volume.step = GrowthState::Idle;
+            return wake_soon(effects);
         };
-        while in_flight < WRITES && next < self.growth.to && fault.is_none() {
-            let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.growth.to);
+        while in_flight < WRITES && next < self.volume.to && fault.is_none() {
+            let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.volume.to);
             let io = self.io.start(IoPurpose::Grow);
             effects.write(io, offset(next), zero_parts(&zeroes, end - next), false);
             (next, in_flight) = (end, in_flight + 1);
         }
-        self.growth.step = GrowthState::Zeroing { next, in_flight, fault };
+        self.volume.step = GrowthState::Zeroing { next, in_flight, fault };
     }
 
     /// A request of growth is done.
     pub(crate) fn grow_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        if self.poisoned.is_some() {
+        if self.health.poisoned.is_some() {
             // The failed flush may have dropped zeros too: nothing here may be called usable.
-            self.growth.step = GrowthState::Idle;
-            self.zeroes = None;
+            self.volume.step = GrowthState::Idle;
+            self.volume.zeroes = None;
             return;
         }
-        match self.growth.step {
+        match self.volume.step {
             GrowthState::Idle | GrowthState::Zeroed => {}
             GrowthState::Zeroing { next, in_flight, fault } => {
                 let (in_flight, fault) = (in_flight - 1, fault.or(result.err()));
-                self.growth.step = GrowthState::Zeroing { next, in_flight, fault };
+                self.volume.step = GrowthState::Zeroing { next, in_flight, fault };
                 match fault {
                     Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
                     Some(_) => {}
-                    None if in_flight == 0 && next == self.growth.to => {
-                        fault_point!("growth_used_before_it_is_recorded", self.space.extend(self.growth.to));
-                        self.growth.step = GrowthState::Zeroed;
+                    None if in_flight == 0 && next == self.volume.to => {
+                        fault_point!("growth_used_before_it_is_recorded", self.space.extend(self.volume.to));
+                        self.volume.step = GrowthState::Zeroed;
                     }
                     None => self.write_zeroes(effects),
                 }
             }
             GrowthState::Flushing => match result {
                 Ok(()) => {
-                    self.zeroes = None;
+                    self.volume.zeroes = None;
                     self.write_superblock(0, effects);
                 }
                 // What else this flush should have covered is not known.
                 Err(fault) => {
-                    self.growth.step = GrowthState::Idle;
+                    self.volume.step = GrowthState::Idle;
                     self.poison(fault, "a flush failed", effects);
                 }
             },
             GrowthState::Superblock(slot) => match result {
                 Ok(()) if slot == 0 => self.write_superblock(1, effects),
                 Ok(()) => {
-                    self.superblock.usable_bytes = offset(self.growth.to);
-                    if self.space.total() < self.growth.to {
-                        self.space.extend(self.growth.to);
+                    self.volume.superblock.usable_bytes = offset(self.volume.to);
+                    if self.space.total() < self.volume.to {
+                        self.space.extend(self.volume.to);
                     }
                     P::extended(self);
-                    self.growth.failed_until = None;
-                    self.events.push(ShardEvent::Grew { usable_bytes: self.superblock.usable_bytes });
-                    self.growth.step = GrowthState::Idle;
+                    self.volume.failed_until = None;
+                    self.health.events.push(ShardEvent::Grew { usable_bytes: self.volume.superblock.usable_bytes });
+                    self.volume.step = GrowthState::Idle;
                     self.growth_ended(effects);
                 }
                 Err(fault) => self.growth_failed(fault, effects),
@@ -250,22 +264,22 @@ impl<P: Placement> IndexedShard<P> {
         let Some(mut block) = self.take_block(Class::Page, effects) else {
             return self.growth_failed(IoFault::Full, effects);
         };
-        self.superblock.generation += u64::from(slot == 0);
-        let mut superblock = self.superblock;
-        superblock.usable_bytes = offset(self.growth.to);
+        self.volume.superblock.generation += u64::from(slot == 0);
+        let mut superblock = self.volume.superblock;
+        superblock.usable_bytes = offset(self.volume.to);
         superblock.durable = self.groups.durable_sequence();
         superblock.encode(&self.config.uuid, &mut block);
-        self.growth.step = GrowthState::Superblock(slot);
+        self.volume.step = GrowthState::Superblock(slot);
         let io = self.io.start(IoPurpose::Grow);
         effects.write(io, slot * PAGE_BYTES as u64, vec![BlockPart::whole(Arc::new(block))], true);
     }
 
     fn growth_failed(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow");
-        self.growth.step = GrowthState::Idle;
-        self.events.push(ShardEvent::CannotGrow { fault });
-        self.growth.failed_until = Some(Mono(effects.now().mono.0 + RETRY));
-        self.zeroes = None;
+        self.volume.step = GrowthState::Idle;
+        self.health.events.push(ShardEvent::CannotGrow { fault });
+        self.volume.failed_until = Some(Mono(effects.now().mono.0 + RETRY));
+        self.volume.zeroes = None;
         self.growth_ended(effects);
     }
 
@@ -273,37 +287,18 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn sweep_expired(&mut self, effects: &mut Effects) {
         // Before batches are decided on, or if one cannot be read, nothing is written over their
         // keys.
-        if self.expiring == 0 || self.closing != Closing::Open || !self.batches.may_write() {
+        if !self.index.may_expire() || !self.health.is_open() || !self.batches.may_write() {
             return;
         }
         let now = effects.now().mono;
-        if now < self.sweep_at || self.pending.len() > 256 {
-            return effects.wake_at(self.sweep_at.max(Mono(now.0 + SWEEP_EVERY / 10)));
+        if now < self.index.sweep_at() || self.keys.pending.len() > 256 {
+            return effects.wake_at(self.index.sweep_at().max(Mono(now.0 + SWEEP_EVERY / 10)));
         }
-        self.sweep_at = Mono(now.0 + SWEEP_EVERY);
-        let from = self.sweep_from.take();
-        let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.encoded()));
-        let (mut seen, mut last, mut expired) = (0, None, Vec::new());
-        self.index.0.scan(from, Bound::Unbounded, false, &mut |key, entry| {
-            seen += 1;
-            if is_expired(entry.expiry, effects) {
-                expired.extend(Key::from_encoded(key));
-            }
-            if seen < SWEEP && expired.len() < SWEEP_DELETES {
-                return ControlFlow::Continue(());
-            }
-            last = Key::from_encoded(key);
-            ControlFlow::Break(())
-        });
-        self.sweep_from = last;
-        if expired.len() >= SWEEP_DELETES {
-            // There is much to do: go on as soon as these are done.
-            self.sweep_at = now;
-        }
-        effects.wake_at(self.sweep_at.max(Mono(now.0 + SWEEP_EVERY / 10)));
+        let expired = self.index.sweep(now, |expiry| is_expired(expiry, effects));
+        effects.wake_at(self.index.sweep_at().max(Mono(now.0 + SWEEP_EVERY / 10)));
         for key in expired {
-            if !self.pending.contains_key(&key) {
-                self.counters.expired_records += 1;
+            if !self.keys.pending.contains_key(&key) {
+                self.io.counters.expired_records += 1;
                 let work = Work::new(Origin::Expiry, key, Expect::Any, Kind::Delete, Level::ProcessCrash);
                 self.submit(work, effects);
             }
@@ -312,7 +307,7 @@ impl<P: Placement> IndexedShard<P> {
 }
 
 /// `pages` pages of zeros, from one block used many times.
-pub(crate) fn zero_parts(zeroes: &Arc<stratakv_device::Block>, pages: u32) -> Vec<BlockPart> {
+pub(crate) fn zero_parts(zeroes: &Arc<Block>, pages: u32) -> Vec<BlockPart> {
     let bytes = pages as usize * PAGE_BYTES;
     let parts = (0..bytes.div_ceil(SLICE_BYTES)).map(|slice| BlockPart {
         block: Arc::clone(zeroes),

@@ -7,6 +7,7 @@ use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
 
+use crate::health::read_only;
 use crate::placement::Placement;
 use crate::shard::IndexedShard;
 use crate::write::{Kind, Origin, Work};
@@ -66,43 +67,36 @@ impl<P: Placement> IndexedShard<P> {
         level: Level,
         effects: &mut Effects,
     ) {
-        if let Some(fault) = self.poisoned {
+        if let Some(fault) = self.health.poisoned {
             return effects.reply(token, Reply::Failed(Error::Poisoned(fault)));
         }
         if level == Level::Memory {
             return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Level)));
         }
         if self.config.read_only {
-            let error =
-                Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
-            return effects.reply(token, Reply::Failed(error));
+            return effects.reply(token, Reply::Failed(read_only()));
         }
         let to = before_engine_keys(to);
         if is_empty_range(&from, &to) {
             return effects.reply(token, Reply::Number { number: 0, version: 0 });
         }
         let range = (from.as_ref(), to.as_ref());
-        let mut pending: Vec<Key> = self
-            .pending
-            .iter()
-            .filter(|(key, pending)| pending.outstanding > 0 && std::ops::RangeBounds::contains(&range, *key))
-            .map(|(key, _)| key.clone())
+        let is_within = |key: &&Key| std::ops::RangeBounds::contains(&range, *key);
+        let changing = self.keys.changing().map(|(key, _)| key).filter(is_within).cloned();
+        let mut pending: Vec<Key> = changing
             .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
             .collect();
         // Also those that the index has: they may be gone from it, and not be there again yet, when
         // the walk comes by.
-        fault_point!("range_misses_a_first_write", pending.retain(|key| self.index.0.get(key.encoded()).is_some()));
+        fault_point!("range_misses_a_first_write", pending.retain(|key| self.index.get(key).is_some()));
         fault_point!("pipelined_range_misses_what_is_written_again", {
-            pending.retain(|key| self.index.0.get(key.encoded()).is_none());
+            pending.retain(|key| self.index.get(key).is_none());
         });
         pending.sort_unstable();
         // Writes that wait have no version yet: what they leave is removed behind them, whatever
         // version that will have.
-        let waiting = self
-            .pending
-            .iter()
-            .filter(|(key, pending)| !pending.queue.is_empty() && std::ops::RangeBounds::contains(&range, *key));
-        let mut waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
+        let waiting = self.keys.pending.iter().filter(|(_, pending)| !pending.queue.is_empty());
+        let mut waiting: Vec<Key> = waiting.map(|(key, _)| key).filter(is_within).cloned().collect();
         fault_point!("range_overtakes_writes", waiting.clear());
         waiting.sort_unstable();
         self.ranges.next += 1;
@@ -114,7 +108,7 @@ impl<P: Placement> IndexedShard<P> {
                 from,
                 to,
                 level,
-                not_after: self.counter,
+                not_after: self.groups.counter,
                 pending,
                 walked: false,
                 outstanding: waiting.len(),
@@ -143,7 +137,7 @@ impl<P: Placement> IndexedShard<P> {
                 if !range.walked && keys.len() < room {
                     let left = room - keys.len();
                     let mut found = Vec::new();
-                    self.index.0.scan(encoded(&range.from), encoded(&range.to), false, &mut |key, _| {
+                    self.index.tree.scan(encoded(&range.from), encoded(&range.to), false, &mut |key, _| {
                         found.extend(Key::from_encoded(key));
                         if found.len() >= left { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     });

@@ -54,19 +54,19 @@ impl<P: Placement> IndexedShard<P> {
         if let Some(reply) = self.batch_reply(&key, part, effects) {
             return effects.reply(token, reply);
         }
-        let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
+        let Some(entry) = self.index.get(&key).filter(|entry| !is_expired(entry.expiry, effects)) else {
             return effects.reply(token, Reply::Record(None));
         };
         match RecordPlace::from_bits(entry.place) {
             RecordPlace::Record(address) => match P::cached_record(self, address, &key, part, None) {
                 Some(record) => {
-                    self.counters.cache_hits += u64::from(first);
+                    self.io.counters.cache_hits += u64::from(first);
                     let reply =
                         record.map_or_else(|error| Reply::Failed(error.into()), |record| alive(record, effects));
                     effects.reply(token, reply);
                 }
                 None => {
-                    self.counters.cache_misses += u64::from(first);
+                    self.io.counters.cache_misses += u64::from(first);
                     P::request_record(self, address, Waiter::Get { token, key, part }, effects);
                 }
             },

@@ -5,8 +5,8 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_index::Tree;
 
 use crate::config::RecoveryReport;
+use crate::index::Index;
 use crate::placement::Placement;
-use crate::shard::DebugTree;
 use crate::space::Space;
 
 /// Damage reported in full; the rest is counted in the log.
@@ -17,7 +17,7 @@ pub(crate) const WHOLE_VOLUME: &str = "volume";
 /// What recovery hands to the shard.
 #[derive(Debug)]
 pub(crate) struct RecoveredShard<P> {
-    pub(crate) index: DebugTree,
+    pub(crate) index: Index,
     pub(crate) placement: P,
     pub(crate) space: Space,
     pub(crate) blob_pages: u64,
@@ -35,7 +35,7 @@ impl<P: Placement> RecoveredShard<P> {
     pub(crate) fn empty((placement, mut space): (P, Space), pages: u32) -> RecoveredShard<P> {
         space.extend(pages);
         RecoveredShard {
-            index: DebugTree(Tree::new()),
+            index: Index::new(Tree::new(), 0),
             placement,
             space,
             blob_pages: 0,

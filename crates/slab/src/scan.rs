@@ -241,7 +241,7 @@ impl<P: Placement> IndexedShard<P> {
         }
         let is_before = |a: &[u8], b: &[u8]| if request.reverse { a > b } else { a < b };
         let (from, to) = (encoded(&request.from), encoded(&request.to));
-        self.index.0.scan(from, to, request.reverse, &mut |key, entry| {
+        self.index.tree.scan(from, to, request.reverse, &mut |key, entry| {
             while let Some(next) = added.pop_if(|next| is_before(next.encoded(), key)) {
                 page.add(next.encoded(), None)?;
             }
@@ -341,7 +341,7 @@ impl<P: Placement> IndexedShard<P> {
             *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());
         }
-        let visible = || self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects));
+        let visible = || self.index.get(key).filter(|entry| !is_expired(entry.expiry, effects));
         let place = known.map(|known| known.place).or_else(|| Some(RecordPlace::from_bits(visible()?.place)));
         let Some(place) = place else {
             *state = State::Gone;
@@ -352,12 +352,12 @@ impl<P: Placement> IndexedShard<P> {
                 let found = known.map(|known| known.cached);
                 match P::cached_record(self, address, key, RecordPart::Whole, found) {
                     Some(record) => {
-                        self.counters.cache_hits += 1;
+                        self.io.counters.cache_hits += 1;
                         *state = State::Read(owned(record?), self.placement.origin(address));
                     }
                     None => {
                         *state = State::Reading(address.read_bytes());
-                        self.counters.cache_misses += 1;
+                        self.io.counters.cache_misses += 1;
                         P::request_record(self, address, Waiter::Scan { scan, item }, effects);
                     }
                 }

@@ -4,8 +4,6 @@
 //! commit group are applied on top where the placement can do that; anything else waits until the
 //! key has nothing under way.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, fault_point, probe};
 use stratakv_device::Block;
@@ -13,6 +11,7 @@ use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
 
 use crate::batch::{BatchId, BatchStep};
+use crate::keys::Wait;
 use crate::place::RecordPlace;
 use crate::placement::{PlaceOf, Placement};
 use crate::record::Meta;
@@ -133,59 +132,6 @@ pub(crate) enum Changed {
     Clear,
 }
 
-/// Writes of one key that are under way.
-#[derive(Debug)]
-pub(crate) struct PendingWrites<P: Placement> {
-    /// What the placement keeps of them.
-    pub(crate) placement: P::KeyState,
-    /// Changes that are not yet durable.
-    pub(crate) outstanding: u32,
-    /// The newest state, if `outstanding`.
-    pub(crate) place: Option<PlaceOf<P>>,
-    pub(crate) expiry: u64,
-    /// Writes in order; the first is blocked by `wait`.
-    pub(crate) queue: VecDeque<Work>,
-    pub(crate) wait: Option<Wait<P::Wait>>,
-}
-
-impl<P: Placement> Default for PendingWrites<P> {
-    fn default() -> Self {
-        PendingWrites {
-            placement: P::KeyState::default(),
-            outstanding: 0,
-            place: None,
-            expiry: 0,
-            queue: VecDeque::new(),
-            wait: None,
-        }
-    }
-}
-
-impl<P: Placement> PendingWrites<P> {
-    /// A change of the key waits for its group: the newest state is this.
-    pub(crate) fn changed(&mut self, place: Option<PlaceOf<P>>, expiry: u64) {
-        self.outstanding += 1;
-        (self.place, self.expiry) = (place, expiry);
-    }
-}
-
-/// What a write waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait<W> {
-    /// Until the key has nothing outstanding.
-    Drain,
-    /// Its record, which is read.
-    Record {
-        whole: bool,
-    },
-    Space,
-    Block,
-    /// For its batch.
-    Batch,
-    /// For what only its placement has.
-    Placement(W),
-}
-
 /// Why its placement did not take a write.
 pub(crate) enum Stop<P: Placement> {
     Wait(Wait<P::Wait>),
@@ -220,12 +166,9 @@ impl<P: Placement> IndexedShard<P> {
         if let Some(error) = self.batches.stuck(&work.key).cloned() {
             return self.answer(work.origin, Reply::Failed(error), effects);
         }
-        if let Some(pending) = self.pending.get_mut(&work.key)
-            && (pending.wait.is_some() || !pending.queue.is_empty())
-        {
-            return pending.queue.push_back(work);
+        if let Some(work) = self.keys.queue_behind(work) {
+            self.try_work(work, effects);
         }
-        self.try_work(work, effects);
     }
 
     /// Tries a write; false if it waits.
@@ -249,14 +192,14 @@ impl<P: Placement> IndexedShard<P> {
 
     fn block_on(&mut self, work: Work, wait: Wait<P::Wait>, effects: &mut Effects) {
         let key = work.key.clone();
-        let pending = self.pending.entry(key.clone()).or_default();
+        let pending = self.keys.pending.entry(key.clone()).or_default();
         pending.queue.push_front(work);
         pending.wait = Some(wait);
         match wait {
             Wait::Drain | Wait::Batch => {}
             Wait::Record { whole } => self.load_record(key, whole, effects),
-            Wait::Space => self.space_waiters.push(key),
-            Wait::Block => self.block_waiters.push_back(key),
+            Wait::Space => self.keys.space_waiters.push(key),
+            Wait::Block => self.keys.block_waiters.push_back(key),
             Wait::Placement(wait) => P::wait(self, key, wait, effects),
         }
     }
@@ -264,11 +207,11 @@ impl<P: Placement> IndexedShard<P> {
     /// What the key's first write waited for has happened: goes on with it and those behind it.
     pub(crate) fn wake(&mut self, key: &Key, effects: &mut Effects) {
         loop {
-            let Some(pending) = self.pending.get_mut(key) else { return };
+            let Some(pending) = self.keys.pending.get_mut(key) else { return };
             pending.wait = None;
             let Some(work) = pending.queue.pop_front() else {
                 if pending.outstanding == 0 {
-                    self.pending.remove(key);
+                    self.keys.pending.remove(key);
                 }
                 return;
             };
@@ -286,12 +229,11 @@ impl<P: Placement> IndexedShard<P> {
             self.copy_for_backup(key, None);
             return self.wake(key, effects);
         }
-        let first = self.pending.get_mut(key).and_then(|pending| pending.queue.front_mut());
-        if let Some(work) = first.filter(|work| work.takes_unreadable(&error)) {
+        if let Some(work) = self.keys.first(key).filter(|work| work.takes_unreadable(&error)) {
             work.not_after = u64::MAX;
             return self.wake(key, effects);
         }
-        if let Some(work) = self.pending.get_mut(key).and_then(|pending| pending.queue.pop_front()) {
+        if let Some(work) = self.keys.pending.get_mut(key).and_then(|pending| pending.queue.pop_front()) {
             self.answer(work.origin, Reply::Failed(error), effects);
         }
         self.wake(key, effects);
@@ -308,15 +250,15 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn newest(&self, key: &Key, effects: &Effects) -> Newest<P> {
-        let (place, expiry, pending) = match self.pending.get(key) {
+        let (place, expiry, pending) = match self.keys.pending.get(key) {
             Some(pending) if pending.outstanding > 0 => {
                 let mut expiry = pending.expiry;
                 fault_point!("write_under_way_has_the_expiry_before_it", {
-                    expiry = self.index.0.get(key.encoded()).map_or(expiry, |entry| entry.expiry);
+                    expiry = self.index.get(key).map_or(expiry, |entry| entry.expiry);
                 });
                 (pending.place, expiry, true)
             }
-            _ => match self.index.0.get(key.encoded()) {
+            _ => match self.index.get(key) {
                 Some(entry) => (Some(RecordPlace::from_bits(entry.place)), entry.expiry, false),
                 None => (None, 0, false),
             },
@@ -325,7 +267,7 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn run_step(&mut self, work: &mut Work, effects: &mut Effects) -> Result<(), Stop<P>> {
-        if let Some(fault) = self.poisoned {
+        if let Some(fault) = self.health.poisoned {
             return Err(Error::Poisoned(fault).into());
         }
         if work.is_over {
@@ -457,11 +399,14 @@ impl<P: Placement> IndexedShard<P> {
         P::delete(self, work, place, newest, effects)
     }
 
-    pub(crate) fn check_memory(&self) -> Result<(), Error> {
-        let limit_bytes = self.index_limit_bytes();
-        if self.index_bytes() + 256 > limit_bytes {
-            return Err(Error::MemoryFull { limit_bytes });
+    /// Writes that waited for a block try again, until one still gets none.
+    pub(crate) fn wake_block_waiters(&mut self, effects: &mut Effects) {
+        for _ in 0..self.keys.block_waiters.len() {
+            let Some(key) = self.keys.block_waiters.pop_front() else { return };
+            self.wake(&key, effects);
+            if self.keys.block_waiters.back() == Some(&key) {
+                return;
+            }
         }
-        Ok(())
     }
 }

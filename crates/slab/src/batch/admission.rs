@@ -6,6 +6,7 @@ use stratakv_chassis::batches::barriers::BarrierKind;
 use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Reply, Token};
 
 use super::record;
+use crate::health::read_only;
 use crate::placement::Placement;
 use crate::shard::IndexedShard;
 
@@ -20,9 +21,9 @@ impl<P: Placement> IndexedShard<P> {
         }
         let commit = &mut self.batches.commit;
         if changes.iter().all(|change| commit.rules().owner(&change.key) == self.config.shard) {
-            commit.begin_here(token, changes, &mut self.counter);
+            commit.begin_here(token, changes, &mut self.groups.counter);
         } else if self.config.shard == 0 {
-            commit.submit(token, changes, &mut self.counter);
+            commit.submit(token, changes, &mut self.groups.counter);
         } else {
             let error = Error::BadBatch("it is of several shards, and was not given to shard 0");
             effects.reply(token, Reply::Failed(error));
@@ -39,9 +40,7 @@ impl<P: Placement> IndexedShard<P> {
             return Some(Error::Unsupported(Capability::Level));
         }
         if self.config.read_only && !changes.iter().all(|change| matches!(change.kind, ChangeKind::Check)) {
-            return Some(Error::WrongVolume(
-                "the store is open for reading only: open it for writing to change it".into(),
-            ));
+            return Some(read_only());
         }
         let value_len = |change: &Change| match &change.kind {
             ChangeKind::Put { value, .. } => value.len(),

@@ -12,11 +12,11 @@ mod opening;
 mod prepare_record;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::{CollectionId, Key, fault_point};
+use stratakv_base::{Key, fault_point};
 use stratakv_chassis::batches::opening::Opening;
 pub(crate) use stratakv_chassis::batches::prepare_record::{self as record, BatchId};
 use stratakv_chassis::batches::{BatchRules, CommitStep, ToCoordinator, ToParticipant, TwoPhaseCommit};
@@ -46,17 +46,6 @@ impl Needs {
     pub(crate) fn blob_pages(&self) -> u32 {
         self.blobs.iter().sum()
     }
-}
-
-/// Keys of the engine's own collection in an index.
-pub(crate) fn batch_records(index: &stratakv_index::Tree) -> Vec<Key> {
-    let from = Key::bound(CollectionId::ENGINE, b"");
-    let mut found = Vec::new();
-    index.scan(Bound::Included(from.encoded()), Bound::Unbounded, false, &mut |key, _| {
-        found.extend(Key::from_encoded(key));
-        ControlFlow::Continue(())
-    });
-    found
 }
 
 /// What a write is to its batch.
@@ -225,7 +214,7 @@ impl<P: Placement> IndexedShard<P> {
     fn run_batches(&mut self, effects: &mut Effects) {
         loop {
             self.step_opening(effects);
-            if let Some(step) = self.batches.commit.next(&mut self.counter) {
+            if let Some(step) = self.batches.commit.next(&mut self.groups.counter) {
                 match step {
                     CommitStep::Reply { token, reply, .. } => effects.reply(token, reply),
                     CommitStep::Participant(message) => self.participate(message, effects),

@@ -61,12 +61,12 @@ impl<P: Placement> IndexedShard<P> {
             _ => None,
         };
         let commit = &mut self.batches.commit;
-        let can_be_version = |version| (1..=self.counter).contains(&version);
+        let can_be_version = |version| (1..=self.groups.counter).contains(&version);
         match commit.opening.note(commit.coordinator.rules(), id, value.as_deref(), can_be_version) {
             Some(Kept::PrepareRecord { participants, version, changes }) => {
                 self.recover_prepare_record(id, &participants, version, changes, effects);
             }
-            None if value.is_some() => self.note_corruption(&damage(self.config.shard, id)),
+            None if value.is_some() => self.health.note(&damage(self.config.shard, id)),
             // Whoever read the damage has reported it.
             Some(Kept::Resolved { .. }) | None => {}
         }
@@ -82,7 +82,7 @@ impl<P: Placement> IndexedShard<P> {
             return;
         });
         let key = record::key(id);
-        if self.poisoned.is_some() {
+        if self.health.poisoned.is_some() {
             commit.opening.refuse(record::unread());
         } else if commit.opening.may_read_again(&key) {
             return self.batches.reads.records.push(key);

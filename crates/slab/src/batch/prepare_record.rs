@@ -11,10 +11,11 @@ use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
 use super::record::{self, Kept};
 use super::{BatchId, BatchStep, Event};
+use crate::keys::Wait;
 use crate::placement::Placement;
-use crate::shard::{Closing, IndexedShard};
+use crate::shard::IndexedShard;
 use crate::space::Extent;
-use crate::write::{Kind, Origin, Stop, Wait, Work};
+use crate::write::{Kind, Origin, Stop, Work};
 
 /// What a participant knows of a batch.
 #[derive(Debug)]
@@ -107,9 +108,9 @@ impl<P: Placement> IndexedShard<P> {
     /// meet in one order everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
         let Prepare { id, participants, changes, last, waits, visible } = prepare;
-        let error = match self.poisoned {
+        let error = match self.health.poisoned {
             Some(fault) => Some(Error::Poisoned(fault)),
-            None if self.closing != Closing::Open => Some(Error::Closed),
+            None if !self.health.is_open() => Some(Error::Closed),
             None => self.batches.commit.opening.refusal().cloned(),
         };
         if let Some(error) = error {
@@ -225,10 +226,10 @@ impl<P: Placement> IndexedShard<P> {
     fn try_reserve(&mut self, id: BatchId, effects: &mut Effects) {
         match self.reserve(id, effects) {
             Ok(()) => self.reserved(id, effects),
-            Err(Stop::Wait(_)) if self.poisoned.is_none() => {}
+            Err(Stop::Wait(_)) if self.health.poisoned.is_none() => {}
             Err(Stop::Answer(reply) | Stop::Unchanged(reply)) => self.refuse(id, reply, effects),
             Err(Stop::Wait(_)) => {
-                let fault = self.poisoned.unwrap_or(stratakv_device::IoFault::Full);
+                let fault = self.health.poisoned.unwrap_or(stratakv_device::IoFault::Full);
                 self.refuse(id, Reply::Failed(Error::Poisoned(fault)), effects);
             }
         }
@@ -372,7 +373,7 @@ impl<P: Placement> IndexedShard<P> {
             let keys: Vec<Key> = prepare_record.changes.iter().map(|change| change.key.clone()).collect();
             return keys.iter().for_each(|key| self.release_key(id, key, effects));
         }
-        if let Some(fault) = self.poisoned {
+        if let Some(fault) = self.health.poisoned {
             return self.get_stuck(id, Error::Poisoned(fault), effects);
         }
         if prepare_record.state == State::Stuck {
@@ -402,7 +403,7 @@ impl<P: Placement> IndexedShard<P> {
             (apply.version, apply.extent) = (Some(version), extent);
             let again = Origin::Batch(id, BatchStep::Applied(at));
             let again = Work::new(again, key.clone(), Expect::Any, Kind::LockKey, Level::PowerLoss);
-            let pending = self.pending.entry(key.clone()).or_default();
+            let pending = self.keys.pending.entry(key.clone()).or_default();
             // What locked the key until now.
             pending.queue.pop_front();
             pending.queue.push_front(again);
@@ -463,8 +464,8 @@ impl<P: Placement> IndexedShard<P> {
     /// All have resolved: the commit-done record is not needed any more. If it stays, the next
     /// opening finds it.
     pub(super) fn forget(&mut self, id: BatchId, effects: &mut Effects) {
-        let known = self.index.0.get(record::key(id).encoded()).is_some();
-        if known && self.closing == Closing::Open && self.poisoned.is_none() && !self.config.read_only {
+        let known = self.index.tree.get(record::key(id).encoded()).is_some();
+        if known && self.health.is_open() && self.health.poisoned.is_none() && !self.config.read_only {
             self.erase_record(id, BatchStep::Forget, Level::ProcessCrash, effects);
         } else {
             self.batches.prepare_records.remove(&id);
@@ -483,7 +484,7 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn release_key(&mut self, id: BatchId, key: &Key, effects: &mut Effects) {
-        let Some(pending) = self.pending.get_mut(key) else { return };
+        let Some(pending) = self.keys.pending.get_mut(key) else { return };
         let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
         match pending.queue.iter().position(own) {
             // Something is being read for it: it ends when that is there.
@@ -524,11 +525,11 @@ impl<P: Placement> IndexedShard<P> {
         let keys: Vec<_> = prepare_record.changes.iter().map(|change| change.key.clone()).collect();
         for key in keys {
             self.batches.stuck.insert(key.clone(), error.clone());
-            let Some(pending) = self.pending.get_mut(&key) else { continue };
+            let Some(pending) = self.keys.pending.get_mut(&key) else { continue };
             let queue = std::mem::take(&mut pending.queue);
             pending.wait = None;
             if pending.outstanding == 0 {
-                self.pending.remove(&key);
+                self.keys.pending.remove(&key);
             }
             self.refuse_queue(queue, id, &error, effects);
         }

@@ -17,7 +17,7 @@ impl Slab {
         self.placement.table.iter().filter(|(_, page)| page.place != NOWHERE).for_each(|(logical, page)| {
             digest.page(logical, page.tag);
         });
-        digest.blobs(&self.index);
+        self.index.blobs(|first| digest.blob(first));
         digest.sum()
     }
 
@@ -30,7 +30,7 @@ impl Slab {
             page.place == NOWHERE && self.placement.images.get(logical).is_some_and(|image| image.dirty.is_some())
         });
         let (unplaced, counted) = (unplaced.count() as u64, self.placement.unplaced_pages);
-        if self.poisoned.is_none() && unplaced != u64::from(counted) {
+        if self.health.poisoned.is_none() && unplaced != u64::from(counted) {
             mistakes.push(format!("{counted} pages are counted as waiting for a place, {unplaced} do"));
         }
         used
@@ -82,7 +82,7 @@ impl Slab {
                 }
             }
         };
-        self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+        self.index.tree.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
             visit(RecordPlace::from_bits(entry.place), key);
             ControlFlow::Continue(())
         });
@@ -94,9 +94,9 @@ impl Slab {
             mistakes.push(format!("{slots} slots are taken, but {owned} have a key and {lost} are lost to damage"));
         }
         // Blobs whose key is lost keep their pages.
-        if blob_pages > self.blob_pages {
-            mistakes.push(format!("blobs have {blob_pages} pages, {} were counted", self.blob_pages));
+        if blob_pages > self.blobs.pages {
+            mistakes.push(format!("blobs have {blob_pages} pages, {} were counted", self.blobs.pages));
         }
-        *used += self.blob_pages;
+        *used += self.blobs.pages;
     }
 }

@@ -26,6 +26,7 @@ use crate::batch::Needs;
 use crate::blob::Shape;
 use crate::blob_write::ReadyBlob;
 use crate::config::{CheckReport, SlabConfig};
+use crate::keys::Wait;
 use crate::place::{Address, RecordPlace};
 use crate::placement::Placement;
 use crate::read::Waiter;
@@ -33,7 +34,7 @@ use crate::record::Meta;
 use crate::shard::IndexedShard;
 use crate::space::{Extent, SEGMENT_PAGES, Space};
 use crate::superblock::Superblock;
-use crate::write::{Change, Newest, Stop, Wait, Work};
+use crate::write::{Change, Newest, Stop, Work};
 use class::SizeClass;
 use obsolete::ObsoleteCopies;
 use read::PageReads;
@@ -349,7 +350,7 @@ impl Placement for InPlace {
     }
 
     fn is_starved(shard: &Slab) -> bool {
-        let waits = || shard.pending.values().any(|pending| pending.wait == Some(PageWait::Obsolete.into()));
+        let waits = || shard.keys.pending.values().any(|pending| pending.wait == Some(PageWait::Obsolete.into()));
         shard.placement.reads.is_starved(shard.io.len())
             || shard.io.is_empty() && !shard.placement.obsolete.is_empty() && waits()
     }

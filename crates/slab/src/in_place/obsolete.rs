@@ -15,10 +15,11 @@ use stratakv_engine::{Effects, Error};
 use super::read::PageWaiter;
 use super::{PageIoPurpose, PageWait, Slab, SlotAddress, SlotPlace};
 use crate::blob;
+use crate::keys::Wait;
 use crate::place::RecordPlace;
-use crate::shard::IoPurpose;
+use crate::requests::IoPurpose;
 use crate::space::offset;
-use crate::write::{Change, Changed, Wait};
+use crate::write::{Change, Changed};
 
 /// Older copies looked at per tick.
 const COPIES_PER_TICK: usize = 16;
@@ -170,7 +171,7 @@ impl Slab {
 
     /// Clears one older copy: its slot in a dirty image, or its blob's first page.
     pub(crate) fn clear_copy(&mut self, key: &Key, place: SlotPlace, effects: &mut Effects) {
-        if self.poisoned.is_some() {
+        if self.health.poisoned.is_some() {
             // Nothing is written any more: a dirty image would keep the shard from closing.
             return;
         }
@@ -199,7 +200,7 @@ impl Slab {
     /// it gives no space to those who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: SlotPlace, error: Error, effects: &mut Effects) {
         self.placement.obsolete.set_clearing(key, place, Clearing::Unreadable);
-        if self.pending.get(key).is_some_and(|pending| pending.wait == Some(PageWait::Obsolete.into())) {
+        if self.keys.waits_for(key, PageWait::Obsolete.into()) {
             self.fail_first(key, error, effects);
         }
         self.wake_space_waiters(effects);
@@ -211,7 +212,7 @@ impl Slab {
         copies.retain(|copy| copy.place != place);
         if copies.is_empty() {
             self.placement.obsolete.of.remove(key);
-            if self.pending.get(key).is_some_and(|pending| pending.wait == Some(PageWait::Obsolete.into())) {
+            if self.keys.waits_for(key, PageWait::Obsolete.into()) {
                 drained.push(key.clone());
             }
         }
@@ -219,9 +220,9 @@ impl Slab {
 
     /// Reads the first page of the blob that the first write of `key` deletes.
     pub(crate) fn load_head(&mut self, key: Key, effects: &mut Effects) {
-        match self.index.0.get(key.encoded()).map(|entry| RecordPlace::from_bits(entry.place)) {
+        match self.index.place(&key) {
             Some(place @ RecordPlace::Blob { .. }) => self.read_head(key, place, effects),
-            _ => self.block_waiters.push_back(key),
+            _ => self.keys.block_waiters.push_back(key),
         }
     }
 
@@ -231,7 +232,7 @@ impl Slab {
             if self.is_copy(&key, place) {
                 self.placement.obsolete.clear_later(&key, place);
             } else {
-                self.block_waiters.push_back(key);
+                self.keys.block_waiters.push_back(key);
             }
             return;
         };
@@ -263,7 +264,7 @@ impl Slab {
                 self.fail_first(&key, error, effects)
             };
         }
-        if self.poisoned.is_some() {
+        if self.health.poisoned.is_some() {
             return;
         }
         if blob::decode_header(&self.config.uuid, first, &block).is_none() {
@@ -274,7 +275,7 @@ impl Slab {
             let change = Change { key, place, expiry: 0, kind: Changed::Clear, ack: None };
             self.write_blob_tombstone(block, change, Level::PowerLoss);
         } else {
-            if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
+            if let Some(work) = self.keys.first(&key) {
                 work.head = Some(block);
             }
             self.wake(&key, effects);

@@ -14,7 +14,7 @@ use super::{PageIoPurpose, Slab, SlotAddress, SlotPlace};
 use crate::place::RecordPlace;
 use crate::read::{SHARED_BYTES, Waiter, part_range};
 use crate::record;
-use crate::shard::IoPurpose;
+use crate::requests::IoPurpose;
 use crate::space::{Extent, offset};
 
 /// Who waits for a page.
@@ -99,7 +99,7 @@ impl Slab {
                 };
                 let place = self.placement.table.get(logical).map_or(0, |entry| entry.place);
                 let corruption = self.corruption(place, "record", format!("slot {slot}: {key}"), found);
-                self.note_corruption(&corruption);
+                self.health.note(&corruption);
                 Err(corruption)
             }
         }
@@ -124,8 +124,8 @@ impl Slab {
             let Some(logical) = self.placement.reads.queue.pop_front() else { return };
             let Some(entry) = self.placement.table.get(logical).copied() else { continue };
             self.placement.reads.in_flight.push(entry.place);
-            self.counters.page_reads += 1;
-            self.counters.read_bytes += block.len() as u64;
+            self.io.counters.page_reads += 1;
+            self.io.counters.read_bytes += block.len() as u64;
             let io = self.io.start(IoPurpose::Placement(PageIoPurpose::Page { logical, place: entry.place }));
             let len = block.len() as u32;
             effects.read(io, offset(entry.place), block, len);
@@ -193,7 +193,7 @@ impl Slab {
     }
 
     fn lies_in(&self, key: &Key, page: u32) -> bool {
-        let entry = self.index.0.get(key.encoded());
+        let entry = self.index.get(key);
         entry.is_some_and(
             |entry| matches!(RecordPlace::from_bits(entry.place), RecordPlace::Record(SlotAddress { logical, .. }) if logical == page),
         )
@@ -212,7 +212,7 @@ impl Slab {
             PageCheck::Unknown => (format!("page {logical}"), "neither header nor trailer matches its checksum".into()),
         };
         let corruption = self.corruption(place, "page", expected, &found);
-        self.note_corruption(&corruption);
+        self.health.note(&corruption);
         Err(corruption)
     }
 }

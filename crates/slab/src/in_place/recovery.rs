@@ -14,12 +14,12 @@ use super::{InPlace, SlotAddress, SlotPlace};
 use crate::blob::{self, BlobHeader};
 use crate::check::Digest;
 use crate::config::RecoveryReport;
+use crate::index::Index;
 use crate::opener::{Range, Scanner, slices};
 use crate::place::RecordPlace;
 use crate::placement::Placement;
 use crate::record::{self, Meta};
 use crate::recovery::{REPORTED_MAX, RecoveredShard, Unread, WHOLE_VOLUME};
-use crate::shard::DebugTree;
 use crate::space::{Extent, FIRST_PAGE};
 use crate::superblock::Superblock;
 
@@ -160,7 +160,7 @@ impl Scanner<InPlace> for PageScanner {
             );
         }
         found.report.corrupt = self.corrupt;
-        found.report.records = found.index.0.len() as u64;
+        found.report.records = found.index.tree.len() as u64;
         found.report.obsolete = found.placement.obsolete.iter().count() as u64;
         (found, false)
     }
@@ -455,7 +455,7 @@ impl PageScanner {
             fault_point!("expired_record_resurrected", expiry = 0);
             builder.push(key, IndexEntry { place: candidate.place.to_bits(), expiry });
         }
-        found.index = DebugTree(builder.finish());
+        found.index = Index::new(builder.finish(), found.expiring);
     }
 }
 

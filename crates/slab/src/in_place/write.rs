@@ -14,9 +14,10 @@ use stratakv_engine::{Effects, Error, Reply};
 use super::class::SizeClass;
 use super::page::{self, Slot};
 use super::{InPlace, PageWait, Slab, SlotAddress, SlotPlace};
+use crate::keys::Wait;
 use crate::place::RecordPlace;
 use crate::record::Meta;
-use crate::write::{Ack, Change, Changed, Newest, Stop, Wait, Work};
+use crate::write::{Ack, Change, Changed, Newest, Stop, Work};
 
 /// Images of logical pages besides their durable ones.
 pub(crate) type Images = HashMap<u32, Image>;
@@ -65,7 +66,7 @@ impl Slab {
                         let physical = self.placement.table.get(logical).map_or(0, |entry| entry.place);
                         let corruption =
                             self.corruption(physical, "record", format!("{:?}", work.key), "damaged bytes");
-                        self.note_corruption(&corruption);
+                        self.health.note(&corruption);
                         Err(Error::Corrupt(corruption).into())
                     }
                 }
@@ -169,7 +170,7 @@ impl Slab {
     /// Records a change made in a dirty image.
     fn changed(&mut self, work: &Work, place: SlotPlace, expiry: u64, kind: Changed, reply: Reply) {
         let newest = (kind == Changed::Put).then_some(place);
-        self.pending.entry(work.key.clone()).or_default().changed(newest, expiry);
+        self.keys.changed(&work.key, newest, expiry);
         let RecordPlace::Record(SlotAddress { logical, .. }) = place else { return };
         if let Some(dirty) = self.placement.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
             let ack = Some(Ack { origin: work.origin, reply });
@@ -187,7 +188,7 @@ impl Slab {
         effects: &mut Effects,
     ) -> Result<(), Stop<InPlace>> {
         // An older copy left behind would come back to life at the next recovery: it goes first.
-        let durable = self.index.0.get(work.key.encoded()).map(|entry| RecordPlace::from_bits(entry.place));
+        let durable = self.index.place(&work.key);
         if newest.pending && durable.is_some_and(|durable| durable != place) {
             return Err(Wait::Drain.into());
         }
@@ -213,7 +214,7 @@ impl Slab {
                 let reply = Reply::deleted(version, newest.exists);
                 let ack = Some(Ack { origin: work.origin, reply });
                 let change = Change { key: work.key.clone(), place, expiry: 0, kind: Changed::Delete, ack };
-                self.pending.entry(work.key.clone()).or_default().changed(None, 0);
+                self.keys.changed(&work.key, None, 0);
                 self.write_blob_tombstone(block, change, work.level);
                 Ok(())
             }

@@ -18,7 +18,7 @@ impl Packed {
         let mut live: HashMap<u32, u64> = HashMap::default();
         let mut places = HashSet::default();
         let (mut blobs, mut blob_pages) = (HashSet::default(), 0);
-        self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+        self.index.tree.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
             let place = RecordPlace::from_bits(entry.place);
             let addr = match place {
                 RecordPlace::Record(addr) => Some(addr),
@@ -39,12 +39,12 @@ impl Packed {
             ControlFlow::Continue(())
         });
         report.blobs = blobs.len() as u64;
-        if self.placement.pointers.len() != blobs.len() || blob_pages != self.blob_pages {
+        if self.placement.pointers.len() != blobs.len() || blob_pages != self.blobs.pages {
             let known = self.placement.pointers.len();
             mistakes.push(format!(
                 "{} blobs of {blob_pages} pages, {known} records of blobs, {} pages counted",
                 blobs.len(),
-                self.blob_pages
+                self.blobs.pages
             ));
         }
         let mut pages = u64::from(2 * self.placement.tables.zones.len() as u32) + blob_pages;

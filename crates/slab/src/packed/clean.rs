@@ -10,12 +10,13 @@ use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::Effects;
 
 use super::addr::RecordAddress;
-use super::append::{Appended, AppendedBatch, LogGroup, Moving, Open};
 use super::batch::{self, LogRecord, RecordKind, Stream};
+use super::commit::{Appended, AppendedBatch, LogGroup, Moving, Open};
 use super::walk::next_batch;
 use super::{LogPlace, Packed};
 use crate::group::Groups;
-use crate::shard::{Closing, IoPurpose};
+use crate::requests::IoPurpose;
+use crate::shard::wake_soon;
 use crate::space::offset;
 
 /// Slices of a victim read at once.
@@ -173,7 +174,7 @@ impl Packed {
             return self.read_victim(effects);
         }
         // A closing shard moves only what stands in the way of its last writes.
-        let needed = self.closing == Closing::Open || !self.placement.queue.is_empty();
+        let needed = self.health.is_open() || !self.placement.queue.is_empty();
         let many = !urgent && self.tombstones_are_many();
         if !needed || !(urgent || many) || (spare > LOW && self.growth_comes_first()) {
             return;
@@ -217,13 +218,13 @@ impl Packed {
             let len = (victim.bytes.len() - slice as usize * SLICE_BYTES).min(SLICE_BYTES);
             let Some(block) = self.take_block(Class::Slice, effects) else {
                 if self.io.is_empty() {
-                    effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
+                    wake_soon(effects);
                 }
                 return;
             };
             let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Victim { slice }));
             effects.read(io, offset + u64::from(slice) * SLICE_BYTES as u64, block, len as u32);
-            self.counters.read_bytes += len as u64;
+            self.io.counters.read_bytes += len as u64;
             self.placement.counters.cleaner_read_bytes += len as u64;
             if let Some(victim) = &mut self.placement.cleaner.victim {
                 victim.asked += 1;
@@ -281,7 +282,7 @@ impl Packed {
         let appended =
             counters.user_bytes + counters.reclustered_bytes + counters.refused_bytes - self.placement.cleaner.given_at;
         self.placement.cleaner.given_at += appended;
-        let batch = u64::from(super::append::BATCH_PAGES) * PAGE_BYTES as u64;
+        let batch = u64::from(super::commit::BATCH_PAGES) * PAGE_BYTES as u64;
         if self.placement.cleaner.blocked {
             self.placement.cleaner.credit = batch;
         } else if spare >= high {
@@ -473,7 +474,7 @@ impl Packed {
 
     fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> VictimRecord {
         let Some(key) = Key::from_encoded(record.key) else { return VictimRecord::Dead };
-        let entry = self.index.0.get(record.key);
+        let entry = self.index.tree.get(record.key);
         match record.kind {
             RecordKind::Deleted { .. } if !self.placement.segments.counts(from) => VictimRecord::Dead,
             RecordKind::Deleted { appended } => {
@@ -496,7 +497,7 @@ impl Packed {
 
     /// A copy appended after a tombstone of its key could outlive it.
     pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> VictimRecord {
-        let appended = || self.pending.get(key).is_some_and(|pending| pending.placement.appended > 0);
+        let appended = || self.keys.pending.get(key).is_some_and(|pending| pending.placement.appended > 0);
         fault_point!("moved_while_a_write_is_under_way", named, return VictimRecord::Live(what));
         match named {
             false => VictimRecord::Dead,

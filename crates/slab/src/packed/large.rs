@@ -11,7 +11,7 @@ use super::batch::record_bytes;
 use super::{Log, Packed};
 use crate::blob_write::ReadyBlob;
 use crate::record::Meta;
-use crate::shard::IoPurpose;
+use crate::requests::IoPurpose;
 use crate::space::offset;
 use crate::write::Change;
 
@@ -82,8 +82,8 @@ impl Packed {
         let large = LargeValue { change, meta, value_bytes, level };
         self.placement.large.record_bytes += large.record_bytes();
         self.placement.large.heads.insert(number, large);
-        self.counters.page_writes += 1;
-        self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+        self.io.counters.page_writes += 1;
+        self.io.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::BlobHead { number }));
         effects.write(io, offset(first), parts, false);
     }

@@ -6,12 +6,11 @@
 //! draws the volume and argues crash safety and pace.
 
 pub(crate) mod addr;
-pub(crate) mod append;
-pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
+pub(crate) mod commit;
 pub(crate) mod large;
 pub(crate) mod read;
 pub(crate) mod recluster;
@@ -51,11 +50,11 @@ use crate::space::{Extent, SEGMENT_PAGES, Space};
 use crate::superblock::Superblock;
 use crate::write::{Change, Newest, Stop, Work};
 use addr::RecordAddress;
-use append::{Append, Appended, AppendedBatch};
 use batch::record_bytes;
 use checkpoint::Checkpoints;
 use checkpoint::load::LogOpening;
 use clean::Cleaner;
+use commit::{Append, Appended, AppendedBatch};
 use large::LargeValues;
 use read::RecordReads;
 use recluster::{Origin, Reclusterer};
@@ -266,9 +265,7 @@ impl Placement for Log {
     }
 
     fn scanned(shard: &mut Packed, reads: usize, records: &[Scanned<'_, Log>], effects: &Effects) {
-        if reads > 0 {
-            shard.recluster(reads, records, effects);
-        }
+        shard.recluster(reads, records, effects);
     }
 
     fn cached_slice(&mut self, first: u32, slice: usize, may_lend: bool, effects: &Effects) -> Option<CachedSlice> {
@@ -353,13 +350,7 @@ impl Placement for Log {
     }
 
     fn publish(shard: &mut Packed, members: Vec<AppendedBatch>, group: u64, effects: &mut Effects) {
-        let mut drained = Vec::new();
-        for batch in members {
-            shard.apply_batch(batch, group, &mut drained, effects);
-        }
-        for key in drained {
-            shard.wake(&key, effects);
-        }
+        shard.publish_batches(members, group, effects);
     }
 
     fn wants_flush(&self) -> bool {
@@ -379,7 +370,24 @@ impl Placement for Log {
     }
 
     fn complete(shard: &mut Packed, purpose: LogIoPurpose, outcome: IoOutcome, effects: &mut Effects) {
-        shard.log_io_done(purpose, outcome, effects);
+        match (purpose, outcome) {
+            (LogIoPurpose::Record { read }, IoOutcome::Read(block, result)) => {
+                shard.record_read(read, block, result, effects)
+            }
+            (LogIoPurpose::Victim { slice }, IoOutcome::Read(block, result)) => {
+                shard.victim_read(slice, &block, result);
+            }
+            (LogIoPurpose::Table { zone }, IoOutcome::Write(result)) => shard.table_written(zone, result, effects),
+            (LogIoPurpose::BlobHead { number }, IoOutcome::Write(result)) => {
+                shard.blob_head_written(number, result, effects)
+            }
+            (LogIoPurpose::CheckpointChunk, IoOutcome::Write(result)) => shard.checkpoint_written(false, result),
+            (LogIoPurpose::CheckpointRoot, IoOutcome::Write(result)) => shard.checkpoint_written(true, result),
+            (LogIoPurpose::CheckpointFlush, IoOutcome::Flush(result)) => shard.checkpoint_flushed(result, effects),
+            (purpose, outcome) => {
+                debug_assert!(false, "{outcome:?} for {purpose:?}");
+            }
+        }
     }
 
     fn changes_of(batch: AppendedBatch) -> Vec<Change<Log>> {

@@ -14,13 +14,14 @@ use stratakv_index::{CachedAt, Hit};
 use super::addr::RecordAddress;
 use super::batch::{self, RecordKind};
 use super::{Log, LogPlace, Packed};
+use crate::keys::Wait;
 use crate::place::RecordPlace;
 use crate::placement::Placement;
 use crate::read::{SHARED_BYTES, Waiter, alive, part_range};
 use crate::record::Meta;
-use crate::shard::IoPurpose;
+use crate::requests::IoPurpose;
 use crate::space::{Extent, offset};
-use crate::write::{Newest, Stop, Wait, Work};
+use crate::write::{Newest, Stop, Work};
 
 /// Pages: the first, and how many.
 type Span = (u32, u32);
@@ -264,7 +265,7 @@ impl Packed {
         };
         let page = (addr.at / PAGE_BYTES as u64) as u32;
         let corruption = self.corruption(page, "record", format!("{key} at byte {}", addr.at), what);
-        self.note_corruption(&corruption);
+        self.health.note(&corruption);
         Err(corruption)
     }
 
@@ -286,8 +287,8 @@ impl Packed {
             let Some(block) = block else { return };
             let (first, len) = (read.first, read.pages * PAGE_BYTES as u32);
             let number = self.placement.reads.begin(read, &spans);
-            self.counters.page_reads += 1;
-            self.counters.read_bytes += u64::from(len);
+            self.io.counters.page_reads += 1;
+            self.io.counters.read_bytes += u64::from(len);
             let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Record { read: number }));
             effects.read(io, offset(first), block, len);
         }
@@ -343,8 +344,7 @@ impl Packed {
         };
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
-        let named =
-            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == LogPlace::Record(addr).to_bits());
+        let named = || self.index.names(&key, LogPlace::Record(addr));
         let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
@@ -359,7 +359,7 @@ impl Packed {
             }
             (Waiter::Scan { scan, .. }, Err(error)) => self.fail_scan(scan, &error, effects),
             (Waiter::Write(key), Ok(record)) => {
-                if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
+                if let Some(work) = self.keys.first(&key) {
                     let value = record.value.to_bytes();
                     work.loaded_whole = value.len() as u64 == record.value_bytes;
                     work.loaded = Some((Meta::of(&record), value));
@@ -379,7 +379,7 @@ impl Packed {
         newest: &Newest<Log>,
     ) -> Result<(Meta, Bytes), Stop<Log>> {
         if newest.pending {
-            let newest = self.pending.get(&work.key).and_then(|pending| pending.placement.newest.clone());
+            let newest = self.keys.pending.get(&work.key).and_then(|pending| pending.placement.newest.clone());
             return newest.ok_or(Wait::Drain.into());
         }
         let whole = self.wants_whole(work);

@@ -16,12 +16,12 @@ use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
 
 use super::addr::RecordAddress;
-use super::append::{LogGroup, Moving};
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, VictimRecord};
+use super::commit::{LogGroup, Moving};
 use super::{LogPlace, Packed};
 use crate::record::Meta;
-use crate::shard::{Closing, is_expired};
+use crate::shard::is_expired;
 
 /// Bytes appended in one group.
 const PORTION: usize = SLICE_BYTES;
@@ -103,8 +103,8 @@ impl Packed {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let keeps_up = self.placement.cleaner.keeps_up();
         !self.config.read_only
-            && self.poisoned.is_none()
-            && self.closing == Closing::Open
+            && self.health.poisoned.is_none()
+            && self.health.is_open()
             && (spare >= high || spare > LOW + high.saturating_sub(LOW) / 4 && keeps_up)
     }
 
@@ -200,7 +200,7 @@ impl Packed {
     /// yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
     fn is_still_at(&self, reclustered: &Reclustered, own: u32) -> bool {
         let (addr, generation) = reclustered.origin;
-        let entry = self.index.0.get(reclustered.key.encoded());
+        let entry = self.index.get(&reclustered.key);
         let mut named = entry.is_some_and(|entry| entry.place == LogPlace::Record(addr).to_bits());
         fault_point!("gathered_though_it_was_written_over", named = entry.is_some());
         let number = self.placement.segments.of(addr);

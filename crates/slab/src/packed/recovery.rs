@@ -19,12 +19,12 @@ use super::tables::table_page;
 use super::walk::{BatchAt, latest_generation, next_batch};
 use super::{Log, LogPlace};
 use crate::check::Digest;
+use crate::index::Index;
 use crate::opener::Range;
 use crate::place::Address;
 use crate::place::RecordPlace;
 use crate::record;
 use crate::recovery::{REPORTED_MAX, RecoveredShard, Unread, WHOLE_VOLUME};
-use crate::shard::DebugTree;
 use crate::space::{Extent, FIRST_PAGE, Space};
 
 /// A batch as found.
@@ -372,7 +372,7 @@ impl LogScanner {
         fits &= self.place_records(&mut packed, &mut found, checkpoint);
         self.free_the_rest(&mut packed, &mut found.space);
         packed.last_sequence = self.last_number;
-        found.report.records = found.index.0.len() as u64;
+        found.report.records = found.index.tree.len() as u64;
         found.report.pages = packed.segments.iter().map(|(_, segment)| u64::from(segment.end)).sum();
         found.placement = packed;
         (found, fits)
@@ -527,7 +527,7 @@ impl LogScanner {
             }
         }
         fits &= self.place_entries(&mut entries, None, packed, found, &mut builder);
-        found.index = DebugTree(builder.finish());
+        found.index = Index::new(builder.finish(), found.expiring);
         let entries_max = checkpoint.map_or(0, |checkpoint| checkpoint.root.entries);
         fits && entries.is_none_or(|entries| !entries.is_broken && entries.count == entries_max)
     }
@@ -629,11 +629,11 @@ impl RecoveredShard<Log> {
     pub(crate) fn differs_from(&self, scanned: &RecoveredShard<Log>) -> Option<String> {
         let (mine, other) = (&self.placement, &scanned.placement);
         let mut differs = None;
-        if self.index.0.len() != scanned.index.0.len() {
-            differs = Some(format!("{} keys instead of {}", self.index.0.len(), scanned.index.0.len()));
+        if self.index.tree.len() != scanned.index.tree.len() {
+            differs = Some(format!("{} keys instead of {}", self.index.tree.len(), scanned.index.tree.len()));
         }
-        scanned.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
-            let found = self.index.0.get(key);
+        scanned.index.tree.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+            let found = self.index.tree.get(key);
             if found == Some(entry) {
                 return ControlFlow::Continue(());
             }
@@ -657,13 +657,13 @@ impl RecoveredShard<Log> {
 }
 
 /// A sum over the batches and blobs of the durable state.
-pub(crate) fn log_digest(log: &Log, index: &DebugTree) -> u64 {
+pub(crate) fn log_digest(log: &Log, index: &Index) -> u64 {
     let mut digest = Digest::default();
     for (number, segment) in log.segments.iter().filter(|(_, segment)| segment.end > 0) {
         if log.tables.durable(number).kind == SegmentKind::Log {
             digest.page(number, record::tag(segment.generation) ^ segment.end);
         }
     }
-    digest.blobs(index);
+    index.blobs(|first| digest.blob(first));
     digest.sum()
 }

@@ -14,7 +14,8 @@ use stratakv_engine::Effects;
 use super::segments::State;
 use super::table::{SegmentKind, SegmentTable, TableEntry, ZONE_SEGMENTS};
 use super::{Log, Packed};
-use crate::shard::IoPurpose;
+use crate::requests::IoPurpose;
+use crate::shard::wake_soon;
 use crate::space::{Extent, offset};
 
 /// Segments prepared ahead.
@@ -140,8 +141,8 @@ impl Packed {
     pub(crate) fn pump_tables(&mut self, effects: &mut Effects) {
         while self.placement.segments.ready.len() + (self.placement.segments.preparing as usize) < READY {
             let Some(number) = self.space.take_segment() else { break };
-            self.counter += 1;
-            let generation = self.counter;
+            self.groups.counter += 1;
+            let generation = self.groups.counter;
             self.placement.segments.set_state(number, State::Preparing);
             self.placement.segments.reset(number, generation);
             self.placement.tables.set(number, TableEntry { kind: SegmentKind::Log, generation });
@@ -177,15 +178,15 @@ impl Packed {
                 (table.dirty, table.step) = (true, TableWriteState::Idle);
             }
             self.note_table(zone);
-            return effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
+            return wake_soon(effects);
         };
         let uuid = self.config.uuid;
         let place = table_page(zone, self.placement.segments.pages) + copy;
         if let Some(table) = self.placement.tables.zones.get(zone as usize).and_then(|table| table.writing.as_ref()) {
             table.encode(&uuid, place, &mut block);
         }
-        self.counters.write_bytes += block.len() as u64;
-        self.counters.page_writes += 1;
+        self.io.counters.write_bytes += block.len() as u64;
+        self.io.counters.page_writes += 1;
         let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Table { zone }));
         effects.write(io, offset(place), vec![BlockPart::whole(Arc::new(block))], true);
     }
@@ -237,8 +238,10 @@ impl Packed {
             ..=(extent.first + extent.pages - 1) / self.placement.segments.pages
         {
             if self.placement.tables.wanted(number).kind != SegmentKind::Blobs {
-                self.counter += 1;
-                self.placement.tables.set(number, TableEntry { kind: SegmentKind::Blobs, generation: self.counter });
+                self.groups.counter += 1;
+                self.placement
+                    .tables
+                    .set(number, TableEntry { kind: SegmentKind::Blobs, generation: self.groups.counter });
             }
         }
     }

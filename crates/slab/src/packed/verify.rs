@@ -61,7 +61,7 @@ impl Packed {
     ///
     pub fn verify_large_values(&self, read: ReadVolume<'_>) -> VerifiedValues {
         let mut found = VerifiedValues::default();
-        self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+        self.index.tree.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
             if let (Some((first, pages)), Some(key)) = (blob_of(entry.place), Key::from_encoded(key)) {
                 match self.verify_blob(&Blob { key: &key, first, pages }, read) {
                     Ok(()) => {}
@@ -125,7 +125,7 @@ impl Packed {
             let expected = format!("the head of the value of {key}");
             return Err(Fault::Damaged { slice, expected, found: "bytes that do not check" });
         };
-        if self.blob_tags.get(&blob.first) != Some(&record::tag(header.meta.version)) {
+        if self.blobs.tags.get(&blob.first) != Some(&record::tag(header.meta.version)) {
             let expected = format!("the value of {key} written last");
             return Err(Fault::Damaged { slice, expected, found: "an older one: a write was lost or went astray" });
         }

@@ -5,14 +5,15 @@ use stratakv_base::Level;
 use stratakv_engine::{Effects, Error, Reply};
 
 use super::addr::RecordAddress;
-use super::append::Append;
 use super::batch::{RecordKind, record_bytes};
+use super::commit::Append;
 use super::{HEADROOM_BYTES, Log, LogPlace, Packed, inline_bytes};
 use crate::blob::Shape;
+use crate::keys::Wait;
 use crate::place::RecordPlace;
 use crate::record::Meta;
 use crate::space::Extent;
-use crate::write::{Ack, Change, Changed, Newest, Stop, Wait, Work};
+use crate::write::{Ack, Change, Changed, Newest, Stop, Work};
 
 /// Segments that live records leave free at least.
 const KEPT_SEGMENTS: u64 = 5;
@@ -156,8 +157,8 @@ impl Packed {
             kind: if deleted { Changed::Delete } else { Changed::Put },
             ack: Some(Ack { origin: work.origin, reply }),
         };
-        let pending = self.pending.entry(work.key.clone()).or_default();
-        pending.changed((!deleted).then_some(LogPlace::Record(RecordAddress::NOWHERE)), meta.expiry);
+        let newest = (!deleted).then_some(LogPlace::Record(RecordAddress::NOWHERE));
+        let pending = self.keys.changed(&work.key, newest, meta.expiry);
         pending.placement.newest = (!deleted).then(|| (meta, value.clone()));
         self.placement.reclusterer.written();
         self.queue_append(Append { kind, meta, value, change, level: work.level });

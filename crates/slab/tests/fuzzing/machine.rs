@@ -141,7 +141,7 @@ impl<P: Placement> Machine<P> {
         self.effects.begin(self.now);
         self.slab.submit(Work::new(origin, key.clone(), Expect::Any, kind, Level::PowerLoss), &mut self.effects);
         self.rest();
-        self.slab.index.0.get(key.encoded()).is_some()
+        self.slab.index.tree.get(key.encoded()).is_some()
     }
 
     /// Every key and, unless `keys_only`, its value; or why not.

@@ -340,7 +340,7 @@ fn built_blob(choices: &mut Choices<'_>) {
         scanner.page(number, page);
     }
     let (found, _) = scanner.finish(None);
-    let place = found.index.0.get(key.encoded()).map(|entry| SlotPlace::from_bits(entry.place));
+    let place = found.index.tree.get(key.encoded()).map(|entry| SlotPlace::from_bits(entry.place));
     let whole = found.report.corrupt.is_empty() && found.report.torn == 0 && place.is_some();
     assert!(whole || damaged, "{:?}", found.report);
     if whole {

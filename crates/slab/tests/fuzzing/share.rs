@@ -112,7 +112,6 @@ fn found_at_opening<P: Placement>(id: BatchId, value: Bytes, kept: Option<&Kept>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::batch_records;
     use crate::{SlabConfig, SlabOpener};
     use stratakv_base::checksum::shard_of;
     use stratakv_base::random::Random;
@@ -133,8 +132,8 @@ mod tests {
         let mut machine = Machine::open(SlabOpener::recover(config(image.bytes.len() as u64)), image, 7).unwrap();
         machine.rest();
         assert_eq!(machine.slab.check().corrupt.len(), 1, "it is told");
-        let strays = batch_records(&machine.slab.index.0).len();
-        assert_eq!(machine.slab.index.0.len(), strays, "nothing but records of batches");
+        let strays = machine.slab.index.batch_records().len();
+        assert_eq!(machine.slab.index.tree.len(), strays, "nothing but records of batches");
     }
 
     fn opened_with(key: &[u8], participants: Vec<u32>, expiry: Expiry) {

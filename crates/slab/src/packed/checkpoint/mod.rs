@@ -125,7 +125,7 @@ impl Packed {
         match RecordPlace::from_bits(entry.place) {
             RecordPlace::Record(addr) => Some(format::KeyEntry { addr, expiry: entry.expiry, large: None }),
             RecordPlace::Blob { first, pages } => {
-                let (addr, tag) = (*self.placement.pointers.get(&first)?, *self.blob_tags.get(&first)?);
+                let (addr, tag) = (*self.placement.pointers.get(&first)?, *self.blobs.tags.get(&first)?);
                 Some(format::KeyEntry { addr, expiry: entry.expiry, large: Some((Extent { first, pages }, tag)) })
             }
         }

@@ -5,8 +5,8 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use stratakv_base::checksum::crc32c;
+use stratakv_base::fault_point;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Mono, fault_point};
 use stratakv_device::{BlockPart, Class, IoFault};
 use stratakv_engine::Effects;
 
@@ -15,7 +15,8 @@ use crate::packed::clean::LOW;
 use crate::packed::segments::State;
 use crate::packed::table::{SegmentKind, TableEntry};
 use crate::packed::{LogIoPurpose, Packed};
-use crate::shard::{Closing, IoPurpose};
+use crate::requests::IoPurpose;
+use crate::shard::wake_soon;
 use crate::space::offset;
 
 /// Pages of a chunk, unless a key is longer.
@@ -86,7 +87,7 @@ struct Filled {
 impl Packed {
     /// Bytes that a checkpoint takes, about.
     fn checkpoint_estimate(&self) -> u64 {
-        (self.index.0.footprint_bytes() as u64).min(64 * self.index.0.len() as u64)
+        (self.index.tree.footprint_bytes() as u64).min(64 * self.index.tree.len() as u64)
     }
 
     /// Begins a checkpoint when it is due, and takes it a step further.
@@ -95,7 +96,7 @@ impl Packed {
         if self.placement.checkpoints.writing.is_none() {
             let pace = &self.config.checkpoints;
             let least = pace.log_bytes_min.max(u64::from(pace.times) * self.checkpoint_estimate());
-            if self.closing != Closing::Open || self.placement.checkpoints.log_bytes < least {
+            if !self.health.is_open() || self.placement.checkpoints.log_bytes < least {
                 return;
             }
             self.try_checkpoint();
@@ -167,7 +168,7 @@ impl Packed {
             CheckpointPhase::Segments | CheckpointPhase::Keys => self.write_chunk(effects),
             CheckpointPhase::Written if writing.in_flight > 0 => {}
             CheckpointPhase::Written if self.config.geometry.volatile_cache => {
-                if self.submit_flush(IoPurpose::Placement(LogIoPurpose::CheckpointFlush), effects)
+                if self.io.submit_flush(IoPurpose::Placement(LogIoPurpose::CheckpointFlush), effects)
                     && let Some(writing) = self.placement.checkpoints.writing.as_mut()
                 {
                     writing.phase = CheckpointPhase::Flushing;
@@ -185,7 +186,7 @@ impl Packed {
         let Some(writing) = &self.placement.checkpoints.writing else { return false };
         let head_start = u64::from(LOG_SHARE as u32 * CHUNK_PAGES) * PAGE_BYTES as u64;
         let is_due = writing.bytes * LOG_SHARE <= self.placement.checkpoints.log_bytes + head_start;
-        writing.in_flight < IN_FLIGHT && (is_due || self.groups.in_flight() == 0 || self.closing != Closing::Open)
+        writing.in_flight < IN_FLIGHT && (is_due || self.groups.in_flight() == 0 || !self.health.is_open())
     }
 
     /// Pages left in the segment that is being filled, having opened it. `None`: there is none yet,
@@ -211,7 +212,7 @@ impl Packed {
         if left > 0 && !writing.is_full {
             return Some(left);
         }
-        if writing.root.segments.len() >= most || spare <= LOW && self.closing != Closing::Open {
+        if writing.root.segments.len() >= most || spare <= LOW && !self.health.is_open() {
             self.abandon_checkpoint();
             return None;
         }
@@ -220,13 +221,13 @@ impl Packed {
         }
         let Some(number) = self.space.take_segment() else {
             // What is spare stands ready for the log. A closing shard frees no more.
-            if self.closing != Closing::Open {
+            if !self.health.is_open() {
                 self.abandon_checkpoint();
             }
             return None;
         };
-        self.counter += 1;
-        let generation = self.counter;
+        self.groups.counter += 1;
+        let generation = self.groups.counter;
         self.placement.segments.set_state(number, State::Checkpoint);
         self.placement.segments.reset(number, generation);
         self.placement.tables.set(number, TableEntry { kind: SegmentKind::Checkpoint, generation });
@@ -303,7 +304,7 @@ impl Packed {
         let (mut keys, mut after, mut sound, mut is_last) = (KeysBody::default(), None, true, true);
         let most = most.min(self.config.checkpoints.step_bytes as usize);
         let from = writing.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        self.index.0.scan(from, Bound::Unbounded, false, &mut |key, entry| {
+        self.index.tree.scan(from, Bound::Unbounded, false, &mut |key, entry| {
             let entry = self.checkpoint_entry(entry);
             sound &= entry.is_some();
             if !sound || entry.is_some_and(|entry| !keys.push(key, &entry, most)) {
@@ -355,14 +356,14 @@ impl Packed {
         let mut parts = Vec::with_capacity(bytes.len() / PAGE_BYTES);
         for page in bytes.chunks_exact(PAGE_BYTES) {
             let Some(mut block) = self.take_block(Class::Page, effects) else {
-                effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));
+                wake_soon(effects);
                 return false;
             };
             block.copy_from_slice(page);
             parts.push(BlockPart::whole(Arc::new(block)));
         }
-        self.counters.page_writes += 1;
-        self.counters.write_bytes += bytes.len() as u64;
+        self.io.counters.page_writes += 1;
+        self.io.counters.write_bytes += bytes.len() as u64;
         let io = self.io.start(IoPurpose::Placement(purpose));
         effects.write(io, offset(first), parts, through);
         self.placement.checkpoints.bytes += bytes.len() as u64;

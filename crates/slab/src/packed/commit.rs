@@ -1,22 +1,44 @@
-//! Appending records: what waits becomes batches in the open segments, and a commit group.
+//! The commit pipeline of a log: from records that wait to records that are published.
+//!
+//! ```text
+//!  queued      packed/write.rs: a user's record waits, its key has it as the newest
+//!      | seal: append_queue, then the cleaner's and the re-clusterer's copies
+//!      |   open_batch in an open segment, append_record, seal_batch: headers on both ends
+//!  sealed      batches of one group, one contiguous write each
+//!      | launch (group.rs)                           no segment: when_nothing_is_appended wants a
+//!      |                                             flush or the cleaner, or refuse_unlaid
+//!  written     group_written, for each write
+//!      | flushed (group.rs), unless write-through or below `power_loss`
+//!  durable at its level, and all groups before it are published
+//!      | publish: apply_batch
+//!      |   apply_record: index, cache; forget_place: the record before it is dead
+//!      |   apply_moved: a copy takes over, if the index still names its original
+//!  published
+//!      | complete_change (group.rs)
+//!  acknowledged, and the key's next write goes on
+//!
+//!  give_back_if_dead: a segment without live records is free once the group is durable.
+//! ```
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, Level, fault_point};
+use stratakv_base::{Key, Level, fault_point, probe};
 use stratakv_device::{Block, BlockPart, Class};
 use stratakv_engine::{Effects, Error, Reply};
+use stratakv_index::IndexEntry;
 
 use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, SegmentWriter, Stream};
 use super::segments::State;
-use super::{Log, Packed};
+use super::{Log, LogPlace, Packed};
 use crate::group::GroupBuilder;
 use crate::place::RecordPlace;
 use crate::record::Meta;
-use crate::space::Extent;
-use crate::write::Change;
+use crate::space::{Extent, offset};
+use crate::write::{Change, Changed};
 
 /// Most pages of a batch.
 pub(crate) const BATCH_PAGES: u32 = 64;
@@ -155,7 +177,7 @@ impl Packed {
         let addr = RecordAddress::new(open.segment_writer.append(&record), bytes as u32);
         self.placement.segments.add_live(addr, tombstone);
         self.placement.counters.user_bytes += bytes as u64;
-        if let Some(pending) = self.pending.get_mut(&append.change.key) {
+        if let Some(pending) = self.keys.pending.get_mut(&append.change.key) {
             pending.placement.appended += 1;
         }
         open.appended.push(Appended::Change { change: append.change, addr });
@@ -257,7 +279,7 @@ impl Packed {
 
     /// What waits finds no segment.
     fn refuse_unlaid(&mut self, effects: &mut Effects) {
-        self.counters.full_refusals += self.placement.queue.len() as u64;
+        self.io.counters.full_refusals += self.placement.queue.len() as u64;
         self.placement.queue_bytes = 0;
         self.placement.cleaner.note(false);
         for append in std::mem::take(&mut self.placement.queue) {
@@ -268,11 +290,11 @@ impl Packed {
     fn refuse_appended(&mut self, append: Append, effects: &mut Effects) {
         let key = append.change.key;
         if let RecordPlace::Blob { first, pages } = append.change.place {
-            self.blob_tags.remove(&first);
+            self.blobs.tags.remove(&first);
             self.space.release(Extent { first, pages });
         }
         self.backup_saw_end(&key);
-        if let Some(pending) = self.pending.get_mut(&key) {
+        if let Some(pending) = self.keys.pending.get_mut(&key) {
             pending.outstanding -= 1;
             // What is in flight of the key is older than this: nothing may build on it before it is
             // shown.
@@ -284,6 +306,174 @@ impl Packed {
             self.answer(ack.origin, Reply::Failed(error), effects);
         }
         self.wake(&key, effects);
+    }
+
+    /// Publishes what a group has made durable, and wakes who waited for it.
+    pub(super) fn publish_batches(&mut self, batches: Vec<AppendedBatch>, group: u64, effects: &mut Effects) {
+        let mut drained = Vec::new();
+        for batch in batches {
+            self.apply_batch(batch, group, &mut drained, effects);
+        }
+        for key in drained {
+            self.wake(&key, effects);
+        }
+    }
+
+    /// Shows a batch of group `group`.
+    pub(crate) fn apply_batch(
+        &mut self,
+        batch: AppendedBatch,
+        group: u64,
+        drained: &mut Vec<Key>,
+        effects: &mut Effects,
+    ) {
+        for appended in batch.appended {
+            match appended {
+                Appended::Change { change, addr } => {
+                    if let Some(pending) = self.keys.pending.get_mut(&change.key) {
+                        pending.placement.appended -= 1;
+                    }
+                    if change.kind == Changed::Put && !matches!(change.place, RecordPlace::Blob { .. }) {
+                        let change = Change { place: RecordPlace::Record(addr), ..change };
+                        self.apply_record(change, (batch.first, &batch.pages), group, effects, drained);
+                    } else {
+                        self.apply_appended(change, addr, group, drained, effects);
+                    }
+                }
+                Appended::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
+            }
+        }
+        if let Some(segment) = self.placement.segments.get_mut(batch.segment) {
+            segment.in_flight -= 1;
+        }
+        self.give_back_if_dead(batch.segment, group);
+    }
+
+    /// A record is shown, and takes the place in the cache of the one before it.
+    fn apply_record(
+        &mut self,
+        change: Change<Log>,
+        appended: (u32, &[Arc<Block>]),
+        group: u64,
+        effects: &mut Effects,
+        drained: &mut Vec<Key>,
+    ) {
+        let RecordPlace::Record(addr) = change.place else { return };
+        let old = self.publish(&change);
+        let before = if let Some(RecordPlace::Record(old)) = old { old } else { addr };
+        self.cache_appended((before, addr), appended, effects);
+        match old {
+            // Its record in the cache is the new one by now.
+            Some(RecordPlace::Record(old)) => self.forget_record(old, group),
+            Some(old) => self.forget_place(old, group),
+            None => {}
+        }
+        self.complete_change(change, drained, effects);
+    }
+
+    fn cache_appended(
+        &mut self,
+        (old, addr): (RecordAddress, RecordAddress),
+        (first, pages): (u32, &[Arc<Block>]),
+        effects: &Effects,
+    ) {
+        let offset = (addr.at - offset(first)) as usize;
+        let (mut page, mut from, mut left) = (offset / PAGE_BYTES, offset % PAGE_BYTES, addr.bytes() as usize);
+        let mut parts: SmallVec<[&[u8]; 6]> = SmallVec::new();
+        while let Some(block) = pages.get(page).filter(|_| left > 0) {
+            let part = block.get(from..(from + left).min(PAGE_BYTES)).unwrap_or_default();
+            parts.push(part);
+            left -= part.len();
+            (page, from) = (page + 1, 0);
+        }
+        self.placement.cache.replace(old.at, addr.at, &parts, &mut || effects.block(Class::Slice));
+    }
+
+    /// A tombstone, or the record of a blob, is shown.
+    fn apply_appended(
+        &mut self,
+        change: Change<Log>,
+        addr: RecordAddress,
+        group: u64,
+        drained: &mut Vec<Key>,
+        effects: &mut Effects,
+    ) {
+        let change = match change.place {
+            RecordPlace::Blob { first, .. } if change.kind == Changed::Put => {
+                self.placement.pointers.insert(first, addr);
+                change
+            }
+            _ => Change { place: RecordPlace::Record(addr), ..change },
+        };
+        let old = match change.kind {
+            Changed::Put => self.publish(&change),
+            Changed::Delete | Changed::Clear => self.unpublish(&change.key),
+        };
+        if let Some(old) = old {
+            self.forget_place(old, group);
+        }
+        self.complete_change(change, drained, effects);
+    }
+
+    fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (RecordAddress, RecordAddress), group: u64) {
+        self.placement.segments.end_move(from, to);
+        let (from_bits, to_bits) = (LogPlace::Record(from).to_bits(), LogPlace::Record(to).to_bits());
+        let still = match what {
+            Moving::Tombstone => true,
+            Moving::Large(first) => match self.placement.pointers.get_mut(&first).filter(|pointer| **pointer == from) {
+                Some(pointer) => {
+                    *pointer = to;
+                    true
+                }
+                None => false,
+            },
+            Moving::Value => {
+                let mut still = self.index.tree.relocate(key.encoded(), from_bits, to_bits);
+                fault_point!("moved_while_a_write_is_under_way", !still, still = self.publish_moved(key, to_bits));
+                still
+            }
+        };
+        if !still {
+            // It was replaced meanwhile: the original is dead already, now the copy is.
+            let number = self.placement.segments.remove_live(to, false);
+            self.give_back_if_dead(number, group);
+            return self.give_back_if_dead(self.placement.segments.of(from), group);
+        }
+        if what == Moving::Value {
+            probe!("packed: the cleaner moved a record that is cached", self.placement.cache.contains(from.at));
+            self.placement.cache.rekey(from.at, to.at);
+        }
+        let number = self.placement.segments.remove_live(from, what == Moving::Tombstone);
+        self.give_back_if_dead(number, group);
+    }
+
+    /// What the fault point does: shows a copy whatever became of its original.
+    fn publish_moved(&mut self, key: &Key, place: u64) -> bool {
+        let expiry = self.index.get(key).map_or(0, |entry| entry.expiry);
+        self.index.tree.insert(key.encoded(), IndexEntry { place, expiry });
+        true
+    }
+
+    /// Nothing names this place any more since `group`.
+    pub(crate) fn forget_place(&mut self, place: LogPlace, group: u64) {
+        match place {
+            RecordPlace::Record(addr) => {
+                self.placement.cache.remove(addr.at);
+                self.forget_record(addr, group);
+            }
+            RecordPlace::Blob { first, pages } => {
+                if let Some(addr) = self.placement.pointers.remove(&first) {
+                    self.forget_record(addr, group);
+                }
+                self.placement.forget_slices(first, pages);
+                self.release_blob(Extent { first, pages }, group);
+            }
+        }
+    }
+
+    fn forget_record(&mut self, addr: RecordAddress, group: u64) {
+        let number = self.placement.segments.remove_live(addr, false);
+        self.give_back_if_dead(number, group);
     }
 
     /// Gives a segment back if nothing in it is alive: it may be opened again once `group` is
