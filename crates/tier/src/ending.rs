@@ -166,7 +166,7 @@ impl Tier {
         match volume.table_addr(table.pages().max(1)) {
             RecordAddress::Free(page) => table.page = page,
             RecordAddress::Blocked => {
-                volume.wanted_pages = table.pages().max(1);
+                volume.spills.wait_for_room(table.pages().max(1));
                 return self.go_on(effects);
             }
             RecordAddress::TooLong => {
