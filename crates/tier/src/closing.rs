@@ -3,6 +3,7 @@
 //! It owns the phase, which `ending.rs`, `saving.rs` and `losing.rs` move on. Everybody may ask for
 //! it. It begins nothing itself.
 
+use stratakv_base::Mono;
 use stratakv_device::IoFault;
 
 use crate::drops::Drops;
@@ -32,6 +33,8 @@ pub(crate) struct TableWrite {
     pub(crate) in_flight: u32,
     pub(crate) failed: bool,
     pub(crate) tries: u32,
+    /// It does not begin before.
+    pub(crate) begins_at: Mono,
 }
 
 /// See the module.

@@ -3,7 +3,7 @@
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{fault_point, probe};
+use stratakv_base::{Mono, fault_point, probe};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 
@@ -11,10 +11,11 @@ use crate::closing::{Closing, TableWrite};
 use crate::index::{Loc, Tag};
 use crate::log::{RecordAddress, Stored};
 use crate::superblock::{IndexDump, PAGES_MAX};
-use crate::tier::{IoPurpose, Tier};
+use crate::tier::{IoPurpose, RETRY_NS, Tier};
 
-/// A table of which a piece could not be written is written so often again.
-const TABLE_TRIES: u32 = 8;
+/// A table of which a piece could not be written is written so often again, each time after twice
+/// as long: an eighth of a second in all.
+const TABLE_TRIES: u32 = 7;
 const SEGMENT_BYTES: usize = 44;
 const ENTRY_BYTES: usize = Tag::BYTES + 8;
 const CRC_AT: usize = PAGE_BYTES - 4;
@@ -166,7 +167,7 @@ impl Tier {
         match volume.table_addr(table.pages().max(1)) {
             RecordAddress::Free(page) => table.page = page,
             RecordAddress::Blocked => {
-                volume.wanted_pages = table.pages().max(1);
+                volume.spills.wait_for_room(table.pages().max(1));
                 return self.go_on(effects);
             }
             RecordAddress::TooLong => {
@@ -186,7 +187,10 @@ impl Tier {
     fn pump_table(&mut self, effects: &mut Effects) {
         let Some(table) = self.superblock.get().table else { return };
         while let Closing::Table(write) = self.ending.phase() {
-            let TableWrite { begun, in_flight, failed, tries } = write;
+            let TableWrite { begun, in_flight, failed, tries, begins_at } = write;
+            if begins_at > self.now.mono {
+                return effects.wake_at(begins_at);
+            }
             if !failed && begun < table.pages() && in_flight < 4 {
                 let count = (table.pages() - begun).min((SLICE_BYTES / PAGE_BYTES) as u64);
                 let mut bytes = vec![0; count as usize * PAGE_BYTES];
@@ -205,8 +209,13 @@ impl Tier {
             return match in_flight {
                 0 if failed && tries < TABLE_TRIES => {
                     probe!("tier: a table is written again at an end");
-                    self.ending.enter(Closing::Table(TableWrite { tries: tries + 1, ..TableWrite::default() }));
-                    effects.more();
+                    let begins_at = Mono(self.now.mono.0 + (RETRY_NS << tries));
+                    self.ending.enter(Closing::Table(TableWrite {
+                        tries: tries + 1,
+                        begins_at,
+                        ..TableWrite::default()
+                    }));
+                    effects.wake_at(begins_at);
                 }
                 // Not clean: the next opening does with what the journal says.
                 0 if failed => {

@@ -80,19 +80,16 @@ impl Tier {
             }
             Err(fault) => {
                 self.counters.write_errors += 1;
-                let (is_clean, is_tried) = (self.superblock.get().clean, self.superblock.has_failed());
-                if is_clean && is_tried {
-                    // That of an orderly end, which is right: not the next one, which would call
-                    // all of it void.
-                    self.write_superblock_again(effects);
-                } else if is_clean {
+                let is_saved = self.superblock.get().clean;
+                if self.superblock.has_failed(self.now.mono) {
+                    return;
+                }
+                if is_saved {
                     tracing::error!(%fault, shard = self.config.shard, "the end could not be noted on the volume");
                     self.counters.last_fault = Some(fault);
                     self.fail_end();
-                    self.ending.enter(Closing::Closed);
-                } else if is_tried {
-                    self.write_void(effects);
-                } else if self.ending.phase() == Closing::Superblock {
+                }
+                if self.ending.phase() == Closing::Superblock {
                     self.ending.enter(Closing::Closed);
                 } else if is_lost {
                     self.give_up_volume(effects);
@@ -145,17 +142,14 @@ impl Tier {
         returns.then_some(Error::Io { what, fault: IoFault::Os(5) })
     }
 
-    /// Tries again.
-    pub(crate) fn pump_void(&mut self, effects: &mut Effects) {
-        let Some(at) = self.superblock.retries_at() else { return };
-        if self.ending.phase() == Closing::Superblock || self.ending.phase() == Closing::Closed {
-            return;
-        }
-        if at <= self.now.mono {
-            self.superblock.begin_retry();
-            self.write_void(effects);
-        } else {
-            effects.wake_at(at);
+    /// Tries again to write a superblock: that of an orderly end is right as it is, and the next
+    /// one would call all of it void.
+    pub(crate) fn pump_superblock(&mut self, effects: &mut Effects) {
+        match self.superblock.retries_at() {
+            Some(at) if at > self.now.mono => effects.wake_at(at),
+            Some(_) if self.superblock.get().clean => self.write_superblock_again(effects),
+            Some(_) => self.write_void(effects),
+            None => {}
         }
     }
 }

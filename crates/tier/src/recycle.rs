@@ -129,7 +129,7 @@ impl Tier {
         let is_crowded = self.index.is_crowded();
         let Some(volume) = &mut self.volume else { return false };
         let ordinary = if is_closing { 0 } else { ordinary.min(volume.log.pages_max()) };
-        let has_space = volume.log.addr(volume.wanted_pages.max(ordinary)) != RecordAddress::Blocked;
+        let has_space = volume.log.addr(volume.spills.wanted_pages().max(ordinary)) != RecordAddress::Blocked;
         if has_space && !is_crowded {
             return false;
         }

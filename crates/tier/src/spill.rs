@@ -91,7 +91,7 @@ impl Tier {
         let page = match volume.log.addr(u64::from(head.pages)) {
             RecordAddress::Free(page) => page,
             RecordAddress::Blocked => {
-                volume.wanted_pages = volume.wanted_pages.max(u64::from(head.pages));
+                volume.spills.wait_for_room(u64::from(head.pages));
                 return false;
             }
             RecordAddress::TooLong => {
@@ -109,7 +109,6 @@ impl Tier {
             }
         };
         volume.next_order += 1;
-        volume.wanted_pages = 0;
         volume.journal.begin_segment(head.order);
         let (pages, head_pages, order) = (u64::from(head.pages), head.head_pages, head.order);
         let stored =

@@ -44,6 +44,8 @@ enum Hole {
 pub(crate) struct SpillQueue {
     /// Sealed segments that wait for being written, by slot.
     sealed: VecDeque<u32>,
+    /// Pages that the first of them, or the table of an end, waits for.
+    wanted_pages: u64,
     /// Those that are being written, by order.
     writing: HashMap<u64, Spill>,
     /// Segments of the log that could not be written, by first page: a recovery would end there, so
@@ -74,6 +76,17 @@ impl SpillQueue {
     /// It is being written, or gone.
     pub(crate) fn pop(&mut self) {
         self.sealed.pop_front();
+        self.wanted_pages = 0;
+    }
+
+    /// It waits until the log has so many pages.
+    pub(crate) fn wait_for_room(&mut self, pages: u64) {
+        self.wanted_pages = pages;
+    }
+
+    /// The pages that the log has to make room for; 0: nothing waits for them.
+    pub(crate) fn wanted_pages(&self) -> u64 {
+        self.wanted_pages
     }
 
     /// A segment is being written, with this order.
@@ -160,6 +173,18 @@ mod tests {
         assert!(spills.piece_written(9, true).is_none() && spills.piece_written(8, false).is_none());
         assert!(spills.piece_written(9, false).is_some_and(|spill| spill.failed), "a later piece does not mend it");
         assert_eq!((spills.front(), spills.len()), (None, 0));
+    }
+
+    /// The log made room for one that could not be written for want of memory, or was gone.
+    #[test]
+    fn nobody_waits_for_the_room_of_a_segment_that_left_the_queue() {
+        let mut spills = SpillQueue::default();
+        spills.push(3);
+        spills.push(4);
+        spills.wait_for_room(300);
+        assert_eq!((spills.front(), spills.wanted_pages()), (Some(3), 300));
+        spills.pop();
+        assert_eq!((spills.front(), spills.wanted_pages()), (Some(4), 0));
     }
 
     #[test]

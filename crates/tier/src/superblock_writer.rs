@@ -8,11 +8,12 @@ use stratakv_base::limits::PAGE_BYTES;
 
 use crate::superblock::{IndexDump, Layout, Superblock};
 
-/// How often a superblock that calls the volume void is tried before the others are served without
-/// it.
+/// How often a superblock is tried before the others are served without it, or an end goes on.
 const TRIES: u32 = 8;
-/// After these tries it is tried again after so long; twice as long each time, up to about a
-/// minute.
+/// Between these tries is so long, twice as long each time: an eighth of a second in all. What was
+/// the matter may be over then, such as a lack of memory.
+const FIRST_NS: u64 = 1_000_000;
+/// After them it is tried again after so long; twice as long each time, up to about a minute.
 const RETRY_NS: u64 = 1_000_000_000;
 const DOUBLINGS_MAX: u32 = 6;
 
@@ -22,7 +23,7 @@ pub(crate) struct SuperblockWriter {
     superblock: Superblock,
     /// Times that it failed to be written.
     tries: u32,
-    /// When it is tried again, after many; never, if none has to be.
+    /// When it is tried again; never, if none has to be.
     retries_at: Option<Mono>,
 }
 
@@ -67,10 +68,14 @@ impl SuperblockWriter {
         (self.superblock.generation % 2, bytes)
     }
 
-    /// It could not be written. Whether that is to be tried again at once.
-    pub(crate) fn has_failed(&mut self) -> bool {
+    /// It could not be written. Whether it is tried again soon.
+    pub(crate) fn has_failed(&mut self, now: Mono) -> bool {
         self.tries = self.tries.saturating_add(1);
-        self.tries < TRIES
+        let is_soon = self.tries < TRIES;
+        if is_soon {
+            self.retries_at = Some(Mono(now.0 + (FIRST_NS << (self.tries - 1))));
+        }
+        is_soon
     }
 
     /// It is written.
@@ -88,7 +93,7 @@ impl SuperblockWriter {
         self.tries >= TRIES
     }
 
-    /// It is tried again later. Whether it is given up only now.
+    /// It is tried again much later. Whether it is given up only now.
     pub(crate) fn retry_later(&mut self, now: Mono) -> bool {
         let doublings = self.tries.saturating_sub(TRIES);
         self.retries_at = Some(Mono(now.0 + (RETRY_NS << doublings.min(DOUBLINGS_MAX))));
@@ -112,13 +117,18 @@ mod tests {
     #[test]
     fn after_some_tries_it_is_given_up_once_and_tried_again_ever_more_seldom() {
         let mut writer = SuperblockWriter::new(Superblock::default());
-        assert_eq!((0..20).take_while(|_| writer.has_failed()).count(), TRIES as usize - 1);
+        let mut soon = Vec::new();
+        while writer.has_failed(Mono(7)) {
+            soon.extend(writer.retries_at().map(|at| (at.0 - 7) / FIRST_NS));
+            writer.begin_retry();
+        }
+        assert_eq!(soon, [1, 2, 4, 8, 16, 32, 64]);
         assert!(writer.is_given_up() && !writer.is_written());
         assert!(writer.retry_later(Mono(0)));
         assert_eq!(writer.retries_at(), Some(Mono(RETRY_NS)));
         (0..9).for_each(|_| {
             writer.begin_retry();
-            assert!(!writer.has_failed() && !writer.retry_later(Mono(0)));
+            assert!(!writer.has_failed(Mono(0)) && !writer.retry_later(Mono(0)));
         });
         assert_eq!(writer.retries_at(), Some(Mono(RETRY_NS << DOUBLINGS_MAX)));
         writer.has_succeeded();

@@ -161,6 +161,7 @@ impl Tier {
 
     /// The same one, where it failed to be written.
     pub(crate) fn write_superblock_again(&mut self, effects: &mut Effects) {
+        self.superblock.begin_retry();
         let (page, bytes) = self.superblock.page(&self.config.uuid);
         self.write_pages(page, &bytes, IoPurpose::Superblock, effects);
     }
@@ -208,7 +209,7 @@ impl Shard for Tier {
         self.release_holds(effects);
         self.pump_spills(effects);
         self.issue_journal(effects);
-        self.pump_void(effects);
+        self.pump_superblock(effects);
         self.pump_reads(effects);
         self.send_pending_acks(effects);
         self.pump_close(effects);

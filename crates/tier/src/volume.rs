@@ -25,8 +25,6 @@ pub(crate) struct Volume {
     pub(crate) next_order: u64,
     /// The log has been full: what is written displaces something.
     pub(crate) lapped: bool,
-    /// The longest segment that waits for room, in pages.
-    pub(crate) wanted_pages: u64,
     /// The journal could not be written: nothing on the volume counts any more, and nothing more is
     /// written.
     pub(crate) is_lost: bool,
@@ -50,7 +48,6 @@ impl Volume {
             retire: None,
             next_order,
             lapped: false,
-            wanted_pages: 0,
             is_lost: false,
             saving,
             returning: HashSet::default(),

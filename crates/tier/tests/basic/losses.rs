@@ -127,7 +127,7 @@ fn is_of_a_segment(request: &DiskRequest) -> bool {
 }
 
 /// First byte of the log of a volume of 256 MiB.
-const LOG_AT: u64 = (4 + 1024) << 12;
+pub(crate) const LOG_AT: u64 = (4 + 1024) << 12;
 const LEN: usize = 4000;
 
 /// So many items more; the disk fails until one segment could not be written.
@@ -234,14 +234,18 @@ fn an_end_on_a_full_disk_keeps_what_is_on_it() {
     driver.sound();
 }
 
+/// Writes of a superblock.
+pub(crate) fn superblocks(request: &DiskRequest) -> bool {
+    matches!(request, DiskRequest::Write { durable: true, .. })
+}
+
 /// Each write that is not of a segment fails a few times: the journal, the table, the superblock of
 /// an orderly end.
 #[test]
 fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
     let journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if (2 << 12..LOG_AT).contains(offset));
     let table = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, parts, .. } if *offset >= LOG_AT && parts.len() == 1);
-    let superblock = |request: &DiskRequest| matches!(request, DiskRequest::Write { durable: true, .. });
-    let kinds: [(&str, Chooses); 3] = [("journal", journal), ("table", table), ("superblock", superblock)];
+    let kinds: [(&str, Chooses); 3] = [("journal", journal), ("table", table), ("superblock", superblocks)];
     for (kind, is_of_kind) in kinds {
         let mut driver = Driver::new(small(8 * MIB));
         (0..8000).for_each(|number| drop(driver.put(number, LEN)));
