@@ -98,14 +98,19 @@ impl Life {
         !self.is_frozen() && matches!(self.closing, Closing::Open | Closing::Draining)
     }
 
-    /// The region takes no more writes.
+    /// The region takes no more writes; a shard that was closing is at its end.
     pub(crate) fn fail_region(&mut self, error: Error) {
         self.region_failed.get_or_insert(error);
+        self.end_without_superblock();
     }
 
     /// The volume takes no more writes; a shard that was closing is at its end.
     pub(crate) fn fail_volume(&mut self, fault: IoFault) {
         self.volume_failed.get_or_insert(fault);
+        self.end_without_superblock();
+    }
+
+    fn end_without_superblock(&mut self) {
         if self.closing == Closing::Superblock {
             self.close();
         }
@@ -127,12 +132,15 @@ mod tests {
 
     /// Nobody would have heard of the superblock any more: the shard would never have been closed.
     #[test]
-    fn a_volume_that_fails_under_the_last_superblock_ends_the_closing() {
-        let mut life = Life::new(RecoveryReport::default(), false);
-        assert!(life.drain() && !life.drain() && life.may_maintain());
-        life.write_last_superblock();
-        assert!(!life.may_maintain() && !life.is_closed());
-        life.fail_volume(IoFault::Short);
-        assert!(life.is_closed() && life.is_frozen());
+    fn a_medium_that_fails_under_the_last_superblock_ends_the_closing() {
+        let fails: [fn(&mut Life); 2] = [|life| life.fail_volume(IoFault::Short), |life| life.fail_region(Error::Busy)];
+        for fail in fails {
+            let mut life = Life::new(RecoveryReport::default(), false);
+            assert!(life.drain() && !life.drain() && life.may_maintain());
+            life.write_last_superblock();
+            assert!(!life.may_maintain() && !life.is_closed());
+            fail(&mut life);
+            assert!(life.is_closed() && life.is_frozen());
+        }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Batches {
     pub(crate) publication: Publication,
     /// Keys of prepare records that cannot be applied before the store is opened again.
     stuck: HashSet<Key>,
+    /// Those batches.
+    stuck_batches: HashSet<BatchId>,
     /// Commit-done records that can go.
     forgotten: Vec<BatchId>,
     reads: RecordReads,
@@ -67,6 +69,7 @@ impl Batches {
             prepare_records: BTreeMap::new(),
             publication: Publication::default(),
             stuck: HashSet::new(),
+            stuck_batches: HashSet::new(),
             forgotten: Vec::new(),
             reads: RecordReads::default(),
         }

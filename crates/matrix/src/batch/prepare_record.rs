@@ -281,6 +281,11 @@ impl<P: Pmem> Matrix<P> {
             // Nobody waits for it: the next opening for writing applies it.
             return self.doubt_prepare_record(id);
         }
+        if self.batches.stuck_batches.contains(&id) {
+            // The decision of an opening comes after it was told: shard 0 had no such batch yet.
+            let stuck = ToCoordinator::Completed(id, Completion::Stuck, None);
+            return self.batches.commit.mail.send(id.coordinator, stuck);
+        }
         let is_here = self.batches.prepare_records.contains_key(&id);
         // Of a read-only participant nothing was logged.
         let was_locked = self.wake_prepare_record(id, &[ParticipantPhase::Locked], ParticipantPhase::Erasing, effects);
@@ -312,6 +317,7 @@ impl<P: Pmem> Matrix<P> {
         self.batches.publication.complete(prepare_record.id, &prepare_record.changes);
         self.batches.prepare_records.remove(&prepare_record.id);
         self.batches.stuck.extend(prepare_record.changes.iter().map(|change| change.key.clone()));
+        self.batches.stuck_batches.insert(prepare_record.id);
         self.batches
             .commit
             .mail
@@ -339,7 +345,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Commit-done records of batches that everybody has applied go, when there is room.
     pub(super) fn forget_marks(&mut self) {
-        if self.batches.is_paused() || self.config.read_only {
+        if self.batches.is_paused() || !self.life.may_maintain() {
             return;
         }
         while let Some(id) = self.batches.forgotten.pop() {

@@ -125,7 +125,7 @@ impl Slab {
                 image.writing = Some(Arc::clone(&block));
             }
             let mut was_unplaced = self.placement.table.get(logical).is_some_and(|page| page.place == NOWHERE);
-            fault_point!("unplaced_pages_stay", was_unplaced = false);
+            fault_point!("promised_pages_stay", was_unplaced = false);
             if was_unplaced {
                 self.placement.unplaced_pages -= 1;
             }

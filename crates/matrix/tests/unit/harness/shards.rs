@@ -97,6 +97,14 @@ impl Pair {
     }
 }
 
+/// Of batches one after the other, each with its seed and length: the last one that was
+/// acknowledged, or a later one, is there.
+fn assert_acknowledged(found: &[Option<Vec<u8>>; 2], batches: [(&Reply, u64, usize); 2], at: &str) {
+    let Some(last) = batches.iter().rposition(|(reply, ..)| matches!(reply, Reply::Done { .. })) else { return };
+    let may_be = |(_, seed, bytes): &(&Reply, u64, usize)| found[0].as_deref() == Some(&value(*seed, *bytes)[..]);
+    assert!(batches[last..].iter().any(may_be), "it was acknowledged: {at}");
+}
+
 /// What a failed fence left behind never became durable. Whoever waited for that waited for ever:
 /// the barrier of a snapshot or a backup, so every later batch, so the end.
 #[test]
@@ -135,20 +143,15 @@ fn a_batch_ends_whichever_of_its_fences_fails() {
         let found = pair.found();
         let at = format!("shard {broken}, after {fences} fences: {batch:?}, {later:?}");
         assert_eq!(found[0], found[1], "{at}");
-        if let (Reply::Done { .. }, Reply::Failed(_)) = (&batch, &later) {
-            assert!(found[0].is_some(), "it was acknowledged: {at}");
-        }
+        assert_acknowledged(&found, [(&batch, 3, 10), (&later, 4, 10)], &at);
         pair.close();
     }
 }
 
-/// It was committed at one shard alone before the end. Who only reads cannot apply it, so he is
-/// refused; the store of that reader never closed.
-#[test]
-fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
+/// Both shards end when one batch is committed, and shard 1 has logged its part and never heard.
+fn applied_at_shard_0() -> Pair {
     let mut pair = Pair::new();
     pair.0[0].submit(of_both(5, 10));
-    // Shard 1 has logged its part, and never hears that it is committed.
     let is_applied = |harness: &Harness| harness.shard.batches.done() == 1;
     for _ in 0..100 {
         if !is_applied(&pair.0[0]) {
@@ -158,6 +161,34 @@ fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
     }
     assert!(is_applied(&pair.0[0]), "it is never committed");
     pair.0[0].run_until_idle();
+    pair
+}
+
+/// Its medium fails when shard 1 has told what it found at the opening. What is decided then could
+/// not be applied, and nobody said so.
+#[test]
+fn nobody_waits_for_a_shard_that_fails_between_what_it_found_and_the_decision() {
+    let mut pair = applied_at_shard_0();
+    pair.0.iter_mut().for_each(Harness::reopen);
+    // It reads, in a tick or two, and tells; shard 0 does not hear of it yet.
+    for _ in 0..4 {
+        pair.tick(1);
+    }
+    let error = Error::Unknown("the region fails");
+    pair.0[1].shard.fail_region(error);
+    pair.run_while_woken();
+    pair.ask(0, Operation::Snapshot(SnapshotOp::Open));
+    pair.ask(0, of_both(6, 10));
+    pair.close();
+    pair.reopen();
+    assert_eq!(pair.found(), [0, 1].map(|_| Some(value(5, 10).to_vec())));
+}
+
+/// It was committed at one shard alone before the end. Who only reads cannot apply it, so he is
+/// refused; the store of that reader never closed.
+#[test]
+fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
+    let mut pair = applied_at_shard_0();
     pair.reopen_reading(true);
     assert!(pair.0.iter().all(|harness| harness.shard.batches.may_serve()), "the opening never ends");
     let replies = [0, 1].map(|shard| pair.ask(shard, get(&name_at(shard))));
@@ -172,6 +203,7 @@ fn who_only_reads_a_store_with_a_batch_to_be_applied_can_close_it() {
 /// The same of volumes, which have the long values.
 #[test]
 fn a_batch_ends_whenever_a_volume_begins_to_fail() {
+    let mut failed = 0;
     for (broken, after) in (0..2).flat_map(|broken| (0..12).map(move |after| (broken, after))) {
         let mut pair = Pair::new();
         let first = pair.0[0].submit(of_both(6, 9000));
@@ -180,16 +212,20 @@ fn a_batch_ends_whenever_a_volume_begins_to_fail() {
         }
         pair.1[broken] = Some(IoFault::Os(5));
         pair.run_while_woken();
-        let reply = pair.0[0].replies.remove(&first);
-        assert!(reply.is_some(), "shard {broken} after {after} ticks: nobody answers");
-        pair.ask(0, of_both(7, 9000));
+        let first = pair.0[0].replies.remove(&first);
+        let at = format!("shard {broken} after {after} ticks: {first:?}");
+        let first = first.expect("nobody answers");
+        let later = pair.ask(0, of_both(7, 9000));
+        failed += u32::from(matches!(later, Reply::Failed(_)));
         pair.ask(0, Operation::Snapshot(SnapshotOp::Open));
         pair.close();
         pair.1 = [None; 2];
         pair.reopen();
         let found = pair.found();
-        assert_eq!(found[0], found[1], "shard {broken} after {after} ticks: {reply:?}");
+        assert_eq!(found[0], found[1], "{at}");
+        assert_acknowledged(&found, [(&first, 6, 9000), (&later, 7, 9000)], &at);
     }
+    assert!(failed > 0, "no volume failed");
 }
 
 /// The same with all that shards do together under way at once, whichever store or fence fails.
