@@ -33,11 +33,24 @@ const SUBJECTS: &[Subject] = &[
     Subject { name: "tier set", engine: &["tier"], workload: "fill" },
 ];
 
-struct Subject {
-    name: &'static str,
+/// Operations on a store.
+pub struct Subject {
+    /// What they are called.
+    pub name: &'static str,
     /// The value of `--engine`, and options of it.
-    engine: &'static [&'static str],
-    workload: &'static str,
+    pub engine: &'static [&'static str],
+    /// The value of `--workload`.
+    pub workload: &'static str,
+}
+
+/// A run of so many operations, and further options of the load and of callgrind.
+struct Run<'a> {
+    program: &'a Path,
+    data: PathBuf,
+    counted: PathBuf,
+    operations: u64,
+    load: &'a [&'a str],
+    callgrind: &'a [&'a str],
 }
 
 struct Request {
@@ -129,25 +142,40 @@ impl Subject {
 
     /// Instructions of a run of so many operations on a new store.
     fn total(&self, program: &Path, directory: &Path, operations: u64) -> Result<u64, String> {
-        let (data, counted) = (directory.join("data"), directory.join("counted"));
-        let run = if self.engine == ["tier"] { serve } else { embed };
-        let outcome = run(self, program, &data, &counted, operations);
-        let removed = std::fs::remove_dir_all(&data);
-        outcome.and(removed.map_err(|error| format!("cannot remove {}: {error}", data.display())))?;
-        let text = std::fs::read_to_string(&counted).map_err(|error| format!("no count: {error}"))?;
+        let text = self.profile(program, directory, operations, &[], &[])?;
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
         total.and_then(|total| total.trim().parse().ok()).ok_or_else(|| "callgrind told no total".into())
+    }
+
+    /// What callgrind tells of a run of so many operations on a new store.
+    ///
+    /// # Errors
+    /// The program cannot be run, or fails.
+    pub fn profile(
+        &self,
+        program: &Path,
+        directory: &Path,
+        operations: u64,
+        load: &[&str],
+        callgrind: &[&str],
+    ) -> Result<String, String> {
+        let (data, counted) = (directory.join("data"), directory.join("counted"));
+        let run = Run { program, data, counted, operations, load, callgrind };
+        let outcome = if self.engine == ["tier"] { serve(self, &run) } else { embed(self, &run) };
+        let removed = std::fs::remove_dir_all(&run.data);
+        outcome.and(removed.map_err(|error| format!("cannot remove {}: {error}", run.data.display())))?;
+        std::fs::read_to_string(&run.counted).map_err(|error| format!("no count: {error}"))
     }
 }
 
 /// Loads a store, then works on it under callgrind.
-fn embed(subject: &Subject, program: &Path, data: &Path, counted: &Path, operations: u64) -> Result<(), String> {
-    let mut load = Command::new(program);
-    bench(&mut load, subject).arg("--data").arg(data).args(["--keep", "--operations", "1"]);
+fn embed(subject: &Subject, run: &Run<'_>) -> Result<(), String> {
+    let mut load = Command::new(run.program);
+    bench(&mut load, subject).arg("--data").arg(&run.data).args(["--keep", "--operations", "1"]);
     quiet(&mut load)?;
-    let mut work = callgrind(program, counted);
-    bench(&mut work, subject).arg("--data").arg(data).args(["--keep", "--no-load"]);
-    quiet(work.args(["--operations", &operations.to_string()]))
+    let mut work = callgrind(run);
+    bench(&mut work, subject).arg("--data").arg(&run.data).args(["--keep", "--no-load"]);
+    quiet(work.args(["--operations", &run.operations.to_string()]).args(run.load))
 }
 
 fn bench<'a>(command: &'a mut Command, subject: &Subject) -> &'a mut Command {
@@ -157,22 +185,22 @@ fn bench<'a>(command: &'a mut Command, subject: &Subject) -> &'a mut Command {
 }
 
 /// A server under callgrind; the clients run beside it.
-fn serve(subject: &Subject, program: &Path, data: &Path, counted: &Path, operations: u64) -> Result<(), String> {
-    let mut command = callgrind(program, counted);
+fn serve(subject: &Subject, run: &Run<'_>) -> Result<(), String> {
+    let mut command = callgrind(run);
     command.args(["serve", "--memcache", "127.0.0.1:0", "--threads", "1", "--shards", "1"]);
-    command.args(["--io", "blocking", "--memory", "64M", "--data"]).arg(data).arg("--engine").args(subject.engine);
+    command.args(["--io", "blocking", "--memory", "64M", "--data"]).arg(&run.data).arg("--engine").args(subject.engine);
     let server = Serving::spawn(command)?;
-    let mut load = Command::new(program);
+    let mut load = Command::new(run.program);
     load.args(["bench", "ycsb", "--workload", subject.workload, "--records", RECORDS, "--seconds", "3600"]);
     load.args(["--warm-up", "0", "--target", &format!("memcache://{}", server.memcache)]);
-    quiet(load.args(["--operations", &operations.to_string()]))?;
+    quiet(load.args(["--operations", &run.operations.to_string()]).args(run.load))?;
     server.end()
 }
 
-fn callgrind(program: &Path, counted: &Path) -> Command {
+fn callgrind(run: &Run<'_>) -> Command {
     let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", counted.display()));
-    command.arg(program);
+    command.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", run.counted.display()));
+    command.args(run.callgrind).arg(run.program);
     command
 }
 

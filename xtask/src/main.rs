@@ -16,6 +16,7 @@ mod lab;
 mod language;
 mod mixed;
 mod mutate;
+mod paths;
 mod sanitize;
 mod serving;
 mod shape;
@@ -52,6 +53,7 @@ usage: cargo xtask COMMAND
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; --bypass; --passthrough; --counts; docs/lab.md says more
   language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
   instructions [OPTIONS] instructions of an operation of each engine, counted by callgrind; --beside DIR: of another checkout too
+  paths [OPTIONS]       files and functions that a put and a get of each engine pass; --list names them; --of DIR: of another checkout
   shape [OPTIONS]       lines of code, large structs, long functions; --of DIR: of another checkout
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M; --of COMMIT first: of that commit
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         "compare" if rest.iter().any(|word| word == "--veth") => cargo::harness(&repository(), "veth", rest),
         "compare" => compare::run(&repository(), rest),
         "instructions" => instructions::run(&repository(), rest),
+        "paths" => paths::run(&repository(), rest),
         "shape" => shape::run(&repository(), rest),
         "language" => language::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
