@@ -66,6 +66,11 @@ impl<P: Placement> IndexedShard<P> {
         self.groups.counter
     }
 
+    /// Up to which version the backup shows batches that are not applied; 0 without one.
+    pub(crate) fn backup_cut(&self) -> u64 {
+        self.backup.as_ref().map_or(0, |backup| backup.cut)
+    }
+
     /// Asks for the next piece of a backup. The last one says that nothing is next.
     pub(crate) fn backup_piece(&mut self, token: Token, id: u64, effects: &mut Effects) {
         let Some(backup) = self.backup.as_mut().filter(|backup| backup.id == id && backup.token.is_none()) else {

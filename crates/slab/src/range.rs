@@ -84,7 +84,9 @@ impl<P: Placement> IndexedShard<P> {
         let is_within = |key: &&Key| std::ops::RangeBounds::contains(&range, *key);
         let changing = self.keys.changing().map(|(key, _)| key).filter(is_within).cloned();
         let mut pending: Vec<Key> = changing
-            .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
+            .chain(
+                self.batch_keys(range, u64::MAX, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)),
+            )
             .collect();
         // Also those that the index has: they may be gone from it, and not be there again yet, when
         // the walk comes by.

@@ -155,7 +155,7 @@ impl<P: Placement> IndexedShard<P> {
         }
         request.to = before_engine_keys(request.to);
         let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
-        let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
+        let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), u64::MAX, effects);
         let page = self.page_of_keys(&request, limit, &batched, effects);
         self.begin_scan((token, request, None), page, effects);
     }
@@ -164,7 +164,9 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn scan_for_backup(&mut self, id: u64, token: Token, mut request: PageRequest, effects: &mut Effects) {
         request.to = before_engine_keys(request.to);
         let limit = request.items_max as usize;
-        let page = self.page_of_keys(&request, limit, &BTreeMap::new(), effects);
+        // Batches that were committed before the cut and cannot be applied before another opening.
+        let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), self.backup_cut(), effects);
+        let page = self.page_of_keys(&request, limit, &batched, effects);
         self.begin_scan((token, request, Some(id)), page, effects);
     }
 
@@ -335,8 +337,8 @@ impl<P: Placement> IndexedShard<P> {
     ) -> Result<(), Corruption> {
         let todo = page.items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
         let Some((key, state)) = todo else { return Ok(()) };
-        let of_batch =
-            if page.for_backup.is_some() { None } else { self.batch_record(key, RecordPart::Whole, effects) };
+        let newest = if page.for_backup.is_some() { self.backup_cut() } else { u64::MAX };
+        let of_batch = self.batch_record(key, RecordPart::Whole, newest, effects);
         if let Some(record) = of_batch {
             *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());

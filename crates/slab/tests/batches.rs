@@ -163,18 +163,34 @@ fn both_prepared() -> Pair {
     pair
 }
 
-/// It is committed in memory alone, and neither snapshots nor the end wait for it.
+/// Keys that the pieces of a backup of both shards have.
+fn backed_up(pair: &mut Pair) -> Vec<Key> {
+    let mut ask = |shard: usize, cursor: u64| {
+        let backup = Operation::Backup { cursor, shard: shard as u32 };
+        let number = pair.0[shard].submit(backup);
+        pair.run_while_woken();
+        pair.0[shard].replies.remove(&number).expect("it is answered")
+    };
+    let Reply::Number { number, .. } = ask(0, 0) else { panic!("no backup") };
+    let mut keys = Vec::new();
+    for shard in 0..2 {
+        match ask(shard, number) {
+            Reply::Page { items, next: None } => keys.extend(items.into_iter().map(|item| item.key)),
+            other => panic!("{other:?}"),
+        }
+    }
+    keys
+}
+
+/// It is committed in memory alone. A backup has it, and neither that nor the end waits for it.
 #[test]
-fn who_only_reads_a_store_with_a_batch_to_be_applied_sees_it_and_can_close_it() {
+fn who_only_reads_a_store_with_a_batch_to_be_applied_has_it_and_can_close_it() {
     let mut pair = both_prepared();
     for (shard, machine) in (0..).zip(&mut pair.0) {
         machine.recover_for_reading(shard, 2).expect("it opens");
     }
     pair.run_while_woken();
-    let backup = pair.0[0].submit(Operation::Backup { cursor: 0, shard: 0 });
-    pair.run_while_woken();
-    let reply = pair.0[0].replies.remove(&backup);
-    assert!(matches!(reply, Some(Reply::Number { .. })), "{reply:?}");
+    assert_eq!(backed_up(&mut pair), [key(0), key(1)]);
     for shard in 0..2 {
         assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
         pair.0[shard].close();
@@ -257,6 +273,40 @@ fn a_batch_ends_whenever_a_disk_begins_to_fail() {
             pair.run_while_woken();
             let are_closed = pair.0.iter().all(|machine| machine.slab.is_closed());
             assert!(are_closed, "shard {broken} after {after} ticks, flushes {flushes}: never closed");
+        }
+    }
+}
+
+/// The same while an opening decides on a batch that a crash left.
+#[test]
+fn an_opening_ends_whenever_a_disk_begins_to_fail() {
+    for (broken, after) in (0..2).flat_map(|broken| (0..8).map(move |after| (broken, after))) {
+        for flushes in [false, true] {
+            let mut pair = both_prepared();
+            pair.ticks(after);
+            let disk = &mut pair.0[broken].disk;
+            match flushes {
+                true => disk.fail_flushes = Some(IoFault::Os(5)),
+                false => disk.fail_writes = Some(IoFault::Os(5)),
+            }
+            pair.run_while_woken();
+            let backup = pair.0[0].submit(Operation::Backup { cursor: 0, shard: 0 });
+            pair.run_while_woken();
+            let at = format!("shard {broken} after {after} ticks, flushes {flushes}");
+            assert!(pair.0[0].replies.contains_key(&backup), "{at}: nobody answers");
+            for machine in &mut pair.0 {
+                machine.slab.close(&mut machine.effects);
+            }
+            pair.run_while_woken();
+            assert!(pair.0.iter().all(|machine| machine.slab.is_closed()), "{at}: never closed");
+            for (shard, machine) in (0..).zip(&mut pair.0) {
+                (machine.disk.fail_flushes, machine.disk.fail_writes) = (None, None);
+                machine.recover_of(shard, 2).expect("it opens again");
+            }
+            pair.run_while_woken();
+            for shard in 0..2 {
+                assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "{at}: the batch is not whole");
+            }
         }
     }
 }

@@ -288,16 +288,16 @@ impl<P: Placement> IndexedShard<P> {
         }
     }
 
-    /// What a committed batch that is not applied yet makes of a key: `None` if it has nothing
-    /// to say.
-    fn visible_change(&self, key: &Key) -> Option<(&Change, u64)> {
+    /// What a committed batch that is not applied yet makes of a key: `None` if it has nothing to
+    /// say, or has a version above `newest`.
+    fn visible_change(&self, key: &Key, newest: u64) -> Option<(&Change, u64)> {
         if self.batches.prepared.is_empty() {
             return None;
         }
         let (id, at) = self.batches.prepared.get(key)?;
         let prepare_record = self.batches.prepare_records.get(id)?;
         let change = prepare_record.changes.get(*at as usize)?;
-        prepare_record.is_visible().then_some((change, prepare_record.version))
+        (prepare_record.is_visible() && prepare_record.version <= newest).then_some((change, prepare_record.version))
     }
 
     /// Another shard of the store is broken.
@@ -312,8 +312,8 @@ impl<P: Placement> IndexedShard<P> {
 
     /// The answer to a read of a key, if a batch decides it.
     pub(crate) fn batch_reply(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Reply> {
-        match self.visible_change(key) {
-            Some(_) => Some(Reply::Record(self.batch_record(key, part, effects)?)),
+        match self.visible_change(key, u64::MAX) {
+            Some(_) => Some(Reply::Record(self.batch_record(key, part, u64::MAX, effects)?)),
             None => {
                 self.batches.stuck(key).filter(|_| self.batches.prepared.contains_key(key)).cloned().map(Reply::Failed)
             }
@@ -321,9 +321,15 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     /// The record that a committed batch gives a key, or that it is gone; `None` if no batch
-    /// decides.
-    pub(crate) fn batch_record(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Option<Record>> {
-        let (change, version) = self.visible_change(key)?;
+    /// decides, or none up to version `newest`.
+    pub(crate) fn batch_record(
+        &self,
+        key: &Key,
+        part: RecordPart,
+        newest: u64,
+        effects: &Effects,
+    ) -> Option<Option<Record>> {
+        let (change, version) = self.visible_change(key, newest)?;
         let ChangeKind::Put { value, flags, expiry } = &change.kind else { return Some(None) };
         if is_expired(expiry.0, effects) {
             return Some(None);
@@ -337,12 +343,17 @@ impl<P: Placement> IndexedShard<P> {
         Some(Some(Record { value: Value::Inline(value), value_bytes, flags: *flags, version, expiry: *expiry }))
     }
 
-    /// Keys that committed batches put or delete and the index does not show yet, in order, with
-    /// whether they are there.
-    pub(crate) fn batch_keys(&self, range: (Bound<&Key>, Bound<&Key>), effects: &Effects) -> BTreeMap<Key, bool> {
+    /// Keys that committed batches up to version `newest` put or delete and the index does not show
+    /// yet, in order, with whether they are there.
+    pub(crate) fn batch_keys(
+        &self,
+        range: (Bound<&Key>, Bound<&Key>),
+        newest: u64,
+        effects: &Effects,
+    ) -> BTreeMap<Key, bool> {
         let keys = self.batches.prepared.keys().filter(|key| std::ops::RangeBounds::contains(&range, *key));
         let visible = keys.filter_map(|key| {
-            let record = self.batch_record(key, RecordPart::Meta, effects)?;
+            let record = self.batch_record(key, RecordPart::Meta, newest, effects)?;
             Some((key.clone(), record.is_some()))
         });
         visible.collect()

@@ -373,14 +373,14 @@ impl<P: Placement> IndexedShard<P> {
             let keys: Vec<Key> = prepare_record.changes.iter().map(|change| change.key.clone()).collect();
             return keys.iter().for_each(|key| self.release_key(id, key, effects));
         }
-        if let Some(fault) = self.health.poisoned {
-            return self.get_stuck(id, Error::Poisoned(fault), effects);
-        }
         if prepare_record.state == State::Stuck {
             // Whoever decides must not wait for it; the commit-done records of the others stay
             // until the next opening.
             let decider = prepare_record.decider(id);
             return self.tell(decider, ToCoordinator::Completed(id, Completion::Stuck, None));
+        }
+        if let Some(fault) = self.health.poisoned {
+            return self.get_stuck(id, Error::Poisoned(fault), effects);
         }
         // Only a defect commits before the prepare record is durable.
         if prepare_record.state != State::Prepared {
