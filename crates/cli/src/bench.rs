@@ -55,9 +55,9 @@ enum What {
     Suite(suite::Suite),
 }
 
-/// The store that is measured.
+/// Where the store is, and what becomes of it.
 #[derive(Args)]
-struct Subject {
+struct GroundArguments {
     /// Directory of the store; removed afterwards, also after a failure, if this run created it,
     /// unless --keep
     #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
@@ -71,6 +71,13 @@ struct Subject {
     /// Do not load: the records are there from an earlier run with --keep
     #[arg(long)]
     no_load: bool,
+}
+
+/// The store that is measured.
+#[derive(Args)]
+struct Subject {
+    #[command(flatten)]
+    ground: GroundArguments,
     /// How many records, such as 100000 or 10M
     #[arg(long, visible_alias = "keys", value_name = "N", default_value = "100K", value_parser = parse_some)]
     records: u64,
@@ -253,7 +260,7 @@ fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
 
 impl Subject {
     fn load(&self, store: Option<&Store>, target: TargetKind, clients: usize) -> Result<(), Failure> {
-        if self.no_load {
+        if self.ground.no_load {
             return Ok(expect_loaded(store, target, self.records)?);
         }
         let options = LoadOptions {
@@ -325,17 +332,21 @@ struct Stand {
 impl Stand {
     fn open(subject: &Subject) -> Result<Stand, Failure> {
         refuse_another_format(
-            [subject.data.as_path()],
+            [subject.ground.data.as_path()],
             subject.engine.engine,
             subject.shards,
             subject.engine.placement,
         )?;
-        let placed =
-            Placed::choose_in(subject.engine.placement, [subject.data.as_path()].into_iter(), false, subject.io)?;
+        let placed = Placed::choose_in(
+            subject.engine.placement,
+            [subject.ground.data.as_path()].into_iter(),
+            false,
+            subject.io,
+        )?;
         memory::warn_of_too_much(subject.memory);
-        let mut ground = Ground::claim(&subject.data, !subject.no_load, subject.existing)?;
+        let mut ground = Ground::claim(&subject.ground.data, !subject.ground.no_load, subject.ground.existing)?;
         let mut options = Options::new()
-            .create(!subject.no_load)
+            .create(!subject.ground.no_load)
             .memory_bytes(subject.memory)
             .depth(subject.depth)
             .capacity_bytes(subject.capacity.unwrap_or(0))
@@ -349,14 +360,14 @@ impl Stand {
             options = options.region_paths([region]);
         }
         let options = subject.durability.add_to(options);
-        let store = placed.add_to(subject.engine.add_to(options)).open(&subject.data).inspect_err(|error| {
+        let store = placed.add_to(subject.engine.add_to(options)).open(&subject.ground.data).inspect_err(|error| {
             // Somebody else was faster.
             if error.kind() == ErrorKind::Locked {
                 ground.keep();
             }
         })?;
         placed.tell(&store);
-        if subject.keep || !store.recovery().created {
+        if subject.ground.keep || !store.recovery().created {
             ground.keep();
         }
         Ok(Stand { store, ground })

@@ -103,9 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         records: 0,
         bytes: 0,
         skipped: 0,
-        show: Box::new(progress::bar_of_bytes("loading")),
-        read_bytes: 0,
-        total_bytes,
+        progress: FileProgress { show: Box::new(progress::bar_of_bytes("loading")), read_bytes: 0, total_bytes },
     };
     let started = Instant::now();
     let result = loader.load(lines, &name, arguments.skip_errors);
@@ -148,7 +146,11 @@ struct Loader {
     records: u64,
     bytes: u64,
     skipped: u64,
-    /// Tells of the progress, and what that is of the file.
+    progress: FileProgress,
+}
+
+/// How far the file is read.
+struct FileProgress {
     show: Box<dyn Fn(u64, u64)>,
     read_bytes: u64,
     total_bytes: u64,
@@ -170,9 +172,9 @@ impl Loader {
             if read as u64 == LINE_BYTES_MAX && text.last() != Some(&b'\n') {
                 return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
             }
-            self.read_bytes += read as u64;
+            self.progress.read_bytes += read as u64;
             if line.is_multiple_of(TOLD_EVERY) {
-                (self.show)(self.read_bytes, self.total_bytes);
+                (self.progress.show)(self.progress.read_bytes, self.progress.total_bytes);
             }
             if text.trim_ascii().is_empty() {
                 continue;

@@ -68,6 +68,19 @@ pub struct NodeReport {
     pub remote: u64,
 }
 
+/// Bytes of DRAM of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DramReport {
+    /// Of the hash table.
+    pub table_bytes: u64,
+    /// Of the keys of collections in order.
+    pub order_bytes: u64,
+    /// Of what is known to be free.
+    pub space_bytes: u64,
+    /// Of what says which records expire when.
+    pub expiry_bytes: u64,
+}
+
 /// Figures of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -75,10 +88,6 @@ pub struct Report {
     pub records: u64,
     /// Those of them whose collection keeps them in order.
     pub ordered: u64,
-    /// Bytes of DRAM of the hash table.
-    pub table_bytes: u64,
-    /// Bytes of DRAM of the keys of collections in order.
-    pub order_bytes: u64,
     /// Bytes of the region in segments that are in use.
     pub used_bytes: u64,
     /// Of them, free.
@@ -90,14 +99,12 @@ pub struct Report {
     /// Bytes that nothing is written to until the store is opened again, because they are damaged
     /// or the memory failed there. Records there are read and deleted as others are.
     pub lost_bytes: u64,
-    /// Bytes of DRAM in which it is kept what is free.
-    pub space_bytes: u64,
     /// Places at which damage was found since the store was opened.
     pub damaged: u64,
     /// Expired records whose space was given back since then.
     pub reclaimed: u64,
-    /// Bytes of DRAM of what says which records expire when.
-    pub expiry_bytes: u64,
+    /// What it takes of DRAM.
+    pub dram: DramReport,
     /// Bytes of records that were checked in the background since then, and how often all of them
     /// were.
     pub scrubbed_bytes: u64,
@@ -150,7 +157,8 @@ pub(crate) struct Damage {
 impl Report {
     /// Bytes of DRAM of all that is known of records: what grows with them.
     pub fn dram_bytes(&self) -> u64 {
-        self.table_bytes + self.order_bytes + self.expiry_bytes + self.space_bytes + self.snapshots.index_bytes
+        let DramReport { table_bytes, order_bytes, space_bytes, expiry_bytes } = self.dram;
+        table_bytes + order_bytes + expiry_bytes + space_bytes + self.snapshots.index_bytes
     }
 }
 
@@ -315,17 +323,19 @@ impl<P: Pmem> Hash<P> {
         Report {
             records: self.table.len(),
             ordered: self.orders.len(),
-            table_bytes: self.table.footprint_bytes(),
-            order_bytes: self.orders.footprint_bytes(),
             used_bytes: usage.in_spans * block,
             free_bytes: usage.free * block,
             retired_bytes: usage.retired * block,
             unused_bytes: usage.unused * block,
             lost_bytes: usage.lost * block,
-            space_bytes: usage.footprint_bytes,
             damaged: self.damage.lock().unwrap_or_else(PoisonError::into_inner).places.len() as u64,
             reclaimed: self.expiries.reclaimed(),
-            expiry_bytes: self.expiries.footprint_bytes(),
+            dram: DramReport {
+                table_bytes: self.table.footprint_bytes(),
+                order_bytes: self.orders.footprint_bytes(),
+                space_bytes: usage.footprint_bytes,
+                expiry_bytes: self.expiries.footprint_bytes(),
+            },
             scrubbed_bytes,
             scrub_rounds,
             snapshots: self.snapshot_report(),

@@ -35,6 +35,6 @@ mod table;
 mod walk;
 mod write;
 
-pub use hash::{Hash, HashOptions, NodeReport, Report, Written};
+pub use hash::{DramReport, Hash, HashOptions, NodeReport, Report, Written};
 pub use parts::FoundPart;
 pub use snapshot::SnapshotReport;

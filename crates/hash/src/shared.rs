@@ -71,7 +71,7 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         let report = self.report();
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", report.records);
-        add("index_bytes", report.table_bytes + report.order_bytes + report.expiry_bytes);
+        add("index_bytes", report.dram.table_bytes + report.dram.order_bytes + report.dram.expiry_bytes);
         add("region_bytes", self.region.superblock.region_bytes());
         add("region_used_bytes", report.used_bytes - report.free_bytes);
         add("region_free_bytes", report.free_bytes + report.unused_bytes);
@@ -84,7 +84,7 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         add("snapshots_kept_bytes", report.snapshots.kept_bytes);
         add("snapshots_index_bytes", report.snapshots.index_bytes);
         add("region_lost_bytes", report.lost_bytes);
-        add("space_bytes", report.space_bytes);
+        add("space_bytes", report.dram.space_bytes);
         add("snapshots_ended_early", report.snapshots.ended_early);
         for node in report.nodes {
             let Some([bytes, used_bytes, local, remote]) = NODE_FIGURES.get(node.number as usize) else { continue };

@@ -51,7 +51,7 @@ fn the_space_of_expired_records_comes_back_in_steps() {
     assert_eq!(used(&report), used(&before) * 5 / 2);
     maintain(&hash, 3_000);
     let report = hash.report();
-    assert_eq!((report.records, report.ordered, report.expiry_bytes), (1_500, 750, 0), "{report:?}");
+    assert_eq!((report.records, report.ordered, report.dram.expiry_bytes), (1_500, 750, 0), "{report:?}");
 
     // And what opening finds.
     (1_000..2_000).for_each(|number| put(&hash, number, 4_000));
@@ -71,7 +71,7 @@ fn a_key_that_is_written_over_and_over_takes_no_more_memory_for_its_expiry() {
     }
     maintain(&hash, 1_000);
     let report = hash.report();
-    assert!(report.expiry_bytes < 200_000, "{} bytes for {} records", report.expiry_bytes, report.records);
+    assert!(report.dram.expiry_bytes < 200_000, "{} bytes for {} records", report.dram.expiry_bytes, report.records);
     maintain(&hash, 6_000);
     assert_eq!(hash.report().records, 0);
 }

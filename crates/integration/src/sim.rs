@@ -92,7 +92,7 @@ fn audit(recovery: &RecoveryReport, check: CheckReport) -> Audit {
         damage: damage.collect(),
         mistakes: check.mistakes,
         repaired: recovery.superblock_repaired,
-        quick: recovery.by_checkpoint,
+        quick: recovery.checkpoint.is_used,
     }
 }
 

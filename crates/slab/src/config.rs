@@ -91,10 +91,17 @@ pub struct RecoveryReport {
     pub superblock_repaired: bool,
     /// Bytes read.
     pub read_bytes: u64,
+    /// What became of its checkpoints.
+    pub checkpoint: CheckpointUse,
+}
+
+/// What an opening made of checkpoints, of placement `packed`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointUse {
     /// The index comes from a checkpoint: of the log, only what is newer was read.
-    pub by_checkpoint: bool,
+    pub is_used: bool,
     /// Checkpoints, or what had to be read besides, that were of no use.
-    pub checkpoints_refused: u64,
+    pub refused: u64,
     /// Why everything was read, though there is a checkpoint, or a part of one.
     pub read_in_full: Option<&'static str>,
 }

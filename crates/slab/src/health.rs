@@ -36,7 +36,7 @@ impl Health {
     /// Of a shard that is open.
     pub(crate) fn new(report: RecoveryReport) -> Health {
         let corruptions = report.corrupt.clone();
-        let events = report.read_in_full.map(|why| ShardEvent::ReadInFull { why }).into_iter().collect();
+        let events = report.checkpoint.read_in_full.map(|why| ShardEvent::ReadInFull { why }).into_iter().collect();
         Health { report, poisoned: None, closing: Closing::Open, corruptions, corrupt_records: 0, events }
     }
 

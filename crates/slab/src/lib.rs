@@ -49,7 +49,7 @@ mod space;
 mod superblock;
 mod write;
 
-pub use config::{CheckReport, CheckpointPace, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
+pub use config::{CheckReport, CheckpointPace, CheckpointUse, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
 pub use in_place::{InPlace, Slab};
 pub use packed::verify::{ReadVolume, VerifiedValues};
 pub use packed::{Log, Packed};

@@ -326,8 +326,8 @@ impl<P: Placement> Shard for IndexedShard<P> {
         add("batches", self.batches.done());
         add("batches_under_way", self.batches.under_way());
         add("recovery_bytes_read", self.health.report.read_bytes);
-        add("recovered_by_checkpoint", u64::from(self.health.report.by_checkpoint));
-        add("checkpoints_refused", self.health.report.checkpoints_refused);
+        add("recovered_by_checkpoint", u64::from(self.health.report.checkpoint.is_used));
+        add("checkpoints_refused", self.health.report.checkpoint.refused);
         add("waiting", (self.keys.pending.len() + self.placement.waiting()) as u64);
         self.placement.statistics(out);
     }

@@ -94,7 +94,7 @@ fn after_a_kill_opening_reads_a_fifth_of_the_log_at_most() {
     machine.disk.kill(&mut Random::new(1));
     let image = machine.disk.current.clone();
     reopen(&mut machine, false);
-    assert!(machine.slab.recovery().by_checkpoint);
+    assert!(machine.slab.recovery().checkpoint.is_used);
     let quick = statistic(&machine, "recovery_bytes_read");
     sound(&machine);
     compare(&mut machine, &held, 6000);
@@ -104,14 +104,14 @@ fn after_a_kill_opening_reads_a_fifth_of_the_log_at_most() {
     roots.iter().for_each(|at| bare[*at..at + 4096].fill(0));
     machine.disk.restore(bare);
     reopen(&mut machine, false);
-    assert!(!machine.slab.recovery().by_checkpoint);
+    assert!(!machine.slab.recovery().checkpoint.is_used);
     let scan = statistic(&machine, "recovery_bytes_read");
     assert!(quick * 5 <= scan, "{quick} of {scan} bytes");
     compare(&mut machine, &held, 6000);
     // Compared key by key, segment by segment.
     machine.disk.restore(image);
     reopen(&mut machine, true);
-    assert!(machine.slab.recovery().by_checkpoint && machine.slab.recovery().corrupt.is_empty());
+    assert!(machine.slab.recovery().checkpoint.is_used && machine.slab.recovery().corrupt.is_empty());
     sound(&machine);
 }
 
@@ -132,15 +132,15 @@ fn a_damaged_checkpoint_is_told_and_everything_is_read_instead() {
         machine.disk.damage(root + offset, 4);
         reopen(&mut machine, false);
         let report = machine.slab.recovery();
-        assert!(!report.by_checkpoint && report.corrupt.is_empty() != told, "{offset}: {report:?}");
-        assert_eq!(report.checkpoints_refused, u64::from(told));
+        assert!(!report.checkpoint.is_used && report.corrupt.is_empty() != told, "{offset}: {report:?}");
+        assert_eq!(report.checkpoint.refused, u64::from(told));
         machine.tick(1);
         assert_eq!(std::mem::take(&mut machine.effects.events), [ShardEvent::ReadInFull { why }]);
         // It stays void if it can be read again: segments it covers may have been continued.
         machine.disk.damage(root + offset, 4);
         machine.disk.kill(&mut Random::new(2));
         reopen(&mut machine, false);
-        assert!(!machine.slab.recovery().by_checkpoint && machine.slab.recovery().corrupt.is_empty());
+        assert!(!machine.slab.recovery().checkpoint.is_used && machine.slab.recovery().corrupt.is_empty());
         compare(&mut machine, &held, 6000);
         assert_eq!(machine.slab.check().mistakes, Vec::<String>::new());
     }
@@ -156,7 +156,7 @@ fn an_orderly_close_leaves_one_and_the_next_life_goes_on_from_it() {
         machine.close();
         reopen(&mut machine, life % 2 == 0);
         let report = machine.slab.recovery();
-        assert!(report.by_checkpoint && report.clean && report.corrupt.is_empty(), "{report:?}");
+        assert!(report.checkpoint.is_used && report.clean && report.corrupt.is_empty(), "{report:?}");
         sound(&machine);
         compare(&mut machine, &held, 6000);
     }

@@ -365,7 +365,7 @@ impl Collection {
 
 impl std::fmt::Debug for Collection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Collection({} of {})", self.id.0, self.inner.path.display())
+        write!(f, "Collection({} of {})", self.id.0, self.inner.files.path.display())
     }
 }
 

@@ -281,7 +281,7 @@ pub(crate) fn open(
     let path = hash.pmem().path().to_path_buf();
     let report = hash.report();
     let limit_bytes = options.memory_bytes;
-    let index_bytes = report.table_bytes + report.order_bytes;
+    let index_bytes = report.dram.table_bytes + report.dram.order_bytes;
     if index_bytes > limit_bytes {
         let (records, path) = (format_count(report.records, "record"), path.display());
         let (takes, has) = (format_bytes(index_bytes), format_bytes(limit_bytes));

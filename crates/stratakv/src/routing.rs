@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
@@ -34,7 +34,7 @@ use crate::store::Region;
 pub(crate) struct Inner {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) level: Level,
-    pub(crate) path: PathBuf,
+    pub(crate) files: StoreFiles,
     pub(crate) identity: Identity,
     pub(crate) recovery: RecoverySummary,
     pub(crate) read_only: bool,
@@ -44,14 +44,34 @@ pub(crate) struct Inner {
     pub(crate) orders: Orders,
     pub(crate) closed: AtomicBool,
     pub(crate) watcher: Option<Watcher>,
-    pub(crate) directory: std::sync::Mutex<Option<Directory>>,
     pub(crate) region: Option<Region>,
-    /// What of it was found to be removed while it was open.
-    pub(crate) removed: OnceLock<PathBuf>,
     pub(crate) engine: Engine,
-    pub(crate) mapping: Option<Arc<Mapping>>,
     /// Of scans through `matrix`: see [`Inner::gathered_of`].
     pub(crate) values_apart: AtomicBool,
+}
+
+/// Where a store lies, locked while it is open.
+#[derive(Default)]
+pub(crate) struct StoreFiles {
+    pub(crate) path: PathBuf,
+    pub(crate) directory: Mutex<Option<Directory>>,
+    pub(crate) mapping: Option<Arc<Mapping>>,
+    /// What of it was found to be removed while it was open.
+    pub(crate) removed: OnceLock<PathBuf>,
+}
+
+impl StoreFiles {
+    /// Lets them go: somebody else may open the store.
+    fn unlock(&self) {
+        if let Some(mapping) = &self.mapping {
+            mapping.unlock();
+        }
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Directory>> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a store is besides its engine, fixed at creation.
@@ -310,17 +330,12 @@ impl Inner {
         if !self.closed.swap(true, Ordering::SeqCst) {
             self.removed();
             self.runtime.close();
-            if let Some(mapping) = &self.mapping {
-                mapping.unlock();
-            }
-            let mut directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *directory = None;
-            drop(directory);
+            self.files.unlock();
             match (self.failure(), &self.watcher) {
                 (Some(error), _) => {
-                    tracing::error!(%error, path = %self.path.display(), "the store was not closed in order")
+                    tracing::error!(%error, path = %self.files.path.display(), "the store was not closed in order")
                 }
-                (None, Some(watcher)) => watcher(&StoreEvent::Closed { path: self.path.clone() }),
+                (None, Some(watcher)) => watcher(&StoreEvent::Closed { path: self.files.path.clone() }),
                 (None, None) => {}
             }
         }
@@ -334,24 +349,24 @@ impl Inner {
 
     /// What of the store was removed while it was open. Looks at its files until it has found one.
     fn removed(&self) -> Option<&Path> {
-        if self.removed.get().is_none()
+        if self.files.removed.get().is_none()
             && !self.runtime.is_forked()
             && let Some(path) = self.look_for_removed()
         {
             tracing::error!(path = %path.display(), "a file of the store was removed while it is open: what it holds ends with this process");
             // Whoever was faster has found it too.
-            let _ = self.removed.set(path);
+            let _ = self.files.removed.set(path);
         }
-        self.removed.get().map(PathBuf::as_path)
+        self.files.removed.get().map(PathBuf::as_path)
     }
 
     fn look_for_removed(&self) -> Option<PathBuf> {
-        let directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let directory = self.files.lock();
         // Once it is let go anybody may remove it.
         let directory = directory.as_ref()?;
-        let of_region = || self.mapping.as_ref()?.removed().map(Path::to_owned);
+        let of_region = || self.files.mapping.as_ref()?.removed().map(Path::to_owned);
         let of_volumes = || self.runtime.removed_volume().map(Path::to_owned);
-        directory.is_removed().then(|| self.path.clone()).or_else(of_volumes).or_else(of_region)
+        directory.is_removed().then(|| self.files.path.clone()).or_else(of_volumes).or_else(of_region)
     }
 }
 
@@ -361,8 +376,8 @@ impl Drop for Inner {
             // Threads, rings and locks are the parent's: nothing of theirs is dropped here, however
             // many hold them.
             let _runtime = ManuallyDrop::new(Arc::clone(&self.runtime));
-            let _mapping = ManuallyDrop::new(self.mapping.clone());
-            let directory = self.directory.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let _mapping = ManuallyDrop::new(self.files.mapping.clone());
+            let directory = self.files.directory.get_mut().unwrap_or_else(PoisonError::into_inner);
             let _directory = ManuallyDrop::new(directory.take());
             return;
         }

@@ -21,7 +21,7 @@ use crate::old_names::add_old_names;
 use crate::open;
 use crate::options::{Options, Placement};
 use crate::order::Orders;
-use crate::routing::{Identity, Inner};
+use crate::routing::{Identity, Inner, StoreFiles};
 use crate::session::Session;
 
 /// An open cache comes down to so much memory for each shard: with less, blocks for reads alone may
@@ -101,7 +101,12 @@ impl Store {
         let store = Store::new(Inner {
             runtime: opened.runtime,
             level: opened.level,
-            path: opened.directory.path.clone(),
+            files: StoreFiles {
+                path: opened.directory.path.clone(),
+                directory: Some(opened.directory).into(),
+                mapping: opened.mapping,
+                removed: OnceLock::new(),
+            },
             identity: opened.identity,
             recovery: opened.recovery,
             read_only: options.read_only,
@@ -111,11 +116,8 @@ impl Store {
             orders: Orders::new(options.orders.clone()),
             closed: false.into(),
             watcher: options.listeners.watcher.clone(),
-            directory: Some(opened.directory).into(),
             region: opened.region,
-            removed: OnceLock::new(),
             engine: opened.engine,
-            mapping: opened.mapping,
             values_apart: AtomicBool::new(false),
         });
         match store.complete_names() {
@@ -153,7 +155,7 @@ impl Store {
         Store::new(Inner {
             runtime,
             level,
-            path: PathBuf::new(),
+            files: StoreFiles::default(),
             identity: Identity::default(),
             recovery: RecoverySummary::default(),
             read_only: false,
@@ -163,11 +165,8 @@ impl Store {
             orders: Orders::default(),
             closed: false.into(),
             watcher: None,
-            directory: None.into(),
             region: None,
-            removed: OnceLock::new(),
             engine,
-            mapping: None,
             values_apart: AtomicBool::new(false),
         })
     }
@@ -182,7 +181,7 @@ impl Store {
 
     /// The store's directory.
     pub fn path(&self) -> &Path {
-        &self.inner().path
+        &self.inner().files.path
     }
 
     /// What opening found.
@@ -277,7 +276,7 @@ impl Store {
     ) -> Result<crate::Driver, Error> {
         self.inner().runtime.driver_with(wrap).map_err(|error| Error::Io {
             what: "set up a ring for",
-            path: self.inner().path.clone(),
+            path: self.inner().files.path.clone(),
             error,
         })
     }
@@ -398,7 +397,7 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Store({})", self.inner().path.display())
+        write!(f, "Store({})", self.inner().files.path.display())
     }
 }
 

@@ -87,7 +87,7 @@ fn live(world: World<'_>, seed: u64) -> Result<World<'_>, String> {
     told("while it went on", &world, world.finding().map_or(Ok(()), Err))?;
     let report = world.store.report();
     world.tally.add(Kind::Expired, report.reclaimed);
-    world.tally.add(Kind::Grown, report.table_bytes.saturating_sub(before.table_bytes) / 64);
+    world.tally.add(Kind::Grown, report.dram.table_bytes.saturating_sub(before.dram.table_bytes) / 64);
     if !world.plan.closes_under_way {
         told("at rest", &world, moment::verify(&world))?;
     }

@@ -405,7 +405,7 @@ mod tests {
         for sample in Log::samples() {
             let image = Image { bytes: sample.image.clone(), capacity_bytes: Some(sample.bytes()) };
             let machine = Machine::<Log>::recover(image, sample.bytes(), 0).unwrap();
-            assert!(machine.slab.recovery().by_checkpoint);
+            assert!(machine.slab.recovery().checkpoint.is_used);
         }
     }
 

@@ -261,9 +261,9 @@ impl Scanner<Log> for LogOpening {
             (None, _) => self.scanner.finish(digest),
         };
         let used = found.placement.checkpoints.current.clone();
-        found.report.by_checkpoint = !used.is_empty();
-        found.report.checkpoints_refused = self.refused;
-        found.report.read_in_full = self.why_not.filter(|_| !found.report.by_checkpoint);
+        found.report.checkpoint.is_used = !used.is_empty();
+        found.report.checkpoint.refused = self.refused;
+        found.report.checkpoint.read_in_full = self.why_not.filter(|_| !found.report.checkpoint.is_used);
         found.report.corrupt.append(&mut self.corrupt);
         // A segment they cover may be continued now. Roots only: a cut in the middle of this must
         // not leave a root without its chunks, which would look like damage (simulator, `packed`,
