@@ -63,50 +63,22 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
-    /// Where memcache clients may connect: ADDRESS:PORT, tls:ADDRESS:PORT or unix:PATH; may be
-    /// given several times; port 0 takes a free one [default: 127.0.0.1:11211, or the sockets that
-    /// systemd hands over]
-    #[arg(long, value_name = "LISTEN")]
-    memcache: Vec<Listen>,
-    /// Who may connect to unix: sockets: the mode of their files
-    #[arg(long, value_name = "MODE", default_value = "0700", value_parser = mode)]
-    unix_mode: u32,
-    /// Certificate of tls: addresses, in PEM, with those between it and its authority behind it
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The certificate's key, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Certificates of authorities, in PEM: clients of tls: addresses must show a certificate that
-    /// one of them has signed
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    network: ConnectionArguments,
+    #[command(flatten)]
+    security: SecurityArguments,
     #[command(flatten)]
     user: UserArguments,
     #[command(flatten)]
     xdp: XdpArguments,
     #[command(flatten)]
     engine: EngineArguments,
-    /// Server threads [default: one for each core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
     /// Shards; fixed when the store is created [default: one for each core; one with the engines
     /// `hash`, which has no more, and `matrix`]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Longest value a client may store, up to 64M
-    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
-    item_bytes_max: u64,
-    /// Most connections at once
-    #[arg(long, value_name = "N", default_value = "10K", value_parser = parse_usize)]
-    connections: usize,
-    /// Most requests in flight on the device
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    depth: u32,
-    /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us
-    /// or 2ms; it is measured for a second
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]
-    max_latency: Option<Duration>,
+    #[command(flatten)]
+    depth: DepthArguments,
     /// Most bytes the store may take on disk [default: all that the disk has]. With engine `tier`:
     /// length of the second tier, 0 for none [default: eight times the memory]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -127,6 +99,54 @@ pub(crate) struct Arguments {
     /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
+    #[command(flatten)]
+    monitor: MonitorArguments,
+    #[command(flatten)]
+    pub(crate) log: LogArguments,
+}
+
+/// Who may connect, and how much a connection may ask for.
+#[derive(Args)]
+struct ConnectionArguments {
+    /// Where memcache clients may connect: ADDRESS:PORT, tls:ADDRESS:PORT or unix:PATH; may be
+    /// given several times; port 0 takes a free one [default: 127.0.0.1:11211, or the sockets that
+    /// systemd hands over]
+    #[arg(long, value_name = "LISTEN")]
+    memcache: Vec<Listen>,
+    /// Who may connect to unix: sockets: the mode of their files
+    #[arg(long, value_name = "MODE", default_value = "0700", value_parser = mode)]
+    unix_mode: u32,
+    /// Server threads [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Longest value a client may store, up to 64M
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
+    item_bytes_max: u64,
+    /// Most connections at once
+    #[arg(long, value_name = "N", default_value = "10K", value_parser = parse_usize)]
+    connections: usize,
+    /// Close connections that wait for their client for so long, such as 60s [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    idle_timeout: Option<Duration>,
+    /// Close connections whose client neither continues its request nor takes its reply for so
+    /// long; `never` for no limit
+    #[arg(long, value_name = "TIME", value_parser = limit, default_value = "60s")]
+    request_timeout: Limit,
+}
+
+/// Who is let in, and what he may do.
+#[derive(Args)]
+struct SecurityArguments {
+    /// Certificate of tls: addresses, in PEM, with those between it and its authority behind it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Certificates of authorities, in PEM: clients of tls: addresses must show a certificate that
+    /// one of them has signed
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
     /// Let only clients in that log in: a file of lines `user:password` (memcached's -Y, and SASL
     /// PLAIN)
     #[arg(long, value_name = "FILE")]
@@ -137,6 +157,23 @@ pub(crate) struct Arguments {
     /// Allow addresses other than loopback, though nothing that is sent there is encrypted
     #[arg(long)]
     insecure: bool,
+}
+
+/// How many requests the device has at once.
+#[derive(Args)]
+struct DepthArguments {
+    /// Most requests in flight on the device
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    depth: u32,
+    /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us
+    /// or 2ms; it is measured for a second
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]
+    max_latency: Option<Duration>,
+}
+
+/// How the server is watched.
+#[derive(Args)]
+struct MonitorArguments {
     /// Monitor the server over HTTP at this address: status page, /metrics, /healthz, /readyz,
     /// /stats.json; port 0 takes a free one [default: none]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
@@ -145,19 +182,10 @@ pub(crate) struct Arguments {
     /// several times
     #[arg(long, value_name = "NAME", requires = "admin")]
     admin_name: Vec<String>,
-    /// Close connections that wait for their client for so long, such as 60s [default: never]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    idle_timeout: Option<Duration>,
-    /// Close connections whose client neither continues its request nor takes its reply for so
-    /// long; `never` for no limit
-    #[arg(long, value_name = "TIME", value_parser = limit, default_value = "60s")]
-    request_timeout: Limit,
     /// Log operations that take at least so many milliseconds, with the beginning of their key, up
     /// to ten a second for each thread [default: none]
     #[arg(long, value_name = "MS")]
     slow_log_ms: Option<u64>,
-    #[command(flatten)]
-    pub(crate) log: LogArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -199,7 +227,7 @@ impl LogArguments {
 impl Arguments {
     fn server_options(&self) -> Result<ServerOptions, Failure> {
         self.refuse_open_addresses()?;
-        let item_bytes_max = usize::try_from(self.item_bytes_max).unwrap_or(usize::MAX);
+        let item_bytes_max = usize::try_from(self.network.item_bytes_max).unwrap_or(usize::MAX);
         if !(1..=VALUE_BYTES_MAX).contains(&item_bytes_max) {
             return Err(Failure::usage(format!(
                 "--item-bytes-max {item_bytes_max}: values may have 1 to {VALUE_BYTES_MAX} bytes (64M)"
@@ -209,29 +237,29 @@ impl Arguments {
         let mut options = ServerOptions {
             memcache: Vec::new(),
             tls: self.tls(),
-            unix_mode: self.unix_mode,
-            connections_max: self.connections,
+            unix_mode: self.network.unix_mode,
+            connections_max: self.network.connections,
             item_bytes_max,
             backup_directory: self.backup_dir.clone(),
             slow_from: self.slow_from(),
-            idle_limit: self.idle_timeout,
-            request_limit: self.request_timeout.0,
+            idle_limit: self.network.idle_timeout,
+            request_limit: self.network.request_timeout.0,
             client_memory_bytes: Some(client_memory_bytes(self.open.memory)),
             inherited,
-            auth_file: self.auth_file.clone(),
-            shutdown_command: self.enable_shutdown,
-            xdp: self.xdp.options(self.connections),
+            auth_file: self.security.auth_file.clone(),
+            shutdown_command: self.security.enable_shutdown,
+            xdp: self.xdp.options(self.network.connections),
             ..ServerOptions::default()
         };
-        options.threads = self.threads.unwrap_or(options.threads);
-        for listen in self.memcache.iter().cloned() {
+        options.threads = self.network.threads.unwrap_or(options.threads);
+        for listen in self.network.memcache.iter().cloned() {
             match listen {
                 Listen::Tcp(address) => options.memcache.push(address),
                 Listen::Tls(address) => options.tls_memcache.push(address),
                 Listen::Unix(path) => options.unix.push(path),
             }
         }
-        if self.memcache.is_empty() && options.inherited.is_empty() {
+        if self.network.memcache.is_empty() && options.inherited.is_empty() {
             options.memcache = ServerOptions::default().memcache;
         }
         Ok(options)
@@ -239,16 +267,18 @@ impl Arguments {
 
     /// Addresses at which anybody could read and change everything.
     fn refuse_open_addresses(&self) -> Result<(), Failure> {
-        let mut open = self.memcache.iter().filter_map(|listen| match listen {
+        let mut open = self.network.memcache.iter().filter_map(|listen| match listen {
             Listen::Tcp(address) => Some(address),
             // With it clients show who they are.
-            Listen::Tls(address) if self.tls_client_ca.is_none() && self.auth_file.is_none() => Some(address),
+            Listen::Tls(address) if self.security.tls_client_ca.is_none() && self.security.auth_file.is_none() => {
+                Some(address)
+            }
             _ => None,
         });
-        let is_open = |address: &&SocketAddr| !self.insecure && !address.ip().is_loopback();
+        let is_open = |address: &&SocketAddr| !self.security.insecure && !address.ip().is_loopback();
         self.refuse_open_xdp()?;
         if let Some(address) = open.find(is_open) {
-            let why = match self.auth_file {
+            let why = match self.security.auth_file {
                 None => "there is no authentication",
                 Some(_) => "nothing that is sent is encrypted, passwords neither",
             };
@@ -257,7 +287,7 @@ impl Arguments {
             )));
         }
         // It speaks no TLS, and knows no accounts.
-        match self.admin.as_ref().filter(is_open) {
+        match self.monitor.admin.as_ref().filter(is_open) {
             Some(address) => Err(Failure::usage(format!(
                 "--admin {address} can be reached from other machines, and has no authentication: listen on 127.0.0.1:{}, or say --insecure",
                 address.port()
@@ -269,10 +299,10 @@ impl Arguments {
     /// AF_XDP serves the ports of all TCP addresses, those of loopback too.
     fn refuse_open_xdp(&self) -> Result<(), Failure> {
         let speaks_plainly = |listen: &Listen| matches!(listen, Listen::Tcp(_));
-        let is_plain = self.memcache.is_empty() || self.memcache.iter().any(speaks_plainly);
-        let has_authority = self.tls_client_ca.is_some() || self.auth_file.is_some();
+        let is_plain = self.network.memcache.is_empty() || self.network.memcache.iter().any(speaks_plainly);
+        let has_authority = self.security.tls_client_ca.is_some() || self.security.auth_file.is_some();
         let Some(address) = self.xdp.addresses().next() else { return Ok(()) };
-        if self.insecure || (!is_plain && has_authority) {
+        if self.security.insecure || (!is_plain && has_authority) {
             return Ok(());
         }
         Err(Failure::usage(format!(
@@ -287,8 +317,14 @@ impl Arguments {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
         };
-        let sockets = self.memcache.iter().filter_map(Listen::path).map(folder);
-        let files = [&self.config, &self.tls_cert, &self.tls_key, &self.tls_client_ca, &self.auth_file];
+        let sockets = self.network.memcache.iter().filter_map(Listen::path).map(folder);
+        let files = [
+            &self.config,
+            &self.security.tls_cert,
+            &self.security.tls_key,
+            &self.security.tls_client_ca,
+            &self.security.auth_file,
+        ];
         Paths {
             written: sockets.chain(self.backup_dir.clone()).collect(),
             store: self.open.data.all().map(Path::to_owned).collect(),
@@ -297,23 +333,23 @@ impl Arguments {
     }
 
     fn tls(&self) -> Option<TlsOptions> {
-        let (certificate, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
-        Some(TlsOptions { certificate, key, client_authority: self.tls_client_ca.clone() })
+        let (certificate, key) = (self.security.tls_cert.clone()?, self.security.tls_key.clone()?);
+        Some(TlsOptions { certificate, key, client_authority: self.security.tls_client_ca.clone() })
     }
 
     fn slow_from(&self) -> Option<Duration> {
-        self.slow_log_ms.map(Duration::from_millis)
+        self.monitor.slow_log_ms.map(Duration::from_millis)
     }
 
     /// Before the store is opened: it tells meanwhile that it is not ready.
     fn start_admin(&self) -> Result<Option<Admin>, Failure> {
-        let start = |address| Admin::start(address, self.admin_name.clone()).map_err(failure);
-        self.admin.map(start).transpose()
+        let start = |address| Admin::start(address, self.monitor.admin_name.clone()).map_err(failure);
+        self.monitor.admin.map(start).transpose()
     }
 
     /// As asked for, or measured.
     fn depth(&self) -> Result<u32, Failure> {
-        let Some(max) = self.max_latency else { return Ok(self.depth) };
+        let Some(max) = self.depth.max_latency else { return Ok(self.depth.depth) };
         let data = &self.open.data;
         let format = stratakv::format_of(data.first())?;
         if format.map_or(self.engine.engine == Some(EngineArgument::Hash), |format| format.engine == Engine::Hash) {
@@ -457,8 +493,8 @@ fn try_reload(given: &ArgMatches, server: &Server) -> Result<(), Failure> {
     server.reload(arguments.tls()).map_err(failure)?;
     logging::change(&arguments.log.log)?;
     server.set_slow_from(arguments.slow_from());
-    server.set_idle_limit(arguments.idle_timeout);
-    server.set_request_limit(arguments.request_timeout.0);
+    server.set_idle_limit(arguments.network.idle_timeout);
+    server.set_request_limit(arguments.network.request_timeout.0);
     let command = crate::Arguments::command();
     let options = command.find_subcommand("serve").into_iter().flat_map(clap::Command::get_arguments);
     let raw = |matches: &ArgMatches, id: &str| -> Option<Vec<_>> {
@@ -504,7 +540,7 @@ fn failure(error: stratakv_server::Error) -> Failure {
 
 /// The first line: what is served where, and how to end it.
 fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
-    let unix = arguments.memcache.iter().filter_map(Listen::path).map(|path| path.display().to_string());
+    let unix = arguments.network.memcache.iter().filter_map(Listen::path).map(|path| path.display().to_string());
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).chain(unix).collect();
     let at = match &addresses[..] {
         [] => "the sockets of systemd".to_owned(),
@@ -561,11 +597,11 @@ fn announce(
         let places = format_count(recovery.corrupt.len() as u64, "damaged place");
         say!("{places}: run `stratakv check`");
     }
-    for path in arguments.memcache.iter().filter_map(Listen::path) {
+    for path in arguments.network.memcache.iter().filter_map(Listen::path) {
         writeln!(output, "unix      {}", path.display())?;
     }
     // Those of TLS come last, as the server has them.
-    let tls = arguments.memcache.iter().filter(|listen| matches!(listen, Listen::Tls(_))).count();
+    let tls = arguments.network.memcache.iter().filter(|listen| matches!(listen, Listen::Tls(_))).count();
     let (plain, tls) = server.addresses().split_at(server.addresses().len() - tls);
     for address in tls {
         writeln!(output, "tls       {address}")?;
