@@ -176,6 +176,9 @@ fn nobody_waits_for_a_shard_that_fails_between_what_it_found_and_the_decision() 
     }
     let error = Error::Unknown("the region fails");
     pair.0[1].shard.fail_region(error);
+    for _ in 0..2 {
+        pair.tick(1);
+    }
     pair.run_while_woken();
     pair.ask(0, Operation::Snapshot(SnapshotOp::Open));
     pair.ask(0, of_both(6, 10));
