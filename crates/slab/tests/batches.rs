@@ -25,10 +25,10 @@ fn write(changes: Vec<Change>) -> Operation {
     Operation::Write { changes, level: Level::PowerLoss }
 }
 
-struct Pair([Machine; 2]);
+struct Pair<E>([Machine<E>; 2]);
 
-impl Pair {
-    fn new() -> Pair {
+impl<E: Engine> Pair<E> {
+    fn new() -> Pair<E> {
         let mut pair = Pair([Machine::create_of(0, 2, 1), Machine::create_of(1, 2, 2)]);
         pair.ticks(10);
         pair
@@ -86,7 +86,8 @@ impl Pair {
 
 #[test]
 fn both_shards_show_it_and_both_release() {
-    let mut pair = Pair::new();
+    each_engine!(Of, _name => {
+    let mut pair = Pair::<Of>::new();
     let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     pair.ticks(40);
     assert!(matches!(pair.0[0].replies.remove(&number), Some(Reply::Done { .. })));
@@ -103,11 +104,13 @@ fn both_shards_show_it_and_both_release() {
         let of = |name: &str| statistics.iter().find(|one| one.name == name).map(|one| one.value);
         assert_eq!((of("records"), of("batches_under_way")), (Some(0), Some(0)));
     }
+    });
 }
 
 #[test]
 fn when_a_participant_breaks_the_caller_is_told_and_keys_are_released() {
-    let mut pair = Pair::new();
+    each_engine!(Of, _name => {
+    let mut pair = Pair::<Of>::new();
     let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     // Shard 1 never hears of it.
     pair.alone(0);
@@ -121,11 +124,13 @@ fn when_a_participant_breaks_the_caller_is_told_and_keys_are_released() {
     let later = pair.0[0].submit(write(vec![put(key(0))]));
     pair.alone(0);
     assert!(matches!(pair.0[0].replies.remove(&later), Some(Reply::Done { .. })));
+    });
 }
 
 #[test]
 fn when_the_coordinator_breaks_nobody_waits_for_its_decision() {
-    let mut pair = Pair::new();
+    each_engine!(Of, _name => {
+    let mut pair = Pair::<Of>::new();
     pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     // Shard 1 hears of it and prepares; its answer is lost.
     pair.0[0].tick(4);
@@ -144,11 +149,12 @@ fn when_the_coordinator_breaks_nobody_waits_for_its_decision() {
     assert!(matches!(reply, Some(Reply::Failed(Error::Unknown(_)))), "{reply:?}");
     let reply = pair.get(1);
     assert!(matches!(reply, Reply::Failed(Error::Unknown(_))), "it may have been committed: {reply:?}");
+    });
 }
 
 /// Both shards have prepared, and crash before anybody decides.
-fn both_prepared() -> Pair {
-    let mut pair = Pair::new();
+fn both_prepared<E: Engine>() -> Pair<E> {
+    let mut pair = Pair::<E>::new();
     pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
     pair.0[0].tick(4);
     for (_, message) in std::mem::take(&mut pair.0[0].effects.messages) {
@@ -164,7 +170,7 @@ fn both_prepared() -> Pair {
 }
 
 /// Keys that the pieces of a backup of both shards have.
-fn backed_up(pair: &mut Pair) -> Vec<Key> {
+fn backed_up<E: Engine>(pair: &mut Pair<E>) -> Vec<Key> {
     let mut ask = |shard: usize, cursor: u64| {
         let backup = Operation::Backup { cursor, shard: shard as u32 };
         let number = pair.0[shard].submit(backup);
@@ -185,7 +191,8 @@ fn backed_up(pair: &mut Pair) -> Vec<Key> {
 /// It is committed in memory alone. A backup has it, and neither that nor the end waits for it.
 #[test]
 fn who_only_reads_a_store_with_a_batch_to_be_applied_has_it_and_can_close_it() {
-    let mut pair = both_prepared();
+    each_engine!(Of, _name => {
+    let mut pair = both_prepared::<Of>();
     for (shard, machine) in (0..).zip(&mut pair.0) {
         machine.recover_for_reading(shard, 2).expect("it opens");
     }
@@ -195,26 +202,30 @@ fn who_only_reads_a_store_with_a_batch_to_be_applied_has_it_and_can_close_it() {
         assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
         pair.0[shard].close();
     }
+    });
 }
 
 /// A passing read error was taken for damage: this shard's part of the batch was erased, and the
 /// others applied theirs.
 #[test]
 fn a_batch_whose_record_cannot_be_read_at_first_is_applied_whole() {
-    let mut pair = both_prepared();
+    each_engine!(Of, _name => {
+    let mut pair = both_prepared::<Of>();
     pair.0[1].disk.fail_reads = 3;
     pair.ticks(60);
     for shard in 0..2 {
         assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
     }
+    });
 }
 
 /// Which keys the batch changes is not known, so nothing is told of any; at the next opening it is
 /// all there.
 #[test]
 fn a_shard_that_cannot_read_a_batch_refuses_everything_and_closes() {
+    each_engine!(Of, _name => {
     for unreadable in 0..2 {
-        let mut pair = both_prepared();
+        let mut pair = both_prepared::<Of>();
         pair.0[unreadable].disk.fail_reads = 1000;
         pair.ticks(60);
         let reply = pair.get(unreadable);
@@ -231,26 +242,30 @@ fn a_shard_that_cannot_read_a_batch_refuses_everything_and_closes() {
             assert!(matches!(pair.get(shard), Reply::Record(Some(_))), "shard {shard}");
         }
     }
+    });
 }
 
 /// What was held back began once all was decided, in a tick after which nothing woke the shard.
 #[test]
 fn a_backup_that_was_held_back_begins_without_another_wake() {
-    let mut pair = both_prepared();
+    each_engine!(Of, _name => {
+    let mut pair = both_prepared::<Of>();
     pair.0[1].disk.fail_reads = 1000;
     let backup = pair.0[0].submit(Operation::Backup { cursor: 0, shard: 0 });
     pair.run_while_woken();
     let reply = pair.0[0].replies.remove(&backup);
     assert!(matches!(reply, Some(Reply::Number { .. })), "{reply:?}");
+    });
 }
 
 /// Whenever a disk begins to fail, at whichever shard: the batch's caller is told, so are those who
 /// come later, and both shards close.
 #[test]
 fn a_batch_ends_whenever_a_disk_begins_to_fail() {
+    each_engine!(Of, _name => {
     for (broken, after) in (0..2).flat_map(|broken| (0..12).map(move |after| (broken, after))) {
         for flushes in [false, true] {
-            let mut pair = Pair::new();
+            let mut pair = Pair::<Of>::new();
             let mut numbers = vec![pair.0[0].submit(write(vec![put(key(0)), put(key(1))]))];
             pair.ticks(after);
             let disk = &mut pair.0[broken].disk;
@@ -263,6 +278,7 @@ fn a_batch_ends_whenever_a_disk_begins_to_fail() {
                 numbers.push(pair.0[0].submit(later));
                 pair.run_while_woken();
             }
+            let is_done = numbers[..2].iter().any(|number| matches!(pair.0[0].replies.get(number), Some(Reply::Done { .. })));
             for number in numbers {
                 let reply = pair.0[0].replies.get(&number);
                 assert!(reply.is_some(), "shard {broken} after {after} ticks, flushes {flushes}: nobody answers");
@@ -273,16 +289,27 @@ fn a_batch_ends_whenever_a_disk_begins_to_fail() {
             pair.run_while_woken();
             let are_closed = pair.0.iter().all(|machine| machine.slab.is_closed());
             assert!(are_closed, "shard {broken} after {after} ticks, flushes {flushes}: never closed");
+            for (shard, machine) in (0..).zip(&mut pair.0) {
+                (machine.disk.fail_flushes, machine.disk.fail_writes) = (None, None);
+                machine.recover_of(shard, 2).expect("it opens again");
+            }
+            pair.run_while_woken();
+            let found = [0, 1].map(|shard| matches!(pair.get(shard), Reply::Record(Some(_))));
+            let at = format!("shard {broken} after {after} ticks, flushes {flushes}");
+            assert_eq!(found[0], found[1], "{at}: half a batch");
+            assert!(found[0] || !is_done, "{at}: an acknowledged batch is lost");
         }
     }
+    });
 }
 
 /// The same while an opening decides on a batch that a crash left.
 #[test]
 fn an_opening_ends_whenever_a_disk_begins_to_fail() {
+    each_engine!(Of, _name => {
     for (broken, after) in (0..2).flat_map(|broken| (0..8).map(move |after| (broken, after))) {
         for flushes in [false, true] {
-            let mut pair = both_prepared();
+            let mut pair = both_prepared::<Of>();
             pair.ticks(after);
             let disk = &mut pair.0[broken].disk;
             match flushes {
@@ -309,4 +336,5 @@ fn an_opening_ends_whenever_a_disk_begins_to_fail() {
             }
         }
     }
+    });
 }

@@ -303,20 +303,20 @@ impl Machine {
     pub fn create(seed: u64, limit_bytes: u64, memory_bytes: u64, capacity_bytes: Option<u64>) -> Machine {
         Machine::create_as(seed, limit_bytes, memory_bytes, capacity_bytes)
     }
+}
 
+impl<E: Engine> Machine<E> {
     /// One shard of several.
-    pub fn create_of(shard: u32, shards: u32, seed: u64) -> Machine {
+    pub fn create_of(shard: u32, shards: u32, seed: u64) -> Machine<E> {
         let mut disk = Disk::new(1 << 30);
         let mut random = Random::new(seed);
         let mut effects = Effects::new(Pool::new(8 << 20));
         let config = SlabConfig { shard, shards, ..config(&disk, 8 << 20, None) };
-        let slab = open(SlabOpener::create(config), &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
+        let slab = open(E::create(config), &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
         let now = Now { mono: Mono(1), wall: Wall(1000) };
         Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
     }
-}
 
-impl<E: Engine> Machine<E> {
     pub fn create_as(seed: u64, limit_bytes: u64, memory_bytes: u64, capacity_bytes: Option<u64>) -> Machine<E> {
         let mut disk = Disk::new(limit_bytes);
         let mut random = Random::new(seed);
