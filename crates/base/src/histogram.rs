@@ -108,6 +108,12 @@ impl Distribution {
         self.counts.iter().sum()
     }
 
+    /// How many were in flight on average over so many ns, in which these are all that ended: by
+    /// Little's law the sum of their latencies over that time.
+    pub fn mean_in_flight(&self, elapsed_ns: u64) -> f64 {
+        self.sum_ns as f64 / elapsed_ns.max(1) as f64
+    }
+
     /// The latency that this part of the operations (0 to 1) did not exceed, in ns, up to an eighth
     /// too long; 0 if there were none.
     pub fn quantile_ns(&self, part: f64) -> u64 {

@@ -37,7 +37,7 @@ impl RequestReport {
             per_s: latencies.count() as f64 / seconds,
             latency_us_p50: at(0.5),
             latency_us_p99: at(0.99),
-            in_flight: latencies.sum_ns as f64 / 1e9 / seconds,
+            in_flight: latencies.mean_in_flight(elapsed.as_nanos() as u64),
         }
     }
 }

@@ -309,11 +309,12 @@ impl<P: Pmem> Matrix<P> {
         if somebody_waits {
             self.refuse_waiting(&error, effects);
         }
+        self.batches.fail_behind(self.container.durable_version(), &error);
     }
 
     /// Whether the next tick has something to do whatever comes.
     fn has_next(&mut self) -> bool {
-        let is_awaited = [WaitFor::Step, WaitFor::Visits].into_iter().any(|wait| self.scheduler.is_awaited(wait));
+        let is_awaited = self.scheduler.is_awaited(WaitFor::Step) || self.scheduler.is_awaited(WaitFor::Visits);
         is_awaited || self.scheduler.acks().any_pending() || self.batches.has_work()
     }
 

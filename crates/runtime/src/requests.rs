@@ -58,13 +58,6 @@ impl RequestLatencies {
             flushes: self.flushes.since(&before.flushes),
         }
     }
-
-    /// Requests in flight on average over so many ns, in which these are all that ended: by
-    /// Little's law the sum of their latencies over that time.
-    pub fn mean_in_flight(&self, elapsed_ns: u64) -> f64 {
-        let [reads, writes, flushes] = [&self.reads, &self.writes, &self.flushes].map(|one| one.sum_ns as f64);
-        (reads + writes + flushes) / elapsed_ns.max(1) as f64
-    }
 }
 
 /// What one thread at a time measures: by kind.
@@ -171,7 +164,7 @@ mod tests {
         all.done_in_place(RequestKind::Read, 2000);
         let since = all.latencies().since(&before);
         assert_eq!((since.flushes.count(), since.reads.count(), since.reads.sum_ns), (0, 1, 2000));
-        assert!((since.mean_in_flight(4000) - 0.5).abs() < 1e-9);
+        assert!((since.reads.mean_in_flight(4000) - 0.5).abs() < 1e-9);
     }
 
     #[test]

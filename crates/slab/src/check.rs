@@ -106,7 +106,7 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Whether nothing is being written.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.placement.is_idle()
+        self.placement.is_quiet()
             && self.groups.is_idle()
             && self.blobs.writes.is_idle()
             && self.health.poisoned.is_none()

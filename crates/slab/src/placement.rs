@@ -212,6 +212,10 @@ pub(crate) trait Placement: Debug + Send + Sized {
 
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool;
+    /// Whether nothing is being written, so that pages and records can be counted.
+    fn is_quiet(&self) -> bool {
+        self.is_idle()
+    }
     /// Whether something waits for a block, with nothing in flight that will give one back.
     fn is_starved(shard: &IndexedShard<Self>) -> bool;
     /// Whether an orderly close waits for something more to be written.

@@ -8,7 +8,7 @@ use stratakv_device::IoFault;
 
 /// A group that failed to be written is tried again after so long, twice as long each time: an
 /// eighth of a second in all, in which those whom it tells of wait.
-pub(crate) const RETRY_NS: u64 = 1_000_000;
+pub(crate) const RETRY_NS: u64 = crate::tier::RETRY_NS;
 pub(crate) const TRIES: u32 = 7;
 
 /// A page to be written: its number on the volume, its bytes.

@@ -12,7 +12,7 @@ use crate::superblock::{IndexDump, Layout, Superblock};
 const TRIES: u32 = 8;
 /// Between these tries is so long, twice as long each time: an eighth of a second in all. What was
 /// the matter may be over then, such as a lack of memory.
-const FIRST_NS: u64 = 1_000_000;
+const FIRST_NS: u64 = crate::tier::RETRY_NS;
 /// After them it is tried again after so long; twice as long each time, up to about a minute.
 const RETRY_NS: u64 = 1_000_000_000;
 const DOUBLINGS_MAX: u32 = 6;

@@ -91,6 +91,11 @@ impl Batches {
         self.commit.opening.may_serve()
     }
 
+    /// Nothing behind the version `durable` will be: what waits for it is said otherwise.
+    pub(crate) fn fail_behind(&mut self, durable: u64, error: &Error) {
+        self.commit.mail.fail_behind(durable, error);
+    }
+
     /// Whether something is to be said or heard in the next tick: what a failed region left.
     pub(crate) fn has_work(&self) -> bool {
         self.commit.mail.is_due(u64::MAX)
@@ -185,9 +190,6 @@ impl<P: Pmem> Matrix<P> {
         self.step_barriers(effects);
         self.forget_marks();
         let durable = self.container.durable_version();
-        if let Some(error) = self.life.region_failure() {
-            self.batches.commit.mail.fail_behind(durable, error);
-        }
         self.batches.commit.mail.post(durable, effects);
         let mut any = false;
         while let Some(step) = self.batches.commit.next(&mut self.batches.last_number) {

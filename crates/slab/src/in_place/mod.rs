@@ -346,7 +346,11 @@ impl Placement for InPlace {
     }
 
     fn is_idle(&self) -> bool {
-        self.images.is_empty() && self.unsealed.is_empty() && self.reads.is_idle()
+        self.is_quiet() && self.reads.is_idle()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.images.is_empty() && self.unsealed.is_empty()
     }
 
     fn is_starved(shard: &Slab) -> bool {
