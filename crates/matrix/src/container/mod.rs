@@ -525,7 +525,7 @@ impl<P: Pmem> Container<P> {
 
     /// The newest version of a key that is not newer than `at`; deletes are found too. What is in
     /// neither memtables nor rows, nor above the columns that are down, is `None`: look below. Rows
-    /// are found by hints; see [`Statistics::elements_touched`].
+    /// are found by hints; see [`Searches::elements_touched`].
     ///
     /// # Errors
     /// [`Stop::Damaged`].
