@@ -33,6 +33,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   ci                    the gate: everything a change must pass; no fresh seed in it, the time of each step at its end
+  quick                 the gate's steps that run none of the product, in two minutes: formatting, tidy, clippy, documentation
   explore [--minutes N] fresh seeds over every world of the simulator before a change is handed in; what fails is cut down and written down
   nightly               what takes hours: fresh seeds, long forms of the gate's steps, fuzzing, sanitizers, the lab
   failing LIST          shows that tests fail without what they are for: at the commit before it, or with it undone
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         "ci" => gate::gate(&repository()),
+        "quick" => gate::quick(&repository()),
         "nightly" => gate::night(&repository()),
         "explore" => explore::run(&repository(), rest),
         "failing" => failing::run(&repository(), rest),
