@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stratakv::{Latencies, RequestLatencies, Store};
 
+use crate::background::{Background, Sampler};
 use crate::usage::Usage;
 
 /// What binds at this share of what it has.
@@ -55,6 +56,9 @@ pub struct Explanation {
     pub in_flight_max: f64,
     /// Operations of callers in flight.
     pub clients: f64,
+    /// Writes of callers answered in a second: several may share one write of a volume, or a flush.
+    #[serde(default)]
+    pub answered_writes_per_s: f64,
     /// Processors that the process kept busy, the kernel's work for it included.
     pub processors: f64,
     /// Share of the time in which its busiest thread ran.
@@ -63,6 +67,9 @@ pub struct Explanation {
     pub cores: f64,
     /// Volumes, each of which is flushed by itself.
     pub volumes: f64,
+    /// Bytes of background work in each second.
+    #[serde(default)]
+    pub background: Vec<Background>,
 }
 
 impl Explanation {
@@ -71,6 +78,7 @@ impl Explanation {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let flushing = self.flushes.in_flight / self.volumes.max(1.0);
         let on_volumes = self.reads.in_flight + self.writes.in_flight + self.flushes.in_flight;
+        let waiting = self.waiting();
         let (queue, processors) = (on_volumes / self.in_flight_max.max(1.0), self.processors / self.cores.max(1.0));
         if processors >= BINDS {
             return format!(
@@ -91,14 +99,25 @@ impl Explanation {
         if flushing >= BINDS {
             return format!("bound by flushes: one is under way {} of the time at each volume", percent(flushing));
         }
-        if on_volumes >= BINDS * self.clients {
-            return format!("bound by the volumes: {on_volumes:.1} requests in flight for {} operations", self.clients);
+        if waiting >= BINDS * self.clients {
+            return format!(
+                "bound by the volumes: {waiting:.1} of {} operations wait for a request there",
+                self.clients
+            );
         }
         format!(
-            "bound by nothing measured: of {} operations in flight {on_volumes:.1} have a request at a volume, processors are busy at {}",
+            "bound by nothing measured: of {} operations in flight {waiting:.1} wait for a request at a volume, processors are busy at {}",
             self.clients,
             percent(processors)
         )
+    }
+
+    /// Operations of callers that wait for a request at a volume, on average. A read has one of
+    /// them; a write or a flush as many as share it.
+    fn waiting(&self) -> f64 {
+        let share = |requests: &RequestReport| (self.answered_writes_per_s / requests.per_s.max(1.0)).max(1.0);
+        let of = |requests: &RequestReport| requests.in_flight * share(requests);
+        (self.reads.in_flight + of(&self.writes) + of(&self.flushes)).min(self.clients.max(self.reads.in_flight))
     }
 }
 
@@ -120,6 +139,17 @@ impl fmt::Display for Explanation {
             self.cores,
             self.busiest_thread * 100.0
         )?;
+        if !self.background.is_empty() {
+            writeln!(
+                f,
+                "{:<24}{:>10}{:>22}{:>24}",
+                "background work", "MB/s", "busiest second / mean", "% of seconds near it"
+            )?;
+        }
+        for one in &self.background {
+            let (mean, peak, steady) = (one.bytes_per_s() / 1e6, one.peak(), one.steady() * 100.0);
+            writeln!(f, "{:<24}{mean:>10.2}{peak:>22.2}{steady:>24.0}", one.name)?;
+        }
         writeln!(f, "{}", self.sentence())
     }
 }
@@ -131,12 +161,19 @@ pub(crate) struct Window<'a> {
     usage: Usage,
     requests: RequestLatencies,
     threads: HashMap<String, Duration>,
+    sampler: Sampler<'a>,
 }
 
 impl<'a> Window<'a> {
     pub(crate) fn open(store: Option<&'a Store>) -> Window<'a> {
         let requests = store.map(Store::request_latencies).unwrap_or_default();
-        Window { store, at: Instant::now(), usage: Usage::now(), requests, threads: Usage::threads() }
+        let sampler = Sampler::new(store);
+        Window { store, at: Instant::now(), usage: Usage::now(), requests, threads: Usage::threads(), sampler }
+    }
+
+    /// What is read each second.
+    pub(crate) fn sampler_mut(&mut self) -> &mut Sampler<'a> {
+        &mut self.sampler
     }
 
     /// What was used since; the explanation only of a store that is embedded.
@@ -158,6 +195,7 @@ impl<'a> Window<'a> {
             busiest_thread: busiest.as_secs_f64() / seconds,
             cores: std::thread::available_parallelism().map_or(1, usize::from) as f64,
             volumes: store.shards() as f64,
+            background: self.sampler.finish(),
             ..Explanation::default()
         };
         (used, Some(explanation))
@@ -170,6 +208,17 @@ mod tests {
 
     fn at_rest() -> Explanation {
         Explanation { in_flight_max: 128.0, clients: 64.0, cores: 2.0, volumes: 4.0, ..Explanation::default() }
+    }
+
+    #[test]
+    fn operations_that_share_a_write_all_wait_for_it() {
+        let writes = RequestReport { per_s: 5_000.0, in_flight: 5.5, ..RequestReport::default() };
+        let reads = RequestReport { per_s: 20_000.0, in_flight: 17.0, ..RequestReport::default() };
+        let shared = Explanation { reads, writes, answered_writes_per_s: 28_000.0, ..at_rest() };
+        assert!((shared.waiting() - (17.0 + 5.5 * 5.6)).abs() < 1e-6, "{}", shared.waiting());
+        let crowded = Explanation { answered_writes_per_s: 90_000.0, ..shared };
+        assert!((crowded.waiting() - 64.0).abs() < 1e-6, "no more wait than there are");
+        assert!(crowded.sentence().contains("by the volumes: 64.0 of 64"), "{}", crowded.sentence());
     }
 
     #[test]

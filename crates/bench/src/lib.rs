@@ -5,6 +5,7 @@
 //! (SOSP 2019, section 6.5).
 #![forbid(unsafe_code)]
 
+pub mod background;
 pub mod distribution;
 pub mod explain;
 pub mod graph;

@@ -111,6 +111,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Operations that write, answered in a second.
+    pub fn writes_per_s(&self) -> f64 {
+        let count = |writes: bool| -> u64 {
+            let some = self.operations.iter().filter(|one| !writes || !matches!(one.kind, Kind::Read | Kind::Scan));
+            some.map(|one| one.count).sum()
+        };
+        self.operations_per_s * count(true) as f64 / count(false).max(1) as f64
+    }
+
     /// Everything but the results.
     pub fn describe(options: &RunOptions) -> Report {
         let (threads, depth) = options.target.spread(options.clients, options.threads);

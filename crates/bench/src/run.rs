@@ -153,7 +153,9 @@ fn run_with(
     tallies?.iter().for_each(|tally| sum.add(tally));
     let mut report = report(options, &sum, used);
     (report.target, report.threads, report.clients) = (way.name(), threads, threads * depth);
-    report.explanation = explanation.map(|found| Explanation { clients: report.clients as f64, ..found });
+    let answered_writes_per_s = report.writes_per_s();
+    report.explanation =
+        explanation.map(|found| Explanation { clients: report.clients as f64, answered_writes_per_s, ..found });
     report.records_after = generator.records();
     Ok(report)
 }
@@ -167,8 +169,14 @@ fn usage_while_counted(
 ) -> (Usage, Option<Explanation>) {
     // Nothing is ever sent: this waits for the time, or for all senders to be gone.
     let _ = ended.recv_timeout(options.warm_up);
-    let window = Window::open(store);
-    let _ = ended.recv_timeout(options.duration);
+    let mut window = Window::open(store);
+    for _ in 0..options.duration.as_secs() {
+        let sampler = window.sampler_mut();
+        if ended.recv_timeout(sampler.left()) == Err(mpsc::RecvTimeoutError::Disconnected) {
+            break;
+        }
+        sampler.second();
+    }
     window.close()
 }
 
