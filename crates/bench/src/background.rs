@@ -99,7 +99,7 @@ mod tests {
     fn a_wave_is_told_from_a_steady_rate() {
         let wave = Background { name: "checkpoint_bytes".into(), bytes_each: vec![0, 0, 0, 40] };
         assert_eq!((wave.bytes_per_s(), wave.peak(), wave.steady()), (10.0, 4.0, 0.0));
-        let flat = Background { name: "moved_bytes".into(), bytes_each: vec![100, 95, 105, 100] };
+        let flat = Background { name: "cleaned_bytes".into(), bytes_each: vec![100, 95, 105, 100] };
         assert_eq!((flat.bytes_per_s(), flat.steady()), (100.0, 1.0));
         assert!(flat.peak() < 1.06);
     }

@@ -169,7 +169,7 @@ fn usage_while_counted(
 ) -> (Usage, Option<Explanation>) {
     // Nothing is ever sent: this waits for the time, or for all senders to be gone.
     let _ = ended.recv_timeout(options.warm_up);
-    let mut window = Window::open(store);
+    let (mut window, begun) = (Window::open(store), Instant::now());
     for _ in 0..options.duration.as_secs() {
         let sampler = window.sampler_mut();
         if ended.recv_timeout(sampler.left()) == Err(mpsc::RecvTimeoutError::Disconnected) {
@@ -177,6 +177,8 @@ fn usage_while_counted(
         }
         sampler.second();
     }
+    // What is left is no whole second.
+    let _ = ended.recv_timeout(options.duration.saturating_sub(begun.elapsed()));
     window.close()
 }
 
@@ -337,5 +339,37 @@ impl<'a> Client<'a> {
         let latency = u64::try_from(now.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
         self.tally.latencies[place].saturating_record(latency);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_is_counted_for_as_long_as_was_asked_also_within_a_second() {
+        let options = RunOptions {
+            workload: "a".parse().unwrap(),
+            distribution: Distribution::Uniform,
+            records: 1,
+            hot_shard_percent: 0,
+            value: ValueSize::Fixed(1),
+            target: TargetKind::Embedded,
+            level: Level::ProcessCrash,
+            threads: 1,
+            clients: 1,
+            duration: Duration::from_millis(60),
+            warm_up: Duration::ZERO,
+            operations_max: None,
+            seed: 1,
+        };
+        let (at_work, ended) = mpsc::channel::<()>();
+        let begun = Instant::now();
+        let _used = usage_while_counted(&options, None, &ended);
+        assert!(begun.elapsed() >= options.duration, "{:?}", begun.elapsed());
+        // Nobody is at work any more: it does not wait.
+        drop(at_work);
+        let hour = RunOptions { duration: Duration::from_secs(3600), ..options };
+        let _used = usage_while_counted(&hour, None, &ended);
     }
 }
