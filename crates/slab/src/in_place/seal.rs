@@ -19,10 +19,10 @@ use crate::place::RecordPlace;
 use crate::space::Extent;
 use crate::write::{Change, Changed};
 
-/// Most groups in flight.
-const GROUPS_MAX: usize = 2;
+/// Most groups in flight: a page waits for its own write, not for the slowest of many others.
+const GROUPS_MAX: usize = 8;
 /// Most pages in one group.
-const PAGES_MAX: usize = 256;
+const PAGES_MAX: usize = 64;
 /// Most pages in one write.
 const WRITE_PAGES_MAX: usize = 64;
 
@@ -85,7 +85,7 @@ impl Slab {
         self.placement.unsealed.blob_tombstones.push_back(BlobTombstone { block, change, level });
     }
 
-    /// Seals what is dirty into a group, if fewer than two are in flight.
+    /// Seals what is dirty into groups, as long as few are in flight.
     pub(crate) fn seal(&mut self, effects: &mut Effects) {
         while self.groups.in_flight() < GROUPS_MAX && !self.placement.unsealed.is_empty() {
             let mut sealing = Sealing::default();
