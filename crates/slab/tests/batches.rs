@@ -338,3 +338,13 @@ fn an_opening_ends_whenever_a_disk_begins_to_fail() {
     }
     });
 }
+
+#[cfg(feature = "fault_points")]
+#[test]
+fn deliberate_defects_are_caught() {
+    use stratakv_base::fault_point::release;
+    release(Some("trial_unread_batch_passes_for_none"));
+    let caught = std::panic::catch_unwind(a_batch_whose_record_cannot_be_read_at_first_is_applied_whole);
+    release(None);
+    assert!(caught.is_err());
+}

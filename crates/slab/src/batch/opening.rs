@@ -77,7 +77,7 @@ impl<P: Placement> IndexedShard<P> {
     /// is not known.
     fn load_again(&mut self, id: BatchId, error: &Error) {
         let commit = &mut self.batches.commit;
-        fault_point!("library_unread_batch_passes_for_none", {
+        fault_point!("trial_unread_batch_passes_for_none", {
             commit.opening.note(commit.coordinator.rules(), id, None, |_| true);
             return;
         });
