@@ -9,7 +9,7 @@ use stratakv_device::Geometry;
 pub struct CheckpointPace {
     /// The log grows by so many bytes at least from one checkpoint to the next.
     pub log_bytes_min: u64,
-    /// And by so many times what a checkpoint takes.
+    /// And by so many times what a checkpoint takes at most, which is spread over all of it.
     pub times: u32,
     /// Bytes of keys written down in a tick at most, 64 KiB in any case.
     pub step_bytes: u32,
@@ -17,7 +17,7 @@ pub struct CheckpointPace {
 
 impl Default for CheckpointPace {
     fn default() -> CheckpointPace {
-        CheckpointPace { log_bytes_min: 8 << 20, times: 10, step_bytes: 64 << 10 }
+        CheckpointPace { log_bytes_min: 8 << 20, times: 6, step_bytes: 64 << 10 }
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Checkpoints {
     wanted_back: bool,
     /// The one of the orderly close was begun, or is not worth it.
     closing_tried: bool,
+    /// Bytes and keys of the last one that was completed.
+    last_took: (u64, u64),
     /// Made so far, and the bytes written for them.
     pub(crate) made: u64,
     pub(crate) bytes: u64,

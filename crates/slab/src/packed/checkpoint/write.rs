@@ -1,4 +1,7 @@
 //! Writing checkpoints, a chunk in a tick at most, beside everything else. Nobody waits for them.
+//!
+//! While the log is written, a checkpoint is spread over all of the log from its begin to the next
+//! one's: there is no second in which more is written for it than in another.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
@@ -23,8 +26,8 @@ use crate::space::offset;
 const CHUNK_PAGES: u32 = 16;
 /// Chunks being written at once.
 const IN_FLIGHT: u32 = 2;
-/// While the log is written, it takes so many bytes for each of a checkpoint.
-const LOG_SHARE: u64 = 3;
+/// While the log is written, it takes so many bytes at least for each of a checkpoint.
+const LOG_SHARE_MIN: u64 = 3;
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,10 @@ pub(crate) struct Writing {
     is_full: bool,
     in_flight: u32,
     bytes: u64,
+    /// While the log is written, it takes so many bytes for each of the checkpoint.
+    log_share: u64,
+    /// Bytes of the log when a chunk was last looked for.
+    log_bytes_seen: u64,
     /// It is not finished: its segments are given back as soon as nothing is in flight.
     is_over: bool,
 }
@@ -90,13 +97,26 @@ impl Packed {
         (self.index.tree.footprint_bytes() as u64).min(64 * self.index.tree.len() as u64)
     }
 
+    /// Bytes that the next one will take, if it takes for each key what the last one took.
+    fn next_checkpoint_bytes(&self) -> u64 {
+        let (bytes, entries) = self.placement.checkpoints.last_took;
+        match (bytes * self.index.tree.len() as u64).checked_div(entries) {
+            Some(bytes) => bytes,
+            None => self.checkpoint_estimate(),
+        }
+    }
+
+    /// Bytes by which the log grows from one checkpoint to the next.
+    fn checkpoint_interval_bytes(&self) -> u64 {
+        let pace = &self.config.checkpoints;
+        pace.log_bytes_min.max(u64::from(pace.times) * self.checkpoint_estimate())
+    }
+
     /// Begins a checkpoint when it is due, and takes it a step further.
     pub(crate) fn pump_checkpoint(&mut self, effects: &mut Effects) {
         self.give_checkpoints_back(effects);
         if self.placement.checkpoints.writing.is_none() {
-            let pace = &self.config.checkpoints;
-            let least = pace.log_bytes_min.max(u64::from(pace.times) * self.checkpoint_estimate());
-            if !self.health.is_open() || self.placement.checkpoints.log_bytes < least {
+            if !self.health.is_open() || self.placement.checkpoints.log_bytes < self.checkpoint_interval_bytes() {
                 return;
             }
             self.try_checkpoint();
@@ -125,6 +145,7 @@ impl Packed {
         let id = self.next_number();
         let mut start = self.groups.applied_sequence();
         fault_point!("checkpoint_starts_before_it_is_shown", start = self.placement.last_sequence);
+        let log_share = self.checkpoint_interval_bytes() / self.next_checkpoint_bytes().max(1);
         self.placement.checkpoints.log_bytes = 0;
         self.placement.checkpoints.writing = Some(Writing {
             phase: CheckpointPhase::Segments,
@@ -135,6 +156,8 @@ impl Packed {
             is_full: false,
             in_flight: 0,
             bytes: 0,
+            log_share: log_share.max(LOG_SHARE_MIN),
+            log_bytes_seen: 0,
             is_over: false,
         });
     }
@@ -181,12 +204,21 @@ impl Packed {
         }
     }
 
-    /// Whether the log has had its share since the last chunk.
-    fn may_write_chunk(&self) -> bool {
-        let Some(writing) = &self.placement.checkpoints.writing else { return false };
-        let head_start = u64::from(LOG_SHARE as u32 * CHUNK_PAGES) * PAGE_BYTES as u64;
-        let is_due = writing.bytes * LOG_SHARE <= self.placement.checkpoints.log_bytes + head_start;
-        writing.in_flight < IN_FLIGHT && (is_due || self.groups.in_flight() == 0 || !self.health.is_open())
+    /// Whether the log has had its share since the last chunk, or nobody writes to it: then it has
+    /// not grown from one wake to the next.
+    fn may_write_chunk(&mut self, effects: &mut Effects) -> bool {
+        let log_bytes = self.placement.checkpoints.log_bytes;
+        let (is_closing, is_quiet) = (!self.health.is_open(), self.groups.in_flight() == 0);
+        let Some(writing) = &mut self.placement.checkpoints.writing else { return false };
+        if writing.in_flight >= IN_FLIGHT {
+            return false;
+        }
+        let is_due = writing.bytes * writing.log_share <= log_bytes;
+        let has_grown = std::mem::replace(&mut writing.log_bytes_seen, log_bytes) != log_bytes;
+        if is_quiet && has_grown && !is_due && !is_closing {
+            wake_soon(effects);
+        }
+        is_due || is_closing || (is_quiet && !has_grown)
     }
 
     /// Pages left in the segment that is being filled, having opened it. `None`: there is none yet,
@@ -236,7 +268,7 @@ impl Packed {
     }
 
     fn write_chunk(&mut self, effects: &mut Effects) {
-        if !self.may_write_chunk() {
+        if !self.may_write_chunk(effects) {
             return;
         }
         let Some(left) = self.checkpoint_pages_left() else { return };
@@ -405,6 +437,7 @@ impl Packed {
         }
         if is_root {
             let new = writing.numbers();
+            self.placement.checkpoints.last_took = (writing.bytes, writing.root.entries);
             self.placement.checkpoints.writing = None;
             self.placement.checkpoints.made += 1;
             let old = std::mem::replace(&mut self.placement.checkpoints.current, new);
