@@ -29,7 +29,8 @@ const WITHOUT: [&str; 9] = [
     "stratakv",
     "stratakv-runtime",
 ];
-const TARGETS: &str = "--lib --test cuts --test threads --test batches --test snapshots --test container --test main";
+const TARGETS: &str =
+    "--lib --test cuts --test threads --test batches --test snapshots --test waiting --test container --test main";
 const NAMES: &str = "deliberate reused shown_shard_by_shard";
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {

@@ -139,7 +139,7 @@ impl<P: Placement> IndexedShard<P> {
     /// The end of a tick: the log's space that came after its turn in the tick is released in the
     /// next one, and whoever waits for it may be the only one who would bring that.
     pub(crate) fn await_late_space(&self, effects: &mut Effects) {
-        fault_point!("library_late_space_waits_for_a_tick", return);
+        fault_point!("trial_late_space_waits_for_a_tick", return);
         if self.waits_for_space() && P::has_late_space(self) {
             effects.more();
         }

@@ -342,6 +342,12 @@ impl<E: Engine> Machine<E> {
         self.recover_as(SlabConfig { shard, shards, read_only: true, ..config(&self.disk, 8 << 20, None) })
     }
 
+    /// The same, with another pace of checkpoints.
+    pub fn recover_paced(&mut self, pace: stratakv_slab::CheckpointPace, memory_bytes: u64, capacity: Option<u64>) {
+        let config = config(&self.disk, memory_bytes, capacity);
+        self.recover_as(SlabConfig { checkpoints: pace, ..config }).expect("the volume opens");
+    }
+
     fn recover_as(&mut self, config: SlabConfig) -> Result<(), Error> {
         self.replies.clear();
         self.disk.in_flight.clear();
