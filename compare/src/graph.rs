@@ -10,7 +10,7 @@ use stratakv_bench::graph::{GraphFacts, run_graph};
 use stratakv_bench::phase::PhaseReport;
 use stratakv_bench::suite::{KvdkOptions, write_table};
 
-use crate::rocksdb::{Log, RocksDb, RocksDbGraph};
+use crate::rocksdb::{Log, RocksDb, RocksDbGraph, Settings};
 use crate::subject::{Means, Opened, Subject};
 
 /// Those that can be equally durable on any medium: when the process dies nothing is lost, but for
@@ -19,7 +19,7 @@ pub const SUBJECTS: [Subject; 5] = [
     Subject::Hash,
     Subject::Ours(Placement::InPlace, Level::ProcessCrash),
     Subject::Matrix,
-    Subject::RocksDb { sync: false },
+    Subject::RocksDb { settings: Settings::Usual, sync: false },
     Subject::RocksDbWithoutLog,
 ];
 
@@ -53,8 +53,8 @@ impl GraphJob {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         fs::create_dir_all(&self.directory).map_err(|error| format!("{}: {error}", self.directory.display()))?;
         let log = match subject {
-            Subject::RocksDb { sync: true } => Some(Log::Synchronous),
-            Subject::RocksDb { sync: false } => Some(Log::Written),
+            Subject::RocksDb { sync: true, .. } => Some(Log::Synchronous),
+            Subject::RocksDb { sync: false, .. } => Some(Log::Written),
             Subject::RocksDbWithoutLog => Some(Log::None),
             _ => None,
         };

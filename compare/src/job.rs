@@ -101,8 +101,9 @@ impl Job {
         // What is loaded is not measured, and is durable when the store is closed.
         let opened_as = match (&self.task, subject) {
             (Task::Load { .. }, Subject::Ours(placement, _)) => Subject::Ours(placement, Level::ProcessCrash),
-            (Task::Load { .. }, Subject::RocksDb { .. }) => Subject::RocksDb { sync: false },
+            (Task::Load { .. }, Subject::RocksDb { settings, .. }) => Subject::RocksDb { settings, sync: false },
             (Task::Load { .. }, Subject::WiredTiger { .. }) => Subject::WiredTiger { sync: false },
+            (Task::Load { .. }, Subject::Peer { peer, .. }) => Subject::Peer { peer, sync: false },
             (Task::Run { .. } | Task::Fill { .. }, subject)
             | (
                 Task::Load { .. },

@@ -1,9 +1,11 @@
-//! `cargo xtask compare`: StrataKV beside RocksDB and WiredTiger on the same machine, data, memory
-//! and durability, in turn.
+//! `cargo xtask compare`: StrataKV beside RocksDB, WiredTiger, fjall, redb and LMDB on the same
+//! machine, data, memory and durability, in turn.
 
 mod graph;
 mod job;
 mod matrixkv;
+mod memory;
+mod peer;
 mod rocksdb;
 mod subject;
 mod table;
@@ -23,7 +25,7 @@ use crate::job::{Done, Job, Task};
 use crate::subject::Subject;
 use crate::table::Run;
 
-/// StrataKV, RocksDB and WiredTiger under the same YCSB workloads, in turn
+/// StrataKV and other stores under the same YCSB workloads, in turn
 #[derive(Parser)]
 #[command(name = "cargo xtask compare", max_term_width = 120)]
 struct Arguments {

@@ -1,4 +1,5 @@
-//! RocksDB through its C interface: the few calls a benchmark needs.
+//! RocksDB through its C interface: the few calls a benchmark needs. It is the system's 7.8, or
+//! with feature `today` the one of its crate.
 #![expect(unsafe_code, reason = "foreign functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -11,9 +12,16 @@ use stratakv_bench::BenchError;
 use stratakv_bench::graph::KeyValue;
 use stratakv_bench::target::{Front, OperationOutcome, Request, Target};
 
+// Linked for its symbols: its declarations are those below.
+#[cfg(feature = "today")]
+use librocksdb_sys as _;
+
+#[cfg(feature = "today")]
+mod tuned;
+
 type Pointer = *mut c_void;
 
-#[link(name = "rocksdb")]
+#[cfg_attr(not(feature = "today"), link(name = "rocksdb"))]
 unsafe extern "C" {
     fn rocksdb_options_create() -> Pointer;
     fn rocksdb_options_destroy(options: Pointer);
@@ -80,10 +88,34 @@ unsafe extern "C" {
     fn rocksdb_options_set_wal_dir(options: Pointer, path: *const c_char);
 }
 
+/// What RocksDB is told beside its memory and cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settings {
+    /// A filter, blocks of 4 KiB, direct I/O: what all columns of RocksDB have.
+    Usual,
+    /// And what its own guides say since: [`tuned`]. Needs feature `today`.
+    Tuned,
+    /// And values in files of their own (BlobDB).
+    Blobs,
+}
+
+impl Settings {
+    /// As it stands in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Settings::Usual => "rocksdb",
+            Settings::Tuned => "rocksdb_tuned",
+            Settings::Blobs => "rocksdb_blobs",
+        }
+    }
+}
+
 /// An open database.
 #[derive(Debug)]
 pub struct RocksDb {
     db: NonNull<c_void>,
+    #[cfg_attr(not(feature = "today"), expect(dead_code, reason = "read where there is a choice"))]
+    settings: Settings,
 }
 
 // SAFETY: RocksDB's database handle may be used by any number of threads at once (rocksdb/db.h).
@@ -112,8 +144,8 @@ impl RocksDb {
     ///
     /// # Errors
     /// RocksDB's own.
-    pub fn open(path: &Path, memory_bytes: u64, cores: usize) -> Result<RocksDb, BenchError> {
-        RocksDb::open_with(path, memory_bytes, cores, (true, None))
+    pub fn open(path: &Path, memory_bytes: u64, cores: usize, settings: Settings) -> Result<RocksDb, BenchError> {
+        RocksDb::open_with(path, memory_bytes, cores, (true, None), settings)
     }
 
     /// As [`RocksDb::open`], its log and the first `fast_bytes` of its tables (L0, and what else
@@ -127,7 +159,7 @@ impl RocksDb {
         memory_bytes: u64,
         cores: usize,
     ) -> Result<RocksDb, BenchError> {
-        RocksDb::open_with(path, memory_bytes, cores, (true, Some((fast, fast_bytes))))
+        RocksDb::open_with(path, memory_bytes, cores, (true, Some((fast, fast_bytes))), Settings::Usual)
     }
 
     /// The same with everything through the kernel's cache: on a medium that is memory, direct I/O
@@ -136,7 +168,7 @@ impl RocksDb {
     /// # Errors
     /// RocksDB's own.
     pub fn open_buffered(path: &Path, memory_bytes: u64, cores: usize) -> Result<RocksDb, BenchError> {
-        RocksDb::open_with(path, memory_bytes, cores, (false, None))
+        RocksDb::open_with(path, memory_bytes, cores, (false, None), Settings::Usual)
     }
 
     fn open_with(
@@ -144,7 +176,12 @@ impl RocksDb {
         memory_bytes: u64,
         cores: usize,
         (direct, fast): (bool, Option<(&Path, u64)>),
+        settings: Settings,
     ) -> Result<RocksDb, BenchError> {
+        if settings != Settings::Usual && cfg!(not(feature = "today")) {
+            let name = settings.name();
+            return Err(BenchError::Wrong(format!("{name} needs RocksDB of today: cargo xtask compare --today")));
+        }
         let text = |path: &Path| {
             CString::new(path.to_string_lossy().as_bytes())
                 .map_err(|_| BenchError::Wrong("a path with a zero byte".into()))
@@ -167,8 +204,13 @@ impl RocksDb {
             rocksdb_options_set_use_direct_io_for_flush_and_compaction(options, u8::from(direct));
             rocksdb_options_set_db_write_buffer_size(options, buffers);
             rocksdb_options_set_write_buffer_size(options, buffers / 2);
+            #[cfg(feature = "today")]
+            let cache = tuned::cache(settings, memory - buffers);
+            #[cfg(not(feature = "today"))]
             let cache = rocksdb_cache_create_lru(memory - buffers);
             let table = rocksdb_block_based_options_create();
+            #[cfg(feature = "today")]
+            tuned::tune(settings, options, (table, cache), cores);
             rocksdb_block_based_options_set_block_cache(table, cache);
             rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10.0));
             rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 1);
@@ -190,7 +232,7 @@ impl RocksDb {
         };
         checked("open", error)?;
         let db = NonNull::new(db).ok_or_else(|| BenchError::Wrong("RocksDB: open gave nothing".into()))?;
-        Ok(RocksDb { db })
+        Ok(RocksDb { db, settings })
     }
 }
 
@@ -261,6 +303,7 @@ impl KeyValue for RocksDbGraph {
 pub struct RocksDbTarget {
     db: Arc<RocksDb>,
     read: Pointer,
+    scan: Pointer,
     write: Pointer,
     done: Vec<(u64, OperationOutcome)>,
 }
@@ -273,7 +316,11 @@ impl RocksDbTarget {
             let write = rocksdb_writeoptions_create();
             rocksdb_writeoptions_set_sync(write, u8::from(log == Log::Synchronous));
             rocksdb_writeoptions_disable_WAL(write, c_int::from(log == Log::None));
-            RocksDbTarget { db, read: rocksdb_readoptions_create(), write, done: Vec::new() }
+            let read = rocksdb_readoptions_create();
+            let scan = rocksdb_readoptions_create();
+            #[cfg(feature = "today")]
+            tuned::read_ahead(db.settings, scan);
+            RocksDbTarget { db, read, scan, write, done: Vec::new() }
         }
     }
 
@@ -311,7 +358,7 @@ impl RocksDbTarget {
         // SAFETY: the iterator is destroyed at the end; a value is read only where the iterator is
         // valid.
         unsafe {
-            let iterator = rocksdb_create_iterator(self.db.db.as_ptr(), self.read);
+            let iterator = rocksdb_create_iterator(self.db.db.as_ptr(), self.scan);
             rocksdb_iter_seek(iterator, key.as_ptr(), key.len());
             while records < len && rocksdb_iter_valid(iterator) != 0 {
                 let mut bytes = 0;
@@ -350,6 +397,7 @@ impl Drop for RocksDbTarget {
         // SAFETY: created in `new`, destroyed once.
         unsafe {
             rocksdb_readoptions_destroy(self.read);
+            rocksdb_readoptions_destroy(self.scan);
             rocksdb_writeoptions_destroy(self.write);
         }
     }

@@ -10,7 +10,8 @@ use stratakv::{CollectionId, Engine, Level, Options, Placement, Store};
 use stratakv_bench::BenchError;
 use stratakv_bench::target::{Kind, Target, Through, Way};
 
-use crate::rocksdb::{Log, RocksDb, RocksDbTarget};
+use crate::peer::{Peer, PeerStore};
+use crate::rocksdb::{Log, RocksDb, RocksDbTarget, Settings};
 use crate::wiredtiger::{WiredTiger, WiredTigerTarget};
 
 /// One column of the comparison: a store, and when it acknowledges a write.
@@ -31,14 +32,17 @@ pub enum Subject {
     /// RocksDB without a log: what is not in a table file is lost with the process.
     RocksDbWithoutLog,
     /// `sync`: after the log has been flushed; else when it is in the kernel's cache.
-    RocksDb { sync: bool },
+    RocksDb { settings: Settings, sync: bool },
     /// As RocksDB, but without `sync` the log may still be in the process.
     WiredTiger { sync: bool },
+    /// A store of today, held to the same memory with the kernel's pages of its files. `sync`: on
+    /// the device; else as [`Peer`] says.
+    Peer { peer: Peer, sync: bool },
 }
 
 impl Subject {
     /// All there are.
-    pub const ALL: [Subject; 14] = [
+    pub const ALL: [Subject; 24] = [
         Subject::Ours(Placement::InPlace, Level::PowerLoss),
         Subject::Ours(Placement::Packed, Level::PowerLoss),
         Subject::Ours(Placement::InPlace, Level::ProcessCrash),
@@ -49,10 +53,20 @@ impl Subject {
         Subject::RocksDbOverMemory { sync: true },
         Subject::RocksDbOverMemory { sync: false },
         Subject::RocksDbWithoutLog,
-        Subject::RocksDb { sync: true },
-        Subject::RocksDb { sync: false },
+        Subject::RocksDb { settings: Settings::Usual, sync: true },
+        Subject::RocksDb { settings: Settings::Usual, sync: false },
+        Subject::RocksDb { settings: Settings::Tuned, sync: true },
+        Subject::RocksDb { settings: Settings::Tuned, sync: false },
+        Subject::RocksDb { settings: Settings::Blobs, sync: true },
+        Subject::RocksDb { settings: Settings::Blobs, sync: false },
         Subject::WiredTiger { sync: true },
         Subject::WiredTiger { sync: false },
+        Subject::Peer { peer: Peer::Fjall, sync: true },
+        Subject::Peer { peer: Peer::Fjall, sync: false },
+        Subject::Peer { peer: Peer::Redb, sync: true },
+        Subject::Peer { peer: Peer::Redb, sync: false },
+        Subject::Peer { peer: Peer::Lmdb, sync: true },
+        Subject::Peer { peer: Peer::Lmdb, sync: false },
     ];
 
     /// Whose data it is: levels of durability of one store serve the same.
@@ -66,8 +80,9 @@ impl Subject {
             Subject::RocksDbOverMemory { .. } => "rocksdb-over_memory",
             // Without a log it is not what the other two can go on with.
             Subject::RocksDbWithoutLog => "rocksdb-no_log",
-            Subject::RocksDb { .. } => "rocksdb",
+            Subject::RocksDb { settings, .. } => settings.name(),
             Subject::WiredTiger { .. } => "wiredtiger",
+            Subject::Peer { peer, .. } => peer.name(),
         }
     }
 
@@ -79,7 +94,7 @@ impl Subject {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let name = match self {
             Subject::Ours(Placement::InPlace, Level::PowerLoss) => "in_place",
             Subject::Ours(Placement::Packed, Level::PowerLoss) => "packed",
             Subject::Ours(Placement::InPlace, _) => "in_place-process_crash",
@@ -87,15 +102,18 @@ impl fmt::Display for Subject {
             Subject::Hash => "hash-process_crash",
             Subject::HashSorted => "hash_sorted-process_crash",
             Subject::Matrix => "matrix-process_crash",
-            Subject::RocksDbOverMemory { sync: true } => "rocksdb_over_memory-sync",
-            Subject::RocksDbOverMemory { sync: false } => "rocksdb_over_memory-async",
             Subject::RocksDbWithoutLog => "rocksdb-no_log",
-            Subject::RocksDb { sync: true } => "rocksdb-sync",
-            Subject::RocksDb { sync: false } => "rocksdb-async",
-            Subject::WiredTiger { sync: true } => "wiredtiger-sync",
-            Subject::WiredTiger { sync: false } => "wiredtiger-async",
-        })
+            Subject::RocksDbOverMemory { sync } => return write_level(f, "rocksdb_over_memory", *sync),
+            Subject::RocksDb { settings, sync } => return write_level(f, settings.name(), *sync),
+            Subject::WiredTiger { sync } => return write_level(f, "wiredtiger", *sync),
+            Subject::Peer { peer, sync } => return write_level(f, peer.name(), *sync),
+        };
+        f.write_str(name)
     }
+}
+
+fn write_level(f: &mut fmt::Formatter<'_>, name: &str, sync: bool) -> fmt::Result {
+    write!(f, "{name}-{}", if sync { "sync" } else { "async" })
 }
 
 impl FromStr for Subject {
@@ -136,6 +154,8 @@ pub enum Opened {
     RocksDb(Arc<RocksDb>, Log),
     /// WiredTiger.
     WiredTiger(Arc<WiredTiger>),
+    /// A store of today.
+    Peer(PeerStore),
 }
 
 impl Opened {
@@ -177,17 +197,18 @@ impl Opened {
                 let db = RocksDb::open_over(directory, fast, means.memory_bytes, means.cores)?;
                 Opened::RocksDb(Arc::new(db), if sync { Log::Synchronous } else { Log::Written })
             }
-            Subject::RocksDb { .. } | Subject::RocksDbWithoutLog => {
-                let log = match subject {
-                    Subject::RocksDb { sync: true } => Log::Synchronous,
-                    Subject::RocksDb { sync: false } => Log::Written,
-                    _ => Log::None,
-                };
-                Opened::RocksDb(Arc::new(RocksDb::open(directory, means.memory_bytes, means.cores)?), log)
+            Subject::RocksDbWithoutLog => {
+                let db = RocksDb::open(directory, means.memory_bytes, means.cores, Settings::Usual)?;
+                Opened::RocksDb(Arc::new(db), Log::None)
+            }
+            Subject::RocksDb { settings, sync } => {
+                let db = RocksDb::open(directory, means.memory_bytes, means.cores, settings)?;
+                Opened::RocksDb(Arc::new(db), if sync { Log::Synchronous } else { Log::Written })
             }
             Subject::WiredTiger { sync } => {
                 Opened::WiredTiger(Arc::new(WiredTiger::open(directory, means.memory_bytes, sync, means.clients)?))
             }
+            Subject::Peer { peer, sync } => Opened::Peer(PeerStore::open(peer, directory, means, sync)?),
         })
     }
 
@@ -217,8 +238,11 @@ impl Opened {
     /// # Errors
     /// The store's own.
     pub fn close(self) -> Result<(), BenchError> {
-        if let Opened::Ours(store, _) | Opened::Hash(store, _) = self {
-            store.close()?;
+        match self {
+            Opened::Ours(store, _) | Opened::Hash(store, _) => store.close()?,
+            Opened::Peer(store) => store.close()?,
+            // Closed when they go.
+            Opened::RocksDb(..) | Opened::WiredTiger(..) => {}
         }
         Ok(())
     }
@@ -231,6 +255,7 @@ impl Way for Opened {
             Opened::Hash(..) => "blocking".into(),
             Opened::RocksDb(..) => "RocksDB".into(),
             Opened::WiredTiger(..) => "WiredTiger".into(),
+            Opened::Peer(store) => store.name().into(),
         }
     }
 
@@ -253,6 +278,7 @@ impl Way for Opened {
             }
             Opened::RocksDb(db, log) => Box::new(RocksDbTarget::new(Arc::clone(db), *log)),
             Opened::WiredTiger(db) => Box::new(WiredTigerTarget::new(Arc::clone(db))?),
+            Opened::Peer(store) => Box::new(store.target()),
         })
     }
 }

@@ -8,17 +8,27 @@ use crate::cargo::{cargo, succeed};
 
 /// What the linker looks for, and the Debian package that has it.
 const LIBRARIES: &[(&str, &str)] = &[("librocksdb.so", "librocksdb-dev"), ("libwiredtiger.so", "libwiredtiger-dev")];
+/// The same with RocksDB of its crate, which needs libclang-dev as well and says so itself.
+const LIBRARIES_TODAY: &[(&str, &str)] = &[("liburing.so", "liburing-dev"), ("libwiredtiger.so", "libwiredtiger-dev")];
 
 /// Runs the command; without the libraries, says so and does nothing.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
-    let missing = missing(&library_folders());
+    let is_today = arguments.iter().any(|word| word == "--today");
+    let libraries = if is_today { LIBRARIES_TODAY } else { LIBRARIES };
+    let missing = missing(libraries, &library_folders());
     if !missing.is_empty() {
-        println!("skipped: compare needs RocksDB and WiredTiger 3.2 (apt-get install {})", missing.join(" "));
+        println!("skipped: compare needs libraries of the system (apt-get install {})", missing.join(" "));
         return Ok(());
     }
     let manifest = root.join("compare/Cargo.toml");
     let mut command = cargo(root);
-    command.args(["run", "--release", "--quiet", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
+    command.args(["run", "--release", "--quiet", "--manifest-path"]).arg(manifest);
+    if is_today {
+        // All stores, ours too, may use what this processor has.
+        command.args(["--features", "today", "--target-dir"]).arg(root.join("compare/target/today"));
+        command.env("RUSTFLAGS", "-Ctarget-cpu=native");
+    }
+    command.arg("--").args(arguments.iter().filter(|word| *word != "--today"));
     succeed("compare", &mut command)
 }
 
@@ -32,8 +42,8 @@ fn library_folders() -> Vec<PathBuf> {
 }
 
 /// Packages whose library is in none of the folders.
-fn missing(folders: &[PathBuf]) -> Vec<&'static str> {
-    let absent = LIBRARIES.iter().filter(|(library, _)| !folders.iter().any(|folder| folder.join(library).exists()));
+fn missing(libraries: &[(&str, &'static str)], folders: &[PathBuf]) -> Vec<&'static str> {
+    let absent = libraries.iter().filter(|(library, _)| !folders.iter().any(|folder| folder.join(library).exists()));
     absent.map(|(_, package)| *package).collect()
 }
 
@@ -43,11 +53,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(missing(&[]), ["librocksdb-dev", "libwiredtiger-dev"]);
+        assert_eq!(missing(LIBRARIES, &[]), ["librocksdb-dev", "libwiredtiger-dev"]);
         let folder = std::env::temp_dir().join(format!("stratakv-xtask-compare-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary folder");
         fs::write(folder.join("librocksdb.so"), "").expect("a file");
-        let found = missing(std::slice::from_ref(&folder));
+        let found = missing(LIBRARIES, std::slice::from_ref(&folder));
         fs::remove_dir_all(&folder).expect("removed");
         assert_eq!(found, ["libwiredtiger-dev"]);
     }

@@ -42,7 +42,7 @@ usage: cargo xtask COMMAND
   attacks [OPTIONS]     a thousand hostile clients on a server of each engine, and honest ones beside them: memory and delay; --short; --help says more
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   book                  docs/ as a book of HTML pages in target/book, by mdBook; a warning fails it
-  compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
+  compare [OPTIONS]     RocksDB, WiredTiger, fjall, redb and LMDB beside ours, in turn; --short; --today: RocksDB 11; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
   compare --veth [OPTIONS]  ours on AF_XDP and on io_uring, memcached and Redis over veth, in turn; --short; --help says more; root
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
