@@ -9,9 +9,11 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stratakv::{Latencies, RequestLatencies, Store};
+use stratakv::{Latencies, MeasuredKind, RequestLatencies, StageReport, Store};
 
 use crate::background::{Background, Sampler};
+use crate::report::OperationReport;
+use crate::stages::{self, StagesBefore, StagesOfKind};
 use crate::usage::Usage;
 
 /// What binds at this share of what it has.
@@ -70,9 +72,32 @@ pub struct Explanation {
     /// Bytes of background work in each second.
     #[serde(default)]
     pub background: Vec<Background>,
+    /// Where operations were, by kind.
+    #[serde(default)]
+    pub stages: Vec<StagesOfKind>,
+    /// What they are made of.
+    #[serde(skip)]
+    pub(crate) measured: Measured,
+}
+
+/// Stages of operations as the store measured them, by kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured(Vec<(MeasuredKind, StageReport)>);
+
+impl PartialEq for Measured {
+    /// It is no part of what is told.
+    fn eq(&self, _: &Measured) -> bool {
+        true
+    }
 }
 
 impl Explanation {
+    /// The same, beside what callers waited.
+    pub(crate) fn beside(mut self, operations: &[OperationReport]) -> Explanation {
+        self.stages = stages::beside(&std::mem::take(&mut self.measured).0, operations);
+        self
+    }
+
     /// What binds, in a sentence.
     pub fn sentence(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -150,6 +175,7 @@ impl fmt::Display for Explanation {
             let (mean, peak, steady) = (one.bytes_per_s() / 1e6, one.peak(), one.steady() * 100.0);
             writeln!(f, "{:<24}{mean:>10.2}{peak:>22.2}{steady:>24.0}", one.name)?;
         }
+        stages::write(&self.stages, f)?;
         writeln!(f, "{}", self.sentence())
     }
 }
@@ -161,19 +187,39 @@ pub(crate) struct Window<'a> {
     usage: Usage,
     requests: RequestLatencies,
     threads: HashMap<String, Duration>,
+    /// What each thread ran when it was last seen: those of clients end with the run.
+    threads_seen: HashMap<String, Duration>,
     sampler: Sampler<'a>,
+    stages: StagesBefore,
 }
 
 impl<'a> Window<'a> {
     pub(crate) fn open(store: Option<&'a Store>) -> Window<'a> {
         let requests = store.map(Store::request_latencies).unwrap_or_default();
         let sampler = Sampler::new(store);
-        Window { store, at: Instant::now(), usage: Usage::now(), requests, threads: Usage::threads(), sampler }
+        let stages = StagesBefore::new(store);
+        let threads = Usage::threads();
+        Window {
+            store,
+            at: Instant::now(),
+            usage: Usage::now(),
+            requests,
+            threads_seen: threads.clone(),
+            threads,
+            sampler,
+            stages,
+        }
     }
 
-    /// What is read each second.
-    pub(crate) fn sampler_mut(&mut self) -> &mut Sampler<'a> {
-        &mut self.sampler
+    /// Time until the next second is over.
+    pub(crate) fn left(&self) -> Duration {
+        self.sampler.left()
+    }
+
+    /// A second is over.
+    pub(crate) fn second(&mut self) {
+        self.sampler.second();
+        self.threads_seen.extend(Usage::threads());
     }
 
     /// What was used since; the explanation only of a store that is embedded.
@@ -184,7 +230,9 @@ impl<'a> Window<'a> {
         let ran = |(thread, now): (String, Duration)| {
             now.saturating_sub(self.threads.get(&thread).copied().unwrap_or_default())
         };
-        let busiest = Usage::threads().into_iter().map(ran).max().unwrap_or_default();
+        let mut threads = self.threads_seen;
+        threads.extend(Usage::threads());
+        let busiest = threads.into_iter().map(ran).max().unwrap_or_default();
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let of = |latencies: &Latencies| RequestReport::new(latencies, elapsed);
         let explanation = Explanation {
@@ -195,6 +243,7 @@ impl<'a> Window<'a> {
             busiest_thread: busiest.as_secs_f64() / seconds,
             cores: std::thread::available_parallelism().map_or(1, usize::from) as f64,
             volumes: store.shards() as f64,
+            measured: Measured(self.stages.since(store)),
             background: self.sampler.finish(),
             ..Explanation::default()
         };

@@ -14,6 +14,7 @@ pub mod paths;
 pub mod phase;
 pub mod report;
 pub mod run;
+pub mod stages;
 pub mod suite;
 pub mod target;
 pub mod usage;

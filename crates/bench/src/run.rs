@@ -154,8 +154,10 @@ fn run_with(
     let mut report = report(options, &sum, used);
     (report.target, report.threads, report.clients) = (way.name(), threads, threads * depth);
     let answered_writes_per_s = report.writes_per_s();
-    report.explanation =
-        explanation.map(|found| Explanation { clients: report.clients as f64, answered_writes_per_s, ..found });
+    report.explanation = explanation.map(|found| {
+        let found = found.beside(&report.operations);
+        Explanation { clients: report.clients as f64, answered_writes_per_s, ..found }
+    });
     report.records_after = generator.records();
     Ok(report)
 }
@@ -171,11 +173,10 @@ fn usage_while_counted(
     let _ = ended.recv_timeout(options.warm_up);
     let (mut window, begun) = (Window::open(store), Instant::now());
     for _ in 0..options.duration.as_secs() {
-        let sampler = window.sampler_mut();
-        if ended.recv_timeout(sampler.left()) == Err(mpsc::RecvTimeoutError::Disconnected) {
+        if ended.recv_timeout(window.left()) == Err(mpsc::RecvTimeoutError::Disconnected) {
             break;
         }
-        sampler.second();
+        window.second();
     }
     // What is left is no whole second.
     let _ = ended.recv_timeout(options.duration.saturating_sub(begun.elapsed()));

@@ -1,12 +1,15 @@
 //! [`Effects`]: everything a shard wants done, collected during a tick.
 
+use std::sync::Arc;
+
 use stratakv_base::slots::SlotKey;
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Block, BlockPart, Class, DiskOutcome, DiskRequest, Pool};
 
 use crate::event::ShardEvent;
-use crate::operation::Reply;
+use crate::operation::{Operation, Reply};
 use crate::shard::{Message, ShardId, Token};
+use crate::stages::{Stage, StageSampler, StageTimes};
 
 /// Names an I/O request in flight. Made by the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +70,8 @@ pub struct Effects {
     pub wake_at: Option<Mono>,
     /// The shard has more to do at once and wants another tick after the waiting ones.
     pub more: bool,
+    /// Where the time of some operations goes.
+    stages: StageSampler,
 }
 
 impl Effects {
@@ -84,6 +89,7 @@ impl Effects {
             memory_bytes: None,
             wake_at: None,
             more: false,
+            stages: StageSampler::default(),
         }
     }
 
@@ -141,8 +147,30 @@ impl Effects {
         self.requests.push((io, DiskRequest::Flush));
     }
 
+    /// The driver hands an operation to the shard: its stages are measured, if it is one of those.
+    pub fn measure(&mut self, token: Token, operation: &Operation) {
+        self.stages.begin(token, operation, self.now.mono);
+    }
+
+    /// The shard has not taken it.
+    pub fn forget(&mut self, token: Token) {
+        self.stages.forget(token);
+    }
+
+    /// What an operation waits for from now on. Costs a few instructions.
+    #[inline]
+    pub fn enter(&mut self, token: Token, stage: Stage) {
+        self.stages.enter(token, stage, self.now.mono);
+    }
+
+    /// Figures of all stages, for reading beside the shard.
+    pub fn stage_times(&self) -> &Arc<StageTimes> {
+        self.stages.times()
+    }
+
     /// Answers an operation.
     pub fn reply(&mut self, token: Token, reply: Reply) {
+        self.stages.answered(token, self.now.mono);
         self.replies.push((token, reply));
     }
 

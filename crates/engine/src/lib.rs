@@ -21,6 +21,7 @@ pub mod operation;
 pub mod range;
 pub mod shard;
 pub mod shared;
+pub mod stages;
 pub mod update;
 
 pub use effects::{Effects, Io, IoOutcome, IoRequest};
@@ -33,3 +34,4 @@ pub use operation::{
 };
 pub use shard::{Capabilities, Message, Opener, Progress, Shard, ShardId, Statistic, Token};
 pub use shared::Shared;
+pub use stages::{MeasuredKind, Stage, StageReport, StageTimes};

@@ -7,7 +7,7 @@ use stratakv_chassis::batches::prepare_record::batch_error;
 use stratakv_device::IoFault;
 use stratakv_engine::{
     Capabilities, Capability, ChangeKind, Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardId,
-    Statistic, Token,
+    Stage, Statistic, Token,
 };
 use stratakv_pmem::Pmem;
 
@@ -210,7 +210,10 @@ impl<P: Pmem> Matrix<P> {
         let suspended = Suspended::new(token, work, permit);
         match self.scheduler.may_begin(&suspended.work) {
             true => self.run_step(id, suspended, false, effects),
-            false => self.scheduler.queue(id, suspended),
+            false => {
+                effects.enter(token, Stage::Key);
+                self.scheduler.queue(id, suspended)
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! step that lacks pages has changed nothing of the store.
 
 use stratakv_base::fault_point;
-use stratakv_engine::{Effects, Error, Reply, Token};
+use stratakv_engine::{Effects, Error, Reply, Stage, Token};
 use stratakv_pmem::Pmem;
 
 use crate::batch::INTERNAL;
@@ -32,7 +32,10 @@ impl<P: Pmem> Matrix<P> {
         let outcome = self.outcome_of_prepare_record(&mut suspended.work, outcome);
         match outcome {
             Ok(OperationStep::Ended) => {}
-            Ok(OperationStep::Rests) => return self.scheduler.suspend(id, suspended, queued),
+            Ok(OperationStep::Rests) => {
+                effects.enter(suspended.token, Stage::Batch);
+                return self.scheduler.suspend(id, suspended, queued);
+            }
             Ok(OperationStep::Reply(reply)) => {
                 self.note_unreferenced(&mut suspended.work);
                 self.scheduler.reply_when_durable(suspended.token, reply, self.container.version());
@@ -45,6 +48,7 @@ impl<P: Pmem> Matrix<P> {
             }
             Ok(OperationStep::Synced) => self.scheduler.acks().hold_sync(suspended.token),
             Ok(OperationStep::NoRoom) => {
+                effects.enter(suspended.token, Stage::Room);
                 return self.scheduler.suspend_for(WaitFor::ContainerRoom, id, suspended, queued);
             }
             Ok(OperationStep::Loads) => {
@@ -54,15 +58,17 @@ impl<P: Pmem> Matrix<P> {
             }
             Ok(OperationStep::Grows) => {
                 effects.more();
+                effects.enter(suspended.token, Stage::Room);
                 return self.scheduler.suspend_for(WaitFor::VolumeRoom, id, suspended, queued);
             }
             Ok(OperationStep::BlobWrite(values)) => {
                 effects.more();
+                effects.enter(suspended.token, Stage::Write);
                 suspended.long_values = values;
                 return self.scheduler.suspend_for(WaitFor::BlobWrite, id, suspended, queued);
             }
             Ok(OperationStep::Yields) => return self.suspend(id, suspended, queued, effects),
-            Err(Stop::Missing) => return self.suspend_for_reads(id, suspended, queued),
+            Err(Stop::Missing) => return self.suspend_for_reads(id, suspended, queued, effects),
             Err(Stop::Damaged(corruption)) => {
                 self.counters.corrupt_records += 1;
                 tracing::warn!(%corruption, "damage on the medium");
@@ -76,8 +82,9 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Until the pages that it lacks are read, or there is room to read them in.
-    fn suspend_for_reads(&mut self, id: u64, mut suspended: Suspended, queued: bool) {
+    fn suspend_for_reads(&mut self, id: u64, mut suspended: Suspended, queued: bool, effects: &mut Effects) {
         suspended.missing = self.reads.ask_missing(Waiter::Operation(id)).len();
+        effects.enter(suspended.token, if suspended.missing == 0 { Stage::Room } else { Stage::Read });
         match suspended.missing {
             0 => self.scheduler.suspend_for(WaitFor::Memory, id, suspended, queued),
             _ => self.scheduler.suspend(id, suspended, queued),
@@ -86,6 +93,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Other walks come first, and whoever waits for the shard.
     fn suspend(&mut self, id: u64, suspended: Suspended, queued: bool, effects: &mut Effects) {
+        effects.enter(suspended.token, Stage::Queue);
         self.scheduler.suspend_for(WaitFor::Visits, id, suspended, queued);
         effects.more();
     }

@@ -10,7 +10,7 @@ use stratakv_base::slots::Slots;
 use stratakv_base::{Mono, Now, fault_point, probe};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{
-    Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardEvent, ShardId, Statistic, Token,
+    Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardEvent, ShardId, StageTimes, Statistic, Token,
 };
 
 use crate::slot::{Departed, Inbox, Left, Waiter, lock};
@@ -18,6 +18,8 @@ use crate::slot::{Departed, Inbox, Left, Waiter, lock};
 /// A shard, its volume, and what waits for it.
 pub(crate) struct Cell<S> {
     pub(crate) volume: Arc<Volume>,
+    /// Where the time of its operations goes.
+    pub(crate) stages: Arc<StageTimes>,
     state: Mutex<State<S>>,
     /// What other shards said; nothing: they are broken.
     messages: Mutex<Vec<(ShardId, Option<Message>)>>,
@@ -110,6 +112,7 @@ impl<S: Shard> Cell<S> {
         };
         Cell {
             volume,
+            stages: Arc::clone(state.effects.stage_times()),
             state: Mutex::new(state),
             messages: Mutex::default(),
             outbox: Mutex::default(),
@@ -393,10 +396,14 @@ impl<S: Shard> State<S> {
             self.effects.reply(token, Reply::Failed(Error::Closed));
             return Ok(());
         }
+        self.effects.measure(token, &operation);
         match self.shard.accept(token, operation, &mut self.effects) {
             Ok(()) => Ok(()),
             Err(operation) => match self.tokens.remove(token) {
-                Some(waiter) => Err((waiter, operation)),
+                Some(waiter) => {
+                    self.effects.forget(token);
+                    Err((waiter, operation))
+                }
                 None => Ok(()),
             },
         }

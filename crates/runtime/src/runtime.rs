@@ -11,7 +11,9 @@ use stratakv_base::{Now, Wall};
 use stratakv_device::fork::Lineage;
 use stratakv_device::ring::RingKind;
 use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring_for, sync};
-use stratakv_engine::{Error, Evicted, Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
+use stratakv_engine::{
+    Error, Evicted, Io, MeasuredKind, Operation, Reply, Shard, ShardEvent, ShardId, Shared, StageReport, Statistic,
+};
 
 use crate::cell::{Cell, RING_LOST, TickOutput};
 use crate::clock::{self, Clock};
@@ -203,6 +205,13 @@ impl<S: Shard + 'static> Runtime<S> {
     /// a ring. An engine that is called in place has none.
     pub fn request_latencies(&self) -> RequestLatencies {
         self.requests.latencies()
+    }
+
+    /// Where the time of operations of a kind went since the store was opened, from the tick that
+    /// took them to the one that answered: of one in sixteen. An engine that is called in place has
+    /// none.
+    pub fn stages(&self, kind: MeasuredKind) -> StageReport {
+        StageReport::of(kind, self.cells.iter().map(|cell| &*cell.stages))
     }
 
     /// Number of shards.

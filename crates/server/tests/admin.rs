@@ -86,6 +86,25 @@ fn samples(text: &str) -> HashMap<String, f64> {
 }
 
 #[test]
+fn stages_of_operations_are_told() {
+    let bench = Bench::new();
+    let sets: String = (0..200).map(|number| format!("set key{number} 0 0 1\r\n1\r\n")).collect();
+    bench.converse(&sets);
+    let answer = bench.get("/metrics");
+    let samples = samples(answer.split_once("\r\n\r\n").unwrap().1);
+    let count = |stage: &str| {
+        let name = format!("stratakv_operation_stage_seconds_count{{operation=\"write\",stage=\"{stage}\"}}");
+        samples.get(&name).copied().unwrap_or_default()
+    };
+    assert!(count("write") >= 2.0, "sets wait for the writes of their groups: {}", count("write"));
+    let answer = bench.get("/stats.json");
+    let told: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let stages = &told["stages"]["write"];
+    assert!(stages["measured"].as_u64() >= Some(4), "{stages}");
+    assert!(stages["write"]["count"].as_u64() >= Some(2), "{stages}");
+}
+
+#[test]
 fn metrics_count_what_clients_did() {
     let bench = Bench::new();
     bench.converse("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nget a b c\r\nincr a 1\r\ndelete b\r\n");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stratakv_base::Level;
 use stratakv_base::limits::SLICE_BYTES;
 use stratakv_device::{Block, BlockPart, Class, IoFault};
-use stratakv_engine::{Effects, Error, Reply};
+use stratakv_engine::{Effects, Error, Reply, Stage};
 
 use crate::blob::{self, Shape};
 use crate::place::RecordPlace;
@@ -172,6 +172,7 @@ impl<P: Placement> IndexedShard<P> {
         self.blobs.writes.next += 1;
         self.blobs.writes.active.insert(self.blobs.writes.next, Box::new(blob));
         self.blobs.writes.waiting.push_back(self.blobs.writes.next);
+        work.origin.enter(Stage::Write, effects);
         Ok(())
     }
 

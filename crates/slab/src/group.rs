@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 use stratakv_base::{Key, Level, fault_point};
 use stratakv_device::{BlockPart, IoFault};
-use stratakv_engine::{Effects, Error, Reply};
+use stratakv_engine::{Effects, Error, Reply, Stage};
 use stratakv_index::IndexEntry;
 
 use crate::place::RecordPlace;
@@ -163,6 +163,11 @@ impl<M> Groups<M> {
     }
 }
 
+/// Those who asked for what is in a group wait for this from now on.
+fn enter<P: Placement>(members: &[P::Member], stage: Stage, effects: &mut Effects) {
+    members.iter().for_each(|member| P::each_origin(member, &mut |origin| origin.enter(stage, effects)));
+}
+
 impl<P: Placement> IndexedShard<P> {
     /// Submits the writes of a group.
     pub(crate) fn launch(&mut self, group: GroupBuilder<P::Member>, effects: &mut Effects) {
@@ -178,6 +183,7 @@ impl<P: Placement> IndexedShard<P> {
         // saves a tick; many writes are cheaper with one flush.
         let is_small = writes.len() <= P::WRITES_THROUGH_MAX;
         let through = needs_flush && is_small && !has_body && self.groups.all_durable_when_applied();
+        enter::<P>(&members, Stage::Write, effects);
         self.groups.in_flight.push_back(Group {
             number,
             last_sequence: self.groups.counter,
@@ -201,6 +207,10 @@ impl<P: Placement> IndexedShard<P> {
         }
         if let Some(group) = self.groups.in_flight.iter_mut().find(|group| group.number == number) {
             group.writes_left -= 1;
+            if group.writes_left == 0 {
+                let stage = if group.needs_flush { Stage::Flush } else { Stage::Order };
+                enter::<P>(&group.members, stage, effects);
+            }
         }
         self.apply_groups(effects);
     }
@@ -366,6 +376,7 @@ impl<P: Placement> IndexedShard<P> {
         if level < Level::PowerLoss || group <= self.groups.durable() {
             return self.answer(origin, reply, effects);
         }
+        origin.enter(Stage::Flush, effects);
         self.groups.pending_acks.push_back(PendingAck { origin, reply, group });
     }
 

@@ -177,6 +177,8 @@ pub(crate) trait Placement: Debug + Send + Sized {
     fn flush_done(_: &mut IndexedShard<Self>) {}
     /// A request of this placement is done.
     fn complete(shard: &mut IndexedShard<Self>, purpose: Self::IoPurpose, outcome: IoOutcome, effects: &mut Effects);
+    /// Who asked for the changes of a member.
+    fn each_origin(member: &Self::Member, each: &mut dyn FnMut(crate::write::Origin));
     /// The changes of a member of a group that failed: whether they are on the medium is not known.
     fn changes_of(member: Self::Member) -> Vec<Change<Self>>;
     /// A write or flush failed: nothing is written any more. The changes that were in no group.

@@ -3,7 +3,7 @@
 
 use stratakv_base::Key;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_engine::{Effects, Record, RecordPart, Reply, Token};
+use stratakv_engine::{Effects, Record, RecordPart, Reply, Stage, Token};
 
 use crate::blob::Shape;
 use crate::blob_read::BlobPurpose;
@@ -67,6 +67,7 @@ impl<P: Placement> IndexedShard<P> {
                 }
                 None => {
                     self.io.counters.cache_misses += u64::from(first);
+                    effects.enter(token, Stage::Read);
                     P::request_record(self, address, Waiter::Get { token, key, part }, effects);
                 }
             },
@@ -74,6 +75,7 @@ impl<P: Placement> IndexedShard<P> {
                 effects.reply(token, Reply::Longer(u64::from(pages) * PAGE_BYTES as u64));
             }
             RecordPlace::Blob { first, pages } => {
+                effects.enter(token, Stage::Read);
                 self.read_blob(BlobPurpose::Get(token), key, (first, pages), part, effects);
             }
         }

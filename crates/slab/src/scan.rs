@@ -12,7 +12,7 @@ use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
-use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
+use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Stage, Token, Value};
 
 use crate::blob_read::BlobPurpose;
 use crate::place::{Address, RecordPlace};
@@ -177,6 +177,7 @@ impl<P: Placement> IndexedShard<P> {
         effects: &mut Effects,
     ) {
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
+        effects.enter(token, Stage::Read);
         let scan = Scan { token, request, for_backup, items, more, passed, done: 0, bytes: 0, reads: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);

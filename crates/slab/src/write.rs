@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, fault_point, probe};
 use stratakv_device::Block;
 use stratakv_engine::update;
-use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
+use stratakv_engine::{Effects, Error, Expect, Record, Reply, Stage, Token, Unmet, Update, Value};
 
 use crate::batch::{BatchId, BatchStep};
 use crate::keys::Wait;
@@ -160,12 +160,33 @@ pub(crate) struct Newest<P: Placement> {
     pub(crate) pending: bool,
 }
 
+impl Origin {
+    /// It waits for this from now on.
+    #[inline]
+    pub(crate) fn enter(self, stage: Stage, effects: &mut Effects) {
+        if let Origin::Client(token) = self {
+            effects.enter(token, stage);
+        }
+    }
+}
+
+impl<W> Wait<W> {
+    fn stage(&self) -> Stage {
+        match self {
+            Wait::Drain | Wait::Batch => Stage::Key,
+            Wait::Record { .. } | Wait::Placement(_) => Stage::Read,
+            Wait::Space | Wait::Block => Stage::Room,
+        }
+    }
+}
+
 impl<P: Placement> IndexedShard<P> {
     /// Takes a write; its reply comes when it is durable.
     pub(crate) fn submit(&mut self, work: Work, effects: &mut Effects) {
         if let Some(error) = self.batches.stuck(&work.key).cloned() {
             return self.answer(work.origin, Reply::Failed(error), effects);
         }
+        work.origin.enter(Stage::Key, effects);
         if let Some(work) = self.keys.queue_behind(work) {
             self.try_work(work, effects);
         }
@@ -173,6 +194,7 @@ impl<P: Placement> IndexedShard<P> {
 
     /// Tries a write; false if it waits.
     fn try_work(&mut self, mut work: Work, effects: &mut Effects) -> bool {
+        work.origin.enter(Stage::Group, effects);
         match self.run_step(&mut work, effects) {
             Ok(()) => true,
             Err(Stop::Answer(reply)) => {
@@ -191,6 +213,7 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn block_on(&mut self, work: Work, wait: Wait<P::Wait>, effects: &mut Effects) {
+        work.origin.enter(wait.stage(), effects);
         let key = work.key.clone();
         let pending = self.keys.pending.entry(key.clone()).or_default();
         pending.queue.push_front(work);

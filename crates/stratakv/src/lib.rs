@@ -75,8 +75,9 @@ mod walk;
 pub use stratakv_base::histogram::Distribution as Latencies;
 pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Evicted, Expect, ListRequest, LoadRecord, Operation,
-    PageRequest, Record as EngineRecord, RecordPart, Reply, Statistic, Unmet, Update, Value,
+    Capability, Change, ChangeKind, Error as EngineError, Evicted, Expect, ListRequest, LoadRecord, MeasuredKind,
+    Operation, PageRequest, Record as EngineRecord, RecordPart, Reply, Stage, StageReport, Statistic, Unmet, Update,
+    Value,
 };
 pub use stratakv_pmem::explain_bus_errors;
 pub use stratakv_runtime::{Event, EvictionListener, Pending, RequestLatencies};

@@ -10,8 +10,8 @@ use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{CollectionId, Expiry, Key, fault_point};
 use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{
-    Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Token, Unmet, Update,
-    Value,
+    Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Stage, Token, Unmet,
+    Update, Value,
 };
 
 use crate::fetch::Fetched;
@@ -155,6 +155,7 @@ impl Tier {
             },
             _ => return,
         };
+        effects.enter(token, Stage::Room);
         if self.operations.hold(token, work) {
             self.run_held(effects);
         }
@@ -169,6 +170,7 @@ impl Tier {
                 }
                 self.flush(token, first, last, effects);
             } else if let Some(work) = self.start(token, work, effects) {
+                effects.enter(token, Stage::Room);
                 return self.operations.hold_first(token, work);
             }
         }
@@ -197,19 +199,21 @@ impl Tier {
     /// Takes the first step. `Some`: there is no room for it.
     fn start(&mut self, token: Token, work: Work, effects: &mut Effects) -> Option<Work> {
         let tag = work.tag()?;
+        effects.enter(token, Stage::Key);
         let work = self.operations.queue_if_busy(token, work, tag)?;
         match self.step(&work, tag, &[], effects) {
             StepEnd::Done(reply) => self.answer(token, reply, Some(tag), effects),
             StepEnd::NoRoom => return Some(work),
             StepEnd::Missing(places) => {
                 let id = self.operations.name(tag, work.is_write());
-                self.suspend(id, Suspended::new(token, work, tag), &places);
+                self.suspend(id, Suspended::new(token, work, tag), &places, effects);
             }
         }
         None
     }
 
-    fn suspend(&mut self, id: u64, mut suspended: Suspended, places: &[Loc]) {
+    fn suspend(&mut self, id: u64, mut suspended: Suspended, places: &[Loc], effects: &mut Effects) {
+        effects.enter(suspended.token, Stage::Read);
         for place in places {
             match self.fetch_item(suspended.tag, *place, id, suspended.work.takes_slices()) {
                 Some(pin) => {
@@ -257,9 +261,10 @@ impl Tier {
                 // Room may come from the very segment that it pins: it reads again.
                 self.unpin(&suspended.pins);
                 (suspended.pins, suspended.lookup_results) = (Vec::new(), Vec::new());
+                effects.enter(suspended.token, Stage::Room);
                 self.operations.cramp(id, suspended);
             }
-            StepEnd::Missing(places) => self.suspend(id, suspended, &places),
+            StepEnd::Missing(places) => self.suspend(id, suspended, &places, effects),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, fault_point};
 use stratakv_device::Block;
-use stratakv_engine::{Effects, Hold, Record, Reply, Token, Value};
+use stratakv_engine::{Effects, Hold, Record, Reply, Stage, Token, Value};
 
 use crate::drops::DropReason;
 use crate::fetch::{Fetch, Fetched, Wanted, in_one_piece, slices, value_of};
@@ -162,6 +162,7 @@ impl Tier {
         if let Some(stored) = volume.log.get_mut(segment) {
             stored.pins += 1;
         }
+        effects.enter(token, Stage::Read);
         self.fetches.begin(Wanted::Slices(token, Arc::new(want)), segment, page, pages, Vec::new());
     }
 

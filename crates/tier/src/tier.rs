@@ -4,7 +4,8 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Level, Mono, Now};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
-    Capabilities, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply, Shard, ShardId, Statistic, Token,
+    Capabilities, Effects, Error, Io, IoOutcome, IoTable, Message, Operation, Reply, Shard, ShardId, Stage, Statistic,
+    Token,
 };
 
 use crate::closing::{Closing, Ending};
@@ -81,7 +82,10 @@ impl Tier {
     pub(crate) fn answer(&mut self, token: Token, reply: Reply, tag: Option<Tag>, effects: &mut Effects) {
         let group = self.volume.as_ref().and_then(|volume| volume.journal.waits_for(tag));
         match group {
-            Some(group) => self.operations.acknowledge_after(group, (token, tag, reply)),
+            Some(group) => {
+                effects.enter(token, Stage::Write);
+                self.operations.acknowledge_after(group, (token, tag, reply))
+            }
             None => effects.reply(token, reply),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use stratakv::{Latencies, RequestLatencies};
+use stratakv::{Latencies, MeasuredKind, RequestLatencies, Stage, StageReport};
 
 use super::ServerPhase;
 use crate::counters::Counters;
@@ -130,6 +130,8 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     let requests = shared.store.request_latencies();
     let requests = self::requests(&requests).map(|(name, latencies)| (name.to_owned(), latency(latencies)));
     told.insert("requests".into(), Value::Object(requests.into_iter().collect()));
+    let stages = MeasuredKind::ALL.map(|kind| (kind.name().to_owned(), stages_of(&shared.store.stages(kind))));
+    told.insert("stages".into(), Value::Object(stages.into_iter().collect()));
     told.insert("cores".into(), cores(shared).iter().map(core).collect());
     let disk = Disk::of(shared.store.path());
     told.insert("disk".into(), json!({ "bytes": disk.bytes, "available_bytes": disk.available_bytes }));
@@ -159,6 +161,18 @@ fn core(core: &Core) -> Value {
 /// Requests to volumes by kind, with their names.
 pub(super) fn requests(all: &RequestLatencies) -> [(&'static str, &Latencies); 3] {
     [("read", &all.reads), ("write", &all.writes), ("flush", &all.flushes)]
+}
+
+/// Stages that some operation was in.
+pub(super) fn stages(report: &StageReport) -> impl Iterator<Item = (Stage, &Latencies)> {
+    Stage::ALL.into_iter().zip(&report.stages).filter(|(_, times)| times.count() > 0)
+}
+
+fn stages_of(report: &StageReport) -> Value {
+    let mut told: serde_json::Map<String, Value> =
+        stages(report).map(|(stage, times)| (stage.name().to_owned(), latency(times))).collect();
+    told.insert("measured".into(), report.answered.into());
+    Value::Object(told)
 }
 
 fn latency(all: &Latencies) -> Value {

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use stratakv::Latencies;
+use stratakv::{Latencies, MeasuredKind};
 
 use super::ServerPhase;
 use super::figures::{self, Core, Disk, Process};
@@ -79,7 +79,7 @@ fn latencies(shared: &Shared, out: &mut Exposition) {
         "From an operation's submission to its reply, the network not included.",
     );
     for kind in Kind::ALL {
-        histogram(("operation", kind.name()), &latencies_of(kind, &shared.figures.measures), out);
+        histogram(&[("operation", kind.name())], &latencies_of(kind, &shared.figures.measures), out);
     }
     out.family(
         "request_latency_seconds",
@@ -87,20 +87,31 @@ fn latencies(shared: &Shared, out: &mut Exposition) {
         "Requests to the store's volumes, from the tick that asked to the one that heard.",
     );
     for (name, latencies) in figures::requests(&shared.store.request_latencies()) {
-        histogram(("request", name), latencies, out);
+        histogram(&[("request", name)], latencies, out);
+    }
+    out.family(
+        "operation_stage_seconds",
+        "histogram",
+        "What operations wait for within the store, of one in sixteen; a stage that no operation was in is left out.",
+    );
+    for kind in MeasuredKind::ALL {
+        let report = shared.store.stages(kind);
+        for (stage, times) in figures::stages(&report) {
+            histogram(&[("operation", kind.name()), ("stage", stage.name())], times, out);
+        }
     }
 }
 
-fn histogram(label: (&str, &str), all: &Latencies, out: &mut Exposition) {
+fn histogram(labels: &[(&str, &str)], all: &Latencies, out: &mut Exposition) {
     // Counted once: buckets and count must agree while threads go on counting.
     let count = all.count();
     for (end_ns, below) in all.cumulative() {
         let end = seconds(end_ns).to_string();
-        out.suffixed("_bucket", &[label, ("le", &end)], below);
+        out.suffixed("_bucket", &[labels, &[("le", &end)]].concat(), below);
     }
-    out.suffixed("_bucket", &[label, ("le", "+Inf")], count);
-    out.suffixed("_sum", &[label], seconds(all.sum_ns));
-    out.suffixed("_count", &[label], count);
+    out.suffixed("_bucket", &[labels, &[("le", "+Inf")]].concat(), count);
+    out.suffixed("_sum", labels, seconds(all.sum_ns));
+    out.suffixed("_count", labels, count);
 }
 
 fn store(shared: &Shared, out: &mut Exposition) {

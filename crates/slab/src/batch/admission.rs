@@ -3,7 +3,7 @@
 use stratakv_base::Level;
 use stratakv_base::limits::{SHARDS_MAX, VALUE_BYTES_MAX};
 use stratakv_chassis::batches::barriers::BarrierKind;
-use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Reply, Token};
+use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Reply, Stage, Token};
 
 use super::record;
 use crate::health::read_only;
@@ -19,6 +19,7 @@ impl<P: Placement> IndexedShard<P> {
         if let Some(error) = self.batch_error(&changes, level) {
             return effects.reply(token, Reply::Failed(error));
         }
+        effects.enter(token, Stage::Batch);
         let commit = &mut self.batches.commit;
         if changes.iter().all(|change| commit.rules().owner(&change.key) == self.config.shard) {
             commit.begin_here(token, changes, &mut self.groups.counter);

@@ -286,6 +286,14 @@ impl Placement for InPlace {
         }
     }
 
+    fn each_origin(member: &Member, each: &mut dyn FnMut(crate::write::Origin)) {
+        let changes = match member {
+            Member::Page { changes, .. } => changes.as_slice(),
+            Member::Blob { change } | Member::BlobTombstone { change } => std::slice::from_ref(change),
+        };
+        changes.iter().filter_map(|change| change.ack.as_ref()).for_each(|ack| each(ack.origin));
+    }
+
     fn changes_of(member: Member) -> Vec<Change<InPlace>> {
         match member {
             Member::Page { changes, .. } => changes,

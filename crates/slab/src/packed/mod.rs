@@ -390,6 +390,14 @@ impl Placement for Log {
         }
     }
 
+    fn each_origin(batch: &AppendedBatch, each: &mut dyn FnMut(crate::write::Origin)) {
+        for appended in &batch.appended {
+            if let Appended::Change { change: Change { ack: Some(ack), .. }, .. } = appended {
+                each(ack.origin);
+            }
+        }
+    }
+
     fn changes_of(batch: AppendedBatch) -> Vec<Change<Log>> {
         let changes = batch.appended.into_iter().filter_map(|appended| match appended {
             Appended::Change { change, .. } => Some(change),
