@@ -148,6 +148,7 @@ impl Effects {
     }
 
     /// The driver hands an operation to the shard: its stages are measured, if it is one of those.
+    #[inline]
     pub fn measure(&mut self, token: Token, operation: &Operation) {
         self.stages.begin(token, operation, self.now.mono);
     }
@@ -161,6 +162,13 @@ impl Effects {
     #[inline]
     pub fn enter(&mut self, token: Token, stage: Stage) {
         self.stages.enter(token, stage, self.now.mono);
+    }
+
+    /// Whether any operation in progress is measured: if none is, nobody need look for one among
+    /// many.
+    #[inline]
+    pub fn is_measuring(&self) -> bool {
+        self.stages.is_measuring()
     }
 
     /// Figures of all stages, for reading beside the shard.

@@ -158,11 +158,19 @@ struct Measured {
     since: Mono,
 }
 
+/// The bit of a token's slot.
+#[inline]
+fn bit(token: Token) -> u64 {
+    1 << (token.slot as usize % SLOTS)
+}
+
 /// The operations of a shard that are being measured.
 #[derive(Debug)]
 pub(crate) struct StageSampler {
     /// By the slot of their token.
     measured: [Option<Measured>; SLOTS],
+    /// Which of these are taken, a bit each: what is asked for each operation.
+    taken: u64,
     /// Operations until the next one that is measured.
     skip: u32,
     times: Arc<StageTimes>,
@@ -170,7 +178,7 @@ pub(crate) struct StageSampler {
 
 impl Default for StageSampler {
     fn default() -> StageSampler {
-        StageSampler { measured: [None; SLOTS], skip: 0, times: Arc::default() }
+        StageSampler { measured: [None; SLOTS], taken: 0, skip: 0, times: Arc::default() }
     }
 }
 
@@ -180,27 +188,51 @@ impl StageSampler {
     }
 
     /// An operation begins: it may be one of those that are measured.
+    #[inline]
     pub(crate) fn begin(&mut self, token: Token, operation: &Operation, now: Mono) {
-        if self.skip > 0 {
-            self.skip -= 1;
-            return;
+        match self.skip.checked_sub(1) {
+            Some(skip) => self.skip = skip,
+            None => self.measure(token, operation, now),
         }
+    }
+
+    #[cold]
+    fn measure(&mut self, token: Token, operation: &Operation, now: Mono) {
         let Some(kind) = MeasuredKind::of(operation) else { return };
         if let Some(slot @ None) = self.measured.get_mut(token.slot as usize % SLOTS) {
             *slot = Some(Measured { token, kind, stage: Stage::Queue, since: now });
+            self.taken |= bit(token);
             self.skip = ONE_IN - 1;
         }
     }
 
     #[inline]
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.taken != 0
+    }
+
     fn slot(&mut self, token: Token) -> Option<&mut Option<Measured>> {
         let slot = self.measured.get_mut(token.slot as usize % SLOTS)?;
         slot.is_some_and(|measured| measured.token == token).then_some(slot)
     }
 
+    /// It is out of its slot.
+    fn take(&mut self, token: Token) -> Option<Measured> {
+        let was = self.slot(token)?.take();
+        self.taken &= !bit(token);
+        was
+    }
+
     /// It waits for this from now on.
     #[inline]
     pub(crate) fn enter(&mut self, token: Token, stage: Stage, now: Mono) {
+        if self.taken & bit(token) != 0 {
+            self.enter_measured(token, stage, now);
+        }
+    }
+
+    #[cold]
+    fn enter_measured(&mut self, token: Token, stage: Stage, now: Mono) {
         let Some(Some(measured)) = self.slot(token) else { return };
         let was = std::mem::replace(measured, Measured { stage, since: now, ..*measured });
         if was.stage == stage {
@@ -213,7 +245,14 @@ impl StageSampler {
     /// It is answered.
     #[inline]
     pub(crate) fn answered(&mut self, token: Token, now: Mono) {
-        if let Some(was) = self.slot(token).and_then(Option::take) {
+        if self.taken & bit(token) != 0 {
+            self.answered_measured(token, now);
+        }
+    }
+
+    #[cold]
+    fn answered_measured(&mut self, token: Token, now: Mono) {
+        if let Some(was) = self.take(token) {
             self.note(was, now);
             if let Some(answered) = self.times.answered.get(was.kind as usize) {
                 answered.add(1);
@@ -223,7 +262,7 @@ impl StageSampler {
 
     /// It was not taken after all.
     pub(crate) fn forget(&mut self, token: Token) {
-        self.slot(token).map(Option::take);
+        self.take(token);
     }
 
     fn note(&self, was: Measured, now: Mono) {

@@ -164,7 +164,11 @@ impl<M> Groups<M> {
 }
 
 /// Those who asked for what is in a group wait for this from now on.
+#[inline]
 fn enter<P: Placement>(members: &[P::Member], stage: Stage, effects: &mut Effects) {
+    if !effects.is_measuring() {
+        return;
+    }
     members.iter().for_each(|member| P::each_origin(member, &mut |origin| origin.enter(stage, effects)));
 }
 

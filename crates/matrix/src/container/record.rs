@@ -150,8 +150,8 @@ impl Head {
             return refuse("a place outside of units");
         }
         let room = layout.unit_end(unit) - place;
-        let mut bytes = SmallVec::new();
-        bytes.resize(GUESS_BYTES.min(room) as usize, 0);
+        // An array at once: `resize` would set byte after byte.
+        let mut bytes = SmallVec::from_buf_and_len([0; GUESS_BYTES as usize], GUESS_BYTES.min(room) as usize);
         medium.load(place, &mut bytes)?;
         let mut head = Head { place, bytes };
         let Some(head_bytes) = head.plausible_bytes(room) else { return refuse("fields that make no sense") };
