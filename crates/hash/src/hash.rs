@@ -231,7 +231,10 @@ impl<P: Pmem> Hash<P> {
         let offset = self.region.offset(place);
         let Some(header) = self.header_like(offset, key)? else { return Ok(None) };
         let prefix_bytes = header.prefix_bytes() as usize;
-        let mut bytes = vec![0; prefix_bytes + header.value_bytes as usize];
+        // Not `vec![0; ..]`: glibc's `calloc` takes no block from the thread's own cache.
+        let record_bytes = prefix_bytes + header.value_bytes as usize;
+        let mut bytes = Vec::with_capacity(record_bytes);
+        bytes.resize(record_bytes, 0);
         self.region.body(offset, 0, &mut bytes)?;
         let (prefix, value) = bytes.split_at(prefix_bytes);
         let (flags, found) = prefix.split_at(prefix_bytes - key.len());
