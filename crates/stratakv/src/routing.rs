@@ -248,6 +248,14 @@ impl Inner {
         if self.is_page_expired(request) {
             return Ok((Vec::new(), None));
         }
+        if self.shards() == 1 && !self.gathers() {
+            // Nothing is to be merged.
+            return match self.execute(Operation::Page(request.clone().into())) {
+                Reply::Page { items, next } => Ok(keys_of((items, next))),
+                Reply::Failed(error) => Err(error),
+                _ => Err(EngineError::Unknown("the engine gave an answer of another kind")),
+            };
+        }
         block_on(self.keys::<Blocking>(request))
     }
 
