@@ -116,8 +116,8 @@ impl Draft {
         }
     }
 
-    /// Drafts `view` with one change at `addr`. Of keys, only the one that comes or goes is encoded,
-    /// and the one behind it; where a group is split or ends, the group.
+    /// Drafts `view` with one change at `addr`. Of keys, only the one that comes or goes is
+    /// encoded, and the one behind it; where a group is split or ends, the group.
     fn splice(&mut self, view: View<'_>, addr: RecordAddress, change: Change<'_>, run: &mut Run, key: &mut Vec<u8>) {
         self.clear();
         let ranks = view.ranks(addr.group);
