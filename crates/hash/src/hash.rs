@@ -241,8 +241,12 @@ impl<P: Pmem> Hash<P> {
         let prefix_bytes = header.prefix_bytes() as usize;
         // Not `vec![0; ..]`: glibc's `calloc` takes no block from the thread's own cache.
         let record_bytes = prefix_bytes + header.value_bytes as usize;
-        let mut bytes = Vec::with_capacity(record_bytes);
-        bytes.resize(record_bytes, 0);
+        #[expect(clippy::slow_vector_initialization, reason = "`vec![0; ..]` calls `calloc`")]
+        let mut bytes = {
+            let mut bytes = Vec::with_capacity(record_bytes);
+            bytes.resize(record_bytes, 0);
+            bytes
+        };
         self.region.body(offset, 0, &mut bytes)?;
         let (prefix, value) = bytes.split_at(prefix_bytes);
         let (flags, found) = prefix.split_at(prefix_bytes - key.len());
