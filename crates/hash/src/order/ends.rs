@@ -12,7 +12,7 @@ use stratakv_base::{CollectionId, Key};
 
 use super::Listed;
 
-/// Collections of a stripe whose ends are kept: those asked for last.
+/// Collections of a stripe whose ends are kept: those that began to be asked for last.
 const COLLECTIONS: usize = 4;
 /// Keys that are kept of an end that is asked for again and again.
 const KEYS_MAX: usize = 32;
@@ -129,6 +129,12 @@ impl Ends {
 
     /// Keeps the first keys of a collection, or the last ones downwards.
     pub(super) fn keep(&mut self, collection: CollectionId, keys: &[Listed], reverse: bool) {
+        let is_short = |listed: &&Listed| listed.0.encoded().len() <= KEY_BYTES_MAX;
+        if keys.first().is_some_and(|first| !is_short(&first)) {
+            // Whoever asks again would take many keys from the tree for nothing.
+            self.0.retain(|ends| ends.collection != collection);
+            return;
+        }
         if self.of(collection).is_none() {
             self.0.truncate(COLLECTIONS - 1);
             let back = Window { reverse: true, ..Window::default() };
@@ -137,7 +143,6 @@ impl Ends {
         if let Some(ends) = self.of_mut(collection) {
             let window = if reverse { &mut ends.back } else { &mut ends.front };
             window.keys.clear();
-            let is_short = |listed: &&Listed| listed.0.encoded().len() <= KEY_BYTES_MAX;
             window.keys.extend(keys.iter().take(KEYS_MAX).take_while(is_short).cloned());
         }
     }
@@ -217,6 +222,24 @@ mod tests {
             }
         }
         assert!(known > 20_000, "{known}");
+    }
+
+    /// Of keys that are too long to be kept one is taken from the tree at a time.
+    #[test]
+    fn long_keys_at_an_end_are_not_looked_for_in_advance() {
+        let orders = Orders::new();
+        let range =
+            (Bound::Included(Key::bound(CollectionId(1), b"")), Bound::Excluded(Key::bound(CollectionId(2), b"")));
+        let wanted = || orders.0[1].waiting().ends.wanted(CollectionId(1));
+        orders.insert(key(1, "b").encoded(), 0);
+        assert_eq!(end(&orders, (&range.0, &range.1), false), Some(key(1, "b")));
+        assert_eq!(wanted(), KEYS_MAX);
+        let long = key(1, &"a".repeat(KEY_BYTES_MAX));
+        orders.insert(long.encoded(), 0);
+        for _ in 0..2 {
+            assert_eq!(end(&orders, (&range.0, &range.1), false), Some(long.clone()));
+            assert_eq!(wanted(), 1);
+        }
     }
 
     /// A queue looks into the tree once for many pops, and never to push.

@@ -398,7 +398,12 @@ fn split_rank(run: &Run, ranks: Range<usize>, level: u8, left: usize) -> usize {
     middle.unwrap_or(ranks.start).clamp(ranks.start + least, ranks.end - least)
 }
 
-fn push_group<'a>(restarts: &mut Vec<Restart>, out: &mut Vec<u8>, first: usize, keys: impl Iterator<Item = &'a [u8]>) {
+pub(super) fn push_group<'a>(
+    restarts: &mut Vec<Restart>,
+    out: &mut Vec<u8>,
+    first: usize,
+    keys: impl Iterator<Item = &'a [u8]>,
+) {
     let (offset, mut before) = (out.len() as u32, None::<&[u8]>);
     for key in keys {
         if before.is_none() {
