@@ -184,8 +184,14 @@ impl<P: Pmem> Hash<P> {
     pub fn get(&self, key: &Key, wall: Wall) -> Result<Option<Record>, Error> {
         let inside = self.epochs.enter();
         let key = key.encoded();
-        let found = self.table.find(self.hash_of(key), |place| self.read(place, key).transpose()).transpose()?;
+        let found = self.get_inside(self.hash_of(key), key, wall);
         drop(inside);
+        found
+    }
+
+    /// The same by somebody inside an epoch, who has the key's hash.
+    pub(crate) fn get_inside(&self, hash: u64, key: &[u8], wall: Wall) -> Result<Option<Record>, Error> {
+        let found = self.table.find(hash, |place| self.read(place, key).transpose()).transpose()?;
         Ok(found.filter(|record| !record.expiry.is_past(wall)))
     }
 
@@ -203,12 +209,14 @@ impl<P: Pmem> Hash<P> {
 
     /// Before gets of keys that lie anywhere: their cache misses, of buckets and then of records,
     /// overlap.
-    pub(crate) fn prefetch<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
-        let hashes: SmallVec<[u64; 64]> = keys.map(|key| self.hash_of(key)).collect();
+    /// The hashes of these.
+    pub(crate) fn prefetch<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> SmallVec<[u64; 32]> {
+        let hashes: SmallVec<[u64; 32]> = keys.map(|key| self.hash_of(key)).collect();
         hashes.iter().for_each(|hash| self.table.prefetch(*hash));
         for place in hashes.iter().flat_map(|hash| self.table.likely_places(*hash)) {
             self.region.prefetch(place);
         }
+        hashes
     }
 
     pub(crate) fn read_meta(&self, place: u64, key: &[u8]) -> Result<Option<Record>, Error> {
@@ -231,7 +239,14 @@ impl<P: Pmem> Hash<P> {
         let offset = self.region.offset(place);
         let Some(header) = self.header_like(offset, key)? else { return Ok(None) };
         let prefix_bytes = header.prefix_bytes() as usize;
-        let mut bytes = vec![0; prefix_bytes + header.value_bytes as usize];
+        // Not `vec![0; ..]`: glibc's `calloc` takes no block from the thread's own cache.
+        let record_bytes = prefix_bytes + header.value_bytes as usize;
+        #[expect(clippy::slow_vector_initialization, reason = "`vec![0; ..]` calls `calloc`")]
+        let mut bytes = {
+            let mut bytes = Vec::with_capacity(record_bytes);
+            bytes.resize(record_bytes, 0);
+            bytes
+        };
         self.region.body(offset, 0, &mut bytes)?;
         let (prefix, value) = bytes.split_at(prefix_bytes);
         let (flags, found) = prefix.split_at(prefix_bytes - key.len());

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use smallvec::{SmallVec, smallvec};
-use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::checksum::crc32c;
 use stratakv_pmem::LINE_BYTES;
+
+use crate::crc::crc;
 
 /// Bytes of a superblock, of the roots; the segment words are rounded up to it.
 pub(crate) const PAGE: u64 = 4096;
@@ -280,7 +282,8 @@ pub(crate) fn commit_value(version: u64) -> u64 {
 
 /// A word of 48 bits with its check.
 fn checked(uuid: &[u8; 16], offset: u64, value: u64) -> u16 {
-    let crc = crc32c(seed(uuid, offset, 0), &value.to_le_bytes()[..6]);
+    let [a, b, c, d, e, f, ..] = value.to_le_bytes();
+    let crc = crc(uuid, [offset, 0], &[a, b, c, d, e, f]);
     (crc ^ crc >> 16) as u16
 }
 
@@ -338,15 +341,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [(Kind, u64); 4] =
-        [(Kind::Free, 0x2D), (Kind::Record, 0x52), (Kind::Member, 0x4B), (Kind::Removal, 0x34)];
-
     fn bits(self) -> u64 {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, bits)| *bits)
+        match self {
+            Kind::Free => 0x2D,
+            Kind::Record => 0x52,
+            Kind::Member => 0x4B,
+            Kind::Removal => 0x34,
+        }
     }
 
     fn of(bits: u64) -> Option<Kind> {
-        Self::ALL.iter().find(|(_, known)| *known == bits).map(|(kind, _)| *kind)
+        [Kind::Free, Kind::Record, Kind::Member, Kind::Removal].into_iter().find(|kind| kind.bits() == bits)
     }
 }
 
@@ -458,17 +463,13 @@ impl Header {
     /// The checksum of the header, the flags and the key (`prefix`). It covers that of the value.
     pub(crate) fn crc(&self, uuid: &[u8; 16], offset: u64, prefix: &[u8]) -> u32 {
         let [version, value, expiry] = Header { header_crc: 0, ..*self }.words();
-        let mut bytes = [0; 24];
-        for (to, word) in bytes.chunks_exact_mut(8).zip([self.first().bits(), value, expiry]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        crc32c(crc32c(seed(uuid, offset, version), &bytes), prefix)
+        crc(uuid, [offset, version, self.first().bits(), value, expiry], prefix)
     }
 }
 
 /// The checksum of a value in the record at `offset`.
 pub(crate) fn value_crc(uuid: &[u8; 16], offset: u64, value: &[u8]) -> u32 {
-    crc32c(seed(uuid, offset, 0), value)
+    crc(uuid, [offset, 0], value)
 }
 
 const _: () = assert!(HEADER_BYTES <= LINE_BYTES);

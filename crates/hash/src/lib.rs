@@ -10,6 +10,7 @@
 
 mod alloc;
 mod batch;
+mod crc;
 mod epoch;
 mod expiry;
 #[cfg(any(test, fuzzing))]

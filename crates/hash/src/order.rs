@@ -16,6 +16,8 @@
 //! Instead: pieces of a tree with a lock each, which would change at once. They have to be split
 //! and merged, and keys that come in order all meet in the last one.
 
+mod ends;
+
 use std::ops::{Bound, ControlFlow};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -23,6 +25,8 @@ use std::sync::atomic::Ordering;
 use stratakv_base::{CollectionId, Key, fault_point};
 use stratakv_engine::range::encoded;
 use stratakv_index::{IndexEntry, Tree};
+
+use ends::{Ends, begins_at_end};
 
 use crate::sync::{AtomicU64, IS_TRIED, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -44,10 +48,17 @@ pub(crate) struct Orders(Box<[Stripe]>);
 #[derive(Debug)]
 #[repr(align(128))]
 struct Stripe {
-    waiting: Mutex<Changes>,
-    /// Length of it, in bytes: stored with it locked.
+    waiting: Mutex<Waiting>,
+    /// Length of its changes, in bytes: stored with it locked.
     waiting_bytes: AtomicU64,
     made: RwLock<Made>,
+}
+
+/// Changes to come, and the ends of collections as they will be with these.
+#[derive(Debug, Default)]
+struct Waiting {
+    changes: Changes,
+    ends: Ends,
 }
 
 /// A tree, and the changes that are being made; none between.
@@ -83,12 +94,16 @@ fn stripe_of(collection: CollectionId) -> usize {
     collection.0 as usize % STRIPES
 }
 
-fn stripe_of_key(key: &[u8]) -> usize {
-    stripe_of(match key {
+fn collection_of_key(key: &[u8]) -> CollectionId {
+    match key {
         [0xFF, a, b, c, d, ..] => CollectionId(u32::from_be_bytes([*a, *b, *c, *d])),
         [small, ..] => CollectionId(u32::from(*small)),
         [] => CollectionId(0),
-    })
+    }
+}
+
+fn stripe_of_key(key: &[u8]) -> usize {
+    stripe_of(collection_of_key(key))
 }
 
 /// The collection in which everything between the bounds lies.
@@ -147,25 +162,38 @@ impl Made {
         }
         self.taken.clear();
     }
+
+    fn keys(&self, from: &Bound<Key>, to: &Bound<Key>, reverse: bool, max: usize) -> Vec<Listed> {
+        let mut keys = Vec::new();
+        self.tree.scan(encoded(from), encoded(to), reverse, &mut |key, entry| {
+            keys.extend(Key::from_encoded(key).map(|key| (key, entry.expiry)));
+            if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        keys
+    }
 }
 
 impl Stripe {
     fn new() -> Stripe {
         Stripe {
-            waiting: Mutex::new(Changes::default()),
+            waiting: Mutex::new(Waiting::default()),
             waiting_bytes: AtomicU64::new(0),
             made: RwLock::new(Made::default()),
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Changes> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, key: &[u8], expiry: Option<u64>) {
-        let mut waiting = self.waiting();
-        waiting.push(key, expiry);
-        self.waiting_bytes.store(waiting.bytes(), Ordering::Release);
+        let (mut waiting, collection) = (self.waiting(), collection_of_key(key));
+        match expiry {
+            Some(expiry) => waiting.ends.insert(collection, key, expiry),
+            None => waiting.ends.remove(collection, key),
+        }
+        waiting.changes.push(key, expiry);
+        self.waiting_bytes.store(waiting.changes.bytes(), Ordering::Release);
     }
 
     /// Makes what waits if nobody has the tree, or once nobody has it if it is much.
@@ -185,7 +213,7 @@ impl Stripe {
     fn drain(&self, mut made: RwLockWriteGuard<'_, Made>) {
         {
             let mut waiting = self.waiting();
-            std::mem::swap(&mut *waiting, &mut made.taken);
+            std::mem::swap(&mut waiting.changes, &mut made.taken);
             self.waiting_bytes.store(0, Ordering::Release);
         }
         made.make();
@@ -202,6 +230,35 @@ impl Stripe {
             self.drain(self.made.write().unwrap_or_else(PoisonError::into_inner));
         }
         self.made.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stripe {
+    /// The first key of a range within a collection, or the last one: from what is known of its
+    /// ends, else from the tree.
+    fn end(&self, collection: CollectionId, range: (&Bound<Key>, &Bound<Key>), reverse: bool) -> Vec<Listed> {
+        let wanted = {
+            let waiting = self.waiting();
+            if let Some(known) = waiting.ends.first(collection, range, reverse) {
+                return known;
+            }
+            waiting.ends.wanted(collection)
+        };
+        let is_end = begins_at_end(range.0, range.1, reverse);
+        let made = self.read();
+        let mut keys = made.keys(range.0, range.1, reverse, if is_end { wanted } else { 1 });
+        if is_end {
+            let mut waiting = self.waiting();
+            // What came since the tree was read would not be among the keys.
+            let mut is_all = waiting.changes.each.is_empty();
+            fault_point!("hash_order_ends_without_what_waits", is_all = true);
+            if is_all {
+                waiting.ends.keep(collection, &keys, reverse);
+            }
+        }
+        drop(made);
+        keys.truncate(1);
+        keys
     }
 }
 
@@ -231,9 +288,13 @@ impl Orders {
     /// The first `max` keys between the bounds, or the last ones downwards. Fewer: these are all.
     pub(crate) fn keys(&self, from: &Bound<Key>, to: &Bound<Key>, reverse: bool, max: usize) -> Vec<Listed> {
         if let Some(collection) = collection_of(from, to) {
-            return self.keys_in(stripe_of(collection), from, to, reverse, max);
+            let stripe = &self.0[stripe_of(collection)];
+            return match max {
+                1 => stripe.end(collection, (from, to), reverse),
+                _ => stripe.read().keys(from, to, reverse, max),
+            };
         }
-        let all = (0..STRIPES).flat_map(|stripe| self.keys_in(stripe, from, to, reverse, max));
+        let all = self.0.iter().flat_map(|stripe| stripe.read().keys(from, to, reverse, max));
         let mut all: Vec<Listed> = all.collect();
         all.sort_unstable();
         if reverse {
@@ -243,22 +304,16 @@ impl Orders {
         all
     }
 
-    fn keys_in(&self, stripe: usize, from: &Bound<Key>, to: &Bound<Key>, reverse: bool, max: usize) -> Vec<Listed> {
-        let mut keys = Vec::new();
-        self.0[stripe].read().tree.scan(encoded(from), encoded(to), reverse, &mut |key, entry| {
-            keys.extend(Key::from_encoded(key).map(|key| (key, entry.expiry)));
-            if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        keys
-    }
-
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|stripe| stripe.read().tree.len() as u64).sum()
     }
 
     pub(crate) fn footprint_bytes(&self) -> u64 {
         let bytes = |stripe: &Stripe| {
-            let waiting_bytes = stripe.waiting().footprint_bytes();
+            let waiting_bytes = {
+                let waiting = stripe.waiting();
+                waiting.changes.footprint_bytes() + waiting.ends.footprint_bytes()
+            };
             let made = stripe.read();
             waiting_bytes + made.taken.footprint_bytes() + made.tree.footprint_bytes()
         };

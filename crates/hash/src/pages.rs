@@ -134,18 +134,52 @@ impl<P: Pmem> Hash<P> {
         filling.items.reserve_exact(taken.len());
         let mut taken = taken.into_iter();
         while taken.len() > 0 && !filling.is_full() {
-            if !view.keys_only {
-                let window = taken.as_slice().iter().take(WINDOW);
-                self.prefetch(window.map(|(key, _)| key.encoded()));
+            match (view.keys_only, view.version) {
+                (false, None) => self.fill_by_hash(filling, &mut taken, view.wall)?,
+                _ => self.fill_singly(filling, &mut taken, view)?,
             }
-            for (key, expiry) in taken.by_ref().take(WINDOW) {
-                match self.record(&key, expiry, view)? {
-                    Some(record) => filling.add(key, record),
-                    None => filling.gone = Some(key),
-                }
-                if filling.is_full() {
-                    break;
-                }
+        }
+        Ok(())
+    }
+
+    /// Adds the latest records of a window of keys. A reader stays in its epoch for all of them.
+    fn fill_by_hash(
+        &self,
+        filling: &mut Filling<'_>,
+        taken: &mut std::vec::IntoIter<Listed>,
+        wall: Wall,
+    ) -> Result<(), Error> {
+        let window = taken.as_slice().iter().take(WINDOW);
+        let hashes = self.prefetch(window.map(|(key, _)| key.encoded()));
+        let _inside = self.epochs.enter();
+        for (hash, (key, _)) in hashes.into_iter().zip(taken) {
+            match self.get_inside(hash, key.encoded(), wall)? {
+                Some(record) => filling.add(key, Some(record)),
+                None => filling.gone = Some(key),
+            }
+            if filling.is_full() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_singly(
+        &self,
+        filling: &mut Filling<'_>,
+        taken: &mut std::vec::IntoIter<Listed>,
+        view: View,
+    ) -> Result<(), Error> {
+        if !view.keys_only {
+            self.prefetch(taken.as_slice().iter().take(WINDOW).map(|(key, _)| key.encoded()));
+        }
+        for (key, expiry) in taken.take(WINDOW) {
+            match self.record(&key, expiry, view)? {
+                Some(record) => filling.add(key, record),
+                None => filling.gone = Some(key),
+            }
+            if filling.is_full() {
+                break;
             }
         }
         Ok(())

@@ -182,6 +182,23 @@ fn stable_bits(entry: &AtomicU64) -> u64 {
     }
 }
 
+/// Asks about the entries of one bucket, from its last one.
+fn find_in<T>(bucket: &Bucket, hash: u64, is_it: &mut impl FnMut(u64) -> Option<T>) -> Option<T> {
+    for entry in bucket.entries.iter().rev() {
+        if entry.load(Ordering::Acquire) & TAG_MASK != tag(hash) {
+            continue;
+        }
+        let bits = stable_bits(entry);
+        if bits & TAG_MASK == tag(hash)
+            && place_of(bits) != 0
+            && let Some(found) = is_it(place_of(bits))
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
 /// An entry, as found.
 #[derive(Clone, Copy)]
 pub(crate) struct FoundEntry<'a> {
@@ -232,20 +249,17 @@ impl HashTable {
         let mut buckets = self.buckets.load(Ordering::Acquire);
         loop {
             let first = self.bucket(bucket_of(hash, buckets))?;
-            // From the end: what moves forward meanwhile is met behind, or else in front.
-            let mut chain: SmallVec<[&Bucket; 4]> = self.chain(first).collect();
-            fault_point!("hash_order_looked_from_the_front", chain.reverse());
-            for entry in chain.iter().rev().flat_map(|bucket| bucket.entries.iter().rev()) {
-                if entry.load(Ordering::Acquire) & TAG_MASK != tag(hash) {
-                    continue;
+            let found = match self.next(first.head.load(Ordering::Acquire)) {
+                None => find_in(first, hash, &mut is_it),
+                Some(second) => {
+                    // From the end: what moves forward meanwhile is met behind, or else in front.
+                    let mut chain: SmallVec<[&Bucket; 4]> = [first].into_iter().chain(self.chain(second)).collect();
+                    fault_point!("hash_order_looked_from_the_front", chain.reverse());
+                    chain.iter().rev().find_map(|bucket| find_in(bucket, hash, &mut is_it))
                 }
-                let bits = stable_bits(entry);
-                if bits & TAG_MASK == tag(hash)
-                    && place_of(bits) != 0
-                    && let Some(found) = is_it(place_of(bits))
-                {
-                    return Some(found);
-                }
+            };
+            if found.is_some() {
+                return found;
             }
             // It may have gone to a bucket that there was not yet.
             let now = self.buckets.load(Ordering::Acquire);

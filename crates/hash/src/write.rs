@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Expiry, Key, Wall, fault_point};
 use stratakv_engine::{Error, Expect};
@@ -15,6 +16,9 @@ use crate::layout::{First, HEADER_BYTES, Header, Kind, LEASE, LEASE_AT, root_wor
 use crate::order::is_ordered;
 use crate::region::Prefix;
 use crate::table::Slot;
+
+/// Keys and values of up to as many bytes are put together before they are stored: a multiple of 8.
+const SHORT_BYTES: usize = 512;
 
 /// A record to be.
 pub(crate) struct Draft<'a> {
@@ -157,8 +161,17 @@ impl<P: Pmem> Hash<P> {
     /// Durable after a fence.
     fn store_body(&self, at: u64, prefix: &[u8], value: &[u8]) -> Result<(), PmemError> {
         let pmem = &self.region.pmem;
-        pmem.store(at, prefix)?;
-        pmem.store(at + prefix.len() as u64, value)?;
+        if prefix.len() + value.len() <= SHORT_BYTES {
+            // As one run of whole words: each edge of a store within a word is a locked exchange.
+            // The last word lies in the record's last block.
+            let mut bytes: SmallVec<[u8; SHORT_BYTES]> = SmallVec::from_slice(prefix);
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            pmem.store(at, &bytes)?;
+        } else {
+            pmem.store(at, prefix)?;
+            pmem.store(at + prefix.len() as u64, value)?;
+        }
         fault_point!("hash_body_not_flushed", return Ok(()));
         pmem.flush(at, (prefix.len() + value.len()) as u64)
     }

@@ -392,6 +392,7 @@ fn open_beside_an_update(fault_point: Option<&'static str>) -> Result<(), String
             write(hash, vec![put(key(0, 1), b"new".to_vec())]);
         });
         while !is_held.load(Ordering::SeqCst) {
+            assert!(!writer.is_finished(), "an update without a second fence");
             thread::yield_now();
         }
         let opener = scope.spawn(|| {

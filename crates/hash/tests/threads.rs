@@ -144,29 +144,26 @@ fn what_one_thread_frees_another_one_uses() {
 /// the store is full, and so was everybody after, though it was empty.
 #[test]
 fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
-    let (is_open, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (waiting, let_go) = (AtomicU64::new(0), AtomicU64::new(0));
     let at_store = |bytes: &[u8]| {
-        // Of a body: whoever lays one has its extent.
-        if bytes == [1; 100] && !is_open.load(Ordering::SeqCst) {
-            waiting.fetch_add(1, Ordering::SeqCst);
-            while !is_open.load(Ordering::SeqCst) {
-                thread::yield_now();
-            }
+        // Of a body, in however many stores: whoever lays one has its extent.
+        if bytes.windows(100).any(|value| value == [1; 100]) {
+            held(&waiting, &let_go);
         }
     };
     let pmem = Hooked { region: Region::new(7 * 4096), at_load: &|| {}, at_store: &at_store, at_fence: &|| {} };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
     thread::scope(|scope| {
-        for writer in 0..3 {
-            let put = &put;
-            scope.spawn(move || put(writer, &[1; 100]).expect("there is room"));
-        }
+        let _at_the_end = LetAllGo(&let_go);
+        let put = &put;
+        let spawned = |writer| scope.spawn(move || put(writer, &[1; 100]).expect("there is room"));
+        let writers = [0, 1, 2].map(spawned);
         while waiting.load(Ordering::SeqCst) < 3 {
+            assert!(writers.iter().all(|writer| !writer.is_finished()), "a writer did not wait with its extent");
             thread::yield_now();
         }
         assert!(matches!(put(9, &[2; 100]), Err(Error::Full(_))), "all of it is in hand");
-        is_open.store(true, Ordering::SeqCst);
     });
     // Threads of every arena, one after the other.
     for number in 10..26 {
@@ -174,11 +171,21 @@ fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
     }
 }
 
-/// For fences that return when they are let.
+/// For stores and fences that return when they are let.
 fn held(begun: &AtomicU64, let_go: &AtomicU64) {
     let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
     while let_go.load(Ordering::SeqCst) < number {
         thread::yield_now();
+    }
+}
+
+/// Lets everybody go who is [`held`], also when a test fails meanwhile: it would wait for them for
+/// ever.
+struct LetAllGo<'a>(&'a AtomicU64);
+
+impl Drop for LetAllGo<'_> {
+    fn drop(&mut self) {
+        self.0.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
@@ -193,6 +200,7 @@ fn seen_during_fences(fault_point: Option<&'static str>, is_batch: bool) -> Vec<
     begun.store(0, Ordering::SeqCst);
     let_go.store(0, Ordering::SeqCst);
     thread::scope(|scope| {
+        let _at_the_end = LetAllGo(&let_go);
         let writer = scope.spawn(|| {
             release(fault_point);
             let kind = || ChangeKind::Put { value: "new".into(), flags: 0, expiry: Expiry::NEVER };
@@ -240,8 +248,10 @@ fn the_end_waits_for_writes_under_way() {
         hash.execute(operation, Now { wall: NOW, ..Now::default() })
     };
     thread::scope(|scope| {
+        let _at_the_end = LetAllGo(&let_go);
         let writer = scope.spawn(put);
         while begun.load(Ordering::SeqCst) == 0 {
+            assert!(!writer.is_finished(), "a write without a fence");
             thread::yield_now();
         }
         let closer = scope.spawn(|| hash.close());

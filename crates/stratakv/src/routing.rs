@@ -136,7 +136,8 @@ impl Inner {
     }
 
     pub(crate) fn shard_of(&self, key: &Key) -> usize {
-        shard_of(key.encoded(), self.shards())
+        // Of one shard nobody needs a hash.
+        if self.shards() == 1 { 0 } else { shard_of(key.encoded(), self.shards()) }
     }
 
     /// Where an operation goes; what is out of limits goes nowhere.
@@ -246,6 +247,14 @@ impl Inner {
     pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
         if self.is_page_expired(request) {
             return Ok((Vec::new(), None));
+        }
+        if self.shards() == 1 && !self.gathers() {
+            // Nothing is to be merged.
+            return match self.execute(Operation::Page(request.clone().into())) {
+                Reply::Page { items, next } => Ok(keys_of((items, next))),
+                Reply::Failed(error) => Err(error),
+                _ => Err(EngineError::Unknown("the engine gave an answer of another kind")),
+            };
         }
         block_on(self.keys::<Blocking>(request))
     }

@@ -9,10 +9,11 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Key};
-use stratakv_engine::{Error as EngineError, Operation, PageRequest, Record as EngineRecord, RecordPart, Reply};
+use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Record as EngineRecord, RecordPart, Reply};
 use stratakv_runtime::Started;
 
 use crate::collection::Collection;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::merge::{Share, shares};
 use crate::record::Record;
@@ -152,22 +153,52 @@ impl Scan {
     fn next_keys(&mut self) -> Result<Vec<Key>, Error> {
         while !self.ended {
             let (keys, next) = self.collection.inner().page_of_keys(&self.request)?;
-            match next {
-                Some(next) if self.request.reverse => self.request.to = next,
-                Some(next) => self.request.from = next,
-                None => self.ended = true,
-            }
+            self.go_on(next, !keys.is_empty());
             if !keys.is_empty() {
-                self.rounds += 1;
-                self.request.items_max = (self.request.items_max * 2).min(ITEMS_MAX);
                 return Ok(keys);
             }
         }
         Ok(Vec::new())
     }
 
+    /// Where the next round begins, and how long it is.
+    fn go_on(&mut self, next: Option<Bound<Key>>, has_found: bool) {
+        match next {
+            Some(next) if self.request.reverse => self.request.to = next,
+            Some(next) => self.request.from = next,
+            None => self.ended = true,
+        }
+        if has_found {
+            self.rounds += 1;
+            self.request.items_max = (self.request.items_max * 2).min(ITEMS_MAX);
+        }
+    }
+
+    /// The next round of an engine that is called in place: its one shard gives records with their
+    /// keys, and nothing would go on meanwhile. `None`: there is no more, or it has to be asked for
+    /// record by record.
+    fn read_in_place(&mut self) -> Option<Round> {
+        while !self.ended && self.is_in_place() {
+            let request = PageRequest { keys_only: false, ..self.request.clone() };
+            let reply = self.collection.inner().execute(Operation::Page(request.clone().into()));
+            let Reply::Page { items, next } = reply else { return None };
+            self.go_on(next, !items.is_empty());
+            if !items.is_empty() {
+                return Some(Round::of(items, request));
+            }
+        }
+        None
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.collection.inner().engine == Engine::Hash
+    }
+
     /// Begins to read the next round.
     fn begin_round(&mut self) -> Result<Option<Round>, Error> {
+        if let Some(round) = self.read_in_place() {
+            return Ok(Some(round));
+        }
         let keys = self.next_keys()?;
         if keys.is_empty() {
             return Ok(None);
@@ -190,7 +221,7 @@ impl Scan {
         // A short scan may end with its first round. Where values are large one round is enough to
         // keep the device busy. Keys that cannot be had now are asked for again when they are
         // wanted.
-        if self.rounds > 1 && round.bytes <= u64::from(ROUND_BYTES) {
+        if self.rounds > 1 && round.bytes <= u64::from(ROUND_BYTES) && !self.is_in_place() {
             self.ahead = self.begin_round().ok().flatten();
         }
         self.round = Some(round);
@@ -272,6 +303,18 @@ impl Round {
         round
     }
 
+    /// Of a page that one shard gave whole.
+    fn of(items: Vec<Item>, request: PageRequest) -> Round {
+        let keys = items.len() as u64;
+        let share = Share { shard: 0, keys: Vec::new(), request };
+        let mut round = Round { parts: Vec::new(), reverse: share.request.reverse, started: None, keys, bytes: 0 };
+        let items: VecDeque<_> = items.into_iter().filter_map(|item| Some((item.key, Ok(item.record?)))).collect();
+        let part = ShardRound { share, is_done: true, items };
+        round.bytes = part.bytes();
+        round.parts.push(part);
+        round
+    }
+
     /// Asks the shards of which nothing is left for their next page; false if all have given
     /// everything.
     fn ask(&mut self, inner: &Inner) -> bool {
@@ -303,6 +346,11 @@ impl Round {
     }
 
     fn next(&mut self, inner: &Inner) -> Option<(Key, Result<EngineRecord, EngineError>)> {
+        if let [part] = &mut self.parts[..]
+            && let Some(item) = part.items.pop_front()
+        {
+            return Some(item);
+        }
         self.arrive(inner);
         let fronts = self.parts.iter_mut().filter(|part| !part.items.is_empty());
         let front = |part: &&mut ShardRound| part.items.front().map(|(key, _)| key.clone());
@@ -331,6 +379,11 @@ impl ShardRound {
                 self.read_singly(inner);
             }
         }
+        self.bytes()
+    }
+
+    /// Bytes of what it has.
+    fn bytes(&self) -> u64 {
         self.items.iter().map(|(_, record)| record.as_ref().map_or(0, |record| record.value_bytes)).sum()
     }
 

@@ -1,6 +1,7 @@
 //! What one arena has: spans, and their free extents by length.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::span::{Join, Span};
 use super::{Extent, Owners, steps};
@@ -19,7 +20,7 @@ pub(super) struct Arena {
     lists: Lists,
     /// What records are cut from. In no span's bits; its span may be another arena's.
     pub(super) tail: Option<Extent>,
-    spans: HashMap<u32, Span>,
+    spans: HashMap<u32, Span, BuildHasherDefault<SegmentHasher>>,
     /// Spans with free extents side by side, and those that are free as a whole: to be merged.
     queue: BTreeSet<u32>,
     /// The one to be merged next, in the order of their numbers.
@@ -30,6 +31,24 @@ pub(super) struct Arena {
     free: u64,
     /// Free extents of all spans.
     extents: usize,
+}
+
+/// Of the numbers of segments: they come from nobody outside, so one multiplication will do.
+#[derive(Debug, Default)]
+struct SegmentHasher(u64);
+
+impl Hasher for SegmentHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Places of free extents by length. An entry is void unless its span has exactly that extent: so
@@ -122,7 +141,7 @@ impl Arena {
         Arena {
             lists: Lists::new(),
             tail: None,
-            spans: HashMap::new(),
+            spans: HashMap::default(),
             queue: BTreeSet::new(),
             next_merge: 0,
             roomy: BTreeSet::new(),

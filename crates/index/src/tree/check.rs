@@ -1,6 +1,7 @@
 //! Verifying a tree's structure.
 
-use super::node::{COUNT_MAX, GROUP_MAX, Node};
+use super::draft::push_group;
+use super::node::{COUNT_MAX, GROUP_MAX, Node, View};
 use super::{Tree, arena::Arena};
 
 struct Walk<'a> {
@@ -83,10 +84,22 @@ fn keys(node: &Node) -> Result<Vec<Vec<u8>>, String> {
             keys.push(key.to_vec());
             true
         });
+        if !is_canonical(view, group, &keys) {
+            return Err(format!("group {group} is not encoded as its keys would be together"));
+        }
     }
     if keys.len() != view.count {
         Err(format!("{} keys of {} are in groups", keys.len(), view.count))
     } else {
         Ok(keys)
     }
+}
+
+/// Whether a group has the one form that its keys have, however they came and whichever went:
+/// searches rely on what a key shares with the one before being all that they share.
+fn is_canonical(view: View<'_>, group: usize, keys: &[Vec<u8>]) -> bool {
+    let (mut restarts, mut encoded) = (Vec::new(), Vec::new());
+    let first = view.ranks(group).start;
+    push_group(&mut restarts, &mut encoded, first, keys[first..].iter().map(|key| &key[view.prefix.len()..]));
+    encoded == view.keys[view.extent(group)] && restarts.iter().all(|fresh| fresh.head == view.restart(group).head)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::IndexEntry;
 use super::node::{
-    GROUP_MAX, Node, RecordAddress, Restart, View, common_bytes, head, least_keys, place_bytes, write_key,
+    GROUP_MAX, Node, RecordAddress, Restart, View, common_bytes, head, least_keys, place_bytes, read_key, write_key,
 };
 
 /// Keys between restarts when a node is written anew: room for some more before a group splits.
@@ -116,9 +116,96 @@ impl Draft {
         }
     }
 
-    /// Drafts `view` with one change at `addr`; only the group concerned is encoded again.
+    /// Drafts `view` with one change at `addr`. Of keys, only the one that comes or goes is
+    /// encoded, and the one behind it; where a group is split or ends, the group.
     fn splice(&mut self, view: View<'_>, addr: RecordAddress, change: Change<'_>, run: &mut Run, key: &mut Vec<u8>) {
         self.clear();
+        let ranks = view.ranks(addr.group);
+        self.prefix.extend_from_slice(view.prefix);
+        self.restarts.extend((0..addr.group).map(|group| view.restart(group)));
+        let more_ranks = match change {
+            Change::Insert(new, _) if ranks.len() < GROUP_MAX => {
+                self.insert_key(view, addr, &new[view.prefix.len()..]);
+                ranks.end + 1
+            }
+            Change::Remove if ranks.len() > 1 => {
+                self.remove_key(view, addr, key);
+                ranks.end - 1
+            }
+            _ => self.encode_group(view, addr, change, run, key),
+        };
+        let end = view.extent(addr.group).end;
+        let more_bytes = self.keys.len() - (view.keys.len() - end);
+        self.restarts.extend((addr.group + 1..view.groups).map(|group| {
+            let old = view.restart(group);
+            let first = (more_ranks + usize::from(old.first) - ranks.end) as u8;
+            Restart { head: old.head, first, offset: (more_bytes + old.offset as usize - end) as u32 }
+        }));
+        self.splice_entries(view, addr.rank, change);
+    }
+
+    /// Drafts the keys with `new` (behind the prefix) before the one at `addr`. In a group, what a
+    /// key shares with one before it is the least of what neighbours between them share.
+    fn insert_key(&mut self, view: View<'_>, addr: RecordAddress, new: &[u8]) {
+        let ranks = view.ranks(addr.group);
+        let (mut at, mut agreed) = (view.extent(addr.group).start, 0);
+        for _ in ranks.start..addr.rank {
+            let (shared, suffix, next) = read_key(view.keys, at);
+            if shared <= agreed {
+                agreed = shared + common_bytes(suffix, &new[shared..]);
+            }
+            at = next;
+        }
+        self.keys.extend_from_slice(&view.keys[..at]);
+        let before = view.restart(addr.group);
+        let head = if addr.rank == ranks.start { head(new) } else { before.head };
+        self.restarts.push(Restart { head, ..before });
+        write_key(&mut self.keys, agreed, &new[agreed..]);
+        if addr.rank < ranks.end {
+            let (shared, suffix, next) = read_key(view.keys, at);
+            let more = if shared == agreed { common_bytes(suffix, &new[agreed..]) } else { 0 };
+            write_key(&mut self.keys, shared + more, &suffix[more..]);
+            at = next;
+        }
+        self.keys.extend_from_slice(&view.keys[at..]);
+    }
+
+    /// Drafts the keys without the one at `addr`, in a group that has others. `key` is working
+    /// space.
+    fn remove_key(&mut self, view: View<'_>, addr: RecordAddress, key: &mut Vec<u8>) {
+        let ranks = view.ranks(addr.group);
+        let mut at = view.extent(addr.group).start;
+        for _ in ranks.start..addr.rank {
+            at = read_key(view.keys, at).2;
+        }
+        self.keys.extend_from_slice(&view.keys[..at]);
+        let mut restart = view.restart(addr.group);
+        let (shared, removed, mut at) = read_key(view.keys, at);
+        if addr.rank + 1 < ranks.end {
+            let (with_removed, suffix, next) = read_key(view.keys, at);
+            key.clear();
+            key.extend_from_slice(&removed[..with_removed.saturating_sub(shared)]);
+            key.extend_from_slice(suffix);
+            write_key(&mut self.keys, shared.min(with_removed), key);
+            if addr.rank == ranks.start {
+                restart.head = head(key);
+            }
+            at = next;
+        }
+        self.restarts.push(restart);
+        self.keys.extend_from_slice(&view.keys[at..]);
+    }
+
+    /// Drafts the keys, those of the group concerned encoded again; how many ranks there are up to
+    /// its end.
+    fn encode_group(
+        &mut self,
+        view: View<'_>,
+        addr: RecordAddress,
+        change: Change<'_>,
+        run: &mut Run,
+        key: &mut Vec<u8>,
+    ) -> usize {
         run.clear();
         let prefix = view.prefix.len();
         let mut copy = |rank: usize, key: &[u8]| {
@@ -138,24 +225,16 @@ impl Draft {
         {
             run.push(new, entry);
         }
-        self.prefix.extend_from_slice(view.prefix);
         let extent = view.extent(addr.group);
         self.keys.extend_from_slice(&view.keys[..extent.start]);
-        self.restarts.extend((0..addr.group).map(|group| view.restart(group)));
         let size = if run.len() > GROUP_MAX { run.len().div_ceil(2) } else { GROUP_MAX };
         for first in (0..run.len()).step_by(size) {
             let end = run.len().min(first + size);
             let keys = (first..end).map(|rank| &run.key(rank)[prefix..]);
             push_group(&mut self.restarts, &mut self.keys, ranks.start + first, keys);
         }
-        let (more_bytes, more_ranks) = (self.keys.len(), ranks.start + run.len());
-        self.restarts.extend((addr.group + 1..view.groups).map(|group| {
-            let old = view.restart(group);
-            let first = (more_ranks + usize::from(old.first) - ranks.end) as u8;
-            Restart { head: old.head, first, offset: (more_bytes + old.offset as usize - extent.end) as u32 }
-        }));
         self.keys.extend_from_slice(&view.keys[extent.end..]);
-        self.splice_entries(view, addr.rank, change);
+        ranks.start + run.len()
     }
 
     fn splice_entries(&mut self, view: View<'_>, rank: usize, change: Change<'_>) {
@@ -164,7 +243,9 @@ impl Draft {
             Change::Remove => (None, 1),
         };
         self.places.extend_from_slice(&view.places[..rank * 6]);
-        self.places.extend(new.into_iter().flat_map(place_bytes));
+        if let Some(entry) = new {
+            self.places.extend_from_slice(&place_bytes(entry));
+        }
         self.places.extend_from_slice(&view.places[(rank + skip) * 6..]);
         if view.expiries.is_empty() && new.is_none_or(|entry| entry.expiry == 0) {
             return;
@@ -317,7 +398,12 @@ fn split_rank(run: &Run, ranks: Range<usize>, level: u8, left: usize) -> usize {
     middle.unwrap_or(ranks.start).clamp(ranks.start + least, ranks.end - least)
 }
 
-fn push_group<'a>(restarts: &mut Vec<Restart>, out: &mut Vec<u8>, first: usize, keys: impl Iterator<Item = &'a [u8]>) {
+pub(super) fn push_group<'a>(
+    restarts: &mut Vec<Restart>,
+    out: &mut Vec<u8>,
+    first: usize,
+    keys: impl Iterator<Item = &'a [u8]>,
+) {
     let (offset, mut before) = (out.len() as u32, None::<&[u8]>);
     for key in keys {
         if before.is_none() {

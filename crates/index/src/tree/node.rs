@@ -424,7 +424,7 @@ fn last_word(bytes: &[u8], at: usize) -> u64 {
 
 /// Reads one front-coded key: bytes shared, suffix, offset of the next.
 #[inline]
-fn read_key(keys: &[u8], at: usize) -> (usize, &[u8], usize) {
+pub(super) fn read_key(keys: &[u8], at: usize) -> (usize, &[u8], usize) {
     let (mut shared, mut len) = (usize::from(keys[at] >> 4), usize::from(keys[at] & 15));
     let mut start = at + 1;
     if shared == 15 {
