@@ -39,7 +39,6 @@ const HARNESSES: &[Step] = &[
     Step::xtask("kill -9", &["crash", "--rounds", "10"]),
     Step::xtask("kill -9 and restarts, engine tier", &["crash", "--engine", "tier", "--rounds", "10"]),
     Step::xtask("Java, and YCSB's own driver", &["bindings"]),
-    Step::xtask("what an operation takes, in counts", &["bench-gate"]),
     Step::xtask("address sanitizer", &["sanitize", "address", "--short"]),
 ];
 

@@ -15,8 +15,8 @@ pub struct CountedPath {
     pub name: &'static str,
     /// Who runs it.
     pub why: &'static str,
-    /// Operations of the shorter run and of the longer one. What starting, filling caches and ending
-    /// take falls out of the difference.
+    /// Operations of the shorter run and of the longer one: the difference is without what
+    /// starting, filling caches and ending take.
     runs: [u64; 2],
     subject: Subject,
 }
