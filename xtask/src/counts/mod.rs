@@ -172,6 +172,7 @@ fn build(tree: &Path) -> Result<Programs, String> {
 /// calls.
 fn count(path: &CountedPath, ledger: &Ledger, programs: &Programs, directory: &Path) -> Result<Figures, String> {
     let mut counted = path.count(programs, directory)?;
+    eprintln!("{}: {counted:?}", path.name);
     let Some(base) = ledger.paths.get(path.name) else { return Ok(counted) };
     for _ in 1..TRIES {
         if counted.departures(base).is_empty() {

@@ -48,7 +48,8 @@ const fn server(name: &'static str, service: Service, why: &'static str) -> Coun
 const SINGLE: [u64; 2] = [500, 2_500];
 const SEVERAL: [u64; 2] = [50, 350];
 
-const SLAB: &[&str] = &["--engine", "slab", "--placement", "packed", "--memory", "64M"];
+const SLAB: &[&str] =
+    &["--engine", "slab", "--placement", "packed", "--durability", "process_crash", "--memory", "64M"];
 const TIER: &[&str] = &["--engine", "tier", "--memory", "64M"];
 /// A few MiB of values in memory, the rest on the SSD.
 const TIER_ON_SSD: &[&str] = &["--engine", "tier", "--memory", "16M", "--capacity", "256M"];
@@ -74,12 +75,7 @@ pub const PATHS: &[CountedPath] = &[
     library("slab in_place get", "in_place-get", SINGLE, "YCSB B and C, cached"),
     library("slab in_place put", "in_place-put", SINGLE, "YCSB A, the placement of stores since the first release"),
     library("slab packed get", "packed-get", SINGLE, "YCSB B and C, cached"),
-    library(
-        "slab packed put, 16 in flight",
-        "packed-put",
-        SINGLE,
-        "YCSB A at `power_loss`: commit groups and the cleaner",
-    ),
+    library("slab packed put, 16 in flight", "packed-put", SINGLE, "YCSB A: commit groups and the cleaner"),
     library("hash get", "hash-get", SINGLE, "KVDK's strings"),
     library("hash put", "hash-put", SINGLE, "KVDK's strings"),
     library("hash list push", "hash-push", SINGLE, "queues"),

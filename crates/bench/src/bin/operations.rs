@@ -176,7 +176,7 @@ fn run(store: &Store, records: &Collection, work: &Work, count: usize) -> Result
             let kind = ChangeKind::Put { value: bytes.clone().into(), flags: 0, expiry: Expiry::NEVER };
             let key = Key::new(CollectionId(0), &key(draw()))?;
             let changes = vec![Change { key, expect: Expect::Any, kind }];
-            Ok(Operation::Write { changes, level: Level::PowerLoss })
+            Ok(Operation::Write { changes, level: Level::ProcessCrash })
         }),
     }
 }
