@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use self::figures::{Count, Figures};
 use self::ledger::Ledger;
@@ -171,15 +172,24 @@ fn build(tree: &Path) -> Result<Programs, String> {
 /// Counts a path; again where it departs from its figures, which a busy machine can do to system
 /// calls.
 fn count(path: &CountedPath, ledger: &Ledger, programs: &Programs, directory: &Path) -> Result<Figures, String> {
-    let mut counted = path.count(programs, directory)?;
-    eprintln!("{}: {counted:?}", path.name);
+    let mut counted = count_once(path, programs, directory)?;
     let Some(base) = ledger.paths.get(path.name) else { return Ok(counted) };
     for _ in 1..TRIES {
         if counted.departures(base).is_empty() {
             break;
         }
-        counted = counted.nearer(path.count(programs, directory)?, base);
+        counted = counted.nearer(count_once(path, programs, directory)?, base);
     }
+    Ok(counted)
+}
+
+/// Counts a path once, and tells the figures as they come.
+fn count_once(path: &CountedPath, programs: &Programs, directory: &Path) -> Result<Figures, String> {
+    let begun = Instant::now();
+    let counted = path.count(programs, directory)?;
+    let mut line = format!("{}:", path.name);
+    Count::ALL.iter().for_each(|count| _ = write!(line, " {} {count},", counted.get(*count)));
+    eprintln!("{line} in {:.1} s", begun.elapsed().as_secs_f64());
     Ok(counted)
 }
 
@@ -268,7 +278,7 @@ fn judge(chosen: &[&CountedPath], counted: &[Figures], ledger: &Ledger, other_to
 /// How far counts of one program lie apart.
 fn spread(chosen: &[&CountedPath], programs: &Programs, directory: &Path, rounds: usize) -> Result<(), String> {
     let all = side_by_side(chosen, directory, |path, directory| {
-        (0..rounds).map(|_| path.count(programs, directory)).collect::<Result<Vec<_>, _>>()
+        (0..rounds).map(|_| count_once(path, programs, directory)).collect::<Result<Vec<_>, _>>()
     })?;
     for (path, rounds) in chosen.iter().zip(&all) {
         print!("| {} |", path.name);

@@ -1,6 +1,7 @@
 //! The paths whose operations are counted, and why each is.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,6 +36,9 @@ struct Service {
     records: u64,
     value_bytes: usize,
     wish: Wish,
+    /// Records are there when the server starts, and are not counted: else a client writes them
+    /// first.
+    is_loaded_before: bool,
 }
 
 const fn library(name: &'static str, program: &'static str, runs: [u64; 2], why: &'static str) -> CountedPath {
@@ -45,8 +49,8 @@ const fn server(name: &'static str, service: Service, why: &'static str) -> Coun
     CountedPath { name, why, runs: SINGLE, subject: Subject::Server(service) }
 }
 
-const SINGLE: [u64; 2] = [500, 2_500];
-const SEVERAL: [u64; 2] = [50, 350];
+const SINGLE: [u64; 2] = [300, 1_300];
+const SEVERAL: [u64; 2] = [40, 240];
 
 const SLAB: &[&str] =
     &["--engine", "slab", "--placement", "packed", "--durability", "process_crash", "--memory", "64M"];
@@ -58,7 +62,7 @@ const TIER_ON_SSD: &[&str] = &["--engine", "tier", "--memory", "16M", "--capacit
 pub const PATHS: &[CountedPath] = &[
     server(
         "tier get from SSD",
-        Service { options: TIER_ON_SSD, records: 6_000, value_bytes: 4_096, wish: Wish::Get },
+        Service { options: TIER_ON_SSD, records: 6_000, value_bytes: 4_096, wish: Wish::Get, is_loaded_before: true },
         "what a cache larger than memory is for",
     ),
     library(
@@ -83,22 +87,22 @@ pub const PATHS: &[CountedPath] = &[
     library("matrix put", "matrix-put", SINGLE, "MatrixKV's fill: the region's log, receiver and compactor"),
     server(
         "slab server get",
-        Service { options: SLAB, records: 1_000, value_bytes: 1_024, wish: Wish::Get },
+        Service { options: SLAB, records: 1_000, value_bytes: 1_024, wish: Wish::Get, is_loaded_before: false },
         "a durable store behind the memcache protocol",
     ),
     server(
         "tier get",
-        Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::Get },
+        Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::Get, is_loaded_before: false },
         "the most frequent command to a cache",
     ),
     server(
         "tier meta get",
-        Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::MetaGet },
+        Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::MetaGet, is_loaded_before: false },
         "the same by clients of today",
     ),
     server(
         "tier set",
-        Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::Set },
+        Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::Set, is_loaded_before: false },
         "what fills a cache",
     ),
 ];
@@ -117,21 +121,38 @@ enum Tool {
 }
 
 impl CountedPath {
-    /// Counts one operation, in a directory that is the caller's alone.
+    /// Counts one operation, in a directory that is the caller's alone. All runs begin from copies
+    /// of one store: where records came to lie depends on the time that loading took.
     ///
     /// # Errors
     /// A program cannot be run, or fails.
     pub fn count(&self, programs: &Programs, directory: &Path) -> Result<Figures, String> {
+        let places = Places::below(directory);
+        let counted = self.count_at(programs, &places).map_err(|error| format!("{}: {error}", self.name));
+        let removed = remove(&places.loaded).and(remove(&places.data));
+        counted.and_then(|counted| removed.map(|()| counted))
+    }
+
+    fn count_at(&self, programs: &Programs, places: &Places) -> Result<Figures, String> {
+        match &self.subject {
+            Subject::Library(name) => {
+                quiet(Command::new(&programs.operations).arg(name).arg(&places.loaded).arg("load"))?;
+            }
+            Subject::Server(service) if service.is_loaded_before => {
+                let command = Command::new(&programs.stratakv);
+                service.run(command, &places.loaded, |client| client.load())?;
+            }
+            Subject::Server(_) => {}
+        }
         let [few, many] = self.runs;
-        let (few_counted, many_counted) =
-            (self.total(programs, directory, few)?, self.total(programs, directory, many)?);
+        let (few_counted, many_counted) = (self.total(programs, places, few)?, self.total(programs, places, many)?);
         Ok(Figures::between(&few_counted, &many_counted, many - few))
     }
 
     /// Both tools over a run of so many operations.
-    fn total(&self, programs: &Programs, directory: &Path, operations: u64) -> Result<Figures, String> {
-        let totals = Totals::read(&self.run(programs, directory, operations, Tool::Callgrind)?)?;
-        let copied = copied_bytes(&self.run(programs, directory, operations, Tool::Dhat)?)?;
+    fn total(&self, programs: &Programs, places: &Places, operations: u64) -> Result<Figures, String> {
+        let totals = Totals::read(&self.run(programs, places, operations, Tool::Callgrind)?)?;
+        let copied = copied_bytes(&self.run(programs, places, operations, Tool::Dhat)?)?;
         Ok(Figures::of(|count| match count {
             Count::Instructions => totals.instructions as f64,
             Count::SystemCalls => totals.system_calls as f64,
@@ -140,39 +161,80 @@ impl CountedPath {
         }))
     }
 
-    /// What a tool wrote of a run on a new store.
-    fn run(&self, programs: &Programs, directory: &Path, operations: u64, tool: Tool) -> Result<String, String> {
-        let (data, counted) = (directory.join("data"), directory.join("counted"));
+    /// What a tool wrote of a run on a copy of the store.
+    fn run(&self, programs: &Programs, places: &Places, operations: u64, tool: Tool) -> Result<String, String> {
+        let Places { loaded, data, counted } = places;
+        remove(data)?;
+        if loaded.exists() {
+            quiet(Command::new("cp").args(["--recursive", "--sparse=always"]).arg(loaded).arg(data))?;
+        }
         let under = |program: &Path| match tool {
-            Tool::Callgrind => callgrind(program, &counted, &["--collect-systime=yes"]),
-            Tool::Dhat => copies(program, &counted),
+            Tool::Callgrind => callgrind(program, counted, &["--collect-systime=yes"]),
+            Tool::Dhat => copies(program, counted),
         };
-        let outcome = match &self.subject {
-            Subject::Library(name) => quiet(Command::new(&programs.operations).arg(name).arg(&data).arg("load"))
-                .and_then(|()| {
-                    let mut command = under(&programs.operations);
-                    quiet(command.arg(name).arg(&data).args(["run", &operations.to_string()]))
-                }),
-            Subject::Server(service) => service.run(under(&programs.stratakv), &data, operations),
-        };
-        let removed = fs::remove_dir_all(&data);
-        outcome.map_err(|error| format!("{}: {error}", self.name))?;
-        removed.map_err(|error| format!("cannot remove {}: {error}", data.display()))?;
-        fs::read_to_string(&counted).map_err(|error| format!("{}: no count: {error}", self.name))
+        match &self.subject {
+            Subject::Library(name) => {
+                let mut command = under(&programs.operations);
+                quiet(command.arg(name).arg(data).args(["run", &operations.to_string()]))?;
+            }
+            Subject::Server(service) => service.run(under(&programs.stratakv), data, |client| {
+                if !service.is_loaded_before {
+                    client.load()?;
+                }
+                (0..operations).try_for_each(|_| client.ask(service.wish))
+            })?,
+        }
+        fs::read_to_string(counted).map_err(|error| format!("no count: {error}"))
+    }
+}
+
+/// What lies where in a directory.
+struct Places {
+    /// The store as loading left it.
+    loaded: PathBuf,
+    /// The copy that a run works on.
+    data: PathBuf,
+    /// What a tool wrote.
+    counted: PathBuf,
+}
+
+impl Places {
+    fn below(directory: &Path) -> Places {
+        let [loaded, data, counted] = ["loaded", "data", "counted"].map(|name| directory.join(name));
+        Places { loaded, data, counted }
+    }
+}
+
+/// Removes a directory that may be there.
+fn remove(directory: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {error}", directory.display()))
+        }
+        _ => Ok(()),
     }
 }
 
 impl Service {
-    fn run(&self, mut command: Command, data: &Path, operations: u64) -> Result<(), String> {
+    /// Starts a server, has a client do something, and ends it. What it says is shown only if that
+    /// fails.
+    fn run(
+        &self,
+        mut command: Command,
+        data: &Path,
+        work: impl FnOnce(&mut Client) -> io::Result<()>,
+    ) -> Result<(), String> {
         command.args(["serve", "--memcache", "127.0.0.1:0", "--threads", "1", "--shards", "1", "--io", "blocking"]);
         command.arg("--data").arg(data).args(self.options);
-        let server = Serving::spawn(command)?;
-        let worked = Client::connect(&server.memcache, self.records, self.value_bytes).and_then(|mut client| {
-            client.load()?;
-            (0..operations).try_for_each(|_| client.ask(self.wish))
+        let said = data.with_extension("said");
+        command.stderr(File::create(&said).map_err(|error| format!("cannot make {}: {error}", said.display()))?);
+        let outcome = Serving::spawn(command).and_then(|server| {
+            let mut client = Client::connect(&server.memcache, self.records, self.value_bytes);
+            let worked = client.as_mut().map_err(|error| error.to_string());
+            worked.and_then(|client| work(client).map_err(|error| format!("the client failed: {error}")))?;
+            server.end()
         });
-        worked.map_err(|error| format!("the client failed: {error}"))?;
-        server.end()
+        outcome.map_err(|error| format!("{error}\n{}", fs::read_to_string(&said).unwrap_or_default()))
     }
 }
 
