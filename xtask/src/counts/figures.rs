@@ -99,6 +99,15 @@ impl Figures {
         Figures::of(|count| if away(&other, count) < away(&self, count) { other } else { self }.get(count))
     }
 
+    /// The middle one of several, of each count.
+    pub fn middle(all: &[Figures]) -> Figures {
+        Figures::of(|count| {
+            let mut figures: Vec<f64> = all.iter().map(|figures| figures.get(count)).collect();
+            figures.sort_by(f64::total_cmp);
+            figures.get(figures.len() / 2).copied().unwrap_or_default()
+        })
+    }
+
     /// The counts that lie too far from `base`.
     pub fn departures(&self, base: &Figures) -> Vec<Count> {
         let is_far = |count: &Count| {

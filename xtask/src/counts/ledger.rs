@@ -155,6 +155,7 @@ impl Ledger {
     pub fn text(&self) -> String {
         let mut text = format!("{HEAD}release = {}\n\n[tools]\n", quoted(&self.release));
         self.tools.iter().for_each(|(tool, version)| _ = writeln!(text, "{tool} = {}", quoted(version)));
+        text.push_str("\n[paths]\n");
         for (path, figures) in &self.paths {
             _ = writeln!(text, "\n[paths.{}]", quoted(path));
             Count::ALL.iter().for_each(|count| _ = writeln!(text, "{} = {}", count.name(), figures.get(*count)));
@@ -210,6 +211,8 @@ mod tests {
         let mut ledger = ledger();
         ledger.accept("hash get", &figures(10_400.0), "checksums \"of\" keys\nare compared").unwrap();
         assert_eq!(Ledger::parse(&ledger.text()), Ok(ledger));
+        let empty = Ledger { release: "0.1.0".into(), ..Ledger::default() };
+        assert_eq!(Ledger::parse(&empty.text()), Ok(empty));
     }
 
     #[test]

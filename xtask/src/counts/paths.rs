@@ -121,6 +121,11 @@ enum Tool {
 }
 
 impl CountedPath {
+    /// Whether a server is asked.
+    pub fn has_server(&self) -> bool {
+        matches!(self.subject, Subject::Server(_))
+    }
+
     /// Counts one operation, in a directory that is the caller's alone. All runs begin from copies
     /// of one store: where records came to lie depends on the time that loading took.
     ///
@@ -129,7 +134,7 @@ impl CountedPath {
     pub fn count(&self, programs: &Programs, directory: &Path) -> Result<Figures, String> {
         let places = Places::below(directory);
         let counted = self.count_at(programs, &places).map_err(|error| format!("{}: {error}", self.name));
-        let removed = remove(&places.loaded).and(remove(&places.data));
+        let removed = [&places.loaded, &places.data, &places.counted].into_iter().try_for_each(|place| remove(place));
         counted.and_then(|counted| removed.map(|()| counted))
     }
 
@@ -151,8 +156,8 @@ impl CountedPath {
 
     /// Both tools over a run of so many operations.
     fn total(&self, programs: &Programs, places: &Places, operations: u64) -> Result<Figures, String> {
-        let totals = Totals::read(&self.run(programs, places, operations, Tool::Callgrind)?)?;
-        let copied = copied_bytes(&self.run(programs, places, operations, Tool::Dhat)?)?;
+        let totals = Totals::of_threads(&self.run(programs, places, operations, Tool::Callgrind)?)?;
+        let copied = copied_bytes(&self.run(programs, places, operations, Tool::Dhat)?.concat())?;
         Ok(Figures::of(|count| match count {
             Count::Instructions => totals.instructions as f64,
             Count::SystemCalls => totals.system_calls as f64,
@@ -162,15 +167,17 @@ impl CountedPath {
     }
 
     /// What a tool wrote of a run on a copy of the store.
-    fn run(&self, programs: &Programs, places: &Places, operations: u64, tool: Tool) -> Result<String, String> {
+    fn run(&self, programs: &Programs, places: &Places, operations: u64, tool: Tool) -> Result<Vec<String>, String> {
         let Places { loaded, data, counted } = places;
-        remove(data)?;
+        remove(data).and(remove(counted))?;
+        fs::create_dir(counted).map_err(|error| format!("cannot make {}: {error}", counted.display()))?;
+        let file = counted.join("count");
         if loaded.exists() {
             quiet(Command::new("cp").args(["--recursive", "--sparse=always"]).arg(loaded).arg(data))?;
         }
         let under = |program: &Path| match tool {
-            Tool::Callgrind => callgrind(program, counted, &["--collect-systime=yes"]),
-            Tool::Dhat => copies(program, counted),
+            Tool::Callgrind => callgrind(program, &file, &["--collect-systime=yes", "--separate-threads=yes"]),
+            Tool::Dhat => copies(program, &file),
         };
         match &self.subject {
             Subject::Library(name) => {
@@ -184,7 +191,7 @@ impl CountedPath {
                 (0..operations).try_for_each(|_| client.ask(service.wish))
             })?,
         }
-        fs::read_to_string(counted).map_err(|error| format!("no count: {error}"))
+        texts(counted).map_err(|error| format!("no count: {error}"))
     }
 }
 
@@ -194,7 +201,7 @@ struct Places {
     loaded: PathBuf,
     /// The copy that a run works on.
     data: PathBuf,
-    /// What a tool wrote.
+    /// What a tool wrote: a file, or one for each thread.
     counted: PathBuf,
 }
 
@@ -203,6 +210,11 @@ impl Places {
         let [loaded, data, counted] = ["loaded", "data", "counted"].map(|name| directory.join(name));
         Places { loaded, data, counted }
     }
+}
+
+/// The files of a directory.
+fn texts(directory: &Path) -> io::Result<Vec<String>> {
+    fs::read_dir(directory)?.map(|file| fs::read_to_string(file?.path())).collect()
 }
 
 /// Removes a directory that may be there.

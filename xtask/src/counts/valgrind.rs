@@ -31,19 +31,43 @@ pub fn quiet(command: &mut Command) -> Result<(), String> {
     }
 }
 
+/// What only the thread that maintains a store runs (`crates/runtime/src/direct.rs`), by a call
+/// that is never inlined.
+const MAINTENANCE: &str = "stratakv_engine::shared::Shared>::maintain";
+
 /// What a file of callgrind says of a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Instructions.
     pub instructions: u64,
-    /// System calls, but for those that ask the clock: outside of valgrind the kernel's page
-    /// answers them.
+    /// System calls, but for those that ask the clock, which the kernel's page answers outside of
+    /// valgrind, and those in which threads wait for each other: how often they do is up to time.
     pub system_calls: u64,
     /// Calls of the allocator that give memory.
     pub allocations: u64,
 }
 
 impl Totals {
+    /// Of all threads, from a file of callgrind for each. The thread that maintains a store called
+    /// in place is left out: it works a step ten times a second, whatever else is done.
+    ///
+    /// # Errors
+    /// A file has no total.
+    pub fn of_threads(files: &[String]) -> Result<Totals, String> {
+        let mut totals = Totals::default();
+        // With files for threads, that of the process is empty.
+        for file in files.iter().filter(|file| file.contains("\nfn=")) {
+            if file.contains(MAINTENANCE) {
+                continue;
+            }
+            let thread = Totals::read(file)?;
+            totals.instructions += thread.instructions;
+            totals.system_calls += thread.system_calls;
+            totals.allocations += thread.allocations;
+        }
+        if totals == Totals::default() { Err("callgrind counted nothing".into()) } else { Ok(totals) }
+    }
+
     /// Reads a file of callgrind.
     ///
     /// # Errors
@@ -71,7 +95,7 @@ impl Totals {
                 is_inclusive = true;
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
                 let calls = place(&events, "sysCount").and_then(|place| nth(line, Some(place + 1)));
-                if !std::mem::take(&mut is_inclusive) && !function.contains("clock_gettime") {
+                if !std::mem::take(&mut is_inclusive) && !is_left_out(function) {
                     totals.system_calls += calls.unwrap_or_default();
                 }
             }
@@ -109,6 +133,12 @@ fn name<'a>(names: &mut HashMap<&'a str, &'a str>, text: &'a str) -> &'a str {
     }
 }
 
+/// Whose system calls are not counted. The standard library asks for futexes by libc's `syscall`,
+/// and for nothing else.
+fn is_left_out(function: &str) -> bool {
+    function.contains("clock_gettime") || function == "syscall"
+}
+
 /// A call from recursion is written with its depth: `malloc'2`.
 fn is_allocator(function: &str) -> bool {
     let name = function.split('\'').next().unwrap_or_default();
@@ -140,15 +170,27 @@ calls=4 40
 50 8
 fn=(4) rustix::backend::vdso_wrappers::clock_gettime_via_syscall
 60 20 90 2
+fn=(5) syscall
+70 10 30 2
 
-totals: 255 95 19
+totals: 265 125 21
 ";
 
     #[test]
-    fn a_profile_gives_its_totals_without_questions_to_the_clock() {
-        let totals = Totals { instructions: 255, system_calls: 5, allocations: 7 };
+    fn a_profile_gives_its_totals_without_questions_to_the_clock_and_waits_for_threads() {
+        let totals = Totals { instructions: 265, system_calls: 5, allocations: 7 };
         assert_eq!(Totals::read(PROFILE), Ok(totals));
         assert!(Totals::read("events: Ir\n").is_err());
+    }
+
+    #[test]
+    fn threads_are_added_up_but_for_the_one_that_maintains() {
+        let files = [String::new(), PROFILE.to_owned(), PROFILE.replace("put", "get")];
+        let both = Totals { instructions: 530, system_calls: 10, allocations: 14 };
+        assert_eq!(Totals::of_threads(&files), Ok(both));
+        let one = Totals { instructions: 265, system_calls: 5, allocations: 7 };
+        assert_eq!(Totals::of_threads(&[PROFILE.into(), PROFILE.replace("put", MAINTENANCE)]), Ok(one));
+        assert!(Totals::of_threads(&[]).is_err());
     }
 
     #[test]
