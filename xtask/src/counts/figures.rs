@@ -3,6 +3,16 @@
 
 use std::fmt;
 
+/// How strictly figures are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Leeway {
+    /// Counts of a path that differ by more than others from one run to the next, and by which
+    /// share of the figure.
+    pub wider: &'static [(Count, f64)],
+    /// So many times as much is let pass.
+    pub times: f64,
+}
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
@@ -36,13 +46,15 @@ impl Count {
 
     /// How far a figure may lie from `base`: above what two counts of one program differ by
     /// (docs/measurements/2026-11-29-bench-gate.md).
-    pub fn tolerance(self, base: f64) -> f64 {
-        match self {
-            Count::Instructions => base * 0.03,
-            Count::SystemCalls => base * 0.05 + 0.25,
-            Count::Allocations => base * 0.02 + 0.1,
-            Count::CopiedBytes => base * 0.02 + 24.0,
-        }
+    pub fn tolerance(self, base: f64, leeway: Leeway) -> f64 {
+        let (share, least) = match self {
+            Count::Instructions => (0.03, 0.0),
+            Count::SystemCalls => (0.05, 0.25),
+            Count::Allocations => (0.02, 0.1),
+            Count::CopiedBytes => (0.02, 24.0),
+        };
+        let own = leeway.wider.iter().find(|(count, _)| *count == self);
+        (base * own.map_or(share, |(_, share)| *share) + least) * leeway.times
     }
 
     /// What all accepted changes since a release may add to the release's figure.
@@ -109,10 +121,10 @@ impl Figures {
     }
 
     /// The counts that lie too far from `base`.
-    pub fn departures(&self, base: &Figures) -> Vec<Count> {
+    pub fn departures(&self, base: &Figures, leeway: Leeway) -> Vec<Count> {
         let is_far = |count: &Count| {
             let base = base.get(*count);
-            (self.get(*count) - base).abs() > count.tolerance(base)
+            (self.get(*count) - base).abs() > count.tolerance(base, leeway)
         };
         Count::ALL.into_iter().filter(is_far).collect()
     }
@@ -121,6 +133,8 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STRICT: Leeway = Leeway { wider: &[], times: 1.0 };
 
     fn figures(instructions: f64, system_calls: f64, allocations: f64, copied: f64) -> Figures {
         Figures([instructions, system_calls, allocations, copied])
@@ -137,11 +151,17 @@ mod tests {
     #[test]
     fn a_figure_too_far_off_is_a_departure_either_way() {
         let base = figures(10_000.0, 1.0, 4.0, 1_000.0);
-        assert_eq!(base.departures(&base), []);
-        assert_eq!(figures(10_290.0, 1.2, 4.1, 1_040.0).departures(&base), []);
-        assert_eq!(figures(10_310.0, 1.0, 4.0, 1_000.0).departures(&base), [Count::Instructions]);
-        assert_eq!(figures(9_690.0, 1.0, 4.0, 1_000.0).departures(&base), [Count::Instructions]);
-        assert_eq!(figures(10_000.0, 2.0, 5.0, 1_200.0).departures(&base), Count::ALL[1..]);
+        assert_eq!(base.departures(&base, STRICT), []);
+        assert_eq!(figures(10_290.0, 1.2, 4.1, 1_040.0).departures(&base, STRICT), []);
+        assert_eq!(figures(10_310.0, 1.0, 4.0, 1_000.0).departures(&base, STRICT), [Count::Instructions]);
+        assert_eq!(figures(9_690.0, 1.0, 4.0, 1_000.0).departures(&base, STRICT), [Count::Instructions]);
+        assert_eq!(figures(10_000.0, 2.0, 5.0, 1_200.0).departures(&base, STRICT), Count::ALL[1..]);
+        let wider = Leeway { wider: &[(Count::Instructions, 0.06)], ..STRICT };
+        assert_eq!(figures(10_590.0, 1.0, 4.0, 1_000.0).departures(&base, wider), []);
+        assert_eq!(figures(10_610.0, 2.0, 4.0, 1_000.0).departures(&base, wider), Count::ALL[..2]);
+        let other_tools = Leeway { times: 3.0, ..STRICT };
+        assert_eq!(figures(10_890.0, 1.0, 4.0, 1_000.0).departures(&base, other_tools), []);
+        assert_eq!(figures(10_910.0, 1.0, 4.0, 1_000.0).departures(&base, other_tools), [Count::Instructions]);
     }
 
     #[test]
@@ -155,7 +175,7 @@ mod tests {
     fn every_count_has_a_name_of_its_own() {
         for count in Count::ALL {
             assert_eq!(Count::named(count.name()), Some(count));
-            assert!(count.budget(100.0) > 0.0 && count.tolerance(100.0) > 0.0);
+            assert!(count.budget(100.0) > 0.0 && count.tolerance(100.0, STRICT) > 0.0);
         }
         assert_eq!(Count::named("seconds"), None);
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use self::figures::{Count, Figures};
+use self::figures::{Count, Figures, Leeway};
 use self::ledger::Ledger;
 use self::paths::{CountedPath, PATHS, Programs};
 use crate::cargo::{cargo, succeed};
@@ -39,6 +39,10 @@ Counts instructions, system calls, allocations and copied bytes of an operation 
 const FILE: &str = "xtask/counts.toml";
 /// A path that seems to have changed is counted so often in all.
 const TRIES: usize = 3;
+/// With other tools, or on another kind of processor, so many times as much is let pass.
+const OTHER_TOOLS: f64 = 3.0;
+/// Features of processors by which the C library and others choose their code.
+const FEATURES: [&str; 6] = ["avx2", "bmi2", "erms", "fsrm", "sse4_2", "pclmulqdq"];
 /// Paths that are counted at the same time.
 const WORKERS: usize = 2;
 
@@ -89,9 +93,12 @@ pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
             spread(&chosen, &programs, directory, request.spread)
         });
     }
+    let other_tools = ledger.other_tools(&tools);
+    // Figures that are taken over are judged as those who count with these tools will.
+    let times = if request.accept.is_some() { 1.0 } else { times(&other_tools) };
     let counted = with_directory_in(&ground(), "bench-gate", |directory| {
         side_by_side(&chosen, directory, |path, directory| {
-            let base = ledger.paths.get(path.name);
+            let base = ledger.paths.get(path.name).map(|base| (base, path.leeway(times)));
             let once = || count_once(path, &programs, directory);
             if request.accept.is_some() { count_for_file(base, once) } else { count(base, once) }
         })
@@ -99,7 +106,7 @@ pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
     println!("{}", table(&chosen, &counted, &ledger));
     if let Some(reason) = &request.accept {
         for (path, figures) in chosen.iter().zip(&counted) {
-            ledger.accept(path.name, figures, reason)?;
+            ledger.accept(path.name, figures, path.leeway(1.0), reason)?;
         }
         ledger.paths.retain(|name, _| PATHS.iter().any(|path| path.name == name));
         // What was not counted is still by the tools that the file names.
@@ -108,7 +115,7 @@ pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
         }
         return write(&ledger);
     }
-    judge(&chosen, &counted, &ledger, &ledger.other_tools(&tools))
+    judge(&chosen, &counted, &ledger, &other_tools)
 }
 
 fn parse(rest: &[String]) -> Result<Request, String> {
@@ -146,7 +153,17 @@ fn tools(root: &Path) -> Result<BTreeMap<String, String>, String> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         tools.insert(name.to_owned(), text.lines().next().unwrap_or_default().trim().to_owned());
     }
+    let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    tools.insert("processor".to_owned(), processor(&about));
     Ok(tools)
+}
+
+/// What of a processor makes programs run other code.
+fn processor(about: &str) -> String {
+    let flags = about.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let has = |feature: &&str| flags.split_ascii_whitespace().any(|flag| flag == *feature);
+    let features: Vec<&str> = FEATURES.into_iter().filter(has).collect();
+    format!("{} {}", std::env::consts::ARCH, features.join(" "))
 }
 
 /// Where stores lie: in memory if they can, so that no flush waits for a disk that others use.
@@ -172,11 +189,14 @@ fn build(tree: &Path, chosen: &[&CountedPath]) -> Result<Programs, String> {
 }
 
 /// Counts a path; again where it departs from its figures, which a busy machine can make it do.
-fn count(base: Option<&Figures>, mut once: impl FnMut() -> Result<Figures, String>) -> Result<Figures, String> {
+fn count(
+    base: Option<(&Figures, Leeway)>,
+    mut once: impl FnMut() -> Result<Figures, String>,
+) -> Result<Figures, String> {
     let mut counted = once()?;
-    let Some(base) = base else { return Ok(counted) };
+    let Some((base, leeway)) = base else { return Ok(counted) };
     for _ in 1..TRIES {
-        if counted.departures(base).is_empty() {
+        if counted.departures(base, leeway).is_empty() {
             break;
         }
         counted = counted.nearer(once()?, base);
@@ -187,11 +207,11 @@ fn count(base: Option<&Figures>, mut once: impl FnMut() -> Result<Figures, Strin
 /// Counts a path for the file: what is new, or departs, is counted several times, and the middle
 /// one is taken over. The one nearest to the old figure would be wrong always to the same side.
 fn count_for_file(
-    base: Option<&Figures>,
+    base: Option<(&Figures, Leeway)>,
     mut once: impl FnMut() -> Result<Figures, String>,
 ) -> Result<Figures, String> {
     let first = once()?;
-    if base.is_some_and(|base| first.departures(base).is_empty()) {
+    if base.is_some_and(|(base, leeway)| first.departures(base, leeway).is_empty()) {
         return Ok(first);
     }
     let more = (1..TRIES).map(|_| once()).collect::<Result<Vec<_>, _>>()?;
@@ -256,6 +276,11 @@ fn table(chosen: &[&CountedPath], counted: &[Figures], ledger: &Ledger) -> Strin
     text
 }
 
+/// How much more is let pass where other tools count than those of the file.
+fn times(other_tools: &[String]) -> f64 {
+    if other_tools.is_empty() { 1.0 } else { OTHER_TOOLS }
+}
+
 /// Refuses what departs from the figures, and says what to do.
 fn judge(chosen: &[&CountedPath], counted: &[Figures], ledger: &Ledger, other_tools: &[String]) -> Result<(), String> {
     let mut findings = Vec::new();
@@ -264,13 +289,14 @@ fn judge(chosen: &[&CountedPath], counted: &[Figures], ledger: &Ledger, other_to
             findings.push(format!("{}: has no figures yet", path.name));
             continue;
         };
-        for count in figures.departures(base) {
+        let leeway = path.leeway(times(other_tools));
+        for count in figures.departures(base, leeway) {
             let (from, to) = (base.get(count), figures.get(count));
             let word = if to > from { "more" } else { "fewer" };
             findings.push(format!(
                 "{}: {word} {count}: {to}, not {from} (within {:.2})",
                 path.name,
-                count.tolerance(from)
+                count.tolerance(from, leeway)
             ));
         }
     }
@@ -340,8 +366,8 @@ mod tests {
         assert!(more.contains(&format!("{}: more instructions: 104, not 100", path.name)), "{more}");
         assert!(judge_one(&ledger, figures(96.0), &[]).unwrap_err().contains("fewer instructions"));
         let tools = ["rustc: the figures are by `1`, here is `2`".to_owned()];
-        assert!(judge_one(&ledger, figures(104.0), &tools).unwrap_err().contains("other tools count here"));
-        assert_eq!(judge_one(&ledger, figures(100.0), &tools), Ok(()));
+        assert!(judge_one(&ledger, figures(110.0), &tools).unwrap_err().contains("other tools count here"));
+        assert_eq!(judge_one(&ledger, figures(108.0), &tools), Ok(()));
     }
 
     /// Counts that come one after the other, and how many were asked for.
@@ -358,13 +384,20 @@ mod tests {
     }
 
     #[test]
+    fn a_processor_is_known_by_what_programs_ask_it_for() {
+        let about = "vendor_id: x\nflags\t\t: fpu sse4_2 avx avx2 bmi2\nflags\t\t: fpu\n";
+        assert_eq!(processor(about), format!("{} avx2 bmi2 sse4_2", std::env::consts::ARCH));
+    }
+
+    #[test]
     fn what_departs_is_counted_again() {
         let base = figures(100.0);
-        let gate = |counts: &[f64]| counted(counts, |once| count(Some(&base), once));
+        let strict = Leeway { wider: &[], times: 1.0 };
+        let gate = |counts: &[f64]| counted(counts, |once| count(Some((&base, strict)), once));
         assert_eq!(gate(&[101.0, 0.0, 0.0]), (101.0, 1));
         assert_eq!(gate(&[110.0, 99.0, 0.0]), (99.0, 2));
         assert_eq!(gate(&[110.0, 108.0, 109.0]), (108.0, 3));
-        let file = |counts: &[f64]| counted(counts, |once| count_for_file(Some(&base), once));
+        let file = |counts: &[f64]| counted(counts, |once| count_for_file(Some((&base, strict)), once));
         assert_eq!(file(&[101.0, 0.0, 0.0]), (101.0, 1));
         assert_eq!(file(&[110.0, 108.0, 109.0]), (109.0, 3));
         assert_eq!(counted(&[7.0, 9.0, 8.0], |once| count_for_file(None, once)), (8.0, 3));
