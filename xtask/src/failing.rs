@@ -2,14 +2,14 @@
 //!
 //! A list names tests. Each is taken to the commit before its mend and run there; or, where it asks
 //! an interface that is newer, the mend is undone in the files of today. A test that passes all the
-//! same tests nothing.
+//! same tests nothing. `bench-gate` is tried in the same way: on trees that were made slower.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, hide_caller};
 use crate::toolchain::target_directory;
 
 const USAGE: &str = "\
@@ -20,6 +20,9 @@ usage: cargo xtask failing LIST [--only TEXT] [--write FILE]
   --write FILE  the table, as Markdown
 
 Works in target/failing, with builds of its own: half an hour for all, the first time.";
+
+/// The target that is no test: the command that counts.
+const COUNTS: &str = "bench-gate";
 
 /// What a file lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +40,9 @@ struct List {
 struct Entry {
     /// Of finding.
     kind: String,
-    /// `NAME` of `tests/NAME`, or `lib:PACKAGE`.
+    /// `NAME` of `tests/NAME`, or `lib:PACKAGE`, or `bench-gate`.
     target: String,
+    /// Of `bench-gate`: how its finding begins, `PATH: more COUNT`.
     filter: String,
     /// Files that have the test, to be taken to the old commit. None: the mend is undone instead.
     files: Vec<String>,
@@ -171,7 +175,7 @@ fn try_one(root: &Path, folder: &Path, tests: &str, entry: &Entry) -> Result<End
         }
         change(file, text.replace(find.as_str(), put).into_bytes())?;
     }
-    let ended = test(folder, entry);
+    let ended = if entry.target == COUNTS { count(root, folder, entry) } else { test(folder, entry) };
     for (path, bytes) in changed.into_iter().rev() {
         let outcome = bytes.map_or_else(|| fs::remove_file(&path), |bytes| fs::write(&path, bytes));
         outcome.map_err(|error| format!("cannot restore {}: {error}", path.display()))?;
@@ -185,6 +189,32 @@ fn only_modules(text: &str, modules: &[String]) -> String {
         line.strip_prefix("mod ").is_none_or(|rest| modules.iter().any(|name| rest == format!("{name};")))
     };
     text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
+}
+
+/// Counts what an operation takes in the tree, beside the figures of this one.
+fn count(root: &Path, folder: &Path, entry: &Entry) -> Result<Ended, String> {
+    let path = entry.filter.split(':').next().unwrap_or_default();
+    let program = std::env::current_exe().map_err(|error| format!("no path of xtask: {error}"))?;
+    let mut command = Command::new(program);
+    hide_caller(command.current_dir(root).args([COUNTS, "--only", path, "--of"]).arg(folder));
+    // Without valgrind nothing is counted, and nothing is seen failing.
+    let output = command.env("CI", "true").env_remove("CARGO_TARGET_DIR").output();
+    let output = output.map_err(|error| format!("cannot start {COUNTS}: {error}"))?;
+    Ok(departures(&String::from_utf8_lossy(&output.stderr), &entry.filter, output.status.success()))
+}
+
+/// What the lines of `bench-gate` say.
+fn departures(said: &str, expected: &str, has_passed: bool) -> Ended {
+    let found = said.lines().map(str::trim).filter(|line| line.starts_with(expected));
+    let failed: Vec<String> = found.map(str::to_owned).collect();
+    match (failed.is_empty(), has_passed) {
+        (false, _) => Ended { failed, ..Ended::default() },
+        (true, true) => Ended { passed: vec![expected.to_owned()], ..Ended::default() },
+        (true, false) => {
+            let why = said.lines().filter(|line| !line.trim().is_empty()).next_back().unwrap_or("it ended");
+            Ended { why: Some(format!(": {why}")), ..Ended::default() }
+        }
+    }
 }
 
 fn test(folder: &Path, entry: &Entry) -> Result<Ended, String> {
@@ -296,6 +326,16 @@ mod tests {
             "running 3 tests\ntest a::b ... ok\ntest c ... FAILED\ntest d - should panic ... ok\ntest e ... ignored\n",
         );
         assert_eq!((ended.failed, ended.passed.len()), (vec!["c".to_owned()], 2));
+    }
+
+    #[test]
+    fn findings_of_counts_are_read() {
+        let said = "error: 1 counts are not those of xtask/counts.toml:\n  hash get: more allocations: 4, not 3 (within 0.16)\nmake it cheaper\n";
+        let ended = departures(said, "hash get: more allocations", false);
+        assert_eq!(ended.failed, ["hash get: more allocations: 4, not 3 (within 0.16)"]);
+        let other = departures(said, "hash get: more instructions", false);
+        assert!(other.failed.is_empty() && other.why.is_some_and(|why| why.contains("make it cheaper")));
+        assert_eq!(departures("", "hash get: more allocations", true).passed.len(), 1);
     }
 
     #[test]

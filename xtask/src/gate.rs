@@ -40,6 +40,7 @@ const HARNESSES: &[Step] = &[
     Step::xtask("kill -9 and restarts, engine tier", &["crash", "--engine", "tier", "--rounds", "10"]),
     Step::xtask("Java, and YCSB's own driver", &["bindings"]),
     Step::xtask("address sanitizer", &["sanitize", "address", "--short"]),
+    Step::xtask("counts of an operation", &["bench-gate"]),
 ];
 
 /// The night, in order: long forms of the gate's steps, fresh seeds, and what needs much building

@@ -4,9 +4,10 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::cargo::{cargo, succeed};
+use crate::counts::valgrind::{Totals, callgrind, quiet};
 use crate::serving::{Serving, with_directory};
 
 const USAGE: &str = "usage: cargo xtask instructions [--beside DIR] [--rounds 3] [--only WORD]\n\n\
@@ -143,8 +144,7 @@ impl Subject {
     /// Instructions of a run of so many operations on a new store.
     fn total(&self, program: &Path, directory: &Path, operations: u64) -> Result<u64, String> {
         let text = self.profile(program, directory, operations, &[], &[])?;
-        let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
-        total.and_then(|total| total.trim().parse().ok()).ok_or_else(|| "callgrind told no total".into())
+        Ok(Totals::read(&text)?.instructions)
     }
 
     /// What callgrind tells of a run of so many operations on a new store.
@@ -173,7 +173,7 @@ fn embed(subject: &Subject, run: &Run<'_>) -> Result<(), String> {
     let mut load = Command::new(run.program);
     bench(&mut load, subject).arg("--data").arg(&run.data).args(["--keep", "--operations", "1"]);
     quiet(&mut load)?;
-    let mut work = callgrind(run);
+    let mut work = callgrind(run.program, &run.counted, run.callgrind);
     bench(&mut work, subject).arg("--data").arg(&run.data).args(["--keep", "--no-load"]);
     quiet(work.args(["--operations", &run.operations.to_string()]).args(run.load))
 }
@@ -186,7 +186,7 @@ fn bench<'a>(command: &'a mut Command, subject: &Subject) -> &'a mut Command {
 
 /// A server under callgrind; the clients run beside it.
 fn serve(subject: &Subject, run: &Run<'_>) -> Result<(), String> {
-    let mut command = callgrind(run);
+    let mut command = callgrind(run.program, &run.counted, run.callgrind);
     command.args(["serve", "--memcache", "127.0.0.1:0", "--threads", "1", "--shards", "1"]);
     command.args(["--io", "blocking", "--memory", "64M", "--data"]).arg(&run.data).arg("--engine").args(subject.engine);
     let server = Serving::spawn(command)?;
@@ -195,21 +195,4 @@ fn serve(subject: &Subject, run: &Run<'_>) -> Result<(), String> {
     load.args(["--warm-up", "0", "--target", &format!("memcache://{}", server.memcache)]);
     quiet(load.args(["--operations", &run.operations.to_string()]).args(run.load))?;
     server.end()
-}
-
-fn callgrind(run: &Run<'_>) -> Command {
-    let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", run.counted.display()));
-    command.args(run.callgrind).arg(run.program);
-    command
-}
-
-/// Runs a command whose words are shown only if it fails.
-fn quiet(command: &mut Command) -> Result<(), String> {
-    let output = command.stdout(Stdio::null()).output();
-    let output = output.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr))),
-    }
 }

@@ -6,6 +6,7 @@ mod bindings;
 mod book;
 mod cargo;
 mod compare;
+mod counts;
 mod explore;
 mod failing;
 mod fuzz;
@@ -54,6 +55,7 @@ usage: cargo xtask COMMAND
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; --bypass; --passthrough; --counts; docs/lab.md says more
   language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
   instructions [OPTIONS] instructions of an operation of each engine, counted by callgrind; --beside DIR: of another checkout too
+  bench-gate [OPTIONS]  instructions, system calls, allocations and copied bytes of an operation of 20 paths, against xtask/counts.toml; --accept REASON takes a change over; --help says more
   paths [OPTIONS]       files and functions that a put and a get of each engine pass; --list names them; --of DIR: of another checkout
   shape [OPTIONS]       lines of code, large structs, long functions; --of DIR: of another checkout
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),
         "compare" if rest.iter().any(|word| word == "--veth") => cargo::harness(&repository(), "veth", rest),
         "compare" => compare::run(&repository(), rest),
+        "bench-gate" => counts::run(&repository(), rest),
         "instructions" => instructions::run(&repository(), rest),
         "paths" => paths::run(&repository(), rest),
         "shape" => shape::run(&repository(), rest),

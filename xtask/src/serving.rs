@@ -61,7 +61,16 @@ impl Drop for Serving {
 
 /// Runs a chore with a directory of its own, and removes it.
 pub fn with_directory<T>(chore: &str, run: impl FnOnce(&Path) -> Result<T, String>) -> Result<T, String> {
-    let directory = std::env::temp_dir().join(format!("stratakv-{chore}-{}", std::process::id()));
+    with_directory_in(&std::env::temp_dir(), chore, run)
+}
+
+/// Runs a chore with a directory of its own below `parent`, and removes it.
+pub fn with_directory_in<T>(
+    parent: &Path,
+    chore: &str,
+    run: impl FnOnce(&Path) -> Result<T, String>,
+) -> Result<T, String> {
+    let directory = parent.join(format!("stratakv-{chore}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     let outcome = run(&directory);
     let removed = std::fs::remove_dir_all(&directory);
