@@ -99,9 +99,17 @@ fn main() -> Result<(), Failure> {
         Engine::Hash if matches!(work.operation, Single::Scan) => store.collection("sorted")?,
         _ => Collection::clone(&store),
     };
+    // Threads share out the opening of a store of engine `hash`, differently each time: it is
+    // opened empty, and loaded by the run itself.
+    let is_loaded_by_run = matches!(work.engine, Engine::Hash);
+    let load = || (0..work.records).try_for_each(|number| put(&records, number, work));
     match rest {
-        ["load"] => (0..work.records).try_for_each(|number| put(&records, number, work))?,
+        ["load"] if is_loaded_by_run => {}
+        ["load"] => load()?,
         ["run", count] => {
+            if is_loaded_by_run {
+                load()?;
+            }
             if work.is_warm {
                 (0..work.records).try_for_each(|number| get(&records, number, work))?;
             }
