@@ -90,8 +90,11 @@ pub const PATHS: &[CountedPath] = &[
     // Few bytes are copied: tables of what is in flight grow at some time or other.
     .wider(&[(Count::CopiedBytes, 0.5)]),
     // The cleaner and checkpoints are paced by time.
-    library("slab packed batch of 16", "packed-batch", SEVERAL, "transactions of applications")
-        .wider(&[(Count::Instructions, 0.08), (Count::SystemCalls, 0.35)]),
+    library("slab packed batch of 16", "packed-batch", SEVERAL, "transactions of applications").wider(&[
+        (Count::Instructions, 0.08),
+        (Count::SystemCalls, 0.35),
+        (Count::CopiedBytes, 0.1),
+    ]),
     library("slab packed scan of 50", "packed-scan", SEVERAL, "YCSB E"),
     library("slab in_place scan of 50", "in_place-scan", SEVERAL, "YCSB E"),
     library("matrix scan of 50", "matrix-scan", SEVERAL, "YCSB E"),
@@ -102,8 +105,11 @@ pub const PATHS: &[CountedPath] = &[
     library("slab in_place put", "in_place-put", SINGLE, "YCSB A, the placement of stores since the first release"),
     library("slab packed get", "packed-get", SINGLE, "YCSB B and C, cached"),
     // As above; and how many puts share a group is up to time.
-    library("slab packed put, 16 in flight", "packed-put", SINGLE, "YCSB A: commit groups and the cleaner")
-        .wider(&[(Count::Instructions, 0.08), (Count::SystemCalls, 0.35)]),
+    library("slab packed put, 16 in flight", "packed-put", SINGLE, "YCSB A: commit groups and the cleaner").wider(&[
+        (Count::Instructions, 0.08),
+        (Count::SystemCalls, 0.35),
+        (Count::CopiedBytes, 0.06),
+    ]),
     // As above, here and in the two that follow.
     library("hash get", "hash-get", SINGLE, "KVDK's strings").wider(&[(Count::CopiedBytes, 7.0)]),
     library("hash put", "hash-put", SINGLE, "KVDK's strings").wider(&[(Count::CopiedBytes, 1.0)]),
