@@ -3,6 +3,7 @@
 //! peak memory are its own.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -204,7 +205,10 @@ impl Job {
         let output = Command::new(program).arg("--job").arg(job).stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| format!("cannot start this program again: {error}"))?;
         if !output.status.success() {
-            return Err(format!("{}: {:?} failed ({})", self.subject, self.task, output.status));
+            // By the kernel, if its control group has no memory left.
+            let is_killed = output.status.signal() == Some(9);
+            let why = if is_killed { ": it may have taken more memory than --memory gives it" } else { "" };
+            return Err(format!("{}: {:?} failed ({}){why}", self.subject, self.task, output.status));
         }
         serde_json::from_slice(&output.stdout).map_err(|error| format!("{}: an odd answer: {error}", self.subject))
     }

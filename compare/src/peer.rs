@@ -68,8 +68,8 @@ pub struct PeerStore {
 
 impl PeerStore {
     /// Opens or creates it with the settings that its documentation recommends: no compression,
-    /// since the values do not compress, an eighth of the memory for write buffers and the rest as
-    /// cache (fjall), half of it as cache (redb; the kernel's pages are the other half).
+    /// since the values do not compress; a quarter of the memory as cache (fjall) or half of it
+    /// (redb). What is left is for memtables and the kernel's pages.
     ///
     /// # Errors
     /// The store's own; no control group.
@@ -112,16 +112,15 @@ impl PeerStore {
 }
 
 fn open_fjall(directory: &Path, means: &Means) -> Result<Handle, BenchError> {
-    let buffers = (means.memory_bytes / 8).clamp(64 << 20, 256 << 20).min(means.memory_bytes / 2);
     let db = Database::builder(directory)
-        .cache_size(means.memory_bytes - buffers)
+        .cache_size(means.memory_bytes / 4)
         .worker_threads(means.cores)
         .open()
         .map_err(wrong)?;
     let options = || {
         KeyspaceCreateOptions::default()
             .data_block_compression_policy(CompressionPolicy::disabled())
-            .max_memtable_size(buffers / 2)
+            .max_memtable_size((means.memory_bytes / 16).clamp(2 << 20, 64 << 20))
     };
     let records = db.keyspace("records", options).map_err(wrong)?;
     Ok(Handle::Fjall(db, records))
