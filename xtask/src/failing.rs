@@ -211,7 +211,7 @@ fn departures(said: &str, expected: &str, has_passed: bool) -> Ended {
         (false, _) => Ended { failed, ..Ended::default() },
         (true, true) => Ended { passed: vec![expected.to_owned()], ..Ended::default() },
         (true, false) => {
-            let why = said.lines().filter(|line| !line.trim().is_empty()).next_back().unwrap_or("it ended");
+            let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it ended");
             Ended { why: Some(format!(": {why}")), ..Ended::default() }
         }
     }
