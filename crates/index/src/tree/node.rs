@@ -271,21 +271,16 @@ impl<'a> View<'a> {
         if low == 0 {
             return RecordAddress { found: false, rank: 0, group: 0 };
         }
-        self.search_group(low - 1, key)
+        self.search_group(low - 1, rest)
     }
 
-    /// Finds `key`, which has the prefix of the node.
-    fn search_group(&self, group: usize, key: &[u8]) -> RecordAddress {
+    fn search_group(&self, group: usize, rest: &[u8]) -> RecordAddress {
         let Range { start, end } = self.ranks(group);
         let mut at = self.offset(group);
-        // How many bytes of `key` behind the prefix the key before agrees with; that key is less.
-        // What follows of `key`, and the first eight bytes of that.
+        // How many bytes of `rest` the key before agrees with; that key is less than `rest`.
         let mut agreed = 0;
-        let mut wanted = &key[self.prefix.len()..];
-        let mut wanted_word = word(key, self.prefix.len());
         for rank in start..end {
             let (shared, suffix, next) = read_key(self.keys, at);
-            let suffix_at = next - suffix.len();
             at = next;
             if shared > agreed {
                 continue;
@@ -293,21 +288,15 @@ impl<'a> View<'a> {
             if shared < agreed {
                 return RecordAddress { found: false, rank, group };
             }
-            // What lies behind a suffix, or `key`, counts for nothing.
-            let least = suffix.len().min(wanted.len());
-            let equal = (word(self.keys, suffix_at) ^ wanted_word).leading_zeros() as usize / 8;
-            let same = if equal < 8 { equal.min(least) } else { common_bytes(suffix, wanted) };
+            let wanted = &rest[agreed..];
+            let same = common_bytes(suffix, wanted);
+            agreed += same;
             match (suffix.get(same), wanted.get(same)) {
                 (None, None) => return RecordAddress { found: true, rank, group },
                 (None, Some(_)) => {}
                 (Some(_), None) => return RecordAddress { found: false, rank, group },
                 (Some(have), Some(want)) if have > want => return RecordAddress { found: false, rank, group },
                 _ => {}
-            }
-            if same > 0 {
-                agreed += same;
-                wanted = &wanted[same..];
-                wanted_word = word(key, key.len() - wanted.len());
             }
         }
         RecordAddress { found: false, rank: end, group }
@@ -400,26 +389,6 @@ pub(super) fn write_key(out: &mut Vec<u8>, shared: usize, suffix: &[u8]) {
         }
     }
     out.extend_from_slice(suffix);
-}
-
-/// Eight bytes from `at`, the first the highest; zeros where there are no more.
-#[inline]
-fn word(bytes: &[u8], at: usize) -> u64 {
-    match bytes.get(at..).and_then(|bytes| bytes.first_chunk()) {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => last_word(bytes, at),
-    }
-}
-
-/// The same where fewer than eight follow.
-#[inline]
-fn last_word(bytes: &[u8], at: usize) -> u64 {
-    let left = bytes.len().saturating_sub(at);
-    match bytes.last_chunk() {
-        Some(last) if left > 0 => u64::from_be_bytes(*last) << (64 - 8 * left),
-        Some(_) => 0,
-        None => (0..8).fold(0, |word, number| word << 8 | u64::from(bytes.get(at + number).copied().unwrap_or(0))),
-    }
 }
 
 /// Reads one front-coded key: bytes shared, suffix, offset of the next.
