@@ -1,6 +1,7 @@
 //! `cargo xtask compare`: StrataKV beside RocksDB, WiredTiger, fjall, redb and LMDB on the same
 //! machine, data, memory and durability, in turn.
 
+mod at_once;
 mod graph;
 mod job;
 mod matrixkv;

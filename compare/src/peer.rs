@@ -14,7 +14,7 @@ use heed::types::Bytes;
 use heed::{EnvFlags, EnvOpenOptions, WithTls};
 use redb::{Durability, ReadableDatabase, TableDefinition};
 use stratakv_bench::BenchError;
-use stratakv_bench::target::{Front, OperationOutcome, Request, Target};
+use stratakv_bench::target::{Front, OperationOutcome};
 
 use crate::memory::MemoryGroup;
 use crate::subject::Means;
@@ -232,19 +232,4 @@ impl PeerTarget {
     }
 }
 
-impl Target for PeerTarget {
-    fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
-        let outcome = match request {
-            Request::Read(key) => self.get(key)?,
-            Request::Write(key, value) => self.put(key, value)?,
-            Request::Scan(key, len) => self.scan(key, len)?,
-        };
-        self.done.push((tag, outcome));
-        Ok(())
-    }
-
-    fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
-        done.append(&mut self.done);
-        Ok(())
-    }
-}
+crate::at_once::answers_at_once!(PeerTarget);

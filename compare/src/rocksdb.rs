@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_bench::BenchError;
 use stratakv_bench::graph::KeyValue;
-use stratakv_bench::target::{Front, OperationOutcome, Request, Target};
+use stratakv_bench::target::{Front, OperationOutcome};
 
 // Linked for its symbols: its declarations are those below.
 #[cfg(feature = "today")]
@@ -375,22 +375,7 @@ impl RocksDbTarget {
     }
 }
 
-impl Target for RocksDbTarget {
-    fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
-        let outcome = match request {
-            Request::Read(key) => self.get(key)?,
-            Request::Write(key, value) => self.put(key, value)?,
-            Request::Scan(key, len) => self.scan(key, len)?,
-        };
-        self.done.push((tag, outcome));
-        Ok(())
-    }
-
-    fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
-        done.append(&mut self.done);
-        Ok(())
-    }
-}
+crate::at_once::answers_at_once!(RocksDbTarget);
 
 impl Drop for RocksDbTarget {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use stratakv_bench::BenchError;
-use stratakv_bench::target::{Front, OperationOutcome, Request, Target};
+use stratakv_bench::target::{Front, OperationOutcome};
 
 const ROLLBACK: c_int = -31_800;
 const NOT_FOUND: c_int = -31_803;
@@ -280,22 +280,7 @@ impl WiredTigerTarget {
     }
 }
 
-impl Target for WiredTigerTarget {
-    fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
-        let outcome = match request {
-            Request::Read(key) => self.get(key)?,
-            Request::Write(key, value) => self.put(key, value)?,
-            Request::Scan(key, len) => self.scan(key, len)?,
-        };
-        self.done.push((tag, outcome));
-        Ok(())
-    }
-
-    fn poll(&mut self, _: usize, done: &mut Vec<(u64, OperationOutcome)>) -> Result<(), BenchError> {
-        done.append(&mut self.done);
-        Ok(())
-    }
-}
+crate::at_once::answers_at_once!(WiredTigerTarget);
 
 impl Drop for WiredTigerTarget {
     fn drop(&mut self) {
