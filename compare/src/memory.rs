@@ -40,8 +40,8 @@ impl MemoryGroup {
 }
 
 fn enter_below(parent: &'static str, limit: &str, bytes: u64) -> io::Result<MemoryGroup> {
-    // The file is there only if memory is controlled.
     let own = Path::new(parent).join(format!("stratakv-compare-{}", std::process::id()));
+    // Control groups of this version are not mounted.
     if !Path::new(parent).join("cgroup.procs").exists() {
         return Err(io::ErrorKind::NotFound.into());
     }

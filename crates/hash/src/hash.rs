@@ -208,8 +208,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// Before gets of keys that lie anywhere: their cache misses, of buckets and then of records,
-    /// overlap.
-    /// The hashes of these.
+    /// overlap. Returns the hashes of these keys.
     pub(crate) fn prefetch<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> SmallVec<[u64; 32]> {
         let hashes: SmallVec<[u64; 32]> = keys.map(|key| self.hash_of(key)).collect();
         hashes.iter().for_each(|hash| self.table.prefetch(*hash));
