@@ -9,10 +9,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stratakv::{Latencies, MeasuredKind, RequestLatencies, StageReport, Store};
+use stratakv::{Latencies, RequestLatencies, Store};
 
 use crate::background::{Background, Sampler};
-use crate::report::OperationReport;
 use crate::stages::{self, StagesBefore, StagesOfKind};
 use crate::usage::Usage;
 
@@ -75,29 +74,9 @@ pub struct Explanation {
     /// Where operations were, by kind.
     #[serde(default)]
     pub stages: Vec<StagesOfKind>,
-    /// What they are made of.
-    #[serde(skip)]
-    pub(crate) measured: Measured,
-}
-
-/// Stages of operations as the store measured them, by kind.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Measured(Vec<(MeasuredKind, StageReport)>);
-
-impl PartialEq for Measured {
-    /// It is no part of what is told.
-    fn eq(&self, _: &Measured) -> bool {
-        true
-    }
 }
 
 impl Explanation {
-    /// The same, beside what callers waited.
-    pub(crate) fn beside(mut self, operations: &[OperationReport]) -> Explanation {
-        self.stages = stages::beside(&std::mem::take(&mut self.measured).0, operations);
-        self
-    }
-
     /// What binds, in a sentence.
     pub fn sentence(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -243,7 +222,7 @@ impl<'a> Window<'a> {
             busiest_thread: busiest.as_secs_f64() / seconds,
             cores: std::thread::available_parallelism().map_or(1, usize::from) as f64,
             volumes: store.shards() as f64,
-            measured: Measured(self.stages.since(store)),
+            stages: self.stages.since(store),
             background: self.sampler.finish(),
             ..Explanation::default()
         };

@@ -13,6 +13,7 @@ use stratakv_base::slots::Slots;
 use crate::distribution::Distribution;
 use crate::explain::{Explanation, Window};
 use crate::report::{OperationReport, Report};
+use crate::stages;
 use crate::target::{BenchError, Kind as TargetKind, OperationOutcome, Request, Target, Through, Way};
 use crate::usage::Usage;
 use crate::value::{ValueSize, Values, key};
@@ -155,8 +156,9 @@ fn run_with(
     (report.target, report.threads, report.clients) = (way.name(), threads, threads * depth);
     let answered_writes_per_s = report.writes_per_s();
     report.explanation = explanation.map(|found| {
-        let found = found.beside(&report.operations);
-        Explanation { clients: report.clients as f64, answered_writes_per_s, ..found }
+        let mut found = Explanation { clients: report.clients as f64, answered_writes_per_s, ..found };
+        stages::add_outside(&mut found.stages, &report.operations);
+        found
     });
     report.records_after = generator.records();
     Ok(report)

@@ -32,11 +32,10 @@ pub struct StagesOfKind {
 }
 
 impl StagesOfKind {
-    /// Of what was measured; `callers_us`: what callers waited on average, if that is known of just
-    /// these operations.
-    fn new(kind: MeasuredKind, report: &StageReport, callers_us: Option<f64>) -> StagesOfKind {
+    /// Of what was measured.
+    fn new(kind: MeasuredKind, report: &StageReport) -> StagesOfKind {
         let means = report.mean_ns();
-        let mut stages: Vec<StageTime> = Stage::ALL
+        let stages: Vec<StageTime> = Stage::ALL
             .iter()
             .zip(&report.stages)
             .zip(means)
@@ -47,15 +46,16 @@ impl StagesOfKind {
                 us_p99: times.quantile_ns(0.99) as f64 / 1e3,
             })
             .collect();
-        let inside_us: f64 = stages.iter().map(|stage| stage.us_mean).sum();
-        let outside = callers_us.map(|callers_us| (callers_us - inside_us).max(0.0));
-        stages.extend(outside.map(|us_mean| StageTime { stage: "outside".into(), us_mean, us_p99: 0.0 }));
         StagesOfKind { operation: kind.name().into(), measured: report.answered, stages }
+    }
+
+    fn us_mean(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.us_mean).sum()
     }
 
     /// The longest stages, in a sentence; nothing if none took time.
     fn sentence(&self) -> Option<String> {
-        let all: f64 = self.stages.iter().map(|stage| stage.us_mean).sum();
+        let all = self.us_mean();
         let mut sorted: Vec<&StageTime> = self.stages.iter().filter(|stage| stage.us_mean >= all / 20.0).collect();
         sorted.sort_by(|one, other| other.us_mean.total_cmp(&one.us_mean));
         let parts = sorted.iter().map(|stage| format!("{} {:.0} %", stage.stage, stage.us_mean / all * 100.0));
@@ -94,16 +94,17 @@ impl StagesBefore {
     }
 
     /// What came since, of kinds that were measured at all.
-    pub(crate) fn since(&self, store: &Store) -> Vec<(MeasuredKind, StageReport)> {
+    pub(crate) fn since(&self, store: &Store) -> Vec<StagesOfKind> {
         let since =
             MeasuredKind::ALL.into_iter().zip(&self.0).map(|(kind, before)| (kind, store.stages(kind).since(before)));
-        since.filter(|(_, report)| report.answered > 0).collect()
+        let measured = since.filter(|(_, report)| report.answered > 0);
+        measured.map(|(kind, report)| StagesOfKind::new(kind, &report)).collect()
     }
 }
 
-/// Beside what callers waited. A read-modify-write is two operations, and a scan several pages:
-/// where a run has those, nothing outside is told.
-pub(crate) fn beside(measured: &[(MeasuredKind, StageReport)], operations: &[OperationReport]) -> Vec<StagesOfKind> {
+/// Adds what callers waited beyond what was measured. A read-modify-write is two operations, and a
+/// scan several pages: where a run has those, nothing outside is told.
+pub(crate) fn add_outside(all: &mut [StagesOfKind], operations: &[OperationReport]) {
     let mean_of = |kinds: &[Kind], but: &[Kind]| {
         if operations.iter().any(|one| but.contains(&one.kind)) {
             return None;
@@ -113,12 +114,15 @@ pub(crate) fn beside(measured: &[(MeasuredKind, StageReport)], operations: &[Ope
             .fold((0.0, 0u64), |(sum, count), one| (sum + one.latency_us_mean * one.count as f64, count + one.count));
         (count > 0).then(|| sum / count as f64)
     };
-    let callers_us = |kind| match kind {
-        MeasuredKind::Get => mean_of(&[Kind::Read], &[Kind::ReadModifyWrite]),
-        MeasuredKind::Write => mean_of(&[Kind::Update, Kind::Insert], &[Kind::ReadModifyWrite]),
-        MeasuredKind::Page => None,
+    let callers_us = |kind: &str| match kind {
+        "get" => mean_of(&[Kind::Read], &[Kind::ReadModifyWrite]),
+        "write" => mean_of(&[Kind::Update, Kind::Insert], &[Kind::ReadModifyWrite]),
+        _ => None,
     };
-    measured.iter().map(|(kind, report)| StagesOfKind::new(*kind, report, callers_us(*kind))).collect()
+    for of in all {
+        let outside = callers_us(&of.operation).map(|callers_us| (callers_us - of.us_mean()).max(0.0));
+        of.stages.extend(outside.map(|us_mean| StageTime { stage: "outside".into(), us_mean, us_p99: 0.0 }));
+    }
 }
 
 #[cfg(test)]
@@ -147,10 +151,15 @@ mod tests {
             latency_us_p99_99: 0.0,
             latency_us_max: 0.0,
         };
-        let measured = [(MeasuredKind::Write, StageReport { answered: 1, ..StageReport::default() })];
-        let [of] = &beside(&measured, &[report(Kind::Update, 10.0), report(Kind::Insert, 20.0)])[..] else { panic!() };
+        let measured =
+            || [StagesOfKind::new(MeasuredKind::Write, &StageReport { answered: 1, ..StageReport::default() })];
+        let mut all = measured();
+        add_outside(&mut all, &[report(Kind::Update, 10.0), report(Kind::Insert, 20.0)]);
+        let [of] = &all;
         assert_eq!((of.stages[0].stage.as_str(), of.stages[0].us_mean), ("outside", 15.0));
-        let [of] = &beside(&measured, &[report(Kind::ReadModifyWrite, 10.0)])[..] else { panic!() };
+        let mut all = measured();
+        add_outside(&mut all, &[report(Kind::ReadModifyWrite, 10.0)]);
+        let [of] = &all;
         assert_eq!(of.stages, []);
     }
 }
