@@ -61,15 +61,25 @@ impl<P: Placement> IndexedShard<P> {
         self.config.memory_bytes - (4 << 20).min(self.config.memory_bytes / 2)
     }
 
-    /// Gives the cache what the index leaves of the cap, and sees to it that a block of each class
-    /// can be had: a pool filled with blocks of one class would starve the other.
-    pub(crate) fn balance_memory(&mut self, effects: &Effects) {
-        let pool = effects.pool();
+    /// What the index and the rest leave to the blocks of the pool.
+    fn pool_room_bytes(&self) -> usize {
         let used = self.index_bytes() + self.placement.working_bytes() as u64;
         // What the allocator cannot use between blocks, and answers under way: 3 to 8 % of a
         // process that was measured.
         let cap = self.config.memory_bytes - self.config.memory_bytes / 24;
-        let left = (cap.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
+        cap.saturating_sub(used) as usize
+    }
+
+    /// Whether so many bytes more fit beside the blocks that the pool holds.
+    pub(crate) fn has_room_for(&self, bytes: usize, effects: &Effects) -> bool {
+        effects.pool().held_bytes() + bytes <= self.pool_room_bytes()
+    }
+
+    /// Gives the cache what the index leaves of the cap, and sees to it that a block of each class
+    /// can be had: a pool filled with blocks of one class would starve the other.
+    pub(crate) fn balance_memory(&mut self, effects: &Effects) {
+        let pool = effects.pool();
+        let left = self.pool_room_bytes().max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
         pool.set_limit_bytes(limit);
         self.placement.set_limit_bytes(&self.config, limit);

@@ -105,6 +105,8 @@ pub(crate) trait Placement: Debug + Send + Sized {
     fn origin(&self, addr: Self::Address) -> Option<Self::Origin>;
     /// A page of a scan has taken `reads` reads for these records.
     fn scanned(_: &mut IndexedShard<Self>, _reads: usize, _: &[Scanned<'_, Self>], _: &Effects) {}
+    /// What [`IndexedShard::scan_for_merge`] read; nothing, if it failed.
+    fn merge_read(_: &mut IndexedShard<Self>, _: &[Scanned<'_, Self>], _: &mut Effects) {}
     /// A slice of the blob whose first page this is, if it is cached. It begins its block, unless
     /// part of a slab page `may_lend`.
     fn cached_slice(&mut self, _first: u32, _slice: usize, _may_lend: bool, _: &Effects) -> Option<CachedSlice> {

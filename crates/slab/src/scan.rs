@@ -46,10 +46,8 @@ pub(crate) struct Scans<P: Placement> {
 
 #[derive(Debug)]
 struct Scan<P: Placement> {
-    token: Token,
+    reader: Reader,
     request: PageRequest,
-    /// What it reads goes to the backup with this id; it looks past batches.
-    for_backup: Option<u64>,
     items: Vec<(Key, State<P::Origin>)>,
     /// There are keys beyond `items`.
     more: bool,
@@ -60,6 +58,28 @@ struct Scan<P: Placement> {
     bytes: usize,
     /// Reads of records it took.
     reads: usize,
+}
+
+/// Whom a scan reads for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Client(Token),
+    /// The backup with this id: it looks past batches.
+    Backup(u64),
+    /// The placement, which puts its records in order.
+    Merge,
+}
+
+impl Reader {
+    /// Most items read at once, and most bytes of them.
+    fn window(self) -> (usize, usize) {
+        match self {
+            Reader::Client(_) => (WINDOW, WINDOW_BYTES),
+            Reader::Backup(_) => (BACKUP_WINDOW, BACKUP_WINDOW_BYTES),
+            // All of the page: neighbours in a run come by one read.
+            Reader::Merge => (usize::MAX, usize::MAX),
+        }
+    }
 }
 
 /// What the walk that found a key learned of its record: true until the shard changes, so for the
@@ -157,7 +177,23 @@ impl<P: Placement> IndexedShard<P> {
         let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), u64::MAX, effects);
         let page = self.page_of_keys(&request, limit, &batched, effects);
-        self.begin_scan((token, request, None), page, effects);
+        effects.enter(token, Stage::Read);
+        self.begin_scan((Reader::Client(token), request), page, effects);
+    }
+
+    /// Reads records of these keys, in order, for the placement: [`Placement::merge_read`] gets them.
+    pub(crate) fn scan_for_merge(&mut self, keys: Vec<Key>, places: Vec<Option<u64>>, effects: &mut Effects) {
+        let request = PageRequest {
+            from: Bound::Unbounded,
+            to: Bound::Unbounded,
+            reverse: false,
+            keys_only: false,
+            items_max: keys.len() as u32,
+            bytes_max: u32::MAX,
+            at: None,
+        };
+        let page = KeyPage { limit: keys.len(), keys, places, ..KeyPage::default() };
+        self.begin_scan((Reader::Merge, request), page, effects);
     }
 
     /// Reads a stretch of keys for the backup.
@@ -167,31 +203,33 @@ impl<P: Placement> IndexedShard<P> {
         // Batches that were committed before the cut and cannot be applied before another opening.
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), self.backup_cut(), effects);
         let page = self.page_of_keys(&request, limit, &batched, effects);
-        self.begin_scan((token, request, Some(id)), page, effects);
+        effects.enter(token, Stage::Read);
+        self.begin_scan((Reader::Backup(id), request), page, effects);
     }
 
     fn begin_scan(
         &mut self,
-        (token, request, for_backup): (Token, PageRequest, Option<u64>),
+        (reader, request): (Reader, PageRequest),
         KeyPage { keys, places, more, passed, .. }: KeyPage,
         effects: &mut Effects,
     ) {
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        effects.enter(token, Stage::Read);
-        let scan = Scan { token, request, for_backup, items, more, passed, done: 0, bytes: 0, reads: 0 };
-        if scan.request.keys_only {
-            return reply(scan, effects);
+        let scan = Scan { reader, request, items, more, passed, done: 0, bytes: 0, reads: 0 };
+        if let Reader::Client(token) = reader
+            && scan.request.keys_only
+        {
+            return reply(token, scan, effects);
         }
         self.scans.next += 1;
         let number = self.scans.next;
         self.scans.active.insert(number, scan);
-        let known = self.known(&places);
+        let known = self.known(&places, reader.window().0);
         self.step_scan(number, &known, effects);
     }
 
     /// What there is to know of the records of the first window.
-    fn known(&self, places: &[Option<u64>]) -> Vec<Option<Known<P>>> {
-        let places = || places.iter().take(WINDOW).map(|bits| bits.map(RecordPlace::from_bits));
+    fn known(&self, places: &[Option<u64>], window: usize) -> Vec<Option<Known<P>>> {
+        let places = || places.iter().take(window).map(|bits| bits.map(RecordPlace::from_bits));
         let address = |place| if let Some(RecordPlace::Record(address)) = place { Some(address) } else { None };
         let mut cached = self.placement.find_cached(places().map(address)).into_iter();
         let known = places().map(|place| {
@@ -202,24 +240,30 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn end_scan(&mut self, scan: Scan<P>, effects: &mut Effects) {
-        let Some(id) = scan.for_backup else {
-            if scan.reads > 0 {
-                P::scanned(self, scan.reads, &scan.records(), effects);
-            }
-            return reply(scan, effects);
-        };
         let next = scan.next();
-        let read = scan.items.into_iter().map(|(key, state)| match state {
-            State::Read(record, _) => (key, Some(record)),
-            _ => (key, None),
-        });
-        self.backup_read(id, read.collect(), next, effects);
+        match scan.reader {
+            Reader::Client(token) => {
+                if scan.reads > 0 {
+                    P::scanned(self, scan.reads, &scan.records(), effects);
+                }
+                reply(token, scan, effects);
+            }
+            Reader::Backup(id) => {
+                let read = scan.items.into_iter().map(|(key, state)| match state {
+                    State::Read(record, _) => (key, Some(record)),
+                    _ => (key, None),
+                });
+                self.backup_read(id, read.collect(), next, effects);
+            }
+            Reader::Merge => P::merge_read(self, &scan.records(), effects),
+        }
     }
 
     fn scan_failed(&mut self, scan: &Scan<P>, error: Error, effects: &mut Effects) {
-        match scan.for_backup {
-            Some(id) => self.backup_failed(Some(id), error, effects),
-            None => effects.reply(scan.token, Reply::Failed(error)),
+        match scan.reader {
+            Reader::Client(token) => effects.reply(token, Reply::Failed(error)),
+            Reader::Backup(id) => self.backup_failed(Some(id), error, effects),
+            Reader::Merge => P::merge_read(self, &[], effects),
         }
     }
 
@@ -309,13 +353,10 @@ impl<P: Placement> IndexedShard<P> {
         blobs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
-        let (window, window_bytes) = match scan.for_backup {
-            Some(_) => (BACKUP_WINDOW, BACKUP_WINDOW_BYTES),
-            None => (WINDOW, WINDOW_BYTES),
-        };
+        let (window, window_bytes) = scan.reader.window();
         let bytes_max = (scan.request.bytes_max as usize).saturating_sub(scan.bytes).min(window_bytes);
         let mut bytes = 0;
-        for item in scan.done..scan.items.len().min(scan.done + window) {
+        for item in scan.done..scan.items.len().min(scan.done.saturating_add(window)) {
             if item > scan.done && bytes >= bytes_max {
                 break;
             }
@@ -338,7 +379,7 @@ impl<P: Placement> IndexedShard<P> {
     ) -> Result<(), Corruption> {
         let todo = page.items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
         let Some((key, state)) = todo else { return Ok(()) };
-        let newest = if page.for_backup.is_some() { self.backup_cut() } else { u64::MAX };
+        let newest = if let Reader::Backup(_) = page.reader { self.backup_cut() } else { u64::MAX };
         let of_batch = self.batch_record(key, RecordPart::Whole, newest, effects);
         if let Some(record) = of_batch {
             *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
@@ -376,6 +417,11 @@ impl<P: Placement> IndexedShard<P> {
     /// The key of an item that is being read.
     pub(crate) fn scan_key(&self, number: u64, item: usize) -> Option<Key> {
         self.scans.active.get(&number)?.items.get(item).map(|(key, _)| key.clone())
+    }
+
+    /// Whether what a scan reads says what is wanted in memory: a walk over all keys says nothing.
+    pub(crate) fn is_scan_of_client(&self, number: u64) -> bool {
+        self.scans.active.get(&number).is_some_and(|scan| matches!(scan.reader, Reader::Client(_)))
     }
 
     /// The page of an item is in the cache: its record is taken now, as the page may go before the
@@ -446,6 +492,7 @@ impl<P: Placement> IndexedShard<P> {
 }
 
 /// Keys of a page as they come.
+#[derive(Default)]
 struct KeyPage {
     keys: Vec<Key>,
     /// As the index has them; of none that a batch says something of. Empty if nobody asks for more
@@ -503,7 +550,7 @@ fn owned_value(value: Value) -> Value {
 
 /// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all
 /// its blocks reads nothing more.
-fn reply<P: Placement>(scan: Scan<P>, effects: &mut Effects) {
+fn reply<P: Placement>(token: Token, scan: Scan<P>, effects: &mut Effects) {
     let next = scan.next().map(Bound::Excluded);
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {
@@ -512,5 +559,5 @@ fn reply<P: Placement>(scan: Scan<P>, effects: &mut Effects) {
         _ if keys_only => Some(Item { key, record: None }),
         _ => None,
     });
-    effects.reply(scan.token, Reply::Page { items: items.collect(), next });
+    effects.reply(token, Reply::Page { items: items.collect(), next });
 }

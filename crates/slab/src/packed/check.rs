@@ -86,6 +86,9 @@ impl Log {
         add("user_bytes", counters.user_bytes);
         add("cleaned_bytes", counters.moved_bytes);
         add("reclustered_bytes", counters.reclustered_bytes);
+        add("sorts", counters.sorts);
+        add("sorted_bytes", counters.sorted_bytes);
+        add("sort_read_bytes", counters.sort_read_bytes);
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);

@@ -6,17 +6,15 @@
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, fault_point};
-use stratakv_device::{Block, Class, IoFault};
+use stratakv_device::{Block, IoFault};
 use stratakv_engine::Effects;
 
 use super::addr::RecordAddress;
 use super::batch::{self, LogRecord, RecordKind, Stream};
 use super::commit::{Appended, AppendedBatch, LogGroup, Moving, Open};
-use super::walk::next_batch;
-use super::{LogPlace, Packed};
+use super::segment_reader::{Next, SegmentReader};
+use super::{LogIoPurpose, LogPlace, Packed};
 use crate::group::Groups;
-use crate::requests::IoPurpose;
-use crate::shard::wake_soon;
 use crate::space::offset;
 
 /// Slices of a victim read at once.
@@ -46,40 +44,9 @@ pub(crate) struct Cleaner {
 
 #[derive(Debug)]
 struct Victim {
-    segment: u32,
-    generation: u64,
-    bytes: Vec<u8>,
-    asked: u32,
-    /// The slices that have arrived, a bit each.
-    arrived: u32,
-    failed: bool,
+    reader: SegmentReader,
     /// Something was moved, or waits.
     fruitful: bool,
-    /// The batch being looked at ends here, and its next record begins there; then follows this
-    /// page.
-    at: usize,
-    end: usize,
-    page: u32,
-}
-
-impl Victim {
-    fn slices(&self) -> u32 {
-        self.bytes.len().div_ceil(SLICE_BYTES) as u32
-    }
-
-    fn is_read(&self) -> bool {
-        self.arrived.count_ones() == self.slices()
-    }
-
-    /// What has arrived of it, from its beginning.
-    fn read(&self) -> &[u8] {
-        let bytes = self.arrived.trailing_ones() as usize * SLICE_BYTES;
-        self.bytes.get(..bytes).unwrap_or(&self.bytes)
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.asked - self.arrived.count_ones()
-    }
 }
 
 impl Cleaner {
@@ -89,7 +56,7 @@ impl Cleaner {
 
     /// Whether this is the victim: it is not given back before the pass over it ends.
     pub(crate) fn holds(&self, number: u32) -> bool {
-        self.victim.as_ref().is_some_and(|victim| victim.segment == number)
+        self.victim.as_ref().is_some_and(|victim| victim.reader.segment == number)
     }
 
     /// Users' records were appended, or (`blocked`) wait for a segment. Whether they wait from now
@@ -117,18 +84,8 @@ impl Cleaner {
     }
 
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.spare.capacity() + self.victim.as_ref().map_or(0, |victim| victim.bytes.capacity())
+        self.spare.capacity() + self.victim.as_ref().map_or(0, |victim| victim.reader.footprint_bytes())
     }
-}
-
-/// What comes next in the victim.
-enum Next {
-    /// A record: where it lies in the victim's bytes, and how long it is.
-    Record(usize, usize),
-    NotRead,
-    End,
-    /// It does not check.
-    Damaged,
 }
 
 /// What is to be done with a record of the victim.
@@ -167,8 +124,8 @@ impl Packed {
         let spare = self.spare_segments();
         let urgent = spare < self.spare_high();
         if let Some(victim) = &self.placement.cleaner.victim {
-            let segment = self.placement.segments.get(victim.segment);
-            if victim.in_flight() == 0 && (segment.live, segment.moving) == (0, 0) {
+            let segment = self.placement.segments.get(victim.reader.segment);
+            if victim.reader.in_flight() == 0 && (segment.live, segment.moving) == (0, 0) {
                 self.end_victim(false, 0);
             }
             return self.read_victim(effects);
@@ -188,18 +145,8 @@ impl Packed {
         let mut bytes = std::mem::take(&mut self.placement.cleaner.spare);
         // What an earlier victim left is overwritten by what is read, or not looked at.
         bytes.resize(segment.end as usize * PAGE_BYTES, 0);
-        self.placement.cleaner.victim = Some(Victim {
-            segment: number,
-            generation: segment.generation,
-            bytes,
-            asked: 0,
-            arrived: 0,
-            failed: false,
-            fruitful: false,
-            at: 0,
-            end: 0,
-            page: 0,
-        });
+        let reader = SegmentReader::new(number, segment.generation, bytes);
+        self.placement.cleaner.victim = Some(Victim { reader, fruitful: false });
         self.read_victim(effects);
     }
 
@@ -209,27 +156,10 @@ impl Packed {
     }
 
     fn read_victim(&mut self, effects: &mut Effects) {
-        loop {
-            let Some(victim) = &self.placement.cleaner.victim else { return };
-            if victim.failed || victim.asked == victim.slices() || victim.in_flight() >= AHEAD {
-                return;
-            }
-            let (slice, offset) = (victim.asked, offset(victim.segment * self.placement.segments.pages));
-            let len = (victim.bytes.len() - slice as usize * SLICE_BYTES).min(SLICE_BYTES);
-            let Some(block) = self.take_block(Class::Slice, effects) else {
-                if self.io.is_empty() {
-                    wake_soon(effects);
-                }
-                return;
-            };
-            let io = self.io.start(IoPurpose::Placement(super::LogIoPurpose::Victim { slice }));
-            effects.read(io, offset + u64::from(slice) * SLICE_BYTES as u64, block, len as u32);
-            self.io.counters.read_bytes += len as u64;
-            self.placement.counters.cleaner_read_bytes += len as u64;
-            if let Some(victim) = &mut self.placement.cleaner.victim {
-                victim.asked += 1;
-            }
-        }
+        let Some(mut victim) = self.placement.cleaner.victim.take() else { return };
+        let purpose = |slice| LogIoPurpose::Victim { slice };
+        self.placement.counters.cleaner_read_bytes += self.read_ahead((&mut victim.reader, AHEAD), purpose, effects);
+        self.placement.cleaner.victim = Some(victim);
     }
 
     /// A slice of the victim has been read.
@@ -237,14 +167,8 @@ impl Packed {
         // After a failure the victim is given up with reads in flight: nothing is cleaned any more
         // then.
         let Some(victim) = &mut self.placement.cleaner.victim else { return };
-        victim.arrived |= 1 << slice;
-        let failed = victim.failed || result.is_err();
-        let from = slice as usize * SLICE_BYTES;
-        let len = victim.bytes.len().saturating_sub(from).min(SLICE_BYTES);
-        if let (Some(to), Some(bytes)) = (victim.bytes.get_mut(from..from + len), block.get(..len)) {
-            to.copy_from_slice(bytes);
-        }
-        if failed {
+        victim.reader.arrived(slice, block, result);
+        if victim.reader.failed {
             self.fail_victim();
         }
     }
@@ -253,8 +177,8 @@ impl Packed {
     fn fail_victim(&mut self) {
         let sealed = self.groups.sealed();
         let Some(victim) = self.placement.cleaner.victim.as_mut() else { return };
-        victim.failed = true;
-        if victim.in_flight() == 0 {
+        victim.reader.failed = true;
+        if victim.reader.in_flight() == 0 {
             self.end_victim(true, sealed);
         }
     }
@@ -262,9 +186,10 @@ impl Packed {
     /// The pass over a victim is over; groups up to `sealed` may decide what is left in it.
     fn end_victim(&mut self, failed: bool, sealed: u64) {
         let group = self.groups.applied();
-        let Some(mut victim) = self.placement.cleaner.victim.take() else { return };
-        self.placement.cleaner.spare = std::mem::take(&mut victim.bytes);
-        if let Some(segment) = self.placement.segments.get_mut(victim.segment) {
+        let Some(victim) = self.placement.cleaner.victim.take() else { return };
+        let number = victim.reader.segment;
+        self.placement.cleaner.spare = victim.reader.into_bytes();
+        if let Some(segment) = self.placement.segments.get_mut(number) {
             // What waits in it for a write in flight is settled then.
             segment.not_before = sealed;
             // Nothing in it is named, and still it counts as alive: not again.
@@ -272,7 +197,7 @@ impl Packed {
             segment.failures = segment.failures.saturating_add(u8::from(failed || useless));
         }
         self.placement.cleaner.fruitless += u32::from(self.placement.cleaner.blocked);
-        self.give_back_if_dead(victim.segment, group);
+        self.give_back_if_dead(number, group);
     }
 
     /// Adds to what may be moved, as users append records and scans gather them.
@@ -303,7 +228,7 @@ impl Packed {
         let credit = self.give_credit();
         let urgent = self.spare_segments() <= LOW;
         let least = u64::from(self.placement.segments.bytes() / 4).min(SLICE_BYTES as u64);
-        if credit < least || self.placement.cleaner.victim.as_ref().is_none_or(|victim| victim.failed) {
+        if credit < least || self.placement.cleaner.victim.as_ref().is_none_or(|victim| victim.reader.failed) {
             return;
         }
         // In small portions, unless segments run short: a group is as fast as what it writes.
@@ -374,33 +299,15 @@ impl Packed {
 
     fn advance_victim(&mut self, len: usize) {
         if let Some(victim) = self.placement.cleaner.victim.as_mut() {
-            victim.at += len;
+            victim.reader.advance(len);
         }
     }
 
     /// The next record of the victim, as far as it is read.
     fn next_of_victim(&mut self) -> Next {
-        let uuid = self.config.uuid;
-        let pages = self.placement.segments.pages;
-        let Some(victim) = self.placement.cleaner.victim.as_mut().filter(|victim| !victim.failed) else {
-            return Next::Damaged;
-        };
-        let first = victim.segment * pages;
-        while victim.at >= victim.end {
-            if victim.page as usize * PAGE_BYTES >= victim.bytes.len() {
-                return Next::End;
-            }
-            let next = next_batch(&uuid, first, victim.generation, victim.read(), victim.page);
-            let Some(batch) = next.filter(|batch| batch.page == victim.page) else {
-                return if victim.is_read() { Next::Damaged } else { Next::NotRead };
-            };
-            (victim.at, victim.end) = (batch.records().start, batch.records().end);
-            victim.page += batch.header.pages;
-        }
-        let at = offset(first) + victim.at as u64;
-        let bytes = victim.bytes.get(victim.at..victim.end).unwrap_or_default();
-        match batch::record(&uuid, at, victim.generation, bytes) {
-            Some((record, _)) => Next::Record(victim.at, record.bytes()),
+        let (uuid, pages) = (self.config.uuid, self.placement.segments.pages);
+        match self.placement.cleaner.victim.as_mut() {
+            Some(victim) => victim.reader.next(&uuid, pages),
             None => Next::Damaged,
         }
     }
@@ -409,13 +316,12 @@ impl Packed {
     /// in the batch.
     fn move_record(&mut self, open: &mut Open, (at, len): (usize, usize), effects: &mut Effects) -> Option<u64> {
         let victim = self.placement.cleaner.victim.take()?;
-        let offset = offset(victim.segment * self.placement.segments.pages) + at as u64;
-        let bytes = victim.bytes.get(at..).unwrap_or_default();
-        let record = batch::parsed(bytes).map(|(record, _)| record);
+        let offset = offset(victim.reader.segment * self.placement.segments.pages) + at as u64;
+        let record = batch::parsed(victim.reader.from(at)).map(|(record, _)| record);
         let mut fruitful = victim.fruitful;
         let moved = match record {
             Some(record) => {
-                let from = (victim.segment, offset);
+                let from = (victim.reader.segment, offset);
                 self.judge_and_move(open, from, &record, &mut fruitful, effects)
             }
             None => Some(0),

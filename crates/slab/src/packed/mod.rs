@@ -15,8 +15,10 @@ pub(crate) mod large;
 pub(crate) mod read;
 pub(crate) mod recluster;
 pub(crate) mod recovery;
+pub(crate) mod segment_reader;
 pub(crate) mod segments;
 pub(crate) mod slices;
+pub(crate) mod sort;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod verify;
@@ -60,6 +62,7 @@ use read::RecordReads;
 use recluster::{Origin, Reclusterer};
 use recovery::LogGeometry;
 use segments::Segments;
+use sort::Sorter;
 use tables::Tables;
 
 /// What the record cache leaves to batches and reads: two groups of five batches of 256 KiB, 64
@@ -100,6 +103,10 @@ pub(crate) enum LogIoPurpose {
     BlobHead {
         number: u64,
     },
+    /// A slice of a segment that becomes part of a sorted run.
+    Sort {
+        slice: u32,
+    },
     /// Of a checkpoint: a chunk, the flush of all of them, the root.
     CheckpointChunk,
     CheckpointFlush,
@@ -117,6 +124,11 @@ pub(crate) struct LogCounters {
     pub(crate) moved_bytes: u64,
     /// Bytes of records appended once more beside their neighbours.
     pub(crate) reclustered_bytes: u64,
+    /// Times that all of the log was put in key order, the bytes of records appended for it, and of
+    /// segments read.
+    pub(crate) sorts: u64,
+    pub(crate) sorted_bytes: u64,
+    pub(crate) sort_read_bytes: u64,
     /// Bytes that would have been, had there been room.
     pub(crate) refused_bytes: u64,
     /// Bytes of segments read to find what is alive.
@@ -155,6 +167,7 @@ pub struct Log {
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
     pub(crate) reclusterer: Reclusterer,
+    pub(crate) sorter: Sorter,
     pub(crate) reads: RecordReads,
     /// Records in memory, by their addresses.
     pub(crate) cache: RecordCache,
@@ -175,6 +188,7 @@ impl Log {
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
             reclusterer: Reclusterer::default(),
+            sorter: Sorter::default(),
             reads: RecordReads::default(),
             cache: RecordCache::new(),
             checkpoints: Checkpoints::default(),
@@ -222,7 +236,8 @@ impl Placement for Log {
     }
 
     fn working_bytes(&self) -> usize {
-        self.cleaner.footprint_bytes() + self.reclusterer.bytes() + self.cache.footprint_bytes()
+        let sorter = self.sorter.footprint_bytes(self.segments.bytes());
+        self.cleaner.footprint_bytes() + self.reclusterer.bytes() + sorter + self.cache.footprint_bytes()
     }
 
     fn cached_bytes(&self) -> usize {
@@ -268,6 +283,10 @@ impl Placement for Log {
         shard.recluster(reads, records, effects);
     }
 
+    fn merge_read(shard: &mut Packed, records: &[Scanned<'_, Log>], effects: &mut Effects) {
+        shard.merge_read(records, effects);
+    }
+
     fn cached_slice(&mut self, first: u32, slice: usize, may_lend: bool, effects: &Effects) -> Option<CachedSlice> {
         self.slice(first, slice, may_lend, effects)
     }
@@ -277,7 +296,7 @@ impl Placement for Log {
     }
 
     fn pins(&self, extent: &Extent) -> bool {
-        self.reads.pins(extent)
+        self.reads.pins(extent) || self.sorter.pins(extent.first / self.segments.pages)
     }
 
     fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
@@ -338,6 +357,7 @@ impl Placement for Log {
         shard.pump_blob_writes(effects);
         shard.grow(effects);
         shard.pump_cleaner(effects);
+        shard.pump_sorter(effects);
         shard.pump_checkpoint(effects);
         shard.pump_tables(effects);
         shard.seal(effects);
@@ -377,6 +397,9 @@ impl Placement for Log {
             (LogIoPurpose::Victim { slice }, IoOutcome::Read(block, result)) => {
                 shard.victim_read(slice, &block, result);
             }
+            (LogIoPurpose::Sort { slice }, IoOutcome::Read(block, result)) => {
+                shard.sort_read(slice, &block, result, effects);
+            }
             (LogIoPurpose::Table { zone }, IoOutcome::Write(result)) => shard.table_written(zone, result, effects),
             (LogIoPurpose::BlobHead { number }, IoOutcome::Write(result)) => {
                 shard.blob_head_written(number, result, effects)
@@ -410,6 +433,7 @@ impl Placement for Log {
         self.queue_bytes = 0;
         self.tables.abandon();
         self.cleaner.abandon();
+        self.sorter.abandon();
         let queue = std::mem::take(&mut self.queue).into_iter().map(|append| append.change);
         queue.chain(self.large.abandon()).collect()
     }

@@ -28,6 +28,8 @@ type Span = (u32, u32);
 
 /// Most pages of one read.
 const READ_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
+/// Most pages of a record.
+const RECORD_PAGES_MAX: u32 = (super::INLINE_BYTES_MAX / PAGE_BYTES) as u32 + 1;
 /// Pages between two that are wanted which are read along rather than asked for twice: 16 KiB cost
 /// about as much as 4.
 const GAP_PAGES: u32 = 2;
@@ -80,7 +82,8 @@ impl RecordReads {
     /// Whether a read, queued or in flight, forbids reusing the extent.
     pub(crate) fn pins(&self, extent: &Extent) -> bool {
         let end = extent.first + extent.pages;
-        self.wanted.keys().any(|(first, pages)| *first < end && extent.first < first + pages)
+        let near = self.wanted.range((extent.first.saturating_sub(RECORD_PAGES_MAX), 0)..(end, 0));
+        near.map(|(span, _)| span).any(|(first, pages)| extent.first < first + pages)
     }
 
     /// Reads wait for a block, and nothing in flight will give one back.
@@ -310,7 +313,8 @@ impl Packed {
         let many = waiters.len() > CACHED_OF_READ_MAX;
         for (addr, waiter) in waiters {
             let found = RecordSlice(Arc::clone(&block), addr.within(first, pages));
-            let cached = !(many && matches!(waiter, Waiter::Scan { .. }));
+            let passing = |scan| many || !self.is_scan_of_client(scan);
+            let cached = !matches!(waiter, Waiter::Scan { scan, .. } if passing(scan));
             if let Some(bytes) = self.record_ready(addr, &found, (waiter, cached), error.as_ref(), effects) {
                 let record = found.bytes().get(..bytes).unwrap_or_default();
                 self.placement.cache.insert(addr.at, &[record], &mut || effects.block(Class::Slice));

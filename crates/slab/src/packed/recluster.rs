@@ -18,13 +18,20 @@ use stratakv_engine::{Effects, Record, Value};
 use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, VictimRecord};
-use super::commit::{LogGroup, Moving};
-use super::{LogPlace, Packed};
+use super::commit::{BATCH_PAGES, LogGroup, Moving};
+use super::{Log, LogPlace, Packed};
+use crate::placement::Scanned;
 use crate::record::Meta;
 use crate::shard::is_expired;
 
 /// Bytes appended in one group.
 const PORTION: usize = SLICE_BYTES;
+/// The same while the log is sorted: a full batch.
+const SORT_PORTION: usize = BATCH_PAGES as usize * PAGE_BYTES - (8 << 10);
+/// Records looked at for one batch.
+const LOOKED_AT: u32 = 1024;
+/// Groups with copies in flight while the log is sorted; else one.
+const SORT_GROUPS: usize = 2;
 /// Bytes that wait at most, but no more than a 32nd of the shard's memory; what finds no room is
 /// left where it is.
 const QUEUE_BYTES: u64 = 4 * PORTION as u64;
@@ -33,18 +40,30 @@ const ITEMS_MIN: usize = 4;
 /// A page is well reclustered if its reads brought so many records each, but for two: it may begin
 /// in what one page gathered and end in another's. With two records instead of eight, uniform scans
 /// of 50 stayed at 15 reads each.
-const RECORDS_OF_READ_MIN: usize = 8;
+pub(crate) const RECORDS_OF_READ_MIN: usize = 8;
 const READS_MAX: usize = 2;
 /// Where a record was read: its address, and the generation of its segment.
 pub(crate) type Origin = (RecordAddress, u64);
+
+/// What was copied into a group.
+#[derive(Debug, Default)]
+struct Copied {
+    group: u64,
+    bytes: usize,
+    /// Where the originals lie.
+    from: HashSet<u64>,
+    /// How many of them in each segment.
+    segments: HashMap<u32, u32>,
+}
 
 /// Records to be appended together.
 #[derive(Debug, Default)]
 pub(crate) struct Reclusterer {
     queue: VecDeque<Reclustered>,
     bytes: usize,
-    /// The group with the copies appended last: the index names the old places until it is shown.
-    group: u64,
+    /// What was appended into groups that are not shown yet: the index names the old places until
+    /// then.
+    in_flight: VecDeque<Copied>,
     /// Records that scans read, and that users wrote, lately.
     scanned: u64,
     written: u64,
@@ -53,8 +72,9 @@ pub(crate) struct Reclusterer {
 /// Lately: both are halved when they reach this together.
 const LATELY_RECORDS: u64 = 1 << 14;
 
+/// A record to be appended.
 #[derive(Debug)]
-struct Reclustered {
+pub(crate) struct Reclustered {
     key: Key,
     meta: Meta,
     value: bytes::Bytes,
@@ -62,6 +82,10 @@ struct Reclustered {
 }
 
 impl Reclustered {
+    pub(crate) fn new(key: Key, meta: Meta, value: bytes::Bytes, origin: Origin) -> Reclustered {
+        Reclustered { key, meta, value, origin }
+    }
+
     fn record(&self) -> LogRecord<'_> {
         LogRecord { kind: RecordKind::Value, meta: self.meta, key: self.key.encoded(), value: &self.value }
     }
@@ -92,6 +116,45 @@ impl Reclusterer {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, record: Reclustered) {
+        self.bytes += record.origin.0.bytes() as usize;
+        self.queue.push_back(record);
+    }
+
+    /// What found no room is the next again.
+    fn put_back(&mut self, record: Reclustered) {
+        self.bytes += record.origin.0.bytes() as usize;
+        self.queue.push_front(record);
+    }
+
+    fn pop(&mut self) -> Option<Reclustered> {
+        let record = self.queue.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(record.origin.0.bytes() as usize);
+        Some(record)
+    }
+}
+
+/// Longer records take a read each wherever they are.
+fn is_small(addr: RecordAddress) -> bool {
+    addr.bytes() as usize <= PAGE_BYTES
+}
+
+/// A record that was read, if it is one to be appended beside its neighbours.
+pub(crate) fn to_be_appended(
+    key: &Key,
+    record: &Record,
+    origin: Option<Origin>,
+    effects: &Effects,
+) -> Option<Reclustered> {
+    let origin = origin.filter(|(addr, _)| is_small(*addr))?;
+    let Value::Inline(value) = &record.value else { return None };
+    let is_alive = !is_expired(record.expiry.0, effects);
+    is_alive.then(|| Reclustered::new(key.clone(), Meta::of(record), value.clone(), origin))
 }
 
 impl Packed {
@@ -108,20 +171,25 @@ impl Packed {
             && (spare >= high || spare > LOW + high.saturating_sub(LOW) / 4 && keeps_up)
     }
 
+    /// Whether scans have lately read enough records for each one that was written. Else what
+    /// writes undo is appended again with every scan: at 57 % writes and 2 % scans that was a byte
+    /// for each one written, and its cleaning.
+    pub(crate) fn scans_prevail(&self) -> bool {
+        let reclusterer = &self.placement.reclusterer;
+        reclusterer.scanned >= u64::from(self.config.scanned_per_write_min) * reclusterer.written
+    }
+
     /// A page of a scan has taken `reads` reads for these records, in the order of their keys or
     /// the reverse.
-    pub(crate) fn recluster(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
-        let per_write_min = u64::from(self.config.scanned_per_write_min);
-        let reclusterer = &mut self.placement.reclusterer;
-        reclusterer.scanned(records.len());
-        // Else what writes undo is appended again with every scan: at 57 % writes and 2 % scans
-        // that was a byte for each one written, and its cleaning.
-        if reclusterer.scanned < per_write_min * reclusterer.written {
+    pub(crate) fn recluster(&mut self, reads: usize, records: &[Scanned<'_, Log>], effects: &Effects) {
+        self.placement.reclusterer.scanned(records.len());
+        let enough = READS_MAX + records.len() / RECORDS_OF_READ_MIN;
+        if !self.scans_prevail() || reads <= enough || records.len() < ITEMS_MIN {
             return;
         }
-        if reads <= READS_MAX + records.len() / RECORDS_OF_READ_MIN || records.len() < ITEMS_MIN {
-            return;
-        }
+        let is_long = |(_, _, origin): &&Scanned<'_, Log>| origin.is_none_or(|(addr, _)| !is_small(addr));
+        let long = records.iter().filter(is_long).count();
+        self.placement.sorter.scanned(reads.saturating_sub(enough + long) as u64);
         let (room, may_recluster) = (QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize, self.may_recluster());
         if !may_recluster {
             // It buys room instead, for the scans to come: where few write, nobody else does.
@@ -129,75 +197,107 @@ impl Packed {
                 records.iter().map(|(_, record, _)| record.value.len()).sum::<u64>();
             return;
         }
+        if self.placement.sorter.is_active() {
+            return;
+        }
         for (key, record, origin) in records.iter().copied() {
             if self.placement.reclusterer.bytes + PAGE_BYTES > room {
                 return;
             }
-            // Longer ones take a read each wherever they are.
-            let small = origin.filter(|(addr, _)| addr.bytes() as usize <= PAGE_BYTES);
-            let (Some(origin), Value::Inline(value)) = (small, &record.value) else { continue };
-            if is_expired(record.expiry.0, effects) {
-                continue;
+            if let Some(copy) = to_be_appended(key, record, origin, effects) {
+                self.placement.reclusterer.push(copy);
             }
-            self.placement.reclusterer.bytes += origin.0.bytes() as usize;
-            self.placement.reclusterer.queue.push_back(Reclustered {
-                key: key.clone(),
-                meta: Meta::of(record),
-                value: value.clone(),
-                origin,
-            });
         }
     }
 
-    /// Appends some of what was gathered into the group.
+    /// Appends some of what was gathered, or of a run, into the group.
     pub(crate) fn append_reclustered(&mut self, group_builder: &mut LogGroup, effects: &mut Effects) {
-        let reclusterer = &self.placement.reclusterer;
-        let Some(front) = reclusterer.queue.front() else { return };
-        let (first, visible) = (front.record().bytes(), reclusterer.group <= self.groups.applied());
-        if !self.may_recluster() {
+        let (applied, is_sorting) = (self.groups.applied(), self.placement.sorter.is_active());
+        let in_flight = &mut self.placement.reclusterer.in_flight;
+        while in_flight.pop_front_if(|copied| copied.group <= applied).is_some() {}
+        if in_flight.len() >= if is_sorting { SORT_GROUPS } else { 1 } {
+            return;
+        }
+        if is_sorting && !self.may_sort() {
+            return;
+        }
+        if !is_sorting && !self.may_recluster() {
             self.placement.reclusterer.clear();
             return;
         }
-        if !visible {
+        let copied = self.append_copies(if is_sorting { SORT_PORTION } else { PORTION }, group_builder, effects);
+        if copied.bytes == 0 {
             return;
         }
-        let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
-        let (mut appended, mut from, mut taken) = (0, HashSet::new(), HashMap::<u32, u32>::new());
-        while appended < PORTION
-            && let Some(next) = self.placement.reclusterer.queue.pop_front()
-        {
-            let bytes = next.record().bytes();
-            let (addr, generation) = next.origin;
-            // Once, though several scans may have asked for it: of two copies it would be left to
-            // chance which one lives.
-            let segment = self.placement.segments.of(addr);
-            let own = taken.get(&segment).copied().unwrap_or_default();
-            let live = self.is_still_at(&next, own) && bytes as u32 <= addr.bytes() && !from.contains(&addr.at);
-            if live && !self.make_room(&mut open, bytes, effects) {
-                self.placement.reclusterer.queue.push_front(next);
+        let counters = &mut self.placement.counters;
+        let counter = if is_sorting { &mut counters.sorted_bytes } else { &mut counters.reclustered_bytes };
+        *counter += copied.bytes as u64;
+        self.placement.reclusterer.in_flight.push_back(copied);
+    }
+
+    fn next_copy(&mut self) -> Option<Reclustered> {
+        self.placement.reclusterer.pop().or_else(|| self.placement.sorter.next())
+    }
+
+    /// Appends a batch of copies of about so many bytes.
+    fn append_copies(&mut self, bytes_max: usize, group_builder: &mut LogGroup, effects: &mut Effects) -> Copied {
+        let mut copied = Copied { group: self.groups.sealed() + 1, ..Copied::default() };
+        let Some(mut next) = self.next_copy() else { return copied };
+        let Some(mut open) = self.open_batch(Stream::Cold, next.record().bytes()) else {
+            self.placement.reclusterer.put_back(next);
+            return copied;
+        };
+        for looked_at in 1.. {
+            if self.may_be_copied(&next, &copied) {
+                let (addr, bytes) = (next.origin.0, next.record().bytes());
+                if !self.make_room(&mut open, bytes, effects) {
+                    self.placement.reclusterer.put_back(next);
+                    break;
+                }
+                copied.bytes += bytes;
+                copied.from.insert(addr.at);
+                *copied.segments.entry(self.placement.segments.of(addr)).or_default() += 1;
+                self.append_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
+            }
+            if copied.bytes >= bytes_max {
                 break;
             }
-            self.placement.reclusterer.bytes = self.placement.reclusterer.bytes.saturating_sub(addr.bytes() as usize);
-            if live {
-                from.insert(addr.at);
-                *taken.entry(segment).or_default() += 1;
-                debug_assert_eq!(self.placement.segments.generation(addr), generation);
-                self.append_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
-                appended += bytes;
+            let Some(following) = self.next_copy() else {
+                if copied.bytes == 0 {
+                    // All were dead: no completion tells who waits for the end.
+                    effects.more();
+                }
+                break;
+            };
+            next = following;
+            if looked_at == LOOKED_AT {
+                // Most were dead: the tick has others to serve.
+                self.placement.reclusterer.put_back(next);
+                effects.more();
+                break;
             }
         }
-        if open.segment_writer.is_empty() {
-            return;
+        if !open.segment_writer.is_empty() {
+            self.seal_batch(open, group_builder);
         }
-        self.seal_batch(open, group_builder);
-        let group = self.groups.sealed() + 1;
-        self.placement.counters.reclustered_bytes += appended as u64;
-        self.placement.reclusterer.group = group;
+        copied
+    }
+
+    /// Whether a record is to be copied beside those that were `copied`: once, though several scans
+    /// may have asked for it, since of two copies it would be left to chance which one lives.
+    fn may_be_copied(&self, next: &Reclustered, copied: &Copied) -> bool {
+        let (addr, segment) = (next.origin.0, self.placement.segments.of(next.origin.0));
+        let all = || self.placement.reclusterer.in_flight.iter().chain([copied]);
+        let own = all().filter_map(|copied| copied.segments.get(&segment)).sum();
+        next.record().bytes() as u32 <= addr.bytes()
+            && !all().any(|copied| copied.from.contains(&addr.at))
+            && self.is_still_at(next, own)
     }
 
     /// Whether the record lies where it was read, no write of it is under way, and the cleaner
     /// neither moves it now nor is about to: of the moves out of its segment that are not shown
-    /// yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
+    /// yet, `own` are copies of this kind. A pass of the cleaner may end before what it moved is
+    /// shown.
     fn is_still_at(&self, reclustered: &Reclustered, own: u32) -> bool {
         let (addr, generation) = reclustered.origin;
         let entry = self.index.get(&reclustered.key);
