@@ -10,6 +10,8 @@ const COUNTERS: &[&str] = &[
     "checkpoint_bytes",
     "cleaned_bytes",
     "reclustered_bytes",
+    "sorted_bytes",
+    "sort_read_bytes",
     "cleaner_read_bytes",
     "table_write_bytes",
     "value_write_bytes",

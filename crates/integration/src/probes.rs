@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub const WANTED: &[&str] = &[
     "library: an expired collection stands behind another one in a batch",
     "matrix: read on after writing the region back had failed",
+    "packed: a log is put in order",
+    "packed: sorted runs are merged",
     "packed: the cleaner moved a record that is cached",
     "runtime: an operation waits behind those that found no room",
     "server: a classic cas names a version that a meta command gave",

@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use bytes::Bytes;
-use stratakv_base::Key;
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Key, probe};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::Effects;
 use stratakv_engine::range::{before_engine_keys, encoded};
@@ -228,6 +228,7 @@ impl Packed {
         segments.sort_unstable_by(|a, b| b.cmp(a));
         let segments = segments.into_iter().map(|(_, generation, number)| (number, generation)).collect();
         self.placement.counters.sorts += 1;
+        probe!("packed: a log is put in order");
         self.placement.sorter.stage = Stage::Sort(Sort { segments, ..Sort::default() });
     }
 
@@ -355,6 +356,7 @@ impl Packed {
             (merge.is_over, merge.after) = (page.next.is_none(), page.next);
             if !lie_together(&page.places) {
                 merge.pages += 1;
+                probe!("packed: sorted runs are merged", self.placement.counters.sorted_bytes > 0);
                 self.scan_for_merge(page.keys, page.places, effects);
             } else if !merge.is_over {
                 effects.more();
