@@ -236,8 +236,10 @@ impl Placement for Log {
     }
 
     fn working_bytes(&self) -> usize {
-        let sorter = self.sorter.footprint_bytes(self.segments.bytes());
-        self.cleaner.footprint_bytes() + self.reclusterer.bytes() + sorter + self.cache.footprint_bytes()
+        self.cleaner.footprint_bytes()
+            + self.reclusterer.bytes()
+            + self.sorter.footprint_bytes()
+            + self.cache.footprint_bytes()
     }
 
     fn cached_bytes(&self) -> usize {

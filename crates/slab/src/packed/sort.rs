@@ -18,7 +18,7 @@
 //! the same conditions; so a crash at any time finds a log like any other.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
@@ -105,47 +105,59 @@ struct Sort {
     reader: Option<SegmentReader>,
     /// Where the records of `reader` begin.
     found: Vec<usize>,
+    /// Memory of the last segment read.
+    spare: Vec<u8>,
     /// The run that is read, and whether it waits for the one before it to be appended.
     run: Run,
     is_complete: bool,
     appending: Run,
-    /// Ticks for which there has been no memory.
+    /// Ticks for which there has been no memory, or no segment.
     waited: u32,
+    /// What both runs and a segment take, and whether it is there.
+    memory_bytes: usize,
+    has_memory: bool,
 }
 
-/// Records of some segments, by key.
+/// Records of some segments, by key. Its memory serves all runs of a pass.
 #[derive(Debug, Default)]
 struct Run {
-    records: BTreeMap<Key, (Meta, Bytes, Origin)>,
-    /// Segments whose bytes are kept for them.
+    /// With their values, in `values`, and where they lie.
+    records: BTreeMap<Key, (Meta, Range<usize>, Origin)>,
+    values: Vec<u8>,
     segments: u32,
 }
 
 impl Run {
-    /// Adds the values that begin at `found` in the bytes of a segment, which begins at an offset on
-    /// the volume and has a generation.
-    fn add(&mut self, found: &mut Vec<usize>, (first, generation): (u64, u64), bytes: Bytes, effects: &Effects) {
+    fn clear(&mut self) {
+        self.records.clear();
+        self.values.clear();
+        self.segments = 0;
+    }
+
+    /// Adds the records that begin at `found` in what was read of a segment, which begins at offset
+    /// `first` on the volume.
+    fn add(&mut self, found: &mut Vec<usize>, first: u64, reader: &SegmentReader, effects: &Effects) {
         for at in found.drain(..) {
-            let Some((record, start)) = bytes.get(at..).and_then(batch::parsed) else { continue };
+            let Some((record, _)) = batch::parsed(reader.from(at)) else { continue };
             if record.kind != RecordKind::Value || is_expired(record.meta.expiry, effects) {
                 continue;
             }
             let Some(key) = Key::from_encoded(record.key) else { continue };
-            let addr = RecordAddress::new(first + at as u64, record.bytes() as u32);
-            let value = bytes.slice(at + start..at + start + record.value.len());
-            let newer = |(other, ..): &(Meta, Bytes, Origin)| other.version > record.meta.version;
-            if !self.records.get(&key).is_some_and(newer) {
-                self.records.insert(key, (record.meta, value, (addr, generation)));
+            let newer = |(other, ..): &(Meta, Range<usize>, Origin)| other.version > record.meta.version;
+            if self.records.get(&key).is_some_and(newer) {
+                continue;
             }
+            let start = self.values.len();
+            self.values.extend_from_slice(record.value);
+            let addr = RecordAddress::new(first + at as u64, record.bytes() as u32);
+            self.records.insert(key, (record.meta, start..self.values.len(), (addr, reader.generation)));
         }
     }
-}
 
-impl Sort {
-    /// Both runs, with the next segment unless the run is complete.
-    fn footprint_bytes(&self, segment_bytes: u32) -> usize {
-        let next = u32::from(!self.is_complete);
-        (self.run.segments + self.appending.segments + next) as usize * segment_bytes as usize
+    fn pop(&mut self) -> Option<Reclustered> {
+        let (key, (meta, value, origin)) = self.records.pop_first()?;
+        let value = Bytes::copy_from_slice(self.values.get(value)?);
+        Some(Reclustered::new(key, meta, value, origin))
     }
 }
 
@@ -162,10 +174,10 @@ impl Sorter {
     }
 
     /// Bytes it has beside the pool's blocks, or is about to take.
-    pub(crate) fn footprint_bytes(&self, segment_bytes: u32) -> usize {
+    pub(crate) fn footprint_bytes(&self) -> usize {
         match &self.stage {
             Stage::Idle => 0,
-            Stage::Sort(sort) => sort.footprint_bytes(segment_bytes),
+            Stage::Sort(sort) => sort.memory_bytes,
             Stage::Merge(merge) => merge.pages as usize * MERGE_BYTES as usize,
         }
     }
@@ -179,8 +191,7 @@ impl Sorter {
     /// The next record of a run that is to be appended.
     pub(crate) fn next(&mut self) -> Option<Reclustered> {
         let Stage::Sort(sort) = &mut self.stage else { return None };
-        let (key, (meta, value, origin)) = sort.appending.records.pop_first()?;
-        Some(Reclustered::new(key, meta, value, origin))
+        sort.appending.pop()
     }
 
     pub(crate) fn abandon(&mut self) {
@@ -229,7 +240,8 @@ impl Packed {
         let segments = segments.into_iter().map(|(_, generation, number)| (number, generation)).collect();
         self.placement.counters.sorts += 1;
         probe!("packed: a log is put in order");
-        self.placement.sorter.stage = Stage::Sort(Sort { segments, ..Sort::default() });
+        let memory_bytes = (2 * self.segments_in_memory() + 1) as usize * self.placement.segments.bytes() as usize;
+        self.placement.sorter.stage = Stage::Sort(Sort { segments, memory_bytes, ..Sort::default() });
     }
 
     /// Whether so few runs come of so many bytes that one merge brings them together.
@@ -257,49 +269,58 @@ impl Packed {
             sort.reader = self.look_at(&mut sort, reader, effects);
             return Stage::Sort(sort);
         }
-        if !self.health.is_open() || self.health.poisoned.is_some() {
+        if !self.health.is_open() || self.health.poisoned.is_some() || !self.scans_prevail() {
             return Stage::Idle;
         }
-        if sort.appending.records.is_empty() && self.placement.reclusterer.is_empty() {
-            sort.appending = if sort.is_complete { std::mem::take(&mut sort.run) } else { Run::default() };
-            sort.is_complete = false;
+        if sort.waited > TICKS_MAX {
+            return merge_all(effects);
         }
-        if sort.is_complete {
+        if !sort.has_memory {
+            sort.has_memory = self.has_room_for(sort.memory_bytes, effects);
+            sort.waited += 1;
+            wake_soon(effects);
             return Stage::Sort(sort);
         }
-        if !self.scans_prevail() {
-            return Stage::Idle;
+        if sort.appending.records.is_empty() && self.placement.reclusterer.is_empty() {
+            sort.appending.clear();
+            if std::mem::take(&mut sort.is_complete) {
+                std::mem::swap(&mut sort.run, &mut sort.appending);
+            }
         }
+        if sort.is_complete { Stage::Sort(sort) } else { self.read_next(sort, effects) }
+    }
+
+    /// Reads another segment into the run, unless that is complete.
+    fn read_next(&mut self, mut sort: Sort, effects: &mut Effects) -> Stage {
         let room = self.segments_of_run(sort.appending.segments);
         let next = sort.segments.pop_if(|_| sort.run.segments < room);
         let Some((number, generation)) = next else {
-            let is_over = sort.segments.is_empty() && sort.run.segments == 0 && sort.appending.segments == 0;
+            if sort.segments.is_empty() && sort.run.segments == 0 && sort.appending.segments == 0 {
+                return merge_all(effects);
+            }
             sort.is_complete = sort.run.segments > 0;
+            if sort.is_complete && sort.appending.segments == 0 {
+                effects.more();
+            }
             if room == 0 {
                 sort.waited += 1;
                 self.want_room(effects);
             }
-            if sort.is_complete && sort.appending.segments == 0 {
-                effects.more();
-            }
-            return if is_over || sort.waited > TICKS_MAX { merge_all(effects) } else { Stage::Sort(sort) };
-        };
-        let segment = self.placement.segments.get(number);
-        if segment.generation != generation || segment.state != State::Sealed || segment.live == 0 {
-            // The cleaner was here.
-            effects.more();
             return Stage::Sort(sort);
-        }
-        if !self.has_room_for(sort.footprint_bytes(self.placement.segments.bytes()), effects) {
-            sort.segments.push((number, generation));
-            sort.waited += 1;
-            wake_soon(effects);
-            return if sort.waited > TICKS_MAX { merge_all(effects) } else { Stage::Sort(sort) };
-        }
-        sort.waited = 0;
-        sort.run.segments += 1;
-        sort.reader = Some(SegmentReader::new(number, generation, vec![0; segment.end as usize * PAGE_BYTES]));
+        };
         effects.more();
+        let segment = self.placement.segments.get(number);
+        // Else the cleaner was here.
+        if segment.generation == generation && segment.state == State::Sealed && segment.live > 0 {
+            sort.waited = 0;
+            sort.run.segments += 1;
+            if sort.run.values.capacity() == 0 {
+                sort.run.values.reserve_exact(sort.memory_bytes / 2);
+            }
+            let mut bytes = std::mem::take(&mut sort.spare);
+            bytes.resize(segment.end as usize * PAGE_BYTES, 0);
+            sort.reader = Some(SegmentReader::new(number, generation, bytes));
+        }
         Stage::Sort(sort)
     }
 
@@ -321,8 +342,8 @@ impl Packed {
                 // What does not check is the cleaner's to tell of; the rest of the segment stays.
                 Next::End | Next::Damaged if reader.in_flight() > 0 => return Some(reader),
                 Next::End | Next::Damaged => {
-                    let origin = (offset(reader.segment * pages), reader.generation);
-                    sort.run.add(&mut sort.found, origin, reader.into_bytes().into(), effects);
+                    sort.run.add(&mut sort.found, offset(reader.segment * pages), &reader, effects);
+                    sort.spare = reader.into_bytes();
                     if self.space.has_pinned() {
                         self.release_deferred(effects);
                     }
