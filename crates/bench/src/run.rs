@@ -311,7 +311,7 @@ impl<'a> Client<'a> {
         now: Instant,
         counted_from: Instant,
     ) -> Result<(), BenchError> {
-        let Some(slot) = self.slots.get_mut(tag) else {
+        let Some(slot) = self.slots.remove(tag) else {
             return Err(BenchError::Wrong("an operation was answered that is not in flight".into()));
         };
         let Action { kind, record, .. } = slot.action;
@@ -323,15 +323,13 @@ impl<'a> Client<'a> {
             }
         }
         if kind == Kind::ReadModifyWrite && !slot.writing {
-            slot.writing = true;
-            let slot = *slot;
+            let slot = Slot { writing: true, ..slot };
+            let tag = self.slots.insert(slot);
             return self.submit(tag, slot);
         }
         if kind == Kind::Insert {
             self.generator.inserted(record);
         }
-        let begun = slot.begun;
-        self.slots.remove(tag);
         self.tally.scanned += u64::from(if kind == Kind::Scan { outcome.records } else { 0 });
         let Some(at) = now.checked_duration_since(counted_from) else { return Ok(()) };
         self.tally.end = at;
@@ -339,7 +337,7 @@ impl<'a> Client<'a> {
             *second += 1;
         }
         let place = Kind::ALL.iter().position(|other| *other == kind).unwrap_or_default();
-        let latency = u64::try_from(now.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
+        let latency = u64::try_from(now.duration_since(slot.begun).as_nanos()).unwrap_or(u64::MAX);
         self.tally.latencies[place].saturating_record(latency);
         Ok(())
     }

@@ -66,49 +66,15 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         });
     }
     let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
-    let mut passed_over = BTreeSet::new();
     let progress = Progress::of(&store, arguments);
+    let mut dump = Dump { arguments, passed_over: BTreeSet::new(), progress, output };
     for (of, collection) in &all {
-        let mut write = |key: &[u8], record: &Record| {
-            let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());
-            let line = Line { collection, list, order, ..Line::new(key, record) };
-            let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
-            progress.tell();
-            written.and_then(|()| writeln!(output)).map_err(Failure::output)
-        };
-        let (prefix, is_default) = (arguments.prefix.as_bytes(), collection.id() == store.id());
-        if is_default && !is_ordered {
-            let take = |of, key: &[u8], record: Record| match of == collection.id() && key.starts_with(prefix) {
-                true => write(key, &record),
-                false => Ok(()),
-            };
-            if arguments.skip_damaged {
-                // Records of all collections are met: those of the others are told when theirs are
-                // read.
-                store.for_each_undamaged(take, |error| {
-                    pass_over("", &error, &mut passed_over);
-                    Ok::<(), Failure>(())
-                })?;
-            } else {
-                store.for_each(take)?;
-            }
-            continue;
-        }
-        // In another order than that of bytes, keys that begin alike do not lie together.
-        let scan = if collection.order().is_some() { ScanOptions::all() } else { ScanOptions::prefix(prefix) };
-        let mut write = |key: &[u8], record: &Record| match key.starts_with(prefix) {
-            true => write(key, record),
-            false => Ok(()),
-        };
-        if arguments.skip_damaged {
-            dump_undamaged(collection, scan, &mut write, &mut passed_over)?;
-        } else {
-            for item in collection.scan(scan) {
-                let (key, record) = item?;
-                write(&key, &record)?;
-            }
+        match collection.id() == store.id() && !is_ordered {
+            true => dump.unordered(&store, of)?,
+            false => dump.collection(of, collection)?,
         }
     }
+    let passed_over = dump.passed_over;
     drop(all);
     store.close()?;
     match passed_over.len() {
@@ -143,6 +109,69 @@ impl Progress {
             show(written, self.total);
         }
     }
+}
+
+/// A dump under way.
+struct Dump<'a> {
+    arguments: &'a Arguments,
+    /// Damage that was told of.
+    passed_over: BTreeSet<String>,
+    progress: Progress,
+    output: &'a mut Output,
+}
+
+impl Dump<'_> {
+    /// The default collection of a store that keeps no order.
+    fn unordered(&mut self, store: &Store, of: &Line) -> Result<(), Failure> {
+        let Dump { arguments, passed_over, progress, output } = self;
+        let take = |id, key: &[u8], record: Record| match id == store.id() {
+            true => write_line(arguments, of, (key, &record), progress, output),
+            false => Ok(()),
+        };
+        if !arguments.skip_damaged {
+            return store.for_each(take);
+        }
+        // Records of all collections are met: those of the others are told when theirs are read.
+        store.for_each_undamaged(take, |error| {
+            pass_over("", &error, passed_over);
+            Ok(())
+        })
+    }
+
+    /// A collection, in its order.
+    fn collection(&mut self, of: &Line, collection: &Collection) -> Result<(), Failure> {
+        let Dump { arguments, passed_over, progress, output } = self;
+        // In another order than that of bytes, keys that begin alike do not lie together.
+        let prefix = arguments.prefix.as_bytes();
+        let scan = if collection.order().is_some() { ScanOptions::all() } else { ScanOptions::prefix(prefix) };
+        let mut write = |key: &[u8], record: &Record| write_line(arguments, of, (key, record), progress, output);
+        if arguments.skip_damaged {
+            return dump_undamaged(collection, scan, &mut write, passed_over);
+        }
+        for item in collection.scan(scan) {
+            let (key, record) = item?;
+            write(&key, &record)?;
+        }
+        Ok(())
+    }
+}
+
+/// A record as a line, if its key begins as was asked.
+fn write_line(
+    arguments: &Arguments,
+    of: &Line,
+    (key, record): (&[u8], &Record),
+    progress: &Progress,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    if !key.starts_with(arguments.prefix.as_bytes()) {
+        return Ok(());
+    }
+    let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());
+    let line = Line { collection, list, order, ..Line::new(key, record) };
+    let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
+    progress.tell();
+    written.and_then(|()| writeln!(output)).map_err(Failure::output)
 }
 
 /// What all lines of a collection say.

@@ -16,7 +16,7 @@ use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Engine, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
-use stratakv_server::{Admin, Server, ServerOptions, TlsOptions, client_memory_bytes};
+use stratakv_server::{Admin, ClientLimits, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
 use crate::Output;
 use crate::count::parse_usize;
@@ -234,17 +234,20 @@ impl Arguments {
             )));
         }
         let inherited = systemd::inherited()?;
+        let limits = ClientLimits {
+            connections_max: self.network.connections,
+            item_bytes_max,
+            idle_limit: self.network.idle_timeout,
+            request_limit: self.network.request_timeout.0,
+            client_memory_bytes: Some(client_memory_bytes(self.open.memory)),
+        };
         let mut options = ServerOptions {
             memcache: Vec::new(),
             tls: self.tls(),
             unix_mode: self.network.unix_mode,
-            connections_max: self.network.connections,
-            item_bytes_max,
+            limits,
             backup_directory: self.backup_dir.clone(),
             slow_from: self.slow_from(),
-            idle_limit: self.network.idle_timeout,
-            request_limit: self.network.request_timeout.0,
-            client_memory_bytes: Some(client_memory_bytes(self.open.memory)),
             inherited,
             auth_file: self.security.auth_file.clone(),
             shutdown_command: self.security.enable_shutdown,
@@ -571,21 +574,7 @@ fn announce(
     let ring = store.driver().map_or("unknown", |driver| driver.ring_name());
     let level = store.default_level().name();
     writeln!(output, "data      {} ({state} in {:.1} s)", store.path().display(), started.elapsed().as_secs_f64())?;
-    let engine = match store.region() {
-        Some(region) => {
-            let (bytes, domain) = (format_bytes(region.len_bytes), &region.domain);
-            let paths: Vec<String> = region.paths.iter().map(|path| path.display().to_string()).collect();
-            format!("{}, {bytes} in {} ({domain})", store.engine().name(), paths.join(" and "))
-        }
-        None => {
-            let (engine, shards) = (store.engine().name(), format_count(store.shards() as u64, "shard"));
-            match store.placement() {
-                Some(placement) => format!("{engine}, placement {}, {shards}", placement.name()),
-                None => format!("{engine}, {shards}"),
-            }
-        }
-    };
-    writeln!(output, "engine    {engine}, durability {level}, I/O by {ring}")?;
+    writeln!(output, "engine    {}, durability {level}, I/O by {ring}", engine_of(store))?;
     if let Some(file) = &arguments.config {
         writeln!(output, "options   {}", file.display())?;
     }
@@ -597,6 +586,27 @@ fn announce(
         let places = format_count(recovery.corrupt.len() as u64, "damaged place");
         say!("{places}: run `stratakv check`");
     }
+    announce_addresses(arguments, server, output)?;
+    output.flush()
+}
+
+/// The engine, and what the store's records lie in.
+fn engine_of(store: &Store) -> String {
+    let engine = store.engine().name();
+    if let Some(region) = store.region() {
+        let (bytes, domain) = (format_bytes(region.len_bytes), &region.domain);
+        let paths: Vec<String> = region.paths.iter().map(|path| path.display().to_string()).collect();
+        return format!("{engine}, {bytes} in {} ({domain})", paths.join(" and "));
+    }
+    let shards = format_count(store.shards() as u64, "shard");
+    match store.placement() {
+        Some(placement) => format!("{engine}, placement {}, {shards}", placement.name()),
+        None => format!("{engine}, {shards}"),
+    }
+}
+
+/// Where clients find the server.
+fn announce_addresses(arguments: &Arguments, server: &Server, output: &mut Output) -> io::Result<()> {
     for path in arguments.network.memcache.iter().filter_map(Listen::path) {
         writeln!(output, "unix      {}", path.display())?;
     }
@@ -615,5 +625,5 @@ fn announce(
     if plain.is_empty() {
         writeln!(output, "memcache  {}", if tls.is_empty() { "at sockets" } else { "by TLS" })?;
     }
-    output.flush()
+    Ok(())
 }

@@ -515,6 +515,18 @@ fn iovecs<'a>(parts: impl Iterator<Item = &'a [u8]>, mut skip: usize, into: &mut
     }
 }
 
+/// A write of memory that its caller keeps until it is done.
+fn write_entry(file: Fd, iovecs: &[libc::iovec], offset: u64, flags: i32) -> squeue::Entry {
+    match iovecs {
+        [one] => {
+            opcode::Write::new(file, one.iov_base.cast(), one.iov_len as u32).offset(offset).rw_flags(flags).build()
+        }
+        several => {
+            opcode::Writev::new(file, several.as_ptr(), several.len() as u32).offset(offset).rw_flags(flags).build()
+        }
+    }
+}
+
 impl Work {
     /// The submission entry for what is left of this request, if there is one.
     fn entry(&mut self) -> Option<squeue::Entry> {
@@ -531,17 +543,7 @@ impl Work {
                 let flags = crate::sync::write_flags(volume, *total, *durable);
                 let file = Fd(volume.descriptor());
                 iovecs(parts.iter().map(BlockPart::bytes), done, &mut self.iovecs);
-                let offset = *offset + done as u64;
-                match &self.iovecs[..] {
-                    [one] => opcode::Write::new(file, one.iov_base.cast(), one.iov_len as u32)
-                        .offset(offset)
-                        .rw_flags(flags)
-                        .build(),
-                    several => opcode::Writev::new(file, several.as_ptr(), several.len() as u32)
-                        .offset(offset)
-                        .rw_flags(flags)
-                        .build(),
-                }
+                write_entry(file, &self.iovecs, *offset + done as u64, flags)
             }
             Kind::Flush { volume } => opcode::Fsync::new(Fd(volume.descriptor())).flags(FsyncFlags::DATASYNC).build(),
             Kind::Allocate { volume, offset, len } => {

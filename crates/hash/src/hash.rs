@@ -1,25 +1,27 @@
 //! [`Hash`]: what it is made of, and gets.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 use stratakv_base::{Corruption, Expiry, Key, Wall};
 use stratakv_engine::{Error, Record, Unmet, Value};
-use stratakv_pmem::{Pmem, PmemError};
+use stratakv_pmem::Pmem;
 
 use crate::alloc::Allocator;
 use crate::batch::Commits;
 use crate::epoch::Epochs;
 use crate::expiry::Expiries;
+use crate::health::Health;
 use crate::layout::{Header, value_crc};
 use crate::order::Orders;
 use crate::region::{Prefix, Region};
 use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotReport, Snapshots};
 use crate::table::{FoundEntry, HashTable, Slot};
+use crate::versions::Versions;
 use crate::walk::Walk;
 
 /// What a store in a region is made of; fixed at its creation.
@@ -131,18 +133,18 @@ pub struct Hash<P> {
     pub(crate) backup: Mutex<Option<Walk>>,
     pub(crate) expiries: Expiries,
     pub(crate) scrubbed: Mutex<Scrub>,
-    pub(crate) closed: AtomicBool,
-    /// Operations under way that may write.
-    pub(crate) calls: Epochs,
-    /// How the memory failed in the middle of a write: then there are no more.
-    pub(crate) failure: Mutex<Option<PmemError>>,
-    pub(crate) failed: AtomicBool,
-    /// The last version handed out.
-    pub(crate) versions: AtomicU64,
-    /// No version at or above is handed out.
-    pub(crate) leased: AtomicU64,
-    pub(crate) leasing: Mutex<()>,
+    pub(crate) calls: Calls,
+    pub(crate) health: Health,
+    pub(crate) versions: Versions,
     pub(crate) damage: Mutex<Damage>,
+}
+
+/// Operations, and whether there are still any.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) are_over: AtomicBool,
+    /// Those under way that may write.
+    pub(crate) under_way: Epochs,
 }
 
 /// Damage that was found.

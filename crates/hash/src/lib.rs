@@ -17,6 +17,7 @@ mod expiry;
 #[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;
 mod hash;
+mod health;
 #[cfg(all(test, loom))]
 #[path = "../tests/unit/interleavings.rs"]
 mod interleavings;
@@ -33,6 +34,7 @@ mod shared;
 mod snapshot;
 mod sync;
 mod table;
+mod versions;
 mod walk;
 mod write;
 

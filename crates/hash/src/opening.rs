@@ -15,7 +15,8 @@ use crate::alloc::{Allocator, Extent, Ground};
 use crate::batch::Commits;
 use crate::epoch::Epochs;
 use crate::expiry::Expiries;
-use crate::hash::{Current, Hash, HashOptions};
+use crate::hash::{Calls, Current, Hash, HashOptions};
+use crate::health::Health;
 use crate::layout::{
     COMMITS, First, Header, Kind, LEASE, LEASE_AT, Named, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, VERSION_MAX,
     commit_at, commit_value, root_value, value_crc,
@@ -25,6 +26,7 @@ use crate::parts::{store_superblocks, superblock_of};
 use crate::region::{Prefix, Region};
 use crate::snapshot::Snapshots;
 use crate::table::HashTable;
+use crate::versions::Versions;
 use crate::write::TABLE_FULL;
 
 /// Bytes of a value that are read and checked at once.
@@ -74,7 +76,7 @@ impl<P: Pmem + Sync> Hash<P> {
         }
         region.pmem.fence()?;
         let hash = Hash::over(region);
-        hash.lease(1)?;
+        hash.versions.lease(&hash.region, 1)?;
         store_superblocks(&hash.region.pmem, &hash.region.superblock)?;
         Ok(hash)
     }
@@ -92,13 +94,9 @@ impl<P: Pmem + Sync> Hash<P> {
             backup: Mutex::default(),
             expiries: Expiries::new(),
             scrubbed: Mutex::default(),
-            closed: false.into(),
-            calls: Epochs::new(),
-            failure: Mutex::default(),
-            failed: false.into(),
-            versions: AtomicU64::new(0),
-            leased: AtomicU64::new(0),
-            leasing: Mutex::default(),
+            calls: Calls { are_over: false.into(), under_way: Epochs::new() },
+            health: Health::default(),
+            versions: Versions::default(),
             damage: Mutex::default(),
             region,
         }
@@ -288,9 +286,7 @@ impl<P: Pmem + Sync> Hash<P> {
             // At least above everything that is there, with room for what was deleted.
             highest / LEASE + 2
         });
-        self.versions.store(lease.max(highest / LEASE + 1) * LEASE, Ordering::Release);
-        self.lease(lease.max(highest / LEASE + 1) + 1)?;
-        Ok(())
+        Ok(self.versions.resume(&self.region, lease.max(highest / LEASE + 1))?)
     }
 
     /// The spans, taken out of the pool: first segment, count.

@@ -34,8 +34,8 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
     fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply {
         // Whoever may write is waited for at the end: nothing is stored once the region may be
         // another's.
-        let _calling = (!matches!(operation, Operation::Get { .. })).then(|| self.calls.enter());
-        if self.closed.load(Ordering::SeqCst) {
+        let _calling = (!matches!(operation, Operation::Get { .. })).then(|| self.calls.under_way.enter());
+        if self.calls.are_over.load(Ordering::SeqCst) {
             return Reply::Failed(Error::Closed);
         }
         self.answer(operation, begun_at, now).unwrap_or_else(|error| {
@@ -57,7 +57,7 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
 
     fn maintain(&self, now: Now) -> bool {
         self.sweep_past();
-        if self.closed.load(Ordering::Acquire) || self.check_writable().is_err() {
+        if self.calls.are_over.load(Ordering::Acquire) || self.check_writable().is_err() {
             return false;
         }
         if self.reclaim_expired(now.wall) {
@@ -96,10 +96,10 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
     }
 
     fn close(&self) {
-        if self.closed.swap(true, Ordering::SeqCst) {
+        if self.calls.are_over.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.calls.wait();
+        self.calls.under_way.wait();
         if let Err(error) = self.region.pmem.sync() {
             // [`Shared::failure`] tells of it.
             self.fail(&error);

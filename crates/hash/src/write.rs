@@ -1,8 +1,5 @@
 //! Puts and deletes of one key: drawn and argued for in docs/format-hash.md.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
-
 use smallvec::SmallVec;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Expiry, Key, Wall, fault_point};
@@ -12,7 +9,7 @@ use stratakv_pmem::{Pmem, PmemError};
 use crate::alloc::Extent;
 use crate::epoch::stripe;
 use crate::hash::{Current, Hash, Written};
-use crate::layout::{First, HEADER_BYTES, Header, Kind, LEASE, LEASE_AT, root_word, value_crc};
+use crate::layout::{First, HEADER_BYTES, Header, Kind, value_crc};
 use crate::order::is_ordered;
 use crate::region::Prefix;
 use crate::table::Slot;
@@ -307,21 +304,18 @@ impl<P: Pmem> Hash<P> {
     /// The memory failed where the medium may have one state or the other: no more is written to
     /// it.
     pub(crate) fn fail(&self, error: &PmemError) -> Error {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.get_or_insert(*error);
-        self.failed.store(true, Ordering::Release);
+        self.health.fail(error);
         Error::Unknown("the persistent memory failed while the write was made durable: open the store again to see")
     }
 
     /// Whether the memory failed in the middle of a write, in a sync, or at the end of the store.
     pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.health.has_failed()
     }
 
     /// How the memory failed, here or for everybody who stores to it; for good.
     pub(crate) fn medium_failure(&self) -> Option<PmemError> {
-        let noted = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.or_else(|| self.region.pmem.failure())
+        self.health.failure().or_else(|| self.region.pmem.failure())
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
@@ -337,29 +331,12 @@ impl<P: Pmem> Hash<P> {
 
     /// The last version handed out.
     pub(crate) fn last_version(&self) -> u64 {
-        self.versions.load(Ordering::Acquire)
+        self.versions.last()
     }
 
-    /// A version above all before it. Durably none at or above the lease is ever handed out.
+    /// A version above all before it.
     pub(crate) fn next_version(&self) -> Result<u64, PmemError> {
-        let version = self.versions.fetch_add(1, Ordering::AcqRel) + 1;
-        while version >= self.leased.load(Ordering::Acquire) {
-            let _leasing = self.leasing.lock().unwrap_or_else(PoisonError::into_inner);
-            let leased = self.leased.load(Ordering::Acquire);
-            if version >= leased {
-                self.lease(leased / LEASE + 1)?;
-            }
-        }
-        Ok(version)
-    }
-
-    /// Leases the versions below `number` leases.
-    pub(crate) fn lease(&self, number: u64) -> Result<(), PmemError> {
-        let pmem = &self.region.pmem;
-        pmem.store_u64(LEASE_AT, root_word(self.region.uuid(), LEASE_AT, number))?;
-        pmem.persist(LEASE_AT, 8)?;
-        self.leased.store(number * LEASE, Ordering::Release);
-        Ok(())
+        self.versions.draw(&self.region)
     }
 }
 

@@ -21,16 +21,7 @@ impl<P: Pmem> Matrix<P> {
             suspended.begun = true;
             return self.suspend(id, suspended, queued, effects);
         }
-        self.reads.begin_step(&mut suspended.pins);
-        suspended.begun = true;
-        let before = suspended.work.progress();
-        let outcome = match self.missing_snapshot(&suspended.work) {
-            Some(id) => Ok(OperationStep::Reply(Reply::Failed(Error::NoSnapshot { id }))),
-            None => self.step(&mut suspended.work),
-        };
-        self.reads.end_step(&mut suspended.pins, suspended.work.progress() != before);
-        let outcome = self.outcome_of_prepare_record(&mut suspended.work, outcome);
-        match outcome {
+        match self.try_step(&mut suspended) {
             Ok(OperationStep::Ended) => {}
             Ok(OperationStep::Rests) => {
                 effects.enter(suspended.token, Stage::Batch);
@@ -79,6 +70,19 @@ impl<P: Pmem> Matrix<P> {
         if queued {
             self.scheduler.release_keys(id, &suspended.work);
         }
+    }
+
+    /// A step over the pages that are there.
+    fn try_step(&mut self, suspended: &mut Suspended) -> Result<OperationStep, Stop> {
+        self.reads.begin_step(&mut suspended.pins);
+        suspended.begun = true;
+        let before = suspended.work.progress();
+        let outcome = match self.missing_snapshot(&suspended.work) {
+            Some(id) => Ok(OperationStep::Reply(Reply::Failed(Error::NoSnapshot { id }))),
+            None => self.step(&mut suspended.work),
+        };
+        self.reads.end_step(&mut suspended.pins, suspended.work.progress() != before);
+        self.outcome_of_prepare_record(&mut suspended.work, outcome)
     }
 
     /// Until the pages that it lacks are read, or there is room to read them in.

@@ -297,9 +297,9 @@ fn flags_of_meta_commands_are_read_and_told_in_their_order() {
     assert_eq!((meta.verb, &*meta.key()), (MetaVerb::Get, &b"a"[..]));
     let flags = meta.flags;
     assert!(flags.base64 && flags.quiet && flags.value && flags.clear && flags.invalidate);
-    assert_eq!((flags.exptime, flags.vivify, flags.recache), (Some(-5), Some(7), Some(9)));
+    assert_eq!((flags.times.exptime, flags.times.vivify, flags.times.recache), (Some(-5), Some(7), Some(9)));
     assert_eq!((flags.compare, flags.version, flags.client_flags), (Some(1), Some(2), 3));
-    assert_eq!((flags.delta, flags.initial), (4, 5));
+    assert_eq!((flags.arithmetic.delta, flags.arithmetic.initial), (4, 5));
     let letters: Vec<u8> = flags.words().map(|(letter, _)| letter).collect();
     assert_eq!(letters, b"bqvxITNRCEFDJOkst");
     assert!(flags.words().any(|word| word == (b'O', &b"opaque"[..])));

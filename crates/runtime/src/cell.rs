@@ -13,6 +13,7 @@ use stratakv_engine::{
     Effects, Error, Io, IoOutcome, Message, Operation, Reply, Shard, ShardEvent, ShardId, StageTimes, Statistic, Token,
 };
 
+use crate::mailbox::Mailbox;
 use crate::slot::{Departed, Inbox, Left, Waiter, lock};
 
 /// A shard, its volume, and what waits for it.
@@ -25,11 +26,9 @@ pub(crate) struct Cell<S> {
     messages: Mutex<Vec<(ShardId, Option<Message>)>>,
     /// What this one says to others, in the order of its ticks: filled under the lock of its state,
     /// and delivered under its own.
-    outbox: Mutex<Vec<(ShardId, Message)>>,
-    has_outgoing: AtomicBool,
+    outbox: Mailbox<(ShardId, Message)>,
     /// Who has left since the last tick.
-    left: Mutex<Vec<Left>>,
-    has_left: AtomicBool,
+    left: Mailbox<Left>,
     /// It takes no messages any more. Set before the other shards are told.
     is_broken: AtomicBool,
     /// Of simulations: the next tick breaks the shard, before its stage of this number plus one; 0:
@@ -115,10 +114,8 @@ impl<S: Shard> Cell<S> {
             stages: Arc::clone(state.effects.stage_times()),
             state: Mutex::new(state),
             messages: Mutex::default(),
-            outbox: Mutex::default(),
-            has_outgoing: false.into(),
-            left: Mutex::default(),
-            has_left: false.into(),
+            outbox: Mailbox::default(),
+            left: Mailbox::default(),
             is_broken: false.into(),
             breaks_before: 0.into(),
             wants_tick: true.into(),
@@ -210,9 +207,8 @@ impl<S: Shard> Cell<S> {
                 return;
             }
             state.take_operations(operations);
-            if self.has_left.swap(false, Ordering::AcqRel) {
-                let left = Departed::new(std::mem::take(&mut *lock(&self.left)));
-                state.cancel(&left, me, out);
+            if let Some(left) = self.left.collect().map(|mut left| std::mem::take(&mut *left)) {
+                state.cancel(&Departed::new(left), me, out);
             }
             if self.breaks(state, 1) {
                 return;
@@ -309,8 +305,7 @@ impl<S: Shard> Cell<S> {
             }
         }
         if !state.effects.messages.is_empty() {
-            lock(&self.outbox).append(&mut state.effects.messages);
-            self.has_outgoing.store(true, Ordering::Release);
+            self.outbox.leave(|outgoing| outgoing.append(&mut state.effects.messages));
         }
         out.events.append(&mut state.effects.events);
         if !state.told_failure
@@ -440,8 +435,8 @@ impl<S: Shard> Cell<S> {
     /// Delivers what this shard has said so far: in order, whoever had the ticks in which it was
     /// said.
     pub(crate) fn deliver_messages(&self, mut deliver: impl FnMut(ShardId, Message)) {
-        if self.has_outgoing.swap(false, Ordering::AcqRel) {
-            lock(&self.outbox).drain(..).for_each(|(to, message)| deliver(to, message));
+        if let Some(mut outgoing) = self.outbox.collect() {
+            outgoing.drain(..).for_each(|(to, message)| deliver(to, message));
         }
     }
 
@@ -460,8 +455,7 @@ impl<S: Shard> Cell<S> {
 
     /// These callers have left: what they only wanted to read is given up in the next tick.
     pub(crate) fn leave(&self, left: Left) {
-        lock(&self.left).push(left);
-        self.has_left.store(true, Ordering::Release);
+        self.left.leave(|all| all.push(left));
         self.wants_tick.store(true, Ordering::Release);
     }
 

@@ -19,6 +19,7 @@ mod cell;
 mod clock;
 mod direct;
 mod driver;
+mod mailbox;
 mod nodes;
 mod open;
 mod order;

@@ -62,7 +62,7 @@ pub use admin::Admin;
 pub use driven::DrivenServer;
 pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
-pub use server::{Error, Inherited, PreparedServer, Server, ServerOptions};
+pub use server::{ClientLimits, Error, Inherited, PreparedServer, Server, ServerOptions};
 /// Where to serve through AF_XDP, and with how much memory.
 pub use stratakv_device::xdp::{UMEM_BYTES, XdpOptions};
 pub use tls::TlsOptions;

@@ -34,7 +34,7 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
     let flags = &meta.flags;
     let key = Key::new(CollectionId::default(), &meta.key()).ok()?;
     let at = |time: i64| expiry(time, wall);
-    let touch = flags.exptime.map(at);
+    let touch = flags.times.exptime.map(at);
     counters.cmd_meta.add(1);
     let action = match meta.verb {
         MetaVerb::Get | MetaVerb::Debug => {
@@ -51,7 +51,7 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         MetaVerb::Set { mode, .. } => {
             counters.cmd_set.add(1);
             let (expiry, late) = (touch.unwrap_or_default(), flags.invalidate);
-            let (vivify, sized) = (flags.vivify.map(at), flags.words().any(|(letter, _)| letter == b's'));
+            let (vivify, sized) = (flags.times.vivify.map(at), flags.words().any(|(letter, _)| letter == b's'));
             Action::Store { mode, value, flags: flags.client_flags, expiry, late, vivify, sized }
         }
         MetaVerb::Delete if flags.invalidate || flags.clear => {
@@ -63,9 +63,9 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         }
         MetaVerb::Delete => Action::Delete,
         MetaVerb::Arithmetic { decrement } => {
-            let initial = made_until(flags, at).map(|expiry| (flags.initial, expiry));
+            let initial = made_until(flags, at).map(|expiry| (flags.arithmetic.initial, expiry));
             let expiry = flags.words().any(|(letter, _)| letter == b't');
-            Action::Arithmetic { decrement, delta: flags.delta, initial, touch, expiry }
+            Action::Arithmetic { decrement, delta: flags.arithmetic.delta, initial, touch, expiry }
         }
     };
     let compare = flags.compare.filter(|version| match meta.verb {
@@ -83,8 +83,8 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         value: flags.value,
         unnoticed: flags.unnoticed,
         touch,
-        vivify: flags.vivify.map(at),
-        recache: flags.recache.map(at),
+        vivify: flags.times.vivify.map(at),
+        recache: flags.times.recache.map(at),
     };
     Some((Request { key, action, compare, version: flags.version }, words))
 }
@@ -96,9 +96,13 @@ fn looks_before_touch(flags: &MetaFlags<'_>) -> bool {
 
 /// Until when what is made lives, if it may be made: what the last one of `N` and `T` says.
 fn made_until(flags: &MetaFlags<'_>, at: impl Fn(i64) -> Expiry) -> Option<Expiry> {
-    let vivify = flags.vivify?;
+    let vivify = flags.times.vivify?;
     let last = flags.words().filter(|(letter, _)| b"NT".contains(letter)).last();
-    Some(at(if last.is_some_and(|(letter, _)| letter == b'T') { flags.exptime.unwrap_or(vivify) } else { vivify }))
+    Some(at(if last.is_some_and(|(letter, _)| letter == b'T') {
+        flags.times.exptime.unwrap_or(vivify)
+    } else {
+        vivify
+    }))
 }
 
 /// What is known of a record besides its value.

@@ -43,11 +43,8 @@ pub struct ServerOptions {
     pub inherited: Vec<Inherited>,
     /// Threads, at least 1. Default: one for each core.
     pub threads: usize,
-    /// Most connections at once, fewer where the limit of open files is lower; more are told so and
-    /// closed. Default: 10,000.
-    pub connections_max: usize,
-    /// Longest value a client may store, in bytes, up to 64 MiB. Default: 1 MiB, as memcached.
-    pub item_bytes_max: usize,
+    /// What clients may use.
+    pub limits: ClientLimits,
     /// When writes are acknowledged; `None` for the store's own level.
     pub level: Option<Level>,
     /// Where backups go that clients on this machine ask for by name, each into a directory of its
@@ -56,15 +53,6 @@ pub struct ServerOptions {
     /// Operations that take at least this long are told in the log, up to ten a second for each
     /// thread. Default: `None`, none are.
     pub slow_from: Option<Duration>,
-    /// A connection that waits for its client for so long is closed. Default: `None`, never.
-    pub idle_limit: Option<Duration>,
-    /// A connection is closed whose client does not go on with a request, or takes nothing of an
-    /// answer, for so long. Default: 60 s; `None`, never.
-    pub request_limit: Option<Duration>,
-    /// Most bytes that clients may make the server hold, at least three of the longest values:
-    /// received, read for them, and waiting to be sent. They are told as part of the store's
-    /// memory. Default: `None`, 64 MiB beside that.
-    pub client_memory_bytes: Option<u64>,
     /// Whether clients may stop the server (`shutdown`). Default: no.
     pub shutdown_command: bool,
     /// A file of lines `user:password`: clients have to say who they are, as memcached's text
@@ -74,6 +62,37 @@ pub struct ServerOptions {
     /// An interface and addresses of it that are served through AF_XDP, without the kernel's TCP,
     /// at the ports of `memcache` and `tls_memcache`. Default: `None`.
     pub xdp: Option<XdpOptions>,
+}
+
+/// What clients may use of a server.
+#[derive(Clone, Debug)]
+pub struct ClientLimits {
+    /// Most connections at once, fewer where the limit of open files is lower; more are told so and
+    /// closed. Default: 10,000.
+    pub connections_max: usize,
+    /// Longest value a client may store, in bytes, up to 64 MiB. Default: 1 MiB, as memcached.
+    pub item_bytes_max: usize,
+    /// A connection that waits for its client for so long is closed. Default: `None`, never.
+    pub idle_limit: Option<Duration>,
+    /// A connection is closed whose client does not go on with a request, or takes nothing of an
+    /// answer, for so long. Default: 60 s; `None`, never.
+    pub request_limit: Option<Duration>,
+    /// Most bytes that clients may make the server hold, at least three of the longest values:
+    /// received, read for them, and waiting to be sent. They are told as part of the store's
+    /// memory. Default: `None`, 64 MiB beside that.
+    pub client_memory_bytes: Option<u64>,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        ClientLimits {
+            connections_max: 10_000,
+            item_bytes_max: 1 << 20,
+            idle_limit: None,
+            request_limit: Some(REQUEST_LIMIT),
+            client_memory_bytes: None,
+        }
+    }
 }
 
 /// A socket that somebody else made and listens on, a service manager say.
@@ -95,14 +114,10 @@ impl Default for ServerOptions {
             unix_mode: 0o700,
             inherited: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            connections_max: 10_000,
-            item_bytes_max: 1 << 20,
+            limits: ClientLimits::default(),
             level: None,
             backup_directory: None,
             slow_from: None,
-            idle_limit: None,
-            request_limit: Some(REQUEST_LIMIT),
-            client_memory_bytes: None,
             shutdown_command: false,
             auth_file: None,
             xdp: None,
@@ -134,11 +149,14 @@ impl ServerOptions {
         if !(1..=1024).contains(&self.threads) {
             return refuse(format!("{} threads: a server has 1 to 1024", self.threads));
         }
-        if self.connections_max == 0 {
+        if self.limits.connections_max == 0 {
             return refuse("0 connections: nobody could connect; allow at least 1".into());
         }
-        if !(1..=VALUE_BYTES_MAX).contains(&self.item_bytes_max) {
-            return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", self.item_bytes_max));
+        if !(1..=VALUE_BYTES_MAX).contains(&self.limits.item_bytes_max) {
+            return refuse(format!(
+                "items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}",
+                self.limits.item_bytes_max
+            ));
         }
         if let Some(xdp) = &self.xdp {
             xdp.check().map_err(Error::Option)?;
@@ -368,15 +386,15 @@ impl Server {
         let ports = addresses.iter().zip(&listeners).map(|(address, listening)| (address.port(), listening.tls));
         let xdp = options.xdp.as_ref().zip(xdp).map(|xdp| XdpServing::open(xdp, ports, options.threads)).transpose()?;
         let (worker_slots, wakeups) = worker_slots(options.threads)?;
-        let connections_max = listener::allow_connections(options.connections_max, options.threads);
-        if connections_max < options.connections_max {
-            let wanted = options.connections_max;
+        let connections_max = listener::allow_connections(options.limits.connections_max, options.threads);
+        if connections_max < options.limits.connections_max {
+            let wanted = options.limits.connections_max;
             tracing::warn!(
                 connections_max,
                 wanted,
                 "the limit of open files allows fewer connections: raise it (ulimit -n)"
             );
-            options.connections_max = connections_max;
+            options.limits.connections_max = connections_max;
         }
         let accounts = options.accounts()?;
         let listens_at = listeners.iter().map(|listening| listening.address()).collect();

@@ -146,7 +146,8 @@ pub(crate) fn share(
     worker_slots: Vec<WorkerSlot>,
 ) -> Arc<Shared> {
     let block_budget_bytes = store.block_bytes_min().map_or(u64::MAX, block_budget_bytes);
-    let client_bytes = client_bytes(options.client_memory_bytes.unwrap_or(CLIENT_MEMORY_BYTES), options.item_bytes_max);
+    let client_bytes =
+        client_bytes(options.limits.client_memory_bytes.unwrap_or(CLIENT_MEMORY_BYTES), options.limits.item_bytes_max);
     let unix = options.unix.clone();
     let watches = Watches::of(store.clone());
     Arc::new(Shared {
@@ -155,11 +156,11 @@ pub(crate) fn share(
         started: Instant::now(),
         listening: ListeningAt { addresses, listens_at, paused: 0.into(), unix, unix_mode: options.unix_mode },
         limits: ClientLimits {
-            item_bytes_max: options.item_bytes_max,
-            connections_max: options.connections_max,
+            item_bytes_max: options.limits.item_bytes_max,
+            connections_max: options.limits.connections_max,
             slow_from: SlowFrom::new(options.slow_from),
-            idle_limit: IdleLimit::new(options.idle_limit),
-            request_limit: IdleLimit::new(options.request_limit),
+            idle_limit: IdleLimit::new(options.limits.idle_limit),
+            request_limit: IdleLimit::new(options.limits.request_limit),
         },
         security: Security {
             accounts,
@@ -170,7 +171,7 @@ pub(crate) fn share(
         },
         memory: ClientMemory {
             budget: MemoryBudget::new(client_bytes),
-            is_shared: options.client_memory_bytes.is_some(),
+            is_shared: options.limits.client_memory_bytes.is_some(),
             block_budget: BlockBudget::new(block_budget_bytes),
         },
         figures: Figures {

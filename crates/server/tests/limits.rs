@@ -35,7 +35,7 @@ fn ask(stream: &mut TcpStream, command: &str, expected: &str) {
 fn a_connection_that_is_idle_for_too_long_is_closed() {
     for io in [IoBackend::Auto, IoBackend::Blocking] {
         let limit = Duration::from_millis(200);
-        let (server, _store, _directory) = serve(io, |options| options.idle_limit = Some(limit));
+        let (server, _store, _directory) = serve(io, |options| options.limits.idle_limit = Some(limit));
         let mut stream = connect(&server);
         let since = Instant::now();
         ask(&mut stream, "get a\r\n", "END\r\n");
@@ -98,7 +98,7 @@ fn a_request_that_does_not_go_on_ends_its_connection_and_one_that_is_idle_stays(
     ];
     for io in [IoBackend::Auto, IoBackend::Blocking] {
         let (server, _store, _directory) =
-            serve(io, |options| options.request_limit = Some(Duration::from_millis(100)));
+            serve(io, |options| options.limits.request_limit = Some(Duration::from_millis(100)));
         let mut idle = connect(&server);
         ask(&mut idle, "get a\r\n", "END\r\n");
         for request in begun {
@@ -114,7 +114,7 @@ fn a_request_that_does_not_go_on_ends_its_connection_and_one_that_is_idle_stays(
 fn an_answer_that_is_not_taken_ends_its_connection() {
     for io in [IoBackend::Auto, IoBackend::Blocking] {
         let (server, _store, _directory) =
-            serve(io, |options| options.request_limit = Some(Duration::from_millis(200)));
+            serve(io, |options| options.limits.request_limit = Some(Duration::from_millis(200)));
         let mut other = connect(&server);
         let value = "v".repeat(1_000_000);
         ask(&mut other, &format!("set a 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
@@ -135,7 +135,7 @@ fn an_answer_that_is_not_taken_ends_its_connection() {
 #[test]
 fn a_client_that_takes_its_answer_slowly_has_all_of_it() {
     let (server, _store, _directory) =
-        serve(IoBackend::Auto, |options| options.request_limit = Some(Duration::from_millis(800)));
+        serve(IoBackend::Auto, |options| options.limits.request_limit = Some(Duration::from_millis(800)));
     let value = "v".repeat(1_000_000);
     let mut stream = connect(&server);
     ask(&mut stream, &format!("set a 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");

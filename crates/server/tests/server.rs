@@ -297,9 +297,9 @@ fn options_that_make_no_sense_are_refused() {
     let changes: [fn(&mut ServerOptions); 5] = [
         |options| options.memcache.clear(),
         |options| options.threads = 0,
-        |options| options.connections_max = 0,
-        |options| options.item_bytes_max = 0,
-        |options| options.item_bytes_max = (64 << 20) + 1,
+        |options| options.limits.connections_max = 0,
+        |options| options.limits.item_bytes_max = 0,
+        |options| options.limits.item_bytes_max = (64 << 20) + 1,
     ];
     for change in changes {
         let mut options = options_on(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -310,7 +310,7 @@ fn options_that_make_no_sense_are_refused() {
 
 #[test]
 fn too_many_connections_are_told_so() {
-    let bench = Bench::with(IoBackend::Auto, |options| options.connections_max = 2);
+    let bench = Bench::with(IoBackend::Auto, |options| options.limits.connections_max = 2);
     let (mut first, mut second) = (bench.connect(), bench.connect());
     ask(&mut first, "get a\r\n", "END\r\n");
     ask(&mut second, "get a\r\n", "END\r\n");

@@ -1,7 +1,7 @@
 //! DeleteRange: what the writes handed over before it leave, a bounded number of deletes at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use stratakv_base::{Key, Level, fault_point};
 use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
@@ -67,40 +67,15 @@ impl<P: Placement> IndexedShard<P> {
         level: Level,
         effects: &mut Effects,
     ) {
-        if let Some(fault) = self.health.poisoned {
-            return effects.reply(token, Reply::Failed(Error::Poisoned(fault)));
-        }
-        if level == Level::Memory {
-            return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Level)));
-        }
-        if self.config.read_only {
-            return effects.reply(token, Reply::Failed(read_only()));
+        if let Err(error) = self.may_delete_range(level) {
+            return effects.reply(token, Reply::Failed(error));
         }
         let to = before_engine_keys(to);
         if is_empty_range(&from, &to) {
             return effects.reply(token, Reply::Number { number: 0, version: 0 });
         }
         let range = (from.as_ref(), to.as_ref());
-        let is_within = |key: &&Key| std::ops::RangeBounds::contains(&range, *key);
-        let changing = self.keys.changing().map(|(key, _)| key).filter(is_within).cloned();
-        let mut pending: Vec<Key> = changing
-            .chain(
-                self.batch_keys(range, u64::MAX, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)),
-            )
-            .collect();
-        // Also those that the index has: they may be gone from it, and not be there again yet, when
-        // the walk comes by.
-        fault_point!("range_misses_a_first_write", pending.retain(|key| self.index.get(key).is_some()));
-        fault_point!("pipelined_range_misses_what_is_written_again", {
-            pending.retain(|key| self.index.get(key).is_none());
-        });
-        pending.sort_unstable();
-        // Writes that wait have no version yet: what they leave is removed behind them, whatever
-        // version that will have.
-        let waiting = self.keys.pending.iter().filter(|(_, pending)| !pending.queue.is_empty());
-        let mut waiting: Vec<Key> = waiting.map(|(key, _)| key).filter(is_within).cloned().collect();
-        fault_point!("range_overtakes_writes", waiting.clear());
-        waiting.sort_unstable();
+        let (pending, waiting) = (self.changing_within(range, effects), self.waiting_within(range));
         self.ranges.next += 1;
         let number = self.ranges.next;
         self.ranges.active.insert(
@@ -125,6 +100,40 @@ impl<P: Placement> IndexedShard<P> {
             self.submit(Work::new(Origin::Range(number), key, Expect::Any, Kind::Delete, level), effects);
         }
         self.pump_ranges(effects);
+    }
+
+    fn may_delete_range(&self, level: Level) -> Result<(), Error> {
+        if let Some(fault) = self.health.poisoned {
+            return Err(Error::Poisoned(fault));
+        }
+        if level == Level::Memory {
+            return Err(Error::Unsupported(Capability::Level));
+        }
+        if self.config.read_only { Err(read_only()) } else { Ok(()) }
+    }
+
+    /// Keys of a range that are being written, in order. Also those that the index has: they may be
+    /// gone from it, and not be there again yet, when the walk comes by.
+    fn changing_within(&self, range: (Bound<&Key>, Bound<&Key>), effects: &Effects) -> Vec<Key> {
+        let changing = self.keys.changing().map(|(key, _)| key).filter(|key| range.contains(*key)).cloned();
+        let of_batches = self.batch_keys(range, u64::MAX, effects).into_iter();
+        let mut keys: Vec<Key> = changing.chain(of_batches.filter_map(|(key, exists)| exists.then_some(key))).collect();
+        fault_point!("range_misses_a_first_write", keys.retain(|key| self.index.get(key).is_some()));
+        fault_point!("pipelined_range_misses_what_is_written_again", {
+            keys.retain(|key| self.index.get(key).is_none());
+        });
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Keys of a range with writes that wait, in order. These have no version yet: what they leave
+    /// is removed behind them, whatever version that will have.
+    fn waiting_within(&self, range: (Bound<&Key>, Bound<&Key>)) -> Vec<Key> {
+        let waiting = self.keys.pending.iter().filter(|(_, pending)| !pending.queue.is_empty());
+        let mut keys: Vec<Key> = waiting.map(|(key, _)| key).filter(|key| range.contains(*key)).cloned().collect();
+        fault_point!("range_overtakes_writes", keys.clear());
+        keys.sort_unstable();
+        keys
     }
 
     /// Goes on with ranges that have room for more deletes.

@@ -335,6 +335,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
 
 /// Whether an operation names a key that cannot be one: bounds of scans are not checked when they
 /// are made.
+#[inline]
 fn key_error(operation: &Operation) -> Option<KeyError> {
     let check = |key: &Key| match key.user().len() {
         0 => Some(KeyError::Empty),

@@ -338,22 +338,33 @@ impl<P: Placement> IndexedShard<P> {
             probe!("slab: a delete of a range comes to what was put after it began");
             return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
+        self.change(work, &newest, current, effects)
+    }
+
+    /// Changes a key whose conditions hold.
+    fn change(
+        &mut self,
+        work: &mut Work,
+        newest: &Newest<P>,
+        current: Option<(Meta, Bytes)>,
+        effects: &mut Effects,
+    ) -> Result<(), Stop<P>> {
         match std::mem::replace(&mut work.kind, Kind::Delete) {
             Kind::LockKey => {
                 work.kind = Kind::LockKey;
-                self.lock_keys(work, &newest)
+                self.lock_keys(work, newest)
             }
             Kind::Load => Err(Stop::Answer(Reply::Record(current.as_ref().map(|(meta, value)| meta.whole(value))))),
-            Kind::Delete => self.delete(work, &newest, effects),
+            Kind::Delete => self.delete(work, newest, effects),
             Kind::Put { value, flags, expiry } => {
                 let meta = Meta { version: 0, flags, expiry: expiry.0 };
                 let reply = |version| Reply::Done { version, existed: newest.exists };
-                let done = P::put(self, work, &newest, (meta, &value), &reply, effects);
+                let done = P::put(self, work, newest, (meta, &value), &reply, effects);
                 work.kind = Kind::Put { value, flags, expiry };
                 done
             }
             Kind::Update(update) => {
-                let done = self.update(work, &newest, current, &update, effects);
+                let done = self.update(work, newest, current, &update, effects);
                 work.kind = Kind::Update(update);
                 done
             }

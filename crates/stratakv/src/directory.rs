@@ -289,21 +289,36 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
     if !(1..=SHARDS_MAX as u32).contains(&manifest.shards) {
         return Err(ManifestError::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
     }
+    check_of_engine(&manifest)?;
+    check_of_volumes(&manifest)?;
+    check_of_options(&manifest)?;
+    if manifest.uuid_bytes().is_none() {
+        return Err(ManifestError::Damaged("`uuid` is not 32 hexadecimal digits".into()));
+    }
+    Ok(manifest)
+}
+
+/// What no known value of a manifest is.
+const UNKNOWN: &str = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
+
+/// Its engine is known, and has what the manifest gives it.
+fn check_of_engine(manifest: &Manifest) -> Result<(), ManifestError> {
     match Engine::named(&manifest.engine) {
         Some(engine @ (Engine::Slab | Engine::Tier)) if manifest.region.is_some() || !manifest.regions.is_empty() => {
-            return Err(ManifestError::Damaged(format!("engine `{}` has no region", engine.name())));
+            Err(ManifestError::Damaged(format!("engine `{}` has no region", engine.name())))
         }
-        Some(Engine::Slab | Engine::Tier) => {}
-        Some(Engine::Hash) => check_of_hash(&manifest)?,
+        Some(Engine::Slab | Engine::Tier) => Ok(()),
+        Some(Engine::Hash) => check_of_hash(manifest),
         Some(Engine::Matrix) if manifest.placement.is_some() || !manifest.regions.is_empty() => {
-            return Err(ManifestError::Damaged("engine `matrix` has no placement, and one region".into()));
+            Err(ManifestError::Damaged("engine `matrix` has no placement, and one region".into()))
         }
-        Some(Engine::Matrix) => {}
-        None => {
-            let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-            return Err(ManifestError::Damaged(format!("engine `{}` {why}", manifest.engine)));
-        }
+        Some(Engine::Matrix) => Ok(()),
+        None => Err(ManifestError::Damaged(format!("engine `{}` {UNKNOWN}", manifest.engine))),
     }
+}
+
+/// Its volumes can lie where they are said to.
+fn check_of_volumes(manifest: &Manifest) -> Result<(), ManifestError> {
     if manifest.directories.len() >= SHARDS_MAX {
         return Err(ManifestError::Damaged(format!(
             "{} directories; a store has at most {SHARDS_MAX}",
@@ -320,25 +335,24 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
     if !manifest.devices.is_empty() && !manifest.directories.is_empty() {
         return Err(ManifestError::Damaged("both directories and devices hold its volumes".into()));
     }
+    Ok(())
+}
+
+/// What was asked for at its creation is known, and fits its engine.
+fn check_of_options(manifest: &Manifest) -> Result<(), ManifestError> {
     if let Some(placement) = manifest.placement.as_deref().filter(|placement| *placement != "packed") {
-        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(ManifestError::Damaged(format!("placement `{placement}` {why}")));
+        return Err(ManifestError::Damaged(format!("placement `{placement}` {UNKNOWN}")));
     }
     if let Some(compression) = manifest.compression.as_deref().filter(|compression| *compression != LZ4) {
-        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(ManifestError::Damaged(format!("compression `{compression}` {why}")));
+        return Err(ManifestError::Damaged(format!("compression `{compression}` {UNKNOWN}")));
     }
     if let Some(name) = manifest.durability.as_deref().filter(|name| *name != Level::ProcessCrash.name()) {
-        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(ManifestError::Damaged(format!("durability `{name}` {why}")));
+        return Err(ManifestError::Damaged(format!("durability `{name}` {UNKNOWN}")));
     }
     if manifest.compression.is_some() && manifest.engine() != Engine::Matrix {
         return Err(ManifestError::Damaged(format!("engine `{}` compresses nothing", manifest.engine)));
     }
-    if manifest.uuid_bytes().is_none() {
-        return Err(ManifestError::Damaged("`uuid` is not 32 hexadecimal digits".into()));
-    }
-    Ok(manifest)
+    Ok(())
 }
 
 /// A store of engine `hash` has one shard, in one region.

@@ -46,6 +46,25 @@ pub struct LostRegion {
     pub may_lose_names: bool,
 }
 
+impl LostRegion {
+    fn new(shard: u32, loss: &stratakv_matrix::Loss) -> LostRegion {
+        let tables: Vec<LostTable> = loss.tables.iter().map(LostTable::new).collect();
+        LostRegion {
+            shard,
+            why: loss.why.clone(),
+            loss: loss.to_string(),
+            version: loss.known.version,
+            oldest: loss.known.oldest,
+            records: loss.known.records,
+            clean: loss.clean,
+            kept_version: loss.kept_version,
+            entries: loss.entries,
+            may_lose_names: tables.iter().any(LostTable::may_have_names),
+            tables,
+        }
+    }
+}
+
 /// A table of which at least a part lay in the PMEM levels of a region that is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -165,21 +184,10 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     for (shard, opened) in (0..).zip(&shards) {
         let AnyShard::Matrix(matrix) = &opened.shard else { continue };
         let Some(loss) = &matrix.recovery().loss else { continue };
-        let tables: Vec<LostTable> = loss.tables.iter().map(LostTable::new).collect();
-        report.lost.push(LostRegion {
-            shard,
-            // The blank one that stands for it meanwhile is not what was found.
-            why: gone.clone().unwrap_or_else(|| loss.why.clone()),
-            loss: loss.to_string(),
-            version: loss.known.version,
-            oldest: loss.known.oldest,
-            records: loss.known.records,
-            clean: loss.clean,
-            kept_version: loss.kept_version,
-            entries: loss.entries,
-            may_lose_names: tables.iter().any(LostTable::may_have_names),
-            tables,
-        });
+        let mut lost = LostRegion::new(shard, loss);
+        // The blank one that stands for it meanwhile is not what was found.
+        lost.why = gone.clone().unwrap_or(lost.why);
+        report.lost.push(lost);
     }
     let Some(containers) = containers else { return Ok(report) };
     report.pmem_levels_bytes = containers.all_pmem_levels_bytes()?;

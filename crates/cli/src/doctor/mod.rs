@@ -252,7 +252,8 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn write_text(&self, output: &mut Output) -> io::Result<()> {
+    /// What the machine and the directory are.
+    fn rows(&self) -> [(&'static str, String); 15] {
         let (system, measured) = (self.system, self.measured);
         let geometry = &measured.geometry;
         let yes = |yes: bool| if yes { "yes" } else { "no" };
@@ -266,7 +267,7 @@ impl Report<'_> {
             bytes => format_bytes(u64::from(bytes)),
         };
         let memlock = system.memlock_bytes.map_or("unlimited".to_owned(), format_bytes);
-        let rows = [
+        [
             ("kernel", system.kernel.clone()),
             ("cores", system.cores.to_string()),
             ("io_uring", io_uring),
@@ -282,8 +283,12 @@ impl Report<'_> {
             ("volatile cache", format!("{} (as far as the system tells)", yes(geometry.volatile_cache))),
             ("I/O scheduler", geometry.scheduler.clone().unwrap_or_else(unknown)),
             ("rotating", yes(geometry.rotational).to_owned()),
-        ];
-        for (name, value) in rows.into_iter().chain(self.persistence.rows()) {
+        ]
+    }
+
+    fn write_text(&self, output: &mut Output) -> io::Result<()> {
+        let measured = self.measured;
+        for (name, value) in self.rows().into_iter().chain(self.persistence.rows()) {
             writeln!(output, "{name:<24} {value}")?;
         }
         writeln!(output, "\nMeasured on a file of {}, I/O by {}:", format_bytes(measured.file_bytes), measured.ring)?;

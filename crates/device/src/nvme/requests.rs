@@ -43,6 +43,22 @@ const RANGE_BLOCKS_MAX: u64 = u32::MAX as u64;
 
 pub(crate) const MISALIGNED: IoFault = IoFault::Os(libc::EINVAL);
 
+/// Whether whole blocks of a namespace are asked for; `beyond` says what is behind its end.
+fn fits(shape: &NamespaceShape, offset: u64, len: u64, beyond: IoFault) -> Result<(), IoFault> {
+    let lba = u64::from(shape.lba_bytes);
+    match offset.checked_add(len) {
+        _ if !offset.is_multiple_of(lba) || !len.is_multiple_of(lba) || len == 0 => Err(MISALIGNED),
+        Some(end) if end <= shape.len_bytes => Ok(()),
+        _ => Err(beyond),
+    }
+}
+
+/// Whether each part but the last one fills its pages, as no page is sent in two pieces.
+fn fill_pages(parts: &[BlockPart]) -> bool {
+    let is_page = |bytes: u32| (bytes as usize).is_multiple_of(MEMORY_PAGE_BYTES);
+    parts.iter().all(|part| is_page(part.start)) && parts.iter().rev().skip(1).all(|part| is_page(part.len))
+}
+
 impl Request {
     /// Or how it ends, if the device need not be asked. `generation` is the controller's.
     pub(crate) fn new(
@@ -52,15 +68,7 @@ impl Request {
         request: DiskRequest,
     ) -> Result<Request, DiskOutcome> {
         let shape = volume.shape();
-        let fits = |offset: u64, len: u64, beyond| {
-            let lba = u64::from(shape.lba_bytes);
-            let end = offset.checked_add(len);
-            match end {
-                _ if !offset.is_multiple_of(lba) || !len.is_multiple_of(lba) || len == 0 => Err(MISALIGNED),
-                Some(end) if end <= shape.len_bytes => Ok(()),
-                _ => Err(beyond),
-            }
-        };
+        let fits = |offset, len, beyond| fits(shape, offset, len, beyond);
         let (kind, offset, total) = match request {
             DiskRequest::Read { offset, block, len } => {
                 let room = if len as usize > block.len() { Err(MISALIGNED) } else { Ok(()) };
@@ -71,11 +79,7 @@ impl Request {
             }
             DiskRequest::Write { offset, parts, durable } => {
                 let total = parts.iter().map(|part| u64::from(part.len)).sum();
-                let is_page = |start: u32| (start as usize).is_multiple_of(MEMORY_PAGE_BYTES);
-                // Each part but the last one fills its pages, as no page is sent in two pieces.
-                let is_aligned = parts.iter().all(|part| is_page(part.start))
-                    && parts.iter().rev().skip(1).all(|part| is_page(part.len));
-                let aligned = if is_aligned { Ok(()) } else { Err(MISALIGNED) };
+                let aligned = if fill_pages(&parts) { Ok(()) } else { Err(MISALIGNED) };
                 aligned
                     .and_then(|()| fits(offset, total, IoFault::Full))
                     .map_err(|fault| DiskOutcome::Write(Err(fault)))?;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use stratakv::{CollectionId, Engine, Key};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
-use stratakv_server::{DrivenServer, ServerOptions};
+use stratakv_server::{ClientLimits, DrivenServer, ServerOptions};
 use stratakv_sim::coverage::StorePhase;
 use stratakv_sim::search::{panics, watch_panics};
 
@@ -145,8 +145,9 @@ impl Run {
             }
             client
         };
+        let limits = ClientLimits { connections_max: circumstances.connections_max, ..ClientLimits::default() };
         Run {
-            options: ServerOptions { connections_max: circumstances.connections_max, ..ServerOptions::default() },
+            options: ServerOptions { limits, ..ServerOptions::default() },
             workers: 1 + random.below(2) as usize,
             clients: (0..circumstances.clients).map(client).collect(),
             adversaries: (0..circumstances.adversaries).map(|number| Adversary::new(number, &circumstances)).collect(),

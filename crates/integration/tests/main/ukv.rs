@@ -7,7 +7,7 @@ use stratakv::{Engine, Options};
 use stratakv_bench::Distribution;
 use stratakv_bench::wire::{Protocol, WireOptions, WireReport, Work, run};
 use stratakv_integration::place;
-use stratakv_server::{Server, ServerOptions};
+use stratakv_server::{ClientLimits, Server, ServerOptions};
 
 const DRAWN: Work = Work::Draw {
     get_percent: 90,
@@ -24,7 +24,8 @@ fn with_server(engine: Engine, capacity: Option<u64>, item_bytes_max: usize, use
     }
     let store = options.open(place.path().join("data")).expect("a store");
     let memcache = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
-    let options = ServerOptions { memcache, threads: 1, item_bytes_max, ..ServerOptions::default() };
+    let limits = ClientLimits { item_bytes_max, ..ClientLimits::default() };
+    let options = ServerOptions { memcache, threads: 1, limits, ..ServerOptions::default() };
     let server = Server::start(store.clone(), options).expect("a server");
     use_it(server.addresses()[0]);
     drop(server);

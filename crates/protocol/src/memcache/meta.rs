@@ -91,25 +91,39 @@ pub struct MetaFlags<'a> {
     pub clear: bool,
     /// `I`: mark as stale; or store as stale what comes late.
     pub invalidate: bool,
-    /// `T`: new expiry time.
-    pub exptime: Option<i64>,
-    /// `N`: make an item where there is none, with this expiry time.
-    pub vivify: Option<i64>,
-    /// `R`: who asks when less than this is left is to make the value anew.
-    pub recache: Option<i64>,
+    /// When the item expires, and what comes before.
+    pub times: MetaTimes,
     /// `C`: only if this is the version.
     pub compare: Option<u64>,
     /// `E`: the version that the item gets.
     pub version: Option<u64>,
     /// `F`: the client's flags.
     pub client_flags: u32,
+    /// What arithmetic does.
+    pub arithmetic: MetaArithmetic,
+    mode: Option<u8>,
+    /// `O` is longer than it may be.
+    opaque_too_long: bool,
+}
+
+/// Times among the flags of a meta command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaTimes {
+    /// `T`: new expiry time.
+    pub exptime: Option<i64>,
+    /// `N`: make an item where there is none, with this expiry time.
+    pub vivify: Option<i64>,
+    /// `R`: who asks when less than this is left is to make the value anew.
+    pub recache: Option<i64>,
+}
+
+/// Numbers of `ma`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaArithmetic {
     /// `D`: by how much.
     pub delta: u64,
     /// `J`: of an item that is made.
     pub initial: u64,
-    mode: Option<u8>,
-    /// `O` is longer than it may be.
-    opaque_too_long: bool,
 }
 
 impl<'a> Meta<'a> {
@@ -176,14 +190,14 @@ impl<'a> MetaFlags<'a> {
             b'u' => self.unnoticed = true,
             b'x' => self.clear = true,
             b'I' => self.invalidate = true,
-            b'T' => self.exptime = time()?,
-            b'N' => self.vivify = time()?,
-            b'R' => self.recache = time()?,
+            b'T' => self.times.exptime = time()?,
+            b'N' => self.times.vivify = time()?,
+            b'R' => self.times.recache = time()?,
             b'C' => self.compare = version()?,
             b'E' => self.version = version()?,
             b'F' => self.client_flags = unsigned(rest).ok_or(reply::BAD_LINE)?,
-            b'D' => self.delta = unsigned(rest).ok_or(reply::META_BAD_DELTA)?,
-            b'J' => self.initial = unsigned(rest).ok_or(reply::META_BAD_INITIAL)?,
+            b'D' => self.arithmetic.delta = unsigned(rest).ok_or(reply::META_BAD_DELTA)?,
+            b'J' => self.arithmetic.initial = unsigned(rest).ok_or(reply::META_BAD_INITIAL)?,
             b'M' => match rest {
                 [mode] => self.mode = Some(*mode),
                 _ => return Err(reply::META_MODE_LENGTH),
@@ -208,14 +222,11 @@ impl Default for MetaFlags<'_> {
             unnoticed: false,
             clear: false,
             invalidate: false,
-            exptime: None,
-            vivify: None,
-            recache: None,
+            times: MetaTimes::default(),
             compare: None,
             version: None,
             client_flags: 0,
-            delta: 1,
-            initial: 0,
+            arithmetic: MetaArithmetic { delta: 1, initial: 0 },
             mode: None,
             opaque_too_long: false,
         }

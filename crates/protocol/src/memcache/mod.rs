@@ -33,7 +33,7 @@ pub use body::{BadDataChunk, Body};
 pub use command::{Command, Detail, DumpKind, Keys, Statistics, Store, Verb, Watched};
 pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
-pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaFlags, MetaVerb, StoreMode, encode_key};
+pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaArithmetic, MetaFlags, MetaTimes, MetaVerb, StoreMode, encode_key};
 pub use parser::{Parsed, Parser};
 
 /// Longest key, in bytes.

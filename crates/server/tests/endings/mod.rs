@@ -24,7 +24,7 @@ impl Bench {
 #[test]
 fn who_was_hung_up_on_takes_no_place_of_others() {
     for io in [IoBackend::Auto, IoBackend::Blocking] {
-        let bench = Bench::with(io, |options| options.connections_max = 5);
+        let bench = Bench::with(io, |options| options.limits.connections_max = 5);
         let mut gone: Vec<TcpStream> = Vec::new();
         for _ in 0..20 {
             let mut stream = bench.connect();

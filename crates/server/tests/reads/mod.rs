@@ -52,7 +52,7 @@ fn cold(options: &Options, lengths: &[usize], copies: usize) -> (Server, Store, 
         store = options.open(&path).unwrap();
     }
     let mut server_options = options_on(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
-    server_options.item_bytes_max = 4 * MIB;
+    server_options.limits.item_bytes_max = 4 * MIB;
     (Server::start(store.clone(), server_options).unwrap(), store, directory)
 }
 

@@ -141,7 +141,7 @@ fn a_watcher_that_does_not_read_slows_nobody_and_hears_of_what_it_missed() {
 
 #[test]
 fn idle_connections_are_told_of_and_who_watches_in_silence_is_none() {
-    let bench = Bench::with(IoBackend::Auto, |options| options.idle_limit = Some(Duration::from_millis(50)));
+    let bench = Bench::with(IoBackend::Auto, |options| options.limits.idle_limit = Some(Duration::from_millis(50)));
     let (mut silent, mut watcher) = (watch(&bench, "mutations"), watch(&bench, "connevents"));
     let idle = bench.connect();
     assert!(next(&mut watcher).starts_with("type=conn_new"));

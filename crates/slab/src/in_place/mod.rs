@@ -183,6 +183,7 @@ impl Placement for InPlace {
         self.cache.0.len() < 64
     }
 
+    #[inline]
     fn cached_record(
         shard: &mut Slab,
         SlotAddress { logical, slot }: SlotAddress,

@@ -81,6 +81,7 @@ impl PageReads {
 
 impl Slab {
     /// The record of `key` in a durable image.
+    #[inline]
     pub(crate) fn record_at(
         &mut self,
         block: &Arc<Block>,
@@ -133,6 +134,7 @@ impl Slab {
     }
 
     /// A page read is done: checks the page, caches it, goes on with its waiters.
+    #[inline]
     pub(crate) fn page_read(
         &mut self,
         logical: u32,

@@ -48,12 +48,8 @@ pub(super) fn new_shards(options: &Options) -> u32 {
     options.shards.unwrap_or(cores.min(64)) as u32
 }
 
-fn new_manifest(options: &Options, more_directories: &[PathBuf]) -> Result<Manifest, Error> {
-    let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid)
-        .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
-    let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let shards = new_shards(options);
+/// Each device and directory gets a shard at least.
+fn refuse_idle_places(options: &Options, more_directories: &[PathBuf], shards: u32) -> Result<(), Error> {
     if options.places.devices.len() > shards as usize {
         return Err(Error::Option(format!(
             "{} for {}: some would hold nothing; name fewer, or ask for more shards",
@@ -68,6 +64,16 @@ fn new_manifest(options: &Options, more_directories: &[PathBuf]) -> Result<Manif
             format_count(u64::from(shards), "shard")
         )));
     }
+    Ok(())
+}
+
+fn new_manifest(options: &Options, more_directories: &[PathBuf]) -> Result<Manifest, Error> {
+    let mut uuid = [0; 16];
+    getrandom::fill(&mut uuid)
+        .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
+    let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let shards = new_shards(options);
+    refuse_idle_places(options, more_directories, shards)?;
     let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
     let directories =
         absolute(more_directories).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
