@@ -136,6 +136,28 @@ fn scans_put_a_log_in_order_and_a_crash_finds_it_whole() {
     assert_eq!(statistic(&machine, "sorts"), 0);
 }
 
+/// What the merge wants is in memory: its pages are there as soon as they are asked for.
+#[test]
+fn a_merge_of_cached_records_ends() {
+    let (mut machine, model) = loaded(BYTES, RECORDS, None);
+    machine.close();
+    machine.recover(4 * MEMORY, None).unwrap();
+    machine.run_until_idle();
+    let mut random = Random::new(3);
+    scan_anywhere(&mut machine, &model, &mut random, 2_000, 1);
+    assert_eq!(statistic(&machine, "sorts"), 1);
+    for (name, value) in &model {
+        assert!(machine.get(name.as_bytes()).unwrap().as_ref() == Some(value), "{name}");
+    }
+    (0..5_000).for_each(|_| machine.tick(64));
+    let (sorted, data) = (statistic(&machine, "sorted_bytes"), RECORDS * BYTES as u64);
+    assert!(sorted > data * 3 / 2, "{sorted} of {data}");
+    reopen(&mut machine, None);
+    let reads = reads_of_scans(&mut machine, &model);
+    assert!(reads < 40 * 5, "{reads} reads for 40 scans of a log in order");
+    check_all(&mut machine, &model);
+}
+
 /// Power cuts in either pass, with writes and deletes under way.
 #[test]
 fn a_power_cut_in_any_pass_loses_nothing() {

@@ -216,10 +216,13 @@ impl Packed {
 
     /// Begins a pass when it is time, and goes on with the one that is under way.
     pub(crate) fn pump_sorter(&mut self, effects: &mut Effects) {
-        match std::mem::take(&mut self.placement.sorter.stage) {
+        match &mut self.placement.sorter.stage {
             Stage::Idle => self.begin_sort(),
-            Stage::Sort(sort) => self.placement.sorter.stage = self.step_sort(sort, effects),
-            Stage::Merge(merge) => self.placement.sorter.stage = self.step_merge(merge, effects),
+            Stage::Sort(sort) => {
+                let sort = std::mem::take(sort);
+                self.placement.sorter.stage = self.step_sort(sort, effects);
+            }
+            Stage::Merge(_) => self.step_merge(effects),
         }
     }
 
@@ -364,30 +367,35 @@ impl Packed {
         effects.more();
     }
 
-    fn step_merge(&mut self, mut merge: Merge, effects: &mut Effects) -> Stage {
+    /// Asks for pages of the merge as long as there is room for them. A page that lies in memory is
+    /// there at once: so the state stays where [`Packed::merge_read`] finds it.
+    fn step_merge(&mut self, effects: &mut Effects) {
         let goes_on = self.health.is_open() && self.health.poisoned.is_none() && self.scans_prevail();
-        merge.is_over |= !goes_on;
         let room = merge_bytes(self.config.memory_bytes);
-        while !merge.is_over
-            && self.may_sort()
-            && merge.pages < MERGE_PAGES
-            && self.placement.reclusterer.bytes() as u64 <= room
-        {
-            let page = self.walk(merge.after.as_ref(), room);
-            (merge.is_over, merge.after) = (page.next.is_none(), page.next);
-            if !lie_together(&page.places) {
-                merge.pages += 1;
-                probe!("packed: sorted runs are merged", self.placement.counters.sorted_bytes > 0);
-                self.scan_for_merge(page.keys, page.places, effects);
-            } else if !merge.is_over {
-                effects.more();
-                break;
+        while let Stage::Merge(merge) = &mut self.placement.sorter.stage {
+            merge.is_over |= !goes_on;
+            let (pages, is_over, after) = (merge.pages, merge.is_over, merge.after.clone());
+            if is_over && pages == 0 {
+                self.placement.sorter.stage = Stage::Idle;
             }
+            if is_over || pages >= MERGE_PAGES || self.placement.reclusterer.bytes() as u64 > room {
+                return;
+            }
+            if !self.may_sort() {
+                return self.want_room(effects);
+            }
+            let page = self.walk(after.as_ref(), room);
+            let is_apart = !lie_together(&page.places);
+            if let Stage::Merge(merge) = &mut self.placement.sorter.stage {
+                (merge.is_over, merge.after) = (page.next.is_none(), page.next);
+                merge.pages += u32::from(is_apart);
+            }
+            if !is_apart {
+                return effects.more();
+            }
+            probe!("packed: sorted runs are merged", self.placement.counters.sorted_bytes > 0);
+            self.scan_for_merge(page.keys, page.places, effects);
         }
-        if !merge.is_over && !self.may_sort() {
-            self.want_room(effects);
-        }
-        if merge.is_over && merge.pages == 0 { Stage::Idle } else { Stage::Merge(merge) }
     }
 
     /// There is no segment to be had: what passes have left waits for a flush, if nobody else asks for
