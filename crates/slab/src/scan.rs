@@ -181,7 +181,8 @@ impl<P: Placement> IndexedShard<P> {
         self.begin_scan((Reader::Client(token), request), page, effects);
     }
 
-    /// Reads records of these keys, in order, for the placement: [`Placement::merge_read`] gets them.
+    /// Reads records of these keys, in order, for the placement: [`Placement::merge_read`] gets
+    /// them.
     pub(crate) fn scan_for_merge(&mut self, keys: Vec<Key>, places: Vec<Option<u64>>, effects: &mut Effects) {
         let request = PageRequest {
             from: Bound::Unbounded,

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Everything is read and written twice, in long requests, whereas the cleaner would move what
-//! scans leave behind two or three times. A copy is one of the re-clusterer's (`recluster.rs`), with
-//! the same conditions; so a crash at any time finds a log like any other.
+//! scans leave behind two or three times. A copy is one of the re-clusterer's (`recluster.rs`),
+//! with the same conditions; so a crash at any time finds a log like any other.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow, Range};
@@ -52,8 +52,8 @@ const RUN_BYTES: u64 = 64 << 20;
 /// Part of the shard's memory for the records of a page of a merge, and most bytes of them.
 const MERGE_PART: u64 = 32;
 const MERGE_BYTES: u64 = 2 << 20;
-/// Fewest bytes of a page of the merge that each run gives, about; with less, the merge would read as
-/// much in vain as scans do.
+/// Fewest bytes of a page of the merge that each run gives, about; with less, the merge would read
+/// as much in vain as scans do.
 const BYTES_OF_RUN_MIN: u64 = 2 * PAGE_BYTES as u64;
 /// Fewest segments of a run.
 const RUN_SEGMENTS_MIN: u32 = 2;
@@ -250,8 +250,8 @@ impl Packed {
     /// Whether so few runs come of so many bytes that one merge brings them together.
     fn is_memory_enough(&self, live_bytes: u64) -> bool {
         let segments = self.segments_in_memory();
-        let runs = live_bytes / (u64::from(segments) * u64::from(self.placement.segments.bytes())).max(1);
-        segments >= RUN_SEGMENTS_MIN && runs * BYTES_OF_RUN_MIN <= merge_bytes(self.config.memory_bytes)
+        let count = live_bytes / (u64::from(segments) * u64::from(self.placement.segments.bytes())).max(1);
+        segments >= RUN_SEGMENTS_MIN && count * BYTES_OF_RUN_MIN <= merge_bytes(self.config.memory_bytes)
     }
 
     fn segments_in_memory(&self) -> u32 {
@@ -327,8 +327,8 @@ impl Packed {
         Stage::Sort(sort)
     }
 
-    /// Looks at what has been read of a segment; the reader, unless all of it is in the run. What is
-    /// dead is not sorted out: it is found to be when it is its turn.
+    /// Looks at what has been read of a segment; the reader, unless all of it is in the run. What
+    /// is dead is not sorted out: it is found to be when it is its turn.
     fn look_at(&mut self, sort: &mut Sort, mut reader: SegmentReader, effects: &mut Effects) -> Option<SegmentReader> {
         let (uuid, pages) = (self.config.uuid, self.placement.segments.pages);
         let mut looked_at = 0;
@@ -398,8 +398,8 @@ impl Packed {
         }
     }
 
-    /// There is no segment to be had: what passes have left waits for a flush, if nobody else asks for
-    /// one.
+    /// There is no segment to be had: what passes have left waits for a flush, if nobody else asks
+    /// for one.
     fn want_room(&mut self, effects: &mut Effects) {
         if self.space.deferred_pages() > 0 {
             self.groups.want(self.space.deferred_waits_for().unwrap_or_default());
