@@ -70,7 +70,7 @@ fn check_page(reply: Reply, model: &Model, number: u64, items_max: usize) {
     assert_eq!(items.len(), expected.len());
     for (item, (name, value)) in items.iter().zip(expected) {
         assert!(item.key.user() == name.as_bytes());
-        assert!(&item.record.as_ref().unwrap().value.to_bytes() == value, "{name}");
+        assert!(item.record.as_ref().unwrap().value.to_bytes() == *value, "{name}");
     }
 }
 
@@ -110,7 +110,7 @@ fn reads_of_scans(machine: &mut Machine<Packed>, model: &Model) -> u64 {
         let reply = machine.run(page_from(number, 25));
         check_page(reply, model, number, 25);
     }
-    (machine.disk.reads - before) as u64
+    machine.disk.reads - before
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub(crate) struct Sorter {
 enum Stage {
     #[default]
     Idle,
-    Sort(Sort),
+    Sort(Box<Sort>),
     Merge(Merge),
 }
 
@@ -244,7 +244,7 @@ impl Packed {
         self.placement.counters.sorts += 1;
         probe!("packed: a log is put in order");
         let memory_bytes = (2 * self.segments_in_memory() + 1) as usize * self.placement.segments.bytes() as usize;
-        self.placement.sorter.stage = Stage::Sort(Sort { segments, memory_bytes, ..Sort::default() });
+        self.placement.sorter.stage = Stage::Sort(Box::new(Sort { segments, memory_bytes, ..Sort::default() }));
     }
 
     /// Whether so few runs come of so many bytes that one merge brings them together.
@@ -265,7 +265,7 @@ impl Packed {
         self.segments_in_memory().min(self.segments_for_sort().saturating_sub(appending))
     }
 
-    fn step_sort(&mut self, mut sort: Sort, effects: &mut Effects) -> Stage {
+    fn step_sort(&mut self, mut sort: Box<Sort>, effects: &mut Effects) -> Stage {
         if let Some(mut reader) = sort.reader.take() {
             self.placement.counters.sort_read_bytes +=
                 self.read_ahead((&mut reader, AHEAD), |slice| LogIoPurpose::Sort { slice }, effects);
@@ -294,7 +294,7 @@ impl Packed {
     }
 
     /// Reads another segment into the run, unless that is complete.
-    fn read_next(&mut self, mut sort: Sort, effects: &mut Effects) -> Stage {
+    fn read_next(&mut self, mut sort: Box<Sort>, effects: &mut Effects) -> Stage {
         let room = self.segments_of_run(sort.appending.segments);
         let next = sort.segments.pop_if(|_| sort.run.segments < room);
         let Some((number, generation)) = next else {
