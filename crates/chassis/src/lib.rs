@@ -5,6 +5,7 @@
 //! lie, its log and levels, what it caches.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod batches;
 pub mod opener;
 pub mod superblock;

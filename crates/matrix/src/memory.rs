@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stratakv_base::{Mono, fault_point};
+use stratakv_chassis::account::MemoryAccount;
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Io, IoTable};
@@ -76,6 +77,8 @@ pub(crate) struct Memory {
     waiting_bytes: Arc<AtomicU64>,
     long_bytes: Arc<AtomicU64>,
     ticks_ended: u64,
+    /// Bytes of blocks that the pool held at the last balance.
+    held_bytes: u64,
     /// A block was wanted in this tick and could not be had; and ticks in a row of which that was
     /// so, with nothing in flight.
     lacks_block: bool,
@@ -94,6 +97,7 @@ impl Memory {
             waiting_bytes: Arc::default(),
             long_bytes: Arc::default(),
             ticks_ended: 0,
+            held_bytes: 0,
             lacks_block: false,
             starved_ticks: 0,
             pins_released_at: None,
@@ -206,6 +210,18 @@ impl Memory {
                 drop(effects.block(class));
                 pool.set_limit_bytes(left);
             }
+        }
+        self.held_bytes = pool.held_bytes() as u64;
+    }
+
+    /// What the memory is used for, but for what the engine around this has.
+    pub(crate) fn account(&self) -> MemoryAccount {
+        let outside = [&self.waiting_bytes, &self.long_bytes].map(|bytes| bytes.load(Ordering::Relaxed));
+        MemoryAccount {
+            limit: self.bytes_max,
+            blocks: self.held_bytes,
+            work: self.cache.borrow().footprint_bytes() as u64 + outside.iter().sum::<u64>(),
+            ..MemoryAccount::default()
         }
     }
 

@@ -2,6 +2,7 @@
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, fault_point};
+use stratakv_chassis::account::MemoryAccount;
 use stratakv_engine::Statistic;
 use stratakv_pmem::Pmem;
 
@@ -178,10 +179,13 @@ impl<P: Pmem> Matrix<P> {
         add("container_rows", container.rows_receiver + container.rows_compactor);
         add("container_elements", container.elements);
         add("memtable_bytes", container.memtable_bytes);
-        add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
+        let tables = self.levels.footprint_bytes() as u64;
+        add("index_bytes", container.index_bytes + container.row_dram_bytes + tables);
         add("metadata_elements_touched", container.searches.elements_touched);
         add("records_visited", self.scheduler.walks().visited.get());
         add("paced_ns", counters.paced_ns);
+        let index = self.container.footprint_bytes();
+        MemoryAccount { index, tables, ..self.memory.account() }.append(out);
         self.count_tables(out);
         self.count_traffic(out);
         self.count_upkeep(out);

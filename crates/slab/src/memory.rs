@@ -1,5 +1,6 @@
 //! Memory of a shard: the cache gets what the index leaves of the cap.
 
+use stratakv_chassis::account::MemoryAccount;
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Error};
@@ -15,6 +16,8 @@ const TICKS: u64 = 64;
 pub(crate) struct Memory {
     ticks: u64,
     next_at: u64,
+    /// Bytes of blocks that the pool held at the last balance.
+    held_bytes: u64,
 }
 
 impl Memory {
@@ -64,10 +67,27 @@ impl<P: Placement> IndexedShard<P> {
     /// What the index and the rest leave to the blocks of the pool.
     fn pool_room_bytes(&self) -> usize {
         let used = self.index_bytes() + self.placement.working_bytes() as u64;
-        // What the allocator cannot use between blocks, and answers under way: 3 to 8 % of a
-        // process that was measured.
-        let cap = self.config.memory_bytes - self.config.memory_bytes / 24;
+        let cap = self.config.memory_bytes - self.reserve_bytes();
         cap.saturating_sub(used) as usize
+    }
+
+    /// What the allocator cannot use between blocks, and answers under way: 3 to 8 % of a process
+    /// that was measured.
+    fn reserve_bytes(&self) -> u64 {
+        self.config.memory_bytes / 24
+    }
+
+    /// What the memory is used for.
+    pub(crate) fn memory_account(&self) -> MemoryAccount {
+        let index = self.index.tree.footprint_bytes() as u64;
+        MemoryAccount {
+            limit: self.config.memory_bytes,
+            index,
+            tables: self.index_bytes() - index,
+            blocks: self.memory.held_bytes,
+            work: self.placement.working_bytes() as u64,
+            reserve: self.reserve_bytes(),
+        }
     }
 
     /// Whether so many bytes more fit beside the blocks that the pool holds.
@@ -100,6 +120,7 @@ impl<P: Placement> IndexedShard<P> {
                 pool.set_limit_bytes(limit);
             }
         }
+        self.memory.held_bytes = pool.held_bytes() as u64;
     }
 
     pub(crate) fn check_memory(&self) -> Result<(), Error> {

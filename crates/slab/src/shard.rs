@@ -304,7 +304,6 @@ impl<P: Placement> Shard for IndexedShard<P> {
         add("cache_bytes", self.placement.cached_bytes() as u64);
         add("cache_hits", counters.cache_hits);
         add("cache_misses", counters.cache_misses);
-        add("memory_limit_bytes", self.config.memory_bytes);
         add("damaged_places", self.health.corruptions.len() as u64);
         add("full", u64::from(self.volume.is_full));
         add("pages_used", self.placement.pages() as u64);
@@ -330,6 +329,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
         add("checkpoints_refused", self.health.report.checkpoint.refused);
         add("waiting", (self.keys.pending.len() + self.placement.waiting()) as u64);
         self.placement.statistics(out);
+        self.memory_account().append(out);
     }
 }
 

@@ -72,3 +72,23 @@ impl Sum for stratakv_slab::Slab {
         all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
     }
 }
+
+/// The account of memory: every byte of the cap is for something, and blocks hold what is cached.
+#[test]
+fn parts_of_the_memory_add_up_to_the_cap() {
+    each_engine!(E, placement => {
+        let mut machine = Machine::<E>::create_as(9, 1 << 30, MEMORY, None);
+        for number in 0..6_000 {
+            machine.put(format!("key{number}").as_bytes(), &[7; 900]);
+        }
+        machine.run_until_idle();
+        let mut all = Vec::new();
+        machine.slab.statistics(&mut all);
+        let value = |name: &str| all.iter().find(|statistic| statistic.name == name).unwrap().value;
+        let parts = all.iter().filter(|part| part.name.starts_with("memory_") && part.name != "memory_limit_bytes");
+        assert_eq!(parts.map(|part| part.value).sum::<u64>(), MEMORY, "{placement}");
+        assert_eq!(value("memory_index_bytes") + value("memory_tables_bytes"), value("index_bytes"), "{placement}");
+        assert!(value("memory_blocks_bytes") >= value("cache_bytes") && value("cache_bytes") > 0, "{placement}");
+        assert!(value("memory_blocks_bytes") <= machine.effects.pool().held_bytes() as u64 + (1 << 20), "{placement}");
+    });
+}

@@ -42,9 +42,25 @@ fn hits(figure: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
 
 fn memory(figure: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
     let parts = || ["index_bytes", "cache_bytes", "memtable_bytes"].into_iter().filter_map(figure).reduce(|a, b| a + b);
-    let used_bytes = figure("memory_bytes").or_else(parts)?;
+    let account = || figure("memory_limit_bytes")?.checked_sub(figure("memory_unused_bytes")?);
+    let used_bytes = figure("memory_bytes").or_else(account).or_else(parts)?;
     let limit = figure("memory_limit_bytes").map_or(String::new(), |bytes| format!(" of {}", format_bytes(bytes)));
-    Some(format!("{}{limit}", format_bytes(used_bytes)))
+    Some(format!("{}{limit}{}", format_bytes(used_bytes), memory_parts(figure)))
+}
+
+/// What a shard of a block engine does with its memory.
+fn memory_parts(figure: &dyn Fn(&str) -> Option<u64>) -> String {
+    let parts = [
+        ("memory_index_bytes", "index"),
+        ("memory_tables_bytes", "tables"),
+        ("memory_blocks_bytes", "blocks"),
+        ("memory_work_bytes", "work"),
+        ("memory_reserve_bytes", "reserve"),
+        ("memory_unused_bytes", "unused"),
+    ];
+    let known = parts.iter().filter_map(|(name, text)| Some(format!("{} {text}", format_bytes(figure(name)?))));
+    let known: Vec<String> = known.collect();
+    if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
 }
 
 fn clients(figure: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
@@ -89,6 +105,12 @@ mod tests {
         assert_eq!(
             of(&[&slab[..], &disk].concat()),
             "Items    3\nMemory   2.00 MiB of 1.00 GiB\nDisk     16.0 MiB, 1.00 MiB of it free\n\n"
+        );
+        let parts =
+            [("memory_index_bytes", 1 << 20), ("memory_blocks_bytes", 3 << 20), ("memory_unused_bytes", 1020 << 20)];
+        assert_eq!(
+            of(&[&slab[1..], &parts].concat()),
+            "Memory   4.00 MiB of 1.00 GiB: 1.00 MiB index, 3.00 MiB blocks, 1020 MiB unused\n\n"
         );
         let server = [("curr_items", 2), ("bytes", 2048), ("get_hits", 3), ("get_misses", 1), ("curr_connections", 1)];
         let more = [("client_memory_bytes", 1024), ("client_memory_limit_bytes", 1 << 20), ("records", 9)];
