@@ -140,7 +140,7 @@ impl Reclusterer {
 }
 
 /// Longer records take a read each wherever they are.
-fn is_small(addr: RecordAddress) -> bool {
+pub(crate) fn is_small(addr: RecordAddress) -> bool {
     addr.bytes() as usize <= PAGE_BYTES
 }
 

@@ -30,7 +30,7 @@ use stratakv_engine::range::{before_engine_keys, encoded};
 use super::addr::RecordAddress;
 use super::batch::{self, RecordKind};
 use super::clean::LOW;
-use super::recluster::{Origin, RECORDS_OF_READ_MIN, Reclustered, to_be_appended};
+use super::recluster::{Origin, RECORDS_OF_READ_MIN, Reclustered, is_small, to_be_appended};
 use super::segment_reader::{Next, SegmentReader};
 use super::segments::State;
 use super::{Log, LogIoPurpose, LogPlace, Packed};
@@ -417,7 +417,7 @@ impl Packed {
         self.index.tree.scan(from, encoded(&to), false, &mut |key, entry| {
             seen += 1;
             if let LogPlace::Record(addr) = LogPlace::from_bits(entry.place)
-                && addr.bytes() as usize <= PAGE_BYTES
+                && is_small(addr)
             {
                 bytes += u64::from(addr.bytes());
                 walked.keys.extend(Key::from_encoded(key));
