@@ -101,7 +101,7 @@ struct Arguments {
     /// Lengths of values
     #[arg(long, value_delimiter = ',', default_value = "64,256,1024,4096,16384,65536")]
     value_sizes: Vec<usize>,
-    /// Where tables.md, timeline.csv and runs.json go [default: only tables, to stdout]
+    /// Where tables.md, timeline.csv, plots and runs.json go [default: only tables, to stdout]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Instead of YCSB, the graph of `stratakv bench suite kvdk`, so much of it, over hash, slab
@@ -421,6 +421,9 @@ fn write_out(out: &Path, tables: &str, runs: &[Run]) -> Result<(), String> {
         fs::create_dir_all(out)?;
         fs::write(out.join("tables.md"), tables)?;
         fs::write(out.join("timeline.csv"), table::timeline(runs))?;
+        for (name, plot) in table::plots(runs).map_err(|error| std::io::Error::other(error.to_string()))? {
+            fs::write(out.join(name).with_extension("svg"), plot)?;
+        }
         let all: Vec<_> = runs
             .iter()
             .map(|run| serde_json::json!({ "store": run.subject.to_string(), "round": run.round, "setting": run.setting, "done": run.done }))

@@ -264,6 +264,13 @@ impl Way for Opened {
         if matches!(self, Opened::Ours(..)) { Kind::Embedded } else { Kind::Blocking }.spread(clients, threads)
     }
 
+    fn store(&self) -> Option<&Store> {
+        match self {
+            Opened::Ours(store, _) | Opened::Hash(store, ..) => Some(store),
+            Opened::RocksDb(..) | Opened::WiredTiger(..) | Opened::Peer(_) => None,
+        }
+    }
+
     fn open(&self) -> Result<Box<dyn Target>, BenchError> {
         Ok(match self {
             Opened::Ours(store, level) => {

@@ -1,9 +1,10 @@
-//! Medians of rounds, ratios, tables, timelines.
+//! Medians of rounds, ratios, what bound ours, tables, timelines.
 
 use std::fmt::Write;
 
+use stratakv_bench::plot::{Axes, Line, svg};
 use stratakv_bench::workload::Kind;
-use stratakv_bench::{OperationReport, Report};
+use stratakv_bench::{BenchError, OperationReport, Report};
 
 use crate::job::Done;
 use crate::subject::Subject;
@@ -42,6 +43,12 @@ impl Row<'_> {
         median(self.reports.iter().map(|report| figure(report)))
     }
 
+    /// The round whose throughput is the median.
+    fn middle(&self) -> Option<&Report> {
+        let median = self.operations_per_s();
+        self.reports.iter().copied().find(|report| report.operations_per_s == median)
+    }
+
     fn operations_per_s(&self) -> f64 {
         self.median(|report| report.operations_per_s)
     }
@@ -61,13 +68,7 @@ impl Row<'_> {
 
 /// A table for each setting, in the order in which they were run first, in Markdown.
 pub fn tables(runs: &[Run]) -> String {
-    let mut settings: Vec<&str> = Vec::new();
-    for run in runs {
-        if !settings.contains(&run.setting.as_str()) {
-            settings.push(&run.setting);
-        }
-    }
-    settings.iter().map(|setting| table(setting, runs)).collect()
+    settings(runs).iter().map(|setting| table(setting, runs)).collect()
 }
 
 fn rows<'a>(setting: &str, runs: &'a [Run]) -> Vec<Row<'a>> {
@@ -119,7 +120,57 @@ fn table(setting: &str, runs: &[Run]) -> String {
     }
     text.push('\n');
     text.push_str(&ratios(&rows));
+    text.push_str(&explanations(&rows));
     text
+}
+
+/// A line for each store of ours: what bound it, in its middle round.
+fn explanations(rows: &[Row<'_>]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        if let Some(found) = row.middle().and_then(|report| report.explanation.as_ref()) {
+            let _ = writeln!(text, "- {}: {}", row.subject, found.sentence());
+        }
+    }
+    text
+}
+
+/// A plot for each setting: operations of each second of each store's middle round. With its name,
+/// as of a file without its ending.
+///
+/// # Errors
+/// As [`svg`].
+pub fn plots(runs: &[Run]) -> Result<Vec<(String, String)>, BenchError> {
+    let draw = |setting: &str| {
+        let rows = rows(setting, runs);
+        let lines = rows.iter().enumerate().map(|(store, row)| {
+            let each = row.middle().map_or(&[][..], |report| &report.operations_per_s_each);
+            let points = each.iter().enumerate().map(|(second, operations)| (second as i32, *operations as f64));
+            Line { store, name: row.subject.to_string(), points: points.collect() }
+        });
+        let axes = Axes {
+            title: setting.to_owned(),
+            x: "second",
+            y: "operations in it",
+            places: Vec::new(),
+            is_logarithmic: false,
+            size: (760, 320),
+        };
+        let name = setting.replace(|c: char| !c.is_ascii_alphanumeric(), "-").to_lowercase();
+        Ok((name, svg(&axes, &lines.collect::<Vec<Line>>())?))
+    };
+    settings(runs).into_iter().map(draw).collect()
+}
+
+/// Settings, in the order in which they were run first.
+fn settings(runs: &[Run]) -> Vec<&str> {
+    let mut settings: Vec<&str> = Vec::new();
+    for run in runs {
+        if !settings.contains(&run.setting.as_str()) {
+            settings.push(&run.setting);
+        }
+    }
+    settings
 }
 
 /// A line for each store of ours: its throughput against each other's.
@@ -152,6 +203,8 @@ pub fn timeline(runs: &[Run]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stratakv_bench::explain::Explanation;
+
     use super::*;
 
     fn run(name: &str, round: usize, operations_per_s: f64) -> Run {
@@ -187,6 +240,26 @@ mod tests {
         assert!(text.contains("| packed | 600 | 50 | read 4 / 4 / 30 | 5.5 | 0 | 0 | 1.50 | 3 MiB |"), "{text}");
         assert!(text.contains("- packed: 6.00 × rocksdb-sync\n"), "{text}");
         assert_eq!(text.matches("###").count(), 1);
+    }
+
+    #[test]
+    fn what_bound_ours_is_of_the_middle_round() {
+        let explained = |round, operations_per_s, processors| {
+            let mut run = run("packed", round, operations_per_s);
+            let found = Explanation { processors, cores: 2.0, ..Explanation::default() };
+            run.done.report.as_mut().expect("a report").explanation = Some(found);
+            run
+        };
+        let text = tables(&[explained(1, 9.0, 0.1), explained(2, 5.0, 1.9), explained(3, 1.0, 0.1)]);
+        assert!(text.ends_with("- packed: bound by the processors: they are busy at 95 % of 2 cores\n"), "{text}");
+        assert!(!tables(&[run("packed", 1, 1.0)]).contains("bound by"));
+    }
+
+    #[test]
+    fn each_setting_has_a_plot_of_each_store() {
+        let found = plots(&[run("packed", 1, 1.0), run("rocksdb-async", 1, 2.0)]).expect("plots");
+        let [(name, text)] = &found[..] else { panic!("{found:?}") };
+        assert!(name == "c-uniform" && text.contains("packed") && text.contains("rocksdb-async"), "{name}: {text}");
     }
 
     #[test]

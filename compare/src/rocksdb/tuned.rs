@@ -3,10 +3,9 @@
 
 use std::ffi::c_int;
 
-use super::{Pointer, Settings};
+use super::{Pointer, Settings, rocksdb_cache_create_lru};
 
 unsafe extern "C" {
-    fn rocksdb_cache_create_lru(bytes: usize) -> Pointer;
     fn rocksdb_cache_create_hyper_clock(bytes: usize, estimated_entry_charge: usize) -> Pointer;
     fn rocksdb_options_set_level_compaction_dynamic_level_bytes(options: Pointer, yes: u8);
     fn rocksdb_options_set_enable_pipelined_write(options: Pointer, yes: u8);

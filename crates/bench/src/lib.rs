@@ -12,6 +12,7 @@ pub mod graph;
 pub mod load;
 pub mod paths;
 pub mod phase;
+pub mod plot;
 pub mod report;
 pub mod run;
 pub mod stages;

@@ -106,7 +106,7 @@ pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchE
         };
         generator = generator.with_focus(options.hot_shard_percent, Box::new(is_hot));
     }
-    run_with(&way, store, options, &generator)
+    run_with(&way, options, &generator)
 }
 
 fn generator(options: &RunOptions) -> Generator {
@@ -118,15 +118,10 @@ fn generator(options: &RunOptions) -> Generator {
 /// # Errors
 /// As [`run`].
 pub fn run_through(way: &dyn Way, options: &RunOptions) -> Result<Report, BenchError> {
-    run_with(way, None, options, &generator(options))
+    run_with(way, options, &generator(options))
 }
 
-fn run_with(
-    way: &dyn Way,
-    store: Option<&Store>,
-    options: &RunOptions,
-    generator: &Generator,
-) -> Result<Report, BenchError> {
+fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Result<Report, BenchError> {
     let (threads, depth) = way.spread(options.clients, options.threads);
     let values = Values::new(options.value.max());
     let (begun, barrier) = (AtomicU64::new(0), Barrier::new(threads + 1));
@@ -146,7 +141,7 @@ fn run_with(
             .collect();
         drop(at_work);
         barrier.wait();
-        let used = usage_while_counted(options, store, &ended);
+        let used = usage_while_counted(options, way.store(), &ended);
         let gone = || Err(BenchError::Wrong("a client thread ended by a panic".into()));
         (handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| gone())).collect(), used)
     });

@@ -110,6 +110,11 @@ pub trait Way: Sync {
     /// # Errors
     /// It cannot be had.
     fn open(&self) -> Result<Box<dyn Target>, BenchError>;
+
+    /// The store, if it is one of ours in this process: a run over it says what bound it.
+    fn store(&self) -> Option<&Store> {
+        None
+    }
 }
 
 /// A way into a store of ours, or to a server.
@@ -136,6 +141,10 @@ impl Way for Through<'_> {
 
     fn open(&self) -> Result<Box<dyn Target>, BenchError> {
         self.kind.open(self.store, self.collection, self.level)
+    }
+
+    fn store(&self) -> Option<&Store> {
+        self.store
     }
 }
 

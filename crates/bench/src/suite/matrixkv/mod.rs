@@ -4,7 +4,6 @@
 mod fills;
 mod measure;
 mod page;
-mod plot;
 
 use std::path::Path;
 use std::time::Duration;

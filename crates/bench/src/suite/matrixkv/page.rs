@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use stratakv_base::quantity::format_bytes;
 
+use crate::plot::{Axes, Line, colour, mark, short, svg};
 use crate::suite::matrixkv::fills::{FillReport, FillsReport, Series};
-use crate::suite::matrixkv::plot::{Axes, Line, colour, mark, short, svg};
 use crate::target::BenchError;
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1180px;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
@@ -189,7 +189,7 @@ fn table(html: &mut String, columns: &[Column<'_>], sizes: &[usize], cell: impl 
 fn lines(columns: &[Column<'_>], sizes: &[usize], figure: impl Fn(&Series<'_>) -> Option<f64>) -> Vec<Line> {
     let line = |(store, one): (usize, &Column<'_>)| {
         let point = |(place, size): (usize, &usize)| Some((place as i32, figure(one.of(*size)?)?));
-        Line { store, points: sizes.iter().enumerate().filter_map(point).collect() }
+        Line { store, name: String::new(), points: sizes.iter().enumerate().filter_map(point).collect() }
     };
     columns.iter().enumerate().map(line).collect()
 }
@@ -230,7 +230,11 @@ fn timelines(html: &mut String, columns: &[Column<'_>], sizes: &[usize]) -> Resu
         let line = |(store, one): (usize, &Column<'_>)| {
             let round = one.of(*size)?.middle_round()?;
             let each = round.puts_per_s_each.iter().enumerate();
-            Some(Line { store, points: each.map(|(second, puts)| (second as i32, *puts as f64)).collect() })
+            Some(Line {
+                store,
+                name: String::new(),
+                points: each.map(|(second, puts)| (second as i32, *puts as f64)).collect(),
+            })
         };
         let lines: Vec<Line> = columns.iter().enumerate().filter_map(line).collect();
         let title = format!("{} values", length(*size));
@@ -259,7 +263,11 @@ fn latencies(html: &mut String, columns: &[Column<'_>], sizes: &[usize]) -> Resu
     for size in sizes {
         let line = |(store, one): (usize, &Column<'_>)| {
             let each = medians(one.of(*size)?).into_iter().enumerate();
-            Some(Line { store, points: each.map(|(step, figure)| (step as i32, figure)).collect() })
+            Some(Line {
+                store,
+                name: String::new(),
+                points: each.map(|(step, figure)| (step as i32, figure)).collect(),
+            })
         };
         let axes = Axes {
             title: format!("{} values", length(*size)),

@@ -19,38 +19,48 @@ const MARKS_MAX: usize = 24;
 
 /// What stands on the axes.
 #[derive(Clone, Debug)]
-pub(super) struct Axes<'a> {
-    pub(super) title: String,
-    pub(super) x: &'a str,
-    pub(super) y: &'a str,
+pub struct Axes<'a> {
+    /// Above the plot.
+    pub title: String,
+    /// Below it: what the x axis counts.
+    pub x: &'a str,
+    /// Left of it: what the y axis counts.
+    pub y: &'a str,
     /// Names of the places on the x axis; without any they are numbers.
-    pub(super) places: Vec<String>,
+    pub places: Vec<String>,
     /// Powers of ten are as far from one another, so that small and large figures are seen.
-    pub(super) is_logarithmic: bool,
-    pub(super) size: (u32, u32),
+    pub is_logarithmic: bool,
+    /// Width and height, in pixels.
+    pub size: (u32, u32),
 }
 
 /// One store's points: places on the x axis, and figures.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub struct Line {
     /// Which store: gives it its colour and mark.
-    pub(super) store: usize,
-    pub(super) points: Vec<(i32, f64)>,
+    pub store: usize,
+    /// In the legend, unless it is empty.
+    pub name: String,
+    /// In the order of their places.
+    pub points: Vec<(i32, f64)>,
 }
 
 /// As in a style sheet: `rgb(0,114,178)`.
-pub(super) fn colour(store: usize) -> String {
+pub fn colour(store: usize) -> String {
     let RGBColor(red, green, blue) = COLOURS[store % COLOURS.len()];
     format!("rgb({red},{green},{blue})")
 }
 
 /// The mark of a store's points, in words for the legend.
-pub(super) fn mark(store: usize) -> &'static str {
+pub fn mark(store: usize) -> &'static str {
     ["●", "▲", "✕"][store % 3]
 }
 
 /// Draws it. Of a logarithmic axis, figures that are not above 0 are left out.
-pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> Result<String, BenchError> {
+///
+/// # Errors
+/// The plotting library refused.
+pub fn svg(axes: &Axes<'_>, lines: &[Line]) -> Result<String, BenchError> {
     let mut text = String::new();
     let figures = || lines.iter().flat_map(|line| &line.points).map(|(_, figure)| *figure);
     let top = figures().fold(0.0, f64::max);
@@ -118,7 +128,11 @@ where
         let colour = COLOURS[line.store % COLOURS.len()];
         let shown = |(_, figure): &&(i32, f64)| !axes.is_logarithmic || *figure > 0.0;
         let points: Vec<(i32, f64)> = line.points.iter().filter(shown).copied().collect();
-        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+        let drawn = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+        if !line.name.is_empty() {
+            let sample = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2));
+            drawn.label(&line.name).legend(sample);
+        }
         if points.len() > MARKS_MAX {
             continue;
         }
@@ -128,11 +142,19 @@ where
             _ => chart.draw_series(points.iter().map(|point| Cross::new(*point, 4, colour.stroke_width(2))))?,
         };
     }
+    if lines.iter().any(|line| !line.name.is_empty()) {
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.8))
+            .label_font(("sans-serif", 12))
+            .draw()?;
+    }
     Ok(())
 }
 
 /// A figure at an axis: `0.5`, `20`, `130 K`, `2 M`.
-pub(super) fn short(figure: f64) -> String {
+pub fn short(figure: f64) -> String {
     let (figure, unit) = match figure.abs() {
         f if f >= 1e9 => (figure / 1e9, " G"),
         f if f >= 1e6 => (figure / 1e6, " M"),
@@ -156,9 +178,9 @@ mod tests {
     #[test]
     fn every_store_has_its_line_and_its_marks() {
         let lines = [
-            Line { store: 0, points: vec![(0, 10.0), (1, 200.0)] },
-            Line { store: 1, points: vec![(0, 20.0), (1, 100.0)] },
-            Line { store: 2, points: vec![(1, 50.0)] },
+            Line { store: 0, name: String::new(), points: vec![(0, 10.0), (1, 200.0)] },
+            Line { store: 1, name: String::new(), points: vec![(0, 20.0), (1, 100.0)] },
+            Line { store: 2, name: String::new(), points: vec![(1, 50.0)] },
         ];
         for is_logarithmic in [true, false] {
             let text = svg(&axes(&["64 B", "256 B"], is_logarithmic), &lines).expect("a plot");
@@ -177,7 +199,7 @@ mod tests {
             each.map(|rest| rest.split('"').next().unwrap_or_default().parse().expect("a number")).collect()
         };
         for is_logarithmic in [true, false] {
-            let lines = [Line { store: 0, points: vec![(0, 1.0), (1, 10.0), (2, 100.0)] }];
+            let lines = [Line { store: 0, name: String::new(), points: vec![(0, 1.0), (1, 10.0), (2, 100.0)] }];
             let found = height(&svg(&axes(&["a", "b", "c"], is_logarithmic), &lines).expect("a plot"));
             assert!(found[0] > found[1] && found[1] > found[2], "{found:?}");
             let is_even = ((found[0] - found[1]) - (found[1] - found[2])).abs() <= 2.0;
@@ -191,12 +213,21 @@ mod tests {
             for points in [Vec::new(), vec![(0, 0.0)], vec![(0, 5.0)], vec![(0, 10.0), (1, 10.0)]] {
                 let names: &[&str] = if points.len() == 2 { &[] } else { &["a"] };
                 let is_flat = !is_logarithmic && points.iter().all(|(_, figure)| *figure == 0.0);
-                let text = svg(&axes(names, is_logarithmic), &[Line { store: 0, points }]).expect("a plot");
+                let text = svg(&axes(names, is_logarithmic), &[Line { store: 0, name: String::new(), points }])
+                    .expect("a plot");
                 assert!(text.contains("</svg>") && !text.contains("NaN"), "{text}");
                 // The axis goes up to 1 then.
                 assert!(!is_flat || text.lines().any(|line| line.trim() == "0.5"), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn lines_with_a_name_are_in_the_legend() {
+        let line = |name: &str| Line { store: 0, name: name.to_owned(), points: vec![(0, 1.0), (1, 2.0)] };
+        let text = svg(&axes(&[], false), &[line("packed"), line("")]).expect("a plot");
+        assert_eq!(text.matches("packed").count(), 1, "{text}");
+        assert!(!svg(&axes(&[], false), &[line("")]).expect("a plot").contains("packed"));
     }
 
     #[test]
