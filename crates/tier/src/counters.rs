@@ -1,5 +1,6 @@
 //! What a shard counts, and what it tells of itself.
 
+use stratakv_chassis::account::MemoryAccount;
 use stratakv_device::IoFault;
 use stratakv_engine::Statistic;
 
@@ -51,7 +52,6 @@ impl Tier {
         let mut add = |name, value| out.push(Statistic { name, value });
         add("items", self.index.len() as u64);
         add("index_bytes", self.index.bytes() as u64);
-        add("memory_limit_bytes", self.cap.target_bytes());
         add("memory_bytes", self.cap.held_bytes());
         add("ghost_queue_bytes", self.evictions.bytes() as u64);
         add("dram_bytes", self.segments.bytes() as u64);
@@ -86,5 +86,20 @@ impl Tier {
         add("recovered_segments", counters.recovered.segments);
         add("untrusted_segments", counters.recovered.untrusted_segments);
         self.evictions.drops().statistics(out);
+        self.memory_account().append(out);
+    }
+
+    /// What the memory is used for, as the last balance found it.
+    fn memory_account(&self) -> MemoryAccount {
+        let (index, work) = (self.index.bytes() as u64, self.evictions.bytes() as u64);
+        let apart = self.bytes_apart() as u64;
+        MemoryAccount {
+            limit: self.cap.target_bytes(),
+            index,
+            tables: apart - index - work,
+            blocks: self.cap.held_bytes().saturating_sub(apart),
+            work,
+            reserve: 0,
+        }
     }
 }

@@ -42,6 +42,10 @@ fn a_lower_cap_is_reached_in_a_bounded_number_of_ticks_and_what_is_left_is_the_n
         driver.tick();
         assert!(driver.statistic("memory_bytes") <= 8 << 20);
         driver.sound();
+        let parts = ["index", "tables", "blocks", "work", "reserve", "unused"];
+        let account: u64 = parts.iter().map(|part| driver.statistic(&format!("memory_{part}_bytes"))).sum();
+        assert_eq!(account, 8 << 20, "its parts add up to the cap");
+        assert!(driver.statistic("memory_blocks_bytes") >= driver.statistic("dram_bytes"));
         let hits = driver.hits(0..30_000, 3000);
         assert!(hits > if capacity_bytes.is_some() { 20_000 } else { 1000 }, "{hits} hits");
         // With more room there are more.
