@@ -197,6 +197,23 @@ fn a_power_cut_in_any_pass_loses_nothing() {
     assert!(stages.iter().all(|cuts| *cuts >= 3), "cuts in the first and second pass: {stages:?}");
 }
 
+/// Segments whose reads fail stay as they are; the failures are counted.
+#[test]
+fn reads_that_fail_in_a_pass_are_counted_and_lose_nothing() {
+    let (mut machine, model) = loaded(BYTES, RECORDS, None);
+    let mut random = Random::new(3);
+    scan_anywhere(&mut machine, &model, &mut random, 2_000, 1);
+    assert_eq!(statistic(&machine, "segment_read_errors"), 0);
+    while statistic(&machine, "sort_read_bytes") == 0 {
+        machine.tick(64);
+    }
+    machine.disk.fail_reads = 3;
+    (0..5_000).for_each(|_| machine.tick(64));
+    assert_eq!(statistic(&machine, "segment_read_errors"), 3);
+    assert!(statistic(&machine, "sorted_bytes") > 0);
+    check_all(&mut machine, &model);
+}
+
 /// A read each is what they take wherever they lie.
 #[test]
 fn long_records_are_left_where_they_are() {

@@ -92,6 +92,7 @@ impl Log {
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);
+        add("segment_read_errors", counters.segment_read_errors);
         add("checkpoints", self.checkpoints.made);
         add("checkpoint_bytes", self.checkpoints.bytes);
         add("checkpoint_segments", u64::from(self.checkpoints.held()));

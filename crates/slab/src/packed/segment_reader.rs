@@ -10,6 +10,9 @@ use crate::requests::IoPurpose;
 use crate::shard::wake_soon;
 use crate::space::offset;
 
+/// Failed reads that the log tells of.
+const TOLD_MAX: u64 = 10;
+
 /// A segment that is read from its beginning to its end.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
@@ -119,6 +122,18 @@ impl SegmentReader {
 }
 
 impl Packed {
+    /// Counts a failed read of a segment, and tells of the first ones. What lies there is read
+    /// again when somebody asks for it.
+    pub(crate) fn note_segment_read(&mut self, segment: u32, result: Result<(), IoFault>) {
+        let Err(fault) = result else { return };
+        let errors = &mut self.placement.counters.segment_read_errors;
+        *errors += 1;
+        if *errors <= TOLD_MAX {
+            let shard = self.config.shard;
+            tracing::warn!(%fault, shard, segment, "a segment could not be read to move its records: they stay there");
+        }
+    }
+
     /// Asks for the next slices of a segment, so many ahead; the bytes asked for.
     pub(crate) fn read_ahead(
         &mut self,

@@ -93,8 +93,9 @@ struct Merge {
     after: Option<Key>,
     /// Nor is any to be walked.
     is_over: bool,
-    /// Pages that are being read.
+    /// Pages that are being read, and most bytes of one.
     pages: u32,
+    page_bytes: u64,
 }
 
 /// Segments become runs.
@@ -178,7 +179,7 @@ impl Sorter {
         match &self.stage {
             Stage::Idle => 0,
             Stage::Sort(sort) => sort.memory_bytes,
-            Stage::Merge(merge) => merge.pages as usize * MERGE_BYTES as usize,
+            Stage::Merge(merge) => merge.pages as usize * merge.page_bytes as usize,
         }
     }
 
@@ -276,7 +277,7 @@ impl Packed {
             return Stage::Idle;
         }
         if sort.waited > TICKS_MAX {
-            return merge_all(effects);
+            return self.merge_all(effects);
         }
         if !sort.has_memory {
             sort.has_memory = self.has_room_for(sort.memory_bytes, effects);
@@ -299,7 +300,7 @@ impl Packed {
         let next = sort.segments.pop_if(|_| sort.run.segments < room);
         let Some((number, generation)) = next else {
             if sort.segments.is_empty() && sort.run.segments == 0 && sort.appending.segments == 0 {
-                return merge_all(effects);
+                return self.merge_all(effects);
             }
             sort.is_complete = sort.run.segments > 0;
             if sort.is_complete && sort.appending.segments == 0 {
@@ -364,17 +365,24 @@ impl Packed {
         let Stage::Sort(sort) = &mut self.placement.sorter.stage else { return };
         let Some(reader) = &mut sort.reader else { return };
         reader.arrived(slice, block, result);
+        let segment = reader.segment;
+        self.note_segment_read(segment, result);
         effects.more();
+    }
+
+    fn merge_all(&self, effects: &mut Effects) -> Stage {
+        effects.more();
+        Stage::Merge(Merge { page_bytes: merge_bytes(self.config.memory_bytes), ..Merge::default() })
     }
 
     /// Asks for pages of the merge as long as there is room for them. A page that lies in memory is
     /// there at once: so the state stays where [`Packed::merge_read`] finds it.
     fn step_merge(&mut self, effects: &mut Effects) {
         let goes_on = self.health.is_open() && self.health.poisoned.is_none() && self.scans_prevail();
-        let room = merge_bytes(self.config.memory_bytes);
         while let Stage::Merge(merge) = &mut self.placement.sorter.stage {
             merge.is_over |= !goes_on;
             let (pages, is_over, after) = (merge.pages, merge.is_over, merge.after.clone());
+            let room = merge.page_bytes;
             if is_over && pages == 0 {
                 self.placement.sorter.stage = Stage::Idle;
             }
@@ -470,9 +478,4 @@ fn lie_together(places: &[Option<u64>]) -> bool {
         last = Some(addr);
     }
     apart * RECORDS_OF_READ_MIN <= places.len() + RECORDS_OF_READ_MIN
-}
-
-fn merge_all(effects: &mut Effects) -> Stage {
-    effects.more();
-    Stage::Merge(Merge::default())
 }
