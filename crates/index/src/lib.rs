@@ -12,4 +12,4 @@ mod tree;
 
 pub use cache::PageCache;
 pub use records::{CachedAt, Hit, RecordCache};
-pub use tree::{Builder, IndexEntry, Tree};
+pub use tree::{Builder, Finger, IndexEntry, Tree};

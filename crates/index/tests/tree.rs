@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 
 use proptest::prelude::*;
 use stratakv_base::random::Random;
-use stratakv_index::{Builder, IndexEntry, Tree};
+use stratakv_index::{Builder, Finger, IndexEntry, Tree};
 
 type Model = BTreeMap<Vec<u8>, IndexEntry>;
 type Items = Vec<(Vec<u8>, IndexEntry)>;
@@ -15,6 +15,8 @@ enum Step {
     Insert(Vec<u8>, IndexEntry),
     Remove(Vec<u8>),
     Get(Vec<u8>),
+    /// To another place, from where it is or from elsewhere.
+    Relocate(Vec<u8>, bool, u64),
     Scan(Bound<Vec<u8>>, Bound<Vec<u8>>, bool, usize),
     /// Removes every key that begins so.
     Clear(Vec<u8>),
@@ -52,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (key(), entry()).prop_map(|(key, entry)| Step::Insert(key, entry)),
         5 => key().prop_map(Step::Remove),
         2 => key().prop_map(Step::Get),
+        3 => (key(), any::<bool>(), 0..1u64 << 48).prop_map(|(key, is_there, to)| Step::Relocate(key, is_there, to)),
         2 => (bound(), bound(), any::<bool>(), 1..200usize).prop_map(|(from, to, reverse, limit)| Step::Scan(from, to, reverse, limit)),
         1 => (key(), 0..7usize).prop_map(|(mut key, len)| { key.truncate(len.max(1)); Step::Clear(key) }),
     ]
@@ -96,16 +99,49 @@ fn all(tree: &Tree) -> Items {
     scan(tree, Bound::Unbounded, Bound::Unbounded, false, usize::MAX)
 }
 
+/// Fingers of earlier steps, however old.
+#[derive(Default)]
+struct Fingers {
+    of_keys: BTreeMap<Vec<u8>, Finger>,
+    taken: usize,
+}
+
+impl Fingers {
+    /// The one of this key, of the key after it, or none, in turn.
+    fn one(&mut self, key: &[u8]) -> Option<Finger> {
+        self.taken += 1;
+        match self.taken % 3 {
+            0 => None,
+            1 => self.of_keys.get(key).copied(),
+            _ => self.of_keys.range(key.to_vec()..).nth(1).map(|(_, finger)| *finger),
+        }
+    }
+}
+
 fn run(steps: Vec<Step>) {
-    let (mut tree, mut model) = (Tree::new(), Model::new());
+    let (mut tree, mut model, mut fingers) = (Tree::new(), Model::new(), Fingers::default());
     for step in steps {
         match step {
             Step::Insert(key, entry) => {
-                assert_eq!(tree.insert(&key, entry), model.insert(key.clone(), entry));
-                assert_eq!(tree.get(&key), Some(entry));
+                assert_eq!(tree.insert_at(fingers.one(&key), &key, entry), model.insert(key.clone(), entry));
+                let (found, finger) = tree.find(&key).unwrap();
+                assert_eq!((tree.get(&key), found), (Some(entry), entry));
+                fingers.of_keys.insert(key, finger);
             }
             Step::Remove(key) => assert_eq!(tree.remove(&key), model.remove(&key)),
-            Step::Get(key) => assert_eq!(tree.get(&key), model.get(&key).copied()),
+            Step::Get(key) => {
+                let found = tree.find_at(fingers.one(&key), &key);
+                assert_eq!(found.map(|(entry, _)| entry), model.get(&key).copied());
+                found.and_then(|(_, finger)| fingers.of_keys.insert(key, finger));
+            }
+            Step::Relocate(key, is_there, to) => {
+                let place = model.get(&key).map_or(7, |entry| entry.place);
+                let from = if is_there { place } else { place ^ 1 };
+                let is_moved = is_there && model.contains_key(&key);
+                assert_eq!(tree.relocate(fingers.one(&key), &key, from, to), is_moved);
+                model.get_mut(&key).filter(|_| is_moved).into_iter().for_each(|entry| entry.place = to);
+                assert_eq!(tree.get(&key), model.get(&key).copied());
+            }
             Step::Scan(from, to, reverse, limit) => {
                 let (from, to) = (borrowed(&from), borrowed(&to));
                 assert!(scan(&tree, from, to, reverse, limit) == scan_model(&model, from, to, reverse, limit));

@@ -154,7 +154,8 @@ impl<P: Placement> IndexedShard<P> {
         let place = RecordPlace::Blob { first, pages: shape.pages() };
         self.keys.changed(&work.key, Some(place), meta.expiry);
         let ack = Some(Ack { origin: work.origin, reply: reply(meta.version) });
-        let change = Change { key: work.key.clone(), place, expiry: meta.expiry, kind: Changed::Put, ack };
+        let change =
+            Change { key: work.key.clone(), place, expiry: meta.expiry, finger: None, kind: Changed::Put, ack };
         let blob = BlobWrite {
             first,
             meta,

@@ -295,7 +295,7 @@ impl<P: Placement> IndexedShard<P> {
     /// Puts a change into the index; the place of the record before it, if that is another one.
     pub(crate) fn publish(&mut self, change: &Change<P>) -> Option<PlaceOf<P>> {
         let entry = IndexEntry { place: change.place.to_bits(), expiry: change.expiry };
-        let old = self.index.insert(&change.key, entry);
+        let old = self.index.insert(change.finger, &change.key, entry);
         if let RecordPlace::Blob { pages, .. } = change.place {
             self.blobs.pages += u64::from(pages);
         }

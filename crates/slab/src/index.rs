@@ -3,7 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use stratakv_base::{CollectionId, Key, Mono};
-use stratakv_index::{IndexEntry, Tree};
+use stratakv_index::{Finger, IndexEntry, Tree};
 
 use crate::place::{Address, RecordPlace, blob_of};
 
@@ -39,19 +39,24 @@ impl Index {
         self.tree.get(key.encoded())
     }
 
+    /// The entry of a key, and where in the index it is.
+    pub(crate) fn find(&self, key: &Key) -> Option<(IndexEntry, Finger)> {
+        self.tree.find(key.encoded())
+    }
+
+    /// The same of a key that may have been found before.
+    pub(crate) fn find_at(&self, finger: Option<Finger>, key: &Key) -> Option<(IndexEntry, Finger)> {
+        self.tree.find_at(finger, key.encoded())
+    }
+
     /// Where the record of a key lies.
     pub(crate) fn place<A: Address>(&self, key: &Key) -> Option<RecordPlace<A>> {
         self.get(key).map(|entry| RecordPlace::from_bits(entry.place))
     }
 
-    /// Whether this is where the record of a key lies.
-    pub(crate) fn names<A: Address>(&self, key: &Key, place: RecordPlace<A>) -> bool {
-        self.get(key).is_some_and(|entry| entry.place == place.to_bits())
-    }
-
-    /// Points a key to another record; the entry before.
-    pub(crate) fn insert(&mut self, key: &Key, entry: IndexEntry) -> Option<IndexEntry> {
-        let old = self.tree.insert(key.encoded(), entry);
+    /// Points a key to another record; the entry before. It may have been found there.
+    pub(crate) fn insert(&mut self, finger: Option<Finger>, key: &Key, entry: IndexEntry) -> Option<IndexEntry> {
+        let old = self.tree.insert_at(finger, key.encoded(), entry);
         self.expiring += u64::from(entry.expiry != 0);
         self.expiring -= u64::from(old.is_some_and(|old| old.expiry != 0));
         old

@@ -4,6 +4,7 @@
 use stratakv_base::Key;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_engine::{Effects, Record, RecordPart, Reply, Stage, Token};
+use stratakv_index::Finger;
 
 use crate::blob::Shape;
 use crate::blob_read::BlobPurpose;
@@ -21,14 +22,13 @@ pub(crate) enum Waiter {
         token: Token,
         key: Key,
         part: RecordPart,
+        /// Where the index had the key.
+        finger: Finger,
     },
     /// The first write of this key.
     Write(Key),
     /// An item of a scan.
-    Scan {
-        scan: u64,
-        item: usize,
-    },
+    Scan { scan: u64, item: usize },
 }
 
 impl Waiter {
@@ -46,15 +46,25 @@ impl Waiter {
 impl<P: Placement> IndexedShard<P> {
     /// Answers a get: from the cache at once, or after one read.
     pub(crate) fn get(&mut self, token: Token, key: Key, part: RecordPart, effects: &mut Effects) {
-        self.answer_get(token, key, part, true, effects);
+        self.answer_get(token, key, part, None, effects);
     }
 
-    /// `first`: not after a wait for its page. Only then it counts as a hit or miss.
-    pub(crate) fn answer_get(&mut self, token: Token, key: Key, part: RecordPart, first: bool, effects: &mut Effects) {
+    /// `found`: where the index had the key before it waited for its page. Only without a wait it
+    /// counts as a hit or miss.
+    pub(crate) fn answer_get(
+        &mut self,
+        token: Token,
+        key: Key,
+        part: RecordPart,
+        found: Option<Finger>,
+        effects: &mut Effects,
+    ) {
+        let first = found.is_none();
         if let Some(reply) = self.batch_reply(&key, part, effects) {
             return effects.reply(token, reply);
         }
-        let Some(entry) = self.index.get(&key).filter(|entry| !is_expired(entry.expiry, effects)) else {
+        let found = self.index.find_at(found, &key).filter(|(entry, _)| !is_expired(entry.expiry, effects));
+        let Some((entry, finger)) = found else {
             return effects.reply(token, Reply::Record(None));
         };
         match RecordPlace::from_bits(entry.place) {
@@ -68,7 +78,7 @@ impl<P: Placement> IndexedShard<P> {
                 None => {
                     self.io.counters.cache_misses += u64::from(first);
                     effects.enter(token, Stage::Read);
-                    P::request_record(self, address, Waiter::Get { token, key, part }, effects);
+                    P::request_record(self, address, Waiter::Get { token, key, part, finger }, effects);
                 }
             },
             RecordPlace::Blob { pages, .. } if is_longer(&key, pages, part) => {

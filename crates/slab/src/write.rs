@@ -9,6 +9,7 @@ use stratakv_base::{Expiry, Key, Level, fault_point, probe};
 use stratakv_device::Block;
 use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Stage, Token, Unmet, Update, Value};
+use stratakv_index::Finger;
 
 use crate::batch::{BatchId, BatchStep};
 use crate::keys::Wait;
@@ -119,6 +120,8 @@ pub(crate) struct Change<P: Placement> {
     pub(crate) key: Key,
     pub(crate) place: PlaceOf<P>,
     pub(crate) expiry: u64,
+    /// Where the index had the key when the write was taken.
+    pub(crate) finger: Option<Finger>,
     pub(crate) kind: Changed,
     pub(crate) ack: Option<Ack>,
 }
@@ -158,6 +161,8 @@ pub(crate) struct Newest<P: Placement> {
     /// Exists and has not expired.
     pub(crate) exists: bool,
     pub(crate) pending: bool,
+    /// Where the index has it.
+    pub(crate) finger: Option<Finger>,
 }
 
 impl Origin {
@@ -273,20 +278,20 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn newest(&self, key: &Key, effects: &Effects) -> Newest<P> {
-        let (place, expiry, pending) = match self.keys.pending.get(key) {
+        let (place, expiry, pending, finger) = match self.keys.pending.get(key) {
             Some(pending) if pending.outstanding > 0 => {
                 let mut expiry = pending.expiry;
                 fault_point!("write_under_way_has_the_expiry_before_it", {
                     expiry = self.index.get(key).map_or(expiry, |entry| entry.expiry);
                 });
-                (pending.place, expiry, true)
+                (pending.place, expiry, true, None)
             }
-            _ => match self.index.get(key) {
-                Some(entry) => (Some(RecordPlace::from_bits(entry.place)), entry.expiry, false),
-                None => (None, 0, false),
+            _ => match self.index.find(key) {
+                Some((entry, finger)) => (Some(RecordPlace::from_bits(entry.place)), entry.expiry, false, Some(finger)),
+                None => (None, 0, false, None),
             },
         };
-        Newest { place, exists: place.is_some() && !is_expired(expiry, effects), pending }
+        Newest { place, exists: place.is_some() && !is_expired(expiry, effects), pending, finger }
     }
 
     fn run_step(&mut self, work: &mut Work, effects: &mut Effects) -> Result<(), Stop<P>> {

@@ -274,6 +274,12 @@ impl<'a> View<'a> {
         self.search_group(low - 1, rest)
     }
 
+    /// Finds `key`, if it is in this group.
+    pub fn search_in(&self, group: usize, key: &[u8]) -> Option<RecordAddress> {
+        let rest = key.strip_prefix(self.prefix).filter(|_| group < self.groups)?;
+        Some(self.search_group(group, rest)).filter(|addr| addr.found)
+    }
+
     fn search_group(&self, group: usize, rest: &[u8]) -> RecordAddress {
         let Range { start, end } = self.ranks(group);
         let mut at = self.offset(group);

@@ -183,7 +183,14 @@ impl Slab {
                     if let Some(dirty) = self.placement.images.get_mut(&logical).and_then(|image| image.dirty.as_mut())
                     {
                         let kind = Changed::Clear;
-                        dirty.changes.push(Change { key: key.clone(), place, expiry: 0, kind, ack: None });
+                        dirty.changes.push(Change {
+                            key: key.clone(),
+                            place,
+                            expiry: 0,
+                            finger: None,
+                            kind,
+                            ack: None,
+                        });
                         dirty.level = Level::PowerLoss;
                     }
                 }
@@ -272,7 +279,7 @@ impl Slab {
             block.fill(0);
         }
         if copy {
-            let change = Change { key, place, expiry: 0, kind: Changed::Clear, ack: None };
+            let change = Change { key, place, expiry: 0, finger: None, kind: Changed::Clear, ack: None };
             self.write_blob_tombstone(block, change, Level::PowerLoss);
         } else {
             if let Some(work) = self.keys.first(&key) {

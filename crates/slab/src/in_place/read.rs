@@ -178,8 +178,8 @@ impl Slab {
             (PageWaiter::Record(Waiter::Get { token, .. }), Some(error)) => {
                 effects.reply(token, Reply::Failed(error.clone()));
             }
-            (PageWaiter::Record(Waiter::Get { token, key, part }), None) => {
-                self.answer_get(token, key, part, false, effects);
+            (PageWaiter::Record(Waiter::Get { token, key, part, finger }), None) => {
+                self.answer_get(token, key, part, Some(finger), effects);
             }
             (PageWaiter::Record(Waiter::Write(key)), Some(error)) if self.lies_in(&key, logical) => {
                 self.fail_first(&key, error.clone(), effects);

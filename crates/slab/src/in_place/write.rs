@@ -157,25 +157,27 @@ impl Slab {
             return Err(PageWait::Page(logical).into());
         };
         page::put(&mut dirty.block, slot, &meta, work.key.encoded(), value);
-        self.changed(
-            work,
-            RecordPlace::Record(SlotAddress { logical, slot }),
-            meta.expiry,
-            Changed::Put,
-            reply(meta.version),
-        );
+        let place = RecordPlace::Record(SlotAddress { logical, slot });
+        self.changed((work, newest), place, meta.expiry, Changed::Put, reply(meta.version));
         Ok(())
     }
 
     /// Records a change made in a dirty image.
-    fn changed(&mut self, work: &Work, place: SlotPlace, expiry: u64, kind: Changed, reply: Reply) {
+    fn changed(
+        &mut self,
+        (work, before): (&Work, &Newest<InPlace>),
+        place: SlotPlace,
+        expiry: u64,
+        kind: Changed,
+        reply: Reply,
+    ) {
         let newest = (kind == Changed::Put).then_some(place);
         self.keys.changed(&work.key, newest, expiry);
         let RecordPlace::Record(SlotAddress { logical, .. }) = place else { return };
         if let Some(dirty) = self.placement.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
             let ack = Some(Ack { origin: work.origin, reply });
             dirty.level = dirty.level.max(work.level);
-            dirty.changes.push(Change { key: work.key.clone(), place, expiry, kind, ack });
+            dirty.changes.push(Change { key: work.key.clone(), place, expiry, finger: before.finger, kind, ack });
         }
     }
 
@@ -204,7 +206,7 @@ impl Slab {
                 let version = self.next_number();
                 self.free_slot(logical, slot);
                 let reply = Reply::deleted(version, newest.exists);
-                self.changed(work, place, 0, Changed::Delete, reply);
+                self.changed((work, newest), place, 0, Changed::Delete, reply);
                 Ok(())
             }
             RecordPlace::Blob { .. } if newest.pending => Err(Wait::Drain.into()),
@@ -213,7 +215,8 @@ impl Slab {
                 let version = self.next_number();
                 let reply = Reply::deleted(version, newest.exists);
                 let ack = Some(Ack { origin: work.origin, reply });
-                let change = Change { key: work.key.clone(), place, expiry: 0, kind: Changed::Delete, ack };
+                let change =
+                    Change { key: work.key.clone(), place, expiry: 0, finger: None, kind: Changed::Delete, ack };
                 self.keys.changed(&work.key, None, 0);
                 self.write_blob_tombstone(block, change, work.level);
                 Ok(())

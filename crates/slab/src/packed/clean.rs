@@ -8,10 +8,11 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, fault_point};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::Effects;
+use stratakv_index::{Finger, IndexEntry};
 
 use super::addr::RecordAddress;
 use super::batch::{self, LogRecord, RecordKind, Stream};
-use super::commit::{Appended, AppendedBatch, LogGroup, Moving, Open};
+use super::commit::{Appended, AppendedBatch, LogGroup, MovedRecord, Moving, Open};
 use super::segment_reader::{Next, SegmentReader};
 use super::{LogIoPurpose, LogPlace, Packed};
 use crate::group::Groups;
@@ -168,7 +169,9 @@ impl Packed {
         // then.
         let Some(victim) = &mut self.placement.cleaner.victim else { return };
         victim.reader.arrived(slice, block, result);
-        if victim.reader.failed {
+        let (segment, failed) = (victim.reader.segment, victim.reader.failed);
+        self.note_segment_read(segment, result);
+        if failed {
             self.fail_victim();
         }
     }
@@ -340,7 +343,8 @@ impl Packed {
         effects: &mut Effects,
     ) -> Option<u64> {
         let from = RecordAddress::new(offset, record.bytes() as u32);
-        let what = match self.verdict(segment, from, record) {
+        let (verdict, finger) = self.verdict(segment, from, record);
+        let what = match verdict {
             VictimRecord::Dead => return Some(0),
             VictimRecord::Wait => {
                 *fruitful = true;
@@ -361,7 +365,7 @@ impl Packed {
         }
         *fruitful = true;
         self.placement.counters.moved_bytes += bytes as u64;
-        self.append_copy(open, from, record, (Key::from_encoded(record.key)?, what));
+        self.append_copy(open, from, record, (Key::from_encoded(record.key)?, what, finger));
         Some(bytes as u64)
     }
 
@@ -371,16 +375,27 @@ impl Packed {
         open: &mut Open,
         from: RecordAddress,
         record: &LogRecord<'_>,
-        (key, what): (Key, Moving),
+        (key, what, finger): (Key, Moving, Option<Finger>),
     ) {
         let to = RecordAddress::new(open.segment_writer.append(record), record.bytes() as u32);
         self.placement.segments.begin_move(from, to, what == Moving::Tombstone);
-        open.appended.push(Appended::Moved { key, what, from, to });
+        open.appended.push(Appended::Moved(MovedRecord { key, finger, what, from, to }));
     }
 
-    fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> VictimRecord {
-        let Some(key) = Key::from_encoded(record.key) else { return VictimRecord::Dead };
-        let entry = self.index.tree.get(record.key);
+    /// What becomes of a record, and where the index has its key.
+    fn verdict(&self, segment: u32, from: RecordAddress, record: &LogRecord<'_>) -> (VictimRecord, Option<Finger>) {
+        let Some(key) = Key::from_encoded(record.key) else { return (VictimRecord::Dead, None) };
+        let (entry, finger) = self.index.tree.find(record.key).unzip();
+        (self.verdict_of(segment, from, record, (&key, entry)), finger)
+    }
+
+    fn verdict_of(
+        &self,
+        segment: u32,
+        from: RecordAddress,
+        record: &LogRecord<'_>,
+        (key, entry): (&Key, Option<IndexEntry>),
+    ) -> VictimRecord {
         match record.kind {
             RecordKind::Deleted { .. } if !self.placement.segments.counts(from) => VictimRecord::Dead,
             RecordKind::Deleted { appended } => {
@@ -392,11 +407,11 @@ impl Packed {
                 let named = entry.is_some_and(|entry| entry.place == LogPlace::Record(from).to_bits());
                 let is_dropped = named && from.at.is_multiple_of(7);
                 fault_point!("cleaner_drops_a_live_record", is_dropped, return VictimRecord::Drop);
-                self.unless_pending(&key, named, Moving::Value)
+                self.unless_pending(key, named, Moving::Value)
             }
             RecordKind::Large { blob, .. } => {
                 let named = self.placement.pointers.get(&blob.first) == Some(&from);
-                self.unless_pending(&key, named, Moving::Large(blob.first))
+                self.unless_pending(key, named, Moving::Large(blob.first))
             }
         }
     }

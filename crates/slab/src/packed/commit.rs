@@ -28,7 +28,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, Level, fault_point, probe};
 use stratakv_device::{Block, BlockPart, Class};
 use stratakv_engine::{Effects, Error, Reply};
-use stratakv_index::IndexEntry;
+use stratakv_index::{Finger, IndexEntry};
 
 use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, SegmentWriter, Stream};
@@ -74,7 +74,18 @@ pub(crate) enum Appended {
     /// A user's write.
     Change { change: Change<Log>, addr: RecordAddress },
     /// A copy of a live record.
-    Moved { key: Key, what: Moving, from: RecordAddress, to: RecordAddress },
+    Moved(MovedRecord),
+}
+
+/// A copy of a live record.
+#[derive(Debug)]
+pub(crate) struct MovedRecord {
+    pub(crate) key: Key,
+    /// Where the index had the key when it was copied.
+    pub(crate) finger: Option<Finger>,
+    pub(crate) what: Moving,
+    pub(crate) from: RecordAddress,
+    pub(crate) to: RecordAddress,
 }
 
 /// What is moved.
@@ -340,7 +351,7 @@ impl Packed {
                         self.apply_appended(change, addr, group, drained, effects);
                     }
                 }
-                Appended::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
+                Appended::Moved(moved) => self.apply_moved(&moved, group),
             }
         }
         if let Some(segment) = self.placement.segments.get_mut(batch.segment) {
@@ -415,7 +426,9 @@ impl Packed {
         self.complete_change(change, drained, effects);
     }
 
-    fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (RecordAddress, RecordAddress), group: u64) {
+    fn apply_moved(&mut self, moved: &MovedRecord, group: u64) {
+        let MovedRecord { key, what, from, to, .. } = moved;
+        let (what, from, to) = (*what, *from, *to);
         self.placement.segments.end_move(from, to);
         let (from_bits, to_bits) = (LogPlace::Record(from).to_bits(), LogPlace::Record(to).to_bits());
         let still = match what {
@@ -428,7 +441,7 @@ impl Packed {
                 None => false,
             },
             Moving::Value => {
-                let mut still = self.index.tree.relocate(key.encoded(), from_bits, to_bits);
+                let mut still = self.index.tree.relocate(moved.finger, key.encoded(), from_bits, to_bits);
                 fault_point!("moved_while_a_write_is_under_way", !still, still = self.publish_moved(key, to_bits));
                 still
             }

@@ -136,6 +136,8 @@ pub(crate) struct LogCounters {
     /// Segments given back.
     pub(crate) segments_freed: u64,
     pub(crate) tombstones_dropped: u64,
+    /// Reads of segments that failed, for cleaning or sorting.
+    pub(crate) segment_read_errors: u64,
 }
 
 /// A shard of engine `packed`.
@@ -426,7 +428,7 @@ impl Placement for Log {
     fn changes_of(batch: AppendedBatch) -> Vec<Change<Log>> {
         let changes = batch.appended.into_iter().filter_map(|appended| match appended {
             Appended::Change { change, .. } => Some(change),
-            Appended::Moved { .. } => None,
+            Appended::Moved(_) => None,
         });
         changes.collect()
     }

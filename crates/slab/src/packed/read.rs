@@ -334,11 +334,11 @@ impl Packed {
         error: Option<&Error>,
         effects: &mut Effects,
     ) -> Option<usize> {
-        let (key, part) = match &waiter {
-            Waiter::Get { key, part, .. } => (key.clone(), *part),
-            Waiter::Write(key) => (key.clone(), RecordPart::Whole),
+        let (key, part, finger) = match &waiter {
+            Waiter::Get { key, part, finger, .. } => (key.clone(), *part, Some(*finger)),
+            Waiter::Write(key) => (key.clone(), RecordPart::Whole, None),
             Waiter::Scan { scan, item } => match self.scan_key(*scan, *item) {
-                Some(key) => (key, RecordPart::Whole),
+                Some(key) => (key, RecordPart::Whole, None),
                 None => return None,
             },
         };
@@ -348,7 +348,8 @@ impl Packed {
         };
         // It may have died while it was read: nobody would take it out of the cache, and its place
         // may come to hold another.
-        let named = || self.index.names(&key, LogPlace::Record(addr));
+        let place = LogPlace::Record(addr).to_bits();
+        let named = || self.index.find_at(finger, &key).is_some_and(|(entry, _)| entry.place == place);
         let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {

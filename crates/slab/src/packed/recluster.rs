@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, fault_point};
 use stratakv_engine::{Effects, Record, Value};
+use stratakv_index::Finger;
 
 use super::addr::RecordAddress;
 use super::batch::{LogRecord, RecordKind, Stream};
@@ -248,7 +249,7 @@ impl Packed {
             return copied;
         };
         for looked_at in 1.. {
-            if self.may_be_copied(&next, &copied) {
+            if let Some(finger) = self.copyable(&next, &copied) {
                 let (addr, bytes) = (next.origin.0, next.record().bytes());
                 if !self.make_room(&mut open, bytes, effects) {
                     self.placement.reclusterer.put_back(next);
@@ -257,7 +258,7 @@ impl Packed {
                 copied.bytes += bytes;
                 copied.from.insert(addr.at);
                 *copied.segments.entry(self.placement.segments.of(addr)).or_default() += 1;
-                self.append_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value));
+                self.append_copy(&mut open, addr, &next.record(), (next.key.clone(), Moving::Value, Some(finger)));
             }
             if copied.bytes >= bytes_max {
                 break;
@@ -283,31 +284,33 @@ impl Packed {
         copied
     }
 
-    /// Whether a record is to be copied beside those that were `copied`: once, though several scans
-    /// may have asked for it, since of two copies it would be left to chance which one lives.
-    fn may_be_copied(&self, next: &Reclustered, copied: &Copied) -> bool {
+    /// Where the index has the key of a record that is to be copied beside those that were
+    /// `copied`, if it is: once, though several scans may have asked for it, since of two copies it
+    /// would be left to chance which one lives.
+    fn copyable(&self, next: &Reclustered, copied: &Copied) -> Option<Finger> {
         let (addr, segment) = (next.origin.0, self.placement.segments.of(next.origin.0));
         let all = || self.placement.reclusterer.in_flight.iter().chain([copied]);
         let own = all().filter_map(|copied| copied.segments.get(&segment)).sum();
-        next.record().bytes() as u32 <= addr.bytes()
-            && !all().any(|copied| copied.from.contains(&addr.at))
-            && self.is_still_at(next, own)
+        let is_new =
+            next.record().bytes() as u32 <= addr.bytes() && !all().any(|copied| copied.from.contains(&addr.at));
+        self.finger_of(next, own).filter(|_| is_new)
     }
 
-    /// Whether the record lies where it was read, no write of it is under way, and the cleaner
+    /// Where the index has the key, if the record lies where it was read, no write of it is under way, and the cleaner
     /// neither moves it now nor is about to: of the moves out of its segment that are not shown
     /// yet, `own` are copies of this kind. A pass of the cleaner may end before what it moved is
     /// shown.
-    fn is_still_at(&self, reclustered: &Reclustered, own: u32) -> bool {
+    fn finger_of(&self, reclustered: &Reclustered, own: u32) -> Option<Finger> {
         let (addr, generation) = reclustered.origin;
-        let entry = self.index.get(&reclustered.key);
-        let mut named = entry.is_some_and(|entry| entry.place == LogPlace::Record(addr).to_bits());
-        fault_point!("gathered_though_it_was_written_over", named = entry.is_some());
+        let (entry, finger) = self.index.find(&reclustered.key)?;
+        let mut named = entry.place == LogPlace::Record(addr).to_bits();
+        fault_point!("gathered_though_it_was_written_over", named = true);
         let number = self.placement.segments.of(addr);
         let segment = self.placement.segments.get(number);
         let mut same_life = segment.generation == generation;
         fault_point!("gathered_from_another_life", same_life = true);
         let named = named && same_life && !self.placement.cleaner.holds(number) && segment.moving == own;
-        matches!(self.unless_pending(&reclustered.key, named, Moving::Value), VictimRecord::Live(_))
+        let verdict = self.unless_pending(&reclustered.key, named, Moving::Value);
+        Some(finger).filter(|_| matches!(verdict, VictimRecord::Live(_)))
     }
 }

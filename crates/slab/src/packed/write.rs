@@ -94,7 +94,7 @@ impl Packed {
         }
         meta.version = work.version.unwrap_or_else(|| self.next_number());
         let reply = reply(meta.version);
-        self.append(work, RecordKind::Value, meta, value.clone(), reply);
+        self.append((work, newest), RecordKind::Value, meta, value.clone(), reply);
         Ok(())
     }
 
@@ -143,17 +143,25 @@ impl Packed {
         let version = self.next_number();
         let meta = Meta { version, ..meta };
         let reply = Reply::deleted(version, newest.exists);
-        self.append(work, RecordKind::Deleted { appended: 0 }, meta, Bytes::new(), reply);
+        self.append((work, newest), RecordKind::Deleted { appended: 0 }, meta, Bytes::new(), reply);
         Ok(())
     }
 
     /// Queues a record of a user's write.
-    fn append(&mut self, work: &Work, kind: RecordKind, meta: Meta, value: Bytes, reply: Reply) {
+    fn append(
+        &mut self,
+        (work, before): (&Work, &Newest<Log>),
+        kind: RecordKind,
+        meta: Meta,
+        value: Bytes,
+        reply: Reply,
+    ) {
         let deleted = matches!(kind, RecordKind::Deleted { .. });
         let change = Change {
             key: work.key.clone(),
             place: LogPlace::Record(RecordAddress::NOWHERE),
             expiry: meta.expiry,
+            finger: before.finger,
             kind: if deleted { Changed::Delete } else { Changed::Put },
             ack: Some(Ack { origin: work.origin, reply }),
         };
