@@ -16,7 +16,7 @@ use stratakv_bench::usage::Usage;
 use stratakv_bench::value::ValueSize;
 use stratakv_bench::{BenchError, Distribution, Report, RunOptions, TargetKind, Workload, run_through};
 
-use crate::subject::{Means, Opened, Subject};
+use crate::subject::{DEPTH, Means, Opened, Subject};
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +128,9 @@ impl Job {
                 };
                 let mut report = run_through(&store, &options)?;
                 report.durability = subject.to_string();
+                if let Some(explanation) = &mut report.explanation {
+                    explanation.in_flight_max = f64::from(DEPTH);
+                }
                 done.report = Some(report);
             }
             Task::Fill { round } => {

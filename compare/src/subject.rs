@@ -158,6 +158,9 @@ pub enum Opened {
     Peer(PeerStore),
 }
 
+/// Most requests that a block store of ours has in flight, all shards together.
+pub const DEPTH: u32 = 128;
+
 impl Opened {
     /// Opens or creates `subject` in `directory`.
     ///
@@ -171,6 +174,7 @@ impl Opened {
                 let options = Options::new()
                     .memory_bytes(means.memory_bytes)
                     .shards(means.cores)
+                    .depth(DEPTH)
                     .placement(placement)
                     .capacity_bytes(capacity)
                     .level(level);
@@ -187,7 +191,7 @@ impl Opened {
             Subject::Matrix => {
                 std::fs::create_dir_all(&means.fast)?;
                 let options = Options::new().engine(Engine::Matrix).region_bytes(means.fast_bytes);
-                let options = options.region_path(means.fast.join("region")).shards(means.cores);
+                let options = options.region_path(means.fast.join("region")).shards(means.cores).depth(DEPTH);
                 let options = options.memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
                 Opened::Ours(options.open(directory)?, Level::ProcessCrash)
             }

@@ -53,7 +53,7 @@ pub struct Explanation {
     pub writes: RequestReport,
     /// Flushes of their caches.
     pub flushes: RequestReport,
-    /// Most requests that may be in flight on all volumes.
+    /// Most requests that may be in flight on all volumes; 0 if that is not known.
     pub in_flight_max: f64,
     /// Operations of callers in flight.
     pub clients: f64,
@@ -94,7 +94,7 @@ impl Explanation {
         if self.busiest_thread >= BINDS {
             return format!("bound by one thread, which runs {} of the time", percent(self.busiest_thread));
         }
-        if queue >= BINDS {
+        if self.in_flight_max > 0.0 && queue >= BINDS {
             return format!(
                 "bound by the volumes' queues: {on_volumes:.1} of {} requests in flight",
                 self.in_flight_max
@@ -252,12 +252,14 @@ mod tests {
     #[test]
     fn the_sentence_names_what_is_used_up() {
         let in_flight = |in_flight| RequestReport { in_flight, ..RequestReport::default() };
-        let cases: [(&str, Explanation); 6] = [
+        let unknown = Explanation { in_flight_max: 0.0, ..at_rest() };
+        let cases: [(&str, Explanation); 7] = [
             ("by the processors", Explanation { processors: 1.9, ..at_rest() }),
             ("by one thread", Explanation { busiest_thread: 0.95, processors: 1.0, ..at_rest() }),
             ("by the volumes' queues", Explanation { reads: in_flight(120.0), ..at_rest() }),
             ("by flushes", Explanation { flushes: in_flight(3.8), ..at_rest() }),
             ("by the volumes: 60.0", Explanation { reads: in_flight(50.0), writes: in_flight(10.0), ..at_rest() }),
+            ("by nothing measured: of 64", Explanation { reads: in_flight(12.0), ..unknown }),
             ("by nothing measured: of 64", Explanation { reads: in_flight(12.0), ..at_rest() }),
         ];
         for (says, explanation) in cases {
