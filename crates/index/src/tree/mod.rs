@@ -34,9 +34,9 @@ pub struct IndexEntry {
     pub expiry: u64,
 }
 
-/// Where a key was found: a later access to the same key begins there instead of at the root, as in
-/// a finger search tree (Guibas and others, STOC 1977). If the key is there no more, it is looked up
-/// as usual, so a finger may be as old as it likes.
+/// Where a key was found: a later access to the same key begins there instead of at the root, as
+/// in a finger search tree (Guibas and others, STOC 1977). If the key is there no more, it is
+/// looked up as usual, so a finger may be as old as it likes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finger {
     leaf: u32,

@@ -296,10 +296,10 @@ impl Packed {
         self.finger_of(next, own).filter(|_| is_new)
     }
 
-    /// Where the index has the key, if the record lies where it was read, no write of it is under way, and the cleaner
-    /// neither moves it now nor is about to: of the moves out of its segment that are not shown
-    /// yet, `own` are copies of this kind. A pass of the cleaner may end before what it moved is
-    /// shown.
+    /// Where the index has the key, if the record lies where it was read, no write of it is under
+    /// way, and the cleaner neither moves it now nor is about to: of the moves out of its segment
+    /// that are not shown yet, `own` are copies of this kind. A pass of the cleaner may end before
+    /// what it moved is shown.
     fn finger_of(&self, reclustered: &Reclustered, own: u32) -> Option<Finger> {
         let (addr, generation) = reclustered.origin;
         let (entry, finger) = self.index.find(&reclustered.key)?;
