@@ -59,6 +59,21 @@ pub(crate) enum FlushWords {
     Resp,
 }
 
+impl FlushWords {
+    fn write(self, reply: Option<Reply>, out: &mut Output, counters: &Counters) {
+        match (self, reply) {
+            (FlushWords::Text, Some(Reply::Failed(error))) => failed(&error, false, out, counters),
+            (FlushWords::Text, _) => out.push(reply::OK),
+            (FlushWords::Binary(words), Some(Reply::Failed(error))) => words.failed(&error, out, counters),
+            (FlushWords::Binary(words), _) => words.flushed(out),
+            (FlushWords::Resp, Some(Reply::Failed(error))) => {
+                out.text(|text| resp::failed(&error, false, text, counters));
+            }
+            (FlushWords::Resp, _) => out.push(b"+OK\r\n"),
+        }
+    }
+}
+
 /// A request on its way, and how its outcome is worded.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
@@ -203,12 +218,7 @@ impl ResponseEncoder {
                 self.get_failed = true;
                 failed(&error, false, out, counters);
             }
-            (Answer::Flushed(FlushWords::Binary(words)), Some(Reply::Failed(error))) => {
-                words.failed(&error, out, counters);
-            }
-            (Answer::Flushed(FlushWords::Resp), Some(Reply::Failed(error))) => {
-                out.text(|text| resp::failed(&error, false, text, counters));
-            }
+            (Answer::Flushed(words), reply) => words.write(reply, out, counters),
             (Answer::Resp(answer), reply) => answer.write(reply, out, here),
             (Answer::Work(work), _) => out.push_value(Value::Inline(work.answer.into())),
             (Answer::Dump(_), _) => {}
@@ -238,9 +248,6 @@ impl ResponseEncoder {
             }
             (Answer::Number { decrement, key }, reply) => number(decrement, &key, reply.as_ref(), out, here),
             (Answer::Touched(key), reply) => out.push(touched(&key, reply.as_ref(), here)),
-            (Answer::Flushed(FlushWords::Text), _) => out.push(reply::OK),
-            (Answer::Flushed(FlushWords::Binary(words)), _) => words.flushed(out),
-            (Answer::Flushed(FlushWords::Resp), _) => out.push(b"+OK\r\n"),
         }
     }
 }

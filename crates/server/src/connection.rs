@@ -257,13 +257,10 @@ impl Connection {
         }
         self.reading.bytes = self.reading.bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
-        if let Answer::Dump(_) = pending.answer {
+        if let Answer::Planned(_) | Answer::Dump(_) = pending.answer {
+            let goes_on = matches!(pending.answer, Answer::Planned(_));
+            self.answers.replied.extend(goes_on.then_some(sequence));
             pending.reply = Some(reply);
-            return;
-        }
-        if let Answer::Planned(_) = pending.answer {
-            pending.reply = Some(reply);
-            self.answers.replied.push(sequence);
             return;
         }
         pending.missing -= 1;
