@@ -9,7 +9,16 @@ const HEADINGS: [(&str, &[&str]); 7] = [
     ("Engine `tier`", &["save_at_shutdown"]),
     (
         "Network",
-        &["unix_mode", "threads", "connections", "item_bytes_max", "idle_timeout", "request_timeout", "admin_name"],
+        &[
+            "resp",
+            "unix_mode",
+            "threads",
+            "connections",
+            "item_bytes_max",
+            "idle_timeout",
+            "request_timeout",
+            "admin_name",
+        ],
     ),
     ("Network without the kernel's TCP", &["xdp", "address", "xdp_memory"]),
     ("Security", &["tls_cert", "tls_key", "tls_client_ca", "insecure", "user", "enable_shutdown"]),

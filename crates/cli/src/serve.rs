@@ -113,6 +113,10 @@ struct ConnectionArguments {
     /// systemd hands over]
     #[arg(long, value_name = "LISTEN")]
     memcache: Vec<Listen>,
+    /// Where Redis clients may connect, to the same data: ADDRESS:PORT, tls:ADDRESS:PORT or
+    /// unix:PATH; may be given several times; port 0 takes a free one [default: nowhere]
+    #[arg(long, value_name = "LISTEN")]
+    resp: Vec<Listen>,
     /// Who may connect to unix: sockets: the mode of their files
     #[arg(long, value_name = "MODE", default_value = "0700", value_parser = mode)]
     unix_mode: u32,
@@ -262,6 +266,13 @@ impl Arguments {
                 Listen::Unix(path) => options.unix.push(path),
             }
         }
+        for listen in self.network.resp.iter().cloned() {
+            match listen {
+                Listen::Tcp(address) => options.resp.addresses.push(address),
+                Listen::Tls(address) => options.resp.tls_addresses.push(address),
+                Listen::Unix(path) => options.resp.unix.push(path),
+            }
+        }
         if self.network.memcache.is_empty() && options.inherited.is_empty() {
             options.memcache = ServerOptions::default().memcache;
         }
@@ -270,7 +281,8 @@ impl Arguments {
 
     /// Addresses at which anybody could read and change everything.
     fn refuse_open_addresses(&self) -> Result<(), Failure> {
-        let mut open = self.network.memcache.iter().filter_map(|listen| match listen {
+        let listens = self.network.memcache.iter().chain(&self.network.resp);
+        let mut open = listens.filter_map(|listen| match listen {
             Listen::Tcp(address) => Some(address),
             // With it clients show who they are.
             Listen::Tls(address) if self.security.tls_client_ca.is_none() && self.security.auth_file.is_none() => {
@@ -320,7 +332,8 @@ impl Arguments {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
         };
-        let sockets = self.network.memcache.iter().filter_map(Listen::path).map(folder);
+        let listens = self.network.memcache.iter().chain(&self.network.resp);
+        let sockets = listens.filter_map(Listen::path).map(folder);
         let files = [
             &self.config,
             &self.security.tls_cert,
@@ -396,8 +409,9 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let options = arguments.server_options()?;
     options.check().map_err(failure)?;
-    refuse_busy_ports(options.memcache.iter().chain(&options.tls_memcache))?;
-    for path in &options.unix {
+    let resp = options.resp.addresses.iter().chain(&options.resp.tls_addresses);
+    refuse_busy_ports(options.memcache.iter().chain(&options.tls_memcache).chain(resp))?;
+    for path in options.unix.iter().chain(&options.resp.unix) {
         stratakv_server::check_socket_path(path, arguments.open.data.all()).map_err(failure)?;
     }
     let becoming = arguments.user.prepare(arguments.paths())?;
@@ -615,6 +629,12 @@ fn announce_addresses(arguments: &Arguments, server: &Server, output: &mut Outpu
     let (plain, tls) = server.addresses().split_at(server.addresses().len() - tls);
     for address in tls {
         writeln!(output, "tls       {address}")?;
+    }
+    for path in arguments.network.resp.iter().filter_map(Listen::path) {
+        writeln!(output, "resp      unix:{}", path.display())?;
+    }
+    for address in server.resp_addresses() {
+        writeln!(output, "resp      {address}")?;
     }
     for address in plain {
         writeln!(output, "memcache  {address}")?;

@@ -101,6 +101,7 @@ macro_rules! cases {
             updates::what_begins_with_a_number_is_counted,
             updates::only_numbers_are_counted,
             updates::touch,
+            updates::edits,
             updates::of_an_absent_key,
             updates::growing_past_the_limit_changes_nothing,
             expiry::at_its_millisecond_a_record_is_gone,

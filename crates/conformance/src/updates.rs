@@ -1,8 +1,13 @@
 //! Read-modify-write at the owner.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
 use stratakv_base::Expiry;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_engine::{Error, Expect, Reply, Unmet, Update};
+use stratakv_engine::update::{UpdateError, UpdatedRecord};
+use stratakv_engine::{Error, Expect, RecordEdit, Reply, Unmet, Update};
 
 use super::Subject;
 use super::ask::{
@@ -104,6 +109,64 @@ pub fn touch(subject: &mut dyn Subject) {
     subject.advance_wall(100);
     let record = expect_value(subject, &k, &value);
     assert_eq!((record.flags, record.expiry), (7, Expiry::NEVER));
+}
+
+/// Doubles a value, and tells how long the old one was; one of more than 40 bytes stays.
+#[derive(Debug, Default)]
+struct Doubling {
+    flags: Option<u32>,
+    expiry: Option<Expiry>,
+    old_bytes: AtomicU64,
+}
+
+impl RecordEdit for Doubling {
+    fn apply(&self, value: &Bytes, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
+        self.old_bytes.store(value.len() as u64, Ordering::Relaxed);
+        match value.len() {
+            0..=40 => {
+                let (value, expiry) = (value.repeat(2).into(), self.expiry.unwrap_or(expiry).0);
+                Ok(UpdatedRecord { value, expiry, number: None, flags: self.flags })
+            }
+            _ => Err(UpdateError::Unmet(Unmet::Unchanged)),
+        }
+    }
+
+    fn value_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// An edit changes the record by its own rule, or leaves it as it is, and tells what it saw.
+pub fn edits(subject: &mut dyn Subject) {
+    let k = key("k");
+    let expiry = Expiry(subject.wall().0 + 1000);
+    let (first, _) = done(subject.execute(put_with(&k, "0123456789", 9, expiry, Expect::Any)));
+    let edit = Arc::new(Doubling::default());
+    let (second, existed) = done(subject.execute(update_of(&k, Update::Edit(edit.clone()))));
+    assert!(existed && second > first);
+    assert_eq!(edit.old_bytes.load(Ordering::Relaxed), 10);
+    let record = expect_value(subject, &k, b"01234567890123456789");
+    assert_eq!((record.flags, record.expiry), (9, expiry), "flags and expiry stay");
+    let later = Expiry(expiry.0 + 1000);
+    let edit = Arc::new(Doubling { flags: Some(4), expiry: Some(later), ..Doubling::default() });
+    done(subject.execute(update_of(&k, Update::Edit(edit))));
+    let value = b"0123456789".repeat(4);
+    let record = expect_value(subject, &k, &value);
+    assert_eq!((record.flags, record.expiry), (4, later), "the edit says so");
+    let both = (0..2).map(|_| update_of(&k, Update::Edit(Arc::new(Doubling::default())))).collect();
+    let replies = subject.execute_all(both);
+    assert!(matches!(&replies[..], [Reply::Done { existed: true, .. }, Reply::Unmet(Unmet::Unchanged)]), "{replies:?}");
+    let record = expect_value(subject, &k, &value.repeat(2));
+    let edit = Arc::new(Doubling { flags: Some(1), ..Doubling::default() });
+    assert_eq!(unmet(subject.execute(update_of(&k, Update::Edit(edit.clone())))), Unmet::Unchanged);
+    assert_eq!(edit.old_bytes.load(Ordering::Relaxed), 80);
+    subject.reopen();
+    let after = expect_value(subject, &k, &value.repeat(2));
+    assert_eq!((after.flags, after.expiry, after.version), (record.flags, record.expiry, record.version));
+    let absent = update_of(&key("none"), Update::Edit(edit));
+    assert_eq!(unmet(subject.execute(absent)), Unmet::Absent);
+    subject.advance_wall(3000);
+    assert_eq!(unmet(subject.execute(update_of(&k, Update::Edit(Arc::new(Doubling::default()))))), Unmet::Absent);
 }
 
 /// No update makes a record.

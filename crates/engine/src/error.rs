@@ -23,6 +23,8 @@ pub enum Unmet {
     },
     /// Increment or decrement of a value that does not begin with a decimal number of 64 bits.
     NotANumber,
+    /// An edit left the record as it is, by its own rule.
+    Unchanged,
     /// Something lies between the first and the last key of a load, or there is hardly room for it:
     /// its records can be put.
     Occupied,

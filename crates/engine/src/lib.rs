@@ -13,6 +13,7 @@
 //! * long work is done in bounded steps in [`Shard::tick_end`].
 #![forbid(unsafe_code)]
 
+pub mod edit;
 pub mod effects;
 pub mod error;
 pub mod event;
@@ -24,6 +25,7 @@ pub mod shared;
 pub mod stages;
 pub mod update;
 
+pub use edit::RecordEdit;
 pub use effects::{Effects, Io, IoOutcome, IoRequest};
 pub use error::{Capability, Error, Unmet};
 pub use event::{Evicted, ShardEvent};

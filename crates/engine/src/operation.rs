@@ -8,6 +8,7 @@ use stratakv_base::limits::SLICE_BYTES;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_device::Block;
 
+use crate::edit::RecordEdit;
 use crate::error::{Error, Unmet};
 
 /// Which part of a record a get wants.
@@ -151,6 +152,9 @@ pub enum Update {
     Decrement(u64),
     /// Sets the expiry; replies the record.
     Touch(Expiry),
+    /// What a rule of the caller's own makes of the record, which it tells its caller itself. It is
+    /// answered `Done`, or [`Unmet::Unchanged`] where the rule leaves the record as it is.
+    Edit(Arc<dyn RecordEdit>),
 }
 
 /// A record of a load.

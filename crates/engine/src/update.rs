@@ -2,25 +2,27 @@
 
 use crate::{Error, Reply, Unmet, Update};
 use bytes::Bytes;
-use stratakv_base::decimal;
 use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::{Expiry, decimal};
 
 /// What an update makes of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UpdatedRecord {
     /// The new value.
     pub value: Bytes,
-    /// When it expires, in seconds; 0 never.
+    /// When it expires, as [`Expiry`] has it; 0 never.
     pub expiry: u64,
     /// The new number, for increment and decrement.
     pub number: Option<u64>,
+    /// New flags; `None`: they stay.
+    pub flags: Option<u32>,
 }
 
 /// Why an update cannot be applied.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UpdateError {
-    /// The value does not begin with a decimal number of 64 bits.
-    NotANumber,
+    /// A condition on the record does not hold: it is no number, or an edit leaves it as it is.
+    Unmet(Unmet),
     /// The new value would be longer than the limit.
     TooLarge(Error),
 }
@@ -42,25 +44,35 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<UpdatedRecord,
     let joined = |front: &[u8], back: &[u8]| {
         let len = front.len() + back.len();
         if len > VALUE_BYTES_MAX {
-            let error = Error::ValueTooLarge { len_bytes: len as u64, max_bytes: VALUE_BYTES_MAX as u64 };
-            return Err(UpdateError::TooLarge(error));
+            return Err(UpdateError::TooLarge(too_large(len)));
         }
-        Ok(UpdatedRecord { value: [front, back].concat().into(), expiry, number: None })
+        Ok(UpdatedRecord { value: [front, back].concat().into(), expiry, number: None, flags: None })
     };
     match update {
         Update::Append(bytes) => joined(old, bytes),
         Update::Prepend(bytes) => joined(bytes, old),
-        Update::Touch(expiry) => Ok(UpdatedRecord { value: old.clone(), expiry: expiry.0, number: None }),
+        Update::Touch(expiry) => Ok(UpdatedRecord { value: old.clone(), expiry: expiry.0, number: None, flags: None }),
         Update::Increment(by) => number(old, expiry, |number| number.wrapping_add(*by)),
         Update::Decrement(by) => number(old, expiry, |number| number.saturating_sub(*by)),
+        Update::Edit(edit) => {
+            let updated = edit.apply(old, Expiry(expiry))?;
+            match updated.value.len() {
+                len if len > VALUE_BYTES_MAX => Err(UpdateError::TooLarge(too_large(len))),
+                _ => Ok(updated),
+            }
+        }
     }
+}
+
+fn too_large(len: usize) -> Error {
+    Error::ValueTooLarge { len_bytes: len as u64, max_bytes: VALUE_BYTES_MAX as u64 }
 }
 
 /// memcached's rule: the value begins with a decimal number; a shorter result is padded to the old
 /// length.
 fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<UpdatedRecord, UpdateError> {
-    let new = change(decimal::unsigned(old).ok_or(UpdateError::NotANumber)?);
-    Ok(UpdatedRecord { value: decimal::padded(new, old.len()).into(), expiry, number: Some(new) })
+    let new = change(decimal::unsigned(old).ok_or(UpdateError::Unmet(Unmet::NotANumber))?);
+    Ok(UpdatedRecord { value: decimal::padded(new, old.len()).into(), expiry, number: Some(new), flags: None })
 }
 
 #[cfg(test)]
@@ -83,7 +95,7 @@ mod tests {
             assert_eq!(value_of(Update::Increment(1), old), Ok(new.into()), "{old:?}");
         }
         for bad in ["", "x", "-1", "5apples", "99999999999999999999999"] {
-            assert_eq!(value_of(Update::Increment(1), bad), Err(UpdateError::NotANumber), "{bad}");
+            assert_eq!(value_of(Update::Increment(1), bad), Err(UpdateError::Unmet(Unmet::NotANumber)), "{bad}");
         }
         assert_eq!(value_of(Update::Append(Bytes::from_static(b"b")), "a"), Ok("ab".into()));
         assert_eq!(value_of(Update::Prepend(Bytes::from_static(b"b")), "a"), Ok("ba".into()));

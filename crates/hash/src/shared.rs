@@ -7,7 +7,7 @@ use stratakv_base::{Expiry, Key, Now, Wall};
 use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared,
-    SnapshotOp, Statistic, Unmet, Update, Value,
+    SnapshotOp, Statistic, Update, Value,
 };
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -178,12 +178,12 @@ impl<P: Pmem> Hash<P> {
             let Some(record) = self.get(key, wall)? else { return Ok(update::absent(update)) };
             let outcome = match update::apply(update, &record.value.to_bytes(), record.expiry.0) {
                 Ok(outcome) => outcome,
-                Err(UpdateError::NotANumber) => return Ok(Reply::Unmet(Unmet::NotANumber)),
+                Err(UpdateError::Unmet(unmet)) => return Ok(Reply::Unmet(unmet)),
                 Err(UpdateError::TooLarge(error)) => return Err(error),
             };
             let expiry = Expiry(outcome.expiry);
-            let written =
-                self.put(key, &outcome.value, (record.flags, expiry), Expect::Version(record.version), wall)?;
+            let flags = outcome.flags.unwrap_or(record.flags);
+            let written = self.put(key, &outcome.value, (flags, expiry), Expect::Version(record.version), wall)?;
             let Written::Done { version, existed } = written else { continue };
             return Ok(match (update, outcome.number) {
                 (_, Some(number)) => Reply::Number { number, version },

@@ -221,7 +221,7 @@ impl<P: Pmem> Matrix<P> {
         };
         let outcome = match apply(update, &value, meta.expiry.0) {
             Ok(outcome) => outcome,
-            Err(UpdateError::NotANumber) => return Ok(OperationStep::Reply(Reply::Unmet(Unmet::NotANumber))),
+            Err(UpdateError::Unmet(unmet)) => return Ok(OperationStep::Reply(Reply::Unmet(unmet))),
             Err(UpdateError::TooLarge(error)) => return Ok(OperationStep::Reply(Reply::Failed(error))),
         };
         if let Some(error) = Self::value_error(outcome.value.len()) {
@@ -237,7 +237,7 @@ impl<P: Pmem> Matrix<P> {
         if let Some(waits) = self.waits_for_room(placed.is_empty()) {
             return Ok(waits);
         }
-        let append = Append { key, flags: meta.flags, expiry, what };
+        let append = Append { key, flags: outcome.flags.unwrap_or(meta.flags), expiry, what };
         let version = match self.append(&[append]) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),

@@ -108,6 +108,7 @@ impl Work {
             Work::Write { changes, .. } => changes.iter().map(bytes).sum(),
             Work::PrepareRecord(share) => share.changes.iter().map(bytes).sum(),
             Work::Update { update: Update::Append(more) | Update::Prepend(more), .. } => more.len() as u64,
+            Work::Update { update: Update::Edit(edit), .. } => edit.value_bytes(),
             Work::Load(load) => load.held_bytes(),
             _ => 0,
         }

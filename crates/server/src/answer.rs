@@ -1,7 +1,7 @@
 //! From the engine's reply to the client's: wording, and what is counted.
 
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::{Error, Record, Reply, Unmet};
+use stratakv_engine::{Error, Record, Reply, Unmet, Value};
 use stratakv_protocol::memcache::{DumpKind, Verb, reply};
 
 use crate::binary;
@@ -13,6 +13,7 @@ use crate::meta;
 use crate::output::Output;
 use crate::recency::Recency;
 use crate::request::{Plan, Request, RequestOutcome};
+use crate::resp::{self, RespAnswer, Work};
 use crate::watch::{self, Log};
 
 /// What a client waits for.
@@ -39,11 +40,38 @@ pub(crate) enum Answer {
     /// A record of such a list, whose key came before what is known of it.
     Listed { kind: DumpKind, key: Key },
     /// flush_all.
-    Flushed(Option<binary::Words>),
+    Flushed(FlushWords),
+    /// A command of a Redis client that is one operation.
+    Resp(RespAnswer),
+    /// The same of one that is several.
+    Work(Box<Work>),
     /// Text known beforehand.
     Text(&'static [u8]),
     /// Text made beforehand.
     Written(Vec<u8>),
+}
+
+/// How a flush is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FlushWords {
+    Text,
+    Binary(binary::Words),
+    Resp,
+}
+
+impl FlushWords {
+    fn write(self, reply: Option<Reply>, out: &mut Output, counters: &Counters) {
+        match (self, reply) {
+            (FlushWords::Text, Some(Reply::Failed(error))) => failed(&error, false, out, counters),
+            (FlushWords::Text, _) => out.push(reply::OK),
+            (FlushWords::Binary(words), Some(Reply::Failed(error))) => words.failed(&error, out, counters),
+            (FlushWords::Binary(words), _) => words.flushed(out),
+            (FlushWords::Resp, Some(Reply::Failed(error))) => {
+                out.text(|text| resp::failed(&error, false, text, counters));
+            }
+            (FlushWords::Resp, _) => out.push(b"+OK\r\n"),
+        }
+    }
 }
 
 /// A request on its way, and how its outcome is worded.
@@ -102,6 +130,7 @@ impl Answer {
     pub(crate) fn reads(&self) -> Option<&Key> {
         match self {
             Answer::Value { key, .. } => Some(key),
+            Answer::Resp(answer) if answer.wants_value() => Some(&answer.key),
             Answer::Planned(planned) if planned.plan.wants_value() => Some(&planned.plan.request.key),
             _ => None,
         }
@@ -122,6 +151,7 @@ impl Answer {
         match self {
             Answer::Value { .. } => true,
             Answer::Planned(planned) => planned.plan.needs_value(),
+            Answer::Resp(answer) => answer.wants_value(),
             _ => false,
         }
     }
@@ -152,6 +182,7 @@ impl ResponseEncoder {
                 out.push_value(record.value);
             }
             Answer::Planned(planned) => planned.begin_value(record, out, here),
+            Answer::Resp(answer) => answer.begin_value(record, out, here),
             _ => return false,
         }
         true
@@ -187,7 +218,9 @@ impl ResponseEncoder {
                 self.get_failed = true;
                 failed(&error, false, out, counters);
             }
-            (Answer::Flushed(Some(words)), Some(Reply::Failed(error))) => words.failed(&error, out, counters),
+            (Answer::Flushed(words), reply) => words.write(reply, out, counters),
+            (Answer::Resp(answer), reply) => answer.write(reply, out, here),
+            (Answer::Work(work), _) => out.push_value(Value::Inline(work.answer.into())),
             (Answer::Dump(_), _) => {}
             (Answer::Listed { .. }, _) if self.list_failed => {}
             (Answer::Listed { .. }, Some(Reply::Failed(error))) => {
@@ -215,8 +248,6 @@ impl ResponseEncoder {
             }
             (Answer::Number { decrement, key }, reply) => number(decrement, &key, reply.as_ref(), out, here),
             (Answer::Touched(key), reply) => out.push(touched(&key, reply.as_ref(), here)),
-            (Answer::Flushed(None), _) => out.push(reply::OK),
-            (Answer::Flushed(Some(words)), _) => words.flushed(out),
         }
     }
 }

@@ -6,7 +6,7 @@ use stratakv_engine::{Error, Record};
 use stratakv_protocol::memcache::binary::{Status, Tag, refusal, response, status};
 use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expiry};
 
-use crate::answer::{AnswerContext, count_failure};
+use crate::answer::{AnswerContext, FlushWords, count_failure};
 use crate::connection::{Context, hash};
 use crate::counters::Counters;
 use crate::credentials::Accounts;
@@ -83,7 +83,7 @@ pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, is_asked: bool,
         })),
         BinaryCommand::Quit => Begun::Quit(done()),
         BinaryCommand::Flush { delay } => {
-            Begun::Held(ParsedCommand::Flush { delay: delay.into(), noreply: quiet, binary: Some(words) })
+            Begun::Held(ParsedCommand::Flush { delay: delay.into(), noreply: quiet, words: FlushWords::Binary(words) })
         }
         BinaryCommand::Stat(None) => Begun::Answer(refused(tag, Status::NotFound)),
         BinaryCommand::Detail(what) => Begun::Held(ParsedCommand::Detail(what, Some(words))),

@@ -30,6 +30,7 @@ use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
+use crate::resp::{ClientDescription, Cursors};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
@@ -40,6 +41,7 @@ mod memory;
 mod places;
 mod reading;
 mod refused;
+mod resp;
 mod state;
 mod storing;
 
@@ -72,6 +74,8 @@ pub(crate) enum Target {
     Key,
     /// One shard.
     Shard(usize),
+    /// The shard that coordinates a write of several keys.
+    Batch,
     /// Every shard, a copy each; as many replies.
     Every,
 }
@@ -88,6 +92,8 @@ pub(crate) struct Submission {
 pub(crate) struct Context<'a> {
     pub(crate) wall: Wall,
     pub(crate) level: Level,
+    /// Of several changes as one.
+    pub(crate) batch_level: Level,
     pub(crate) shards: usize,
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
@@ -96,6 +102,8 @@ pub(crate) struct Context<'a> {
     /// Who may use the server, if not everybody may.
     pub(crate) accounts: Option<&'a Accounts>,
     pub(crate) server: &'a dyn ServerContext,
+    /// Of `SCAN`.
+    pub(crate) cursors: &'a Cursors,
     /// Whether the store may drop records.
     pub(crate) is_cache: bool,
     /// Operations that came out.
@@ -136,6 +144,20 @@ pub(crate) trait ServerContext {
     fn shut_down(&self);
     /// The server's version.
     fn version(&self) -> &str;
+    /// Records of the store.
+    fn records(&self) -> u64;
+    /// The number of the client.
+    fn client_id(&self) -> u64;
+    /// Others are told this of the client.
+    fn describe_client(&self, description: &ClientDescription);
+    /// The line of the client in `CLIENT LIST`.
+    fn client(&self) -> String;
+    /// All of `CLIENT LIST`.
+    fn clients(&self) -> String;
+    /// These sections of `INFO`; none: all.
+    fn info(&self, sections: &[String], wall: Wall) -> String;
+    /// What `CONFIG GET` knows.
+    fn resp_settings(&self) -> Vec<(&'static str, String)>;
 }
 
 /// The buffer of a receive in flight.
@@ -199,6 +221,11 @@ impl Connection {
         }
         let Some(reply) = self.after_old_value(index, reply) else { return };
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        if let Answer::Work(work) = &mut pending.answer {
+            work.arrived.push_back(reply);
+            self.answers.replied.push(sequence);
+            return;
+        }
         let mut reply = match reply {
             Reply::Part(record, hold) => return self.begin_stream(index, record, hold),
             Reply::Longer(bytes) => return self.postpone(index, bytes),
@@ -230,13 +257,10 @@ impl Connection {
         }
         self.reading.bytes = self.reading.bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
-        if let Answer::Dump(_) = pending.answer {
+        if let Answer::Planned(_) | Answer::Dump(_) = pending.answer {
+            let goes_on = matches!(pending.answer, Answer::Planned(_));
+            self.answers.replied.extend(goes_on.then_some(sequence));
             pending.reply = Some(reply);
-            return;
-        }
-        if let Answer::Planned(_) = pending.answer {
-            pending.reply = Some(reply);
-            self.answers.replied.push(sequence);
             return;
         }
         pending.missing -= 1;
@@ -275,6 +299,7 @@ impl Connection {
         self.sending.output = Output::default();
         self.unfinished.held = None;
         self.unfinished.rest = None;
+        self.unfinished.more = None;
         self.unfinished.storing = None;
         self.unfinished.refused = None;
         self.watching = None;
@@ -375,6 +400,10 @@ impl Connection {
         for sequence in std::mem::take(&mut self.answers.replied) {
             let index = sequence.wrapping_sub(self.answers.first) as usize;
             let Some(pending) = self.answers.pending.get_mut(index) else { continue };
+            if let Answer::Work(_) = pending.answer {
+                self.go_on(index, context);
+                continue;
+            }
             let (Answer::Planned(planned), Some(reply)) = (&mut pending.answer, pending.reply.take()) else { continue };
             match planned.plan.next(reply, context.level, context.marks, context.wall) {
                 Next::Ask(operation) => {
@@ -420,13 +449,16 @@ impl Connection {
         if let Some(rest) = self.unfinished.rest.take() {
             return self.next_key(rest, context);
         }
+        if let Some(more) = self.unfinished.more.take() {
+            return self.next_resp_key(more, context);
+        }
         if let Some(refused) = self.unfinished.refused.take() {
             return self.swallow(refused, context);
         }
         if self.unfinished.storing.is_some() {
             return self.may_collect() && self.collect(context);
         }
-        self.parse(context)
+        self.may_gather() && self.parse(context)
     }
 
     fn parse(&mut self, context: &mut Context<'_>) -> bool {
@@ -442,6 +474,7 @@ impl Connection {
         }
         let consumed = match &mut self.client.protocol {
             ClientProtocol::Undecided => None,
+            ClientProtocol::Resp(_) => self.resp(fresh, context),
             ClientProtocol::Text(parser) => {
                 let parsed = parser.parse(fresh);
                 // The keys of a long get are kept for those who may have them.
@@ -626,7 +659,10 @@ impl Connection {
                 self.answer(Answer::Text(reply), false);
             }
             ParsedCommand::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
-            ParsedCommand::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
+            ParsedCommand::Work { work, access, reading, writing_bytes } => {
+                self.place_work(work, access, (reading, writing_bytes), context);
+            }
+            ParsedCommand::Flush { delay, noreply, words } => self.flush(delay, noreply, words, context),
         }
         true
     }

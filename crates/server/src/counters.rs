@@ -34,6 +34,7 @@ counters! {
     cmd_set: "Storage commands.",
     cmd_flush: "flush_all commands.",
     cmd_meta: "Meta commands.",
+    cmd_resp: "Commands of Redis clients.",
     cmd_touch: "Keys of touch, gat and gats.",
     get_hits: "Keys found by get, gets, gat and gats.",
     get_misses: "Keys not found by them.",

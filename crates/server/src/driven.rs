@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stratakv::{Driver, Store};
 use stratakv_device::Socket;
 
-use crate::server::{Error, Listening, ServerOptions, worker_slots};
+use crate::server::{Error, Listening, ServerOptions, Speaks, worker_slots};
 use crate::shared::{Shared, share};
 use crate::worker::Worker;
 
@@ -32,7 +32,7 @@ impl DrivenServer {
         let (worker_slots, wakeups) = worker_slots(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
         let shared = share(store, &options, None, Vec::new(), Vec::new(), worker_slots);
-        let listening = |socket| Listening { socket, tls: false, inherited: false };
+        let listening = |socket| Listening { socket, speaks: Speaks::default(), inherited: false };
         let mut listeners = Some(listeners.into_iter().map(listening).collect());
         let workers = drivers.into_iter().zip(wakeups).enumerate().map(|(index, (driver, wakeup))| {
             let listeners = listeners.take().unwrap_or_default();

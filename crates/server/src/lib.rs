@@ -1,4 +1,4 @@
-//! StrataKV's server: memcache clients in front of a [`stratakv::Store`].
+//! StrataKV's server: memcache and Redis clients in front of a [`stratakv::Store`].
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,6 +45,7 @@ mod progress;
 mod received;
 mod recency;
 mod request;
+mod resp;
 mod schedule;
 mod server;
 mod server_context;
@@ -53,6 +54,7 @@ mod statistics;
 mod timing;
 mod tls;
 mod unix;
+mod walk;
 mod watch;
 mod worker;
 mod xdp;
@@ -62,7 +64,7 @@ pub use admin::Admin;
 pub use driven::DrivenServer;
 pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
-pub use server::{ClientLimits, Error, Inherited, PreparedServer, Server, ServerOptions};
+pub use server::{ClientLimits, Error, Inherited, PreparedServer, RespListeners, Server, ServerOptions};
 /// Where to serve through AF_XDP, and with how much memory.
 pub use stratakv_device::xdp::{UMEM_BYTES, XdpOptions};
 pub use tls::TlsOptions;

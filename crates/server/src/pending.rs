@@ -4,11 +4,12 @@
 use stratakv_engine::Reply;
 use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
 
-use crate::answer::{Answer, Planned};
+use crate::answer::{Answer, FlushWords, Planned};
 use crate::binary;
 use crate::block_budget::BlockPermit;
 use crate::connection::Stream;
 use crate::request::Request;
+use crate::resp::Work;
 
 /// A place in the order of answers.
 #[derive(Debug, Default)]
@@ -104,10 +105,17 @@ pub(crate) enum ParsedCommand {
         planned: Box<Planned>,
         reading: Reading,
     },
+    /// A command of a Redis client that is several operations.
+    Work {
+        work: Box<Work>,
+        access: Access,
+        reading: Reading,
+        writing_bytes: u64,
+    },
     Flush {
         delay: i64,
         noreply: bool,
-        binary: Option<binary::Words>,
+        words: FlushWords,
     },
     Statistics(Statistics, Option<binary::Words>),
     Dump(DumpKind),
@@ -125,13 +133,15 @@ impl ParsedCommand {
                 | ParsedCommand::Dump(_)
                 | ParsedCommand::Backup(_)
                 | ParsedCommand::Detail(..)
-        )
+        ) || matches!(self, ParsedCommand::Work { work, .. } if work.takes_long())
     }
 
     /// How much of a value it asks for.
     pub(crate) fn reading_bytes(&self) -> u64 {
         match self {
-            ParsedCommand::Operation { reading, .. } | ParsedCommand::Planned { reading, .. } => reading.bytes,
+            ParsedCommand::Operation { reading, .. }
+            | ParsedCommand::Planned { reading, .. }
+            | ParsedCommand::Work { reading, .. } => reading.bytes,
             _ => 0,
         }
     }
@@ -140,6 +150,7 @@ impl ParsedCommand {
         match self {
             ParsedCommand::Operation { request, .. } => request.access(),
             ParsedCommand::Planned { planned, .. } => planned.plan.request.access(),
+            ParsedCommand::Work { access, .. } => *access,
             ParsedCommand::Flush { .. }
             | ParsedCommand::Statistics(..)
             | ParsedCommand::Dump(_)

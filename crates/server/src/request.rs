@@ -438,7 +438,7 @@ impl Plan {
         };
         let outcome = match update::apply(&change, &record.value.to_bytes(), expiry.0) {
             Ok(outcome) => outcome,
-            Err(UpdateError::NotANumber) => return Next::End(RequestOutcome::NotANumber),
+            Err(UpdateError::Unmet(_)) => return Next::End(RequestOutcome::NotANumber),
             Err(UpdateError::TooLarge(error)) => return Next::End(RequestOutcome::Failed(error)),
         };
         let mut value = outcome.value;

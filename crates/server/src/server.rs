@@ -17,6 +17,7 @@ use stratakv_device::{Socket, SocketAddress};
 
 use crate::credentials::Accounts;
 use crate::listener;
+use crate::resp::ClientDescription;
 use crate::shared::{Shared, share};
 use crate::tls::TlsOptions;
 use crate::unix::{self, SocketFile};
@@ -62,6 +63,26 @@ pub struct ServerOptions {
     /// An interface and addresses of it that are served through AF_XDP, without the kernel's TCP,
     /// at the ports of `memcache` and `tls_memcache`. Default: `None`.
     pub xdp: Option<XdpOptions>,
+    /// Where Redis clients may connect. Default: nowhere.
+    pub resp: RespListeners,
+}
+
+/// Where Redis clients may connect: they speak RESP from the first byte, on the data that memcache
+/// clients see. The mode of UNIX sockets is [`ServerOptions::unix_mode`].
+#[derive(Clone, Debug, Default)]
+pub struct RespListeners {
+    /// Addresses; port 0 takes any free port.
+    pub addresses: Vec<SocketAddr>,
+    /// Addresses for clients that speak TLS; they need [`ServerOptions::tls`].
+    pub tls_addresses: Vec<SocketAddr>,
+    /// Paths of UNIX sockets.
+    pub unix: Vec<PathBuf>,
+}
+
+impl RespListeners {
+    fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.tls_addresses.is_empty() && self.unix.is_empty()
+    }
 }
 
 /// What clients may use of a server.
@@ -121,6 +142,7 @@ impl Default for ServerOptions {
             shutdown_command: false,
             auth_file: None,
             xdp: None,
+            resp: RespListeners::default(),
         }
     }
 }
@@ -133,11 +155,13 @@ impl ServerOptions {
     /// [`Error::Option`]: an option makes no sense.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Option(why));
-        if self.memcache.is_empty() && self.tls_memcache.is_empty() && self.unix.is_empty() && self.inherited.is_empty()
-        {
+        let has_memcache = !(self.memcache.is_empty() && self.tls_memcache.is_empty() && self.unix.is_empty());
+        if !has_memcache && self.inherited.is_empty() && self.resp.is_empty() {
             return refuse("a server needs at least one address to listen on".into());
         }
-        let wants_tls = !self.tls_memcache.is_empty() || self.inherited.iter().any(|inherited| inherited.tls);
+        let wants_tls = !self.tls_memcache.is_empty()
+            || !self.resp.tls_addresses.is_empty()
+            || self.inherited.iter().any(|inherited| inherited.tls);
         match &self.tls {
             None if wants_tls => return refuse("TLS needs a certificate and a key (--tls-cert, --tls-key)".into()),
             None => {}
@@ -233,7 +257,15 @@ impl IdleLimit {
 /// An accepted connection.
 pub(crate) struct Arrival {
     pub(crate) socket: Socket,
+    pub(crate) speaks: Speaks,
+}
+
+/// What the clients of a listener speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Speaks {
     pub(crate) tls: bool,
+    /// RESP; memcache otherwise.
+    pub(crate) resp: bool,
 }
 
 /// A client, as `stats conns` tells of it.
@@ -248,6 +280,16 @@ pub(crate) struct Peer {
     pub(crate) is_watching: AtomicBool,
     /// When something last came from it, in seconds after the server's start.
     pub(crate) last_seconds: AtomicU64,
+    /// What is known of a Redis client.
+    pub(crate) resp: Option<RespPeer>,
+}
+
+/// A Redis client, as `CLIENT LIST` tells of it.
+#[derive(Debug)]
+pub(crate) struct RespPeer {
+    pub(crate) id: u64,
+    pub(crate) began_seconds: u64,
+    pub(crate) description: Mutex<ClientDescription>,
 }
 
 impl Peer {
@@ -258,7 +300,7 @@ impl Peer {
         };
         let (is_watching, last_seconds) = (false.into(), last_seconds.into());
         let descriptor = socket.number();
-        Peer { descriptor, address, listens_at: local_address(socket), is_watching, last_seconds }
+        Peer { descriptor, address, listens_at: local_address(socket), is_watching, last_seconds, resp: None }
     }
 }
 
@@ -317,12 +359,13 @@ pub struct Server {
     /// Removed when it has stopped.
     files: Mutex<Vec<SocketFile>>,
     xdp_addresses: Vec<SocketAddr>,
+    resp_addresses: Vec<SocketAddr>,
 }
 
 /// A socket to accept from.
 pub(crate) struct Listening {
     pub(crate) socket: Socket,
-    pub(crate) tls: bool,
+    pub(crate) speaks: Speaks,
     pub(crate) inherited: bool,
 }
 
@@ -337,26 +380,41 @@ impl Listening {
 struct Bound {
     listeners: Vec<Listening>,
     addresses: Vec<SocketAddr>,
+    resp_addresses: Vec<SocketAddr>,
     files: Vec<SocketFile>,
 }
 
 impl Bound {
     fn all(options: &ServerOptions) -> Result<Bound, Error> {
-        let mut bound = Bound { listeners: Vec::new(), addresses: Vec::new(), files: Vec::new() };
+        let mut bound =
+            Bound { listeners: Vec::new(), addresses: Vec::new(), resp_addresses: Vec::new(), files: Vec::new() };
         let plain = options.memcache.iter().map(|address| (address, false));
         for (address, tls) in plain.chain(options.tls_memcache.iter().map(|address| (address, true))) {
-            let (socket, address) = listener::bind(*address)?;
-            bound.listeners.push(Listening { socket, tls, inherited: false });
+            let address = bound.listen(*address, Speaks { tls, resp: false })?;
             bound.addresses.push(address);
         }
-        for path in &options.unix {
+        let resp = options.resp.addresses.iter().map(|address| (address, false));
+        for (address, tls) in resp.chain(options.resp.tls_addresses.iter().map(|address| (address, true))) {
+            let address = bound.listen(*address, Speaks { tls, resp: true })?;
+            bound.resp_addresses.push(address);
+        }
+        let paths = options.unix.iter().map(|path| (path, false));
+        for (path, resp) in paths.chain(options.resp.unix.iter().map(|path| (path, true))) {
             let (socket, file) = unix::listen_at(path, options.unix_mode)?;
-            bound.listeners.push(Listening { socket, tls: false, inherited: false });
+            bound.listeners.push(Listening { socket, speaks: Speaks { tls: false, resp }, inherited: false });
             bound.files.push(file);
         }
         let inherited = options.inherited.iter().cloned();
-        bound.listeners.extend(inherited.map(|Inherited { socket, tls }| Listening { socket, tls, inherited: true }));
+        let speaks = |tls| Speaks { tls, resp: false };
+        let listening = |Inherited { socket, tls }| Listening { socket, speaks: speaks(tls), inherited: true };
+        bound.listeners.extend(inherited.map(listening));
         Ok(bound)
+    }
+
+    fn listen(&mut self, address: SocketAddr, speaks: Speaks) -> Result<SocketAddr, Error> {
+        let (socket, address) = listener::bind(address)?;
+        self.listeners.push(Listening { socket, speaks, inherited: false });
+        Ok(address)
     }
 }
 
@@ -382,8 +440,8 @@ impl Server {
     }
 
     fn start_prepared(store: Store, PreparedServer { mut options, xdp }: PreparedServer) -> Result<Server, Error> {
-        let Bound { listeners, addresses, files } = Bound::all(&options)?;
-        let ports = addresses.iter().zip(&listeners).map(|(address, listening)| (address.port(), listening.tls));
+        let Bound { listeners, addresses, resp_addresses, files } = Bound::all(&options)?;
+        let ports = addresses.iter().zip(&listeners).map(|(address, listening)| (address.port(), listening.speaks.tls));
         let xdp = options.xdp.as_ref().zip(xdp).map(|xdp| XdpServing::open(xdp, ports, options.threads)).transpose()?;
         let (worker_slots, wakeups) = worker_slots(options.threads)?;
         let connections_max = listener::allow_connections(options.limits.connections_max, options.threads);
@@ -412,9 +470,15 @@ impl Server {
             ticks_seen: Mutex::default(),
             files: Mutex::new(files),
             xdp_addresses: xdp.as_ref().map(|xdp| xdp.addresses.clone()).unwrap_or_default(),
+            resp_addresses,
         };
         server.start_threads(listeners, wakeups, xdp.map(|xdp| xdp.shares).unwrap_or_default())?;
-        tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
+        tracing::info!(
+            addresses = ?server.addresses(),
+            resp_addresses = ?server.resp_addresses(),
+            threads = options.threads,
+            "serving clients"
+        );
         Ok(server)
     }
 
@@ -448,6 +512,11 @@ impl Server {
     /// sockets that it was given are not among them.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.listening.addresses
+    }
+
+    /// The addresses it serves Redis clients at, in the order of the options, those for TLS last.
+    pub fn resp_addresses(&self) -> &[SocketAddr] {
+        &self.resp_addresses
     }
 
     /// The addresses it serves through AF_XDP.

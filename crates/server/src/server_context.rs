@@ -11,7 +11,8 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
-use crate::server::Peer;
+use crate::resp::ClientDescription;
+use crate::server::{Peer, lock};
 use crate::shared::{Shared, block_budget_bytes, client_bytes};
 use crate::statistics;
 use crate::watch::Watching;
@@ -104,5 +105,35 @@ impl ServerContext for CommandContext<'_> {
 
     fn version(&self) -> &str {
         statistics::VERSION
+    }
+
+    fn records(&self) -> u64 {
+        statistics::records(self.shared)
+    }
+
+    fn client_id(&self) -> u64 {
+        self.peer.resp.as_ref().map_or(0, |peer| peer.id)
+    }
+
+    fn describe_client(&self, description: &ClientDescription) {
+        if let Some(peer) = &self.peer.resp {
+            lock(&peer.description).clone_from(description);
+        }
+    }
+
+    fn client(&self) -> String {
+        statistics::redis::client(self.shared, self.peer)
+    }
+
+    fn clients(&self) -> String {
+        statistics::redis::clients(self.shared)
+    }
+
+    fn info(&self, sections: &[String], wall: Wall) -> String {
+        statistics::redis::info(self.shared, sections, wall)
+    }
+
+    fn resp_settings(&self) -> Vec<(&'static str, String)> {
+        statistics::redis::settings(self.shared)
     }
 }

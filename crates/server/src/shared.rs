@@ -18,6 +18,7 @@ use crate::marks::Marks;
 use crate::measures::Measures;
 use crate::memory_budget::MemoryBudget;
 use crate::recency::Recency;
+use crate::resp::RespShared;
 use crate::server::{Error, IdleLimit, ServerOptions, WorkerSlot, lock};
 use crate::timing::SlowFrom;
 use crate::tls::{Acceptor, TlsOptions};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Monotonic nanosecond of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU64,
+    pub(crate) resp: RespShared,
 }
 
 /// Where a server listens.
@@ -150,8 +152,10 @@ pub(crate) fn share(
         client_bytes(options.limits.client_memory_bytes.unwrap_or(CLIENT_MEMORY_BYTES), options.limits.item_bytes_max);
     let unix = options.unix.clone();
     let watches = Watches::of(store.clone());
+    let level = options.level.unwrap_or(store.default_level());
+    let resp = RespShared::new(level.max(store.batch_level()));
     Arc::new(Shared {
-        level: options.level.unwrap_or(store.default_level()),
+        level,
         store,
         started: Instant::now(),
         listening: ListeningAt { addresses, listens_at, paused: 0.into(), unix, unix_mode: options.unix_mode },
@@ -187,5 +191,6 @@ pub(crate) fn share(
         backups: Backups::new(options.backup_directory.clone()),
         stopping: false.into(),
         flush_at: 0.into(),
+        resp,
     })
 }

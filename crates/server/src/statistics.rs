@@ -13,6 +13,7 @@ use crate::server::lock;
 use crate::shared::Shared;
 
 mod classes;
+pub(crate) mod redis;
 mod settings;
 
 /// What clients are told: the memcached whose protocol this is, and nothing else. They decide by it
@@ -48,6 +49,11 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
     out
 }
 
+/// How many records the store has.
+pub(crate) fn records(shared: &Shared) -> u64 {
+    Space::of(&shared.store.stats()).items
+}
+
 fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     let engine = shared.store.stats();
     let space = Space::of(&engine);
@@ -58,6 +64,8 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
         let is_told = match name {
             "idle_kicks" => has_idle_limit || value > 0,
             "ssl_handshake_errors" => shared.security.serves_tls,
+            // Only where there are such clients.
+            "cmd_resp" => value > 0,
             _ => true,
         };
         if is_told {

@@ -19,8 +19,9 @@ use crate::connection::{Connection, Context, Submission, Target, delete_everythi
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
 use crate::memory_budget::MemoryPermit;
+use crate::resp;
 use crate::schedule::{HANDSHAKE_UNITS, Schedule};
-use crate::server::{Arrival, Listening, Peer, WorkerSlot, lock};
+use crate::server::{Arrival, Listening, Peer, Speaks, WorkerSlot, lock};
 use crate::server_context::CommandContext;
 use crate::shared::Shared;
 use crate::timing::SlowLog;
@@ -98,7 +99,7 @@ struct WorkerTimes {
 
 struct Listener {
     socket: Socket,
-    tls: bool,
+    speaks: Speaks,
     /// Others go on listening on the socket.
     inherited: bool,
     accepting: bool,
@@ -114,8 +115,13 @@ impl Worker {
         wakeup: Socket,
         listeners: Vec<Listening>,
     ) -> Worker {
-        let listener =
-            |Listening { socket, tls, inherited }| Listener { socket, tls, inherited, accepting: false, pause: None };
+        let listener = |Listening { socket, speaks, inherited }| Listener {
+            socket,
+            speaks,
+            inherited,
+            accepting: false,
+            pause: None,
+        };
         Worker {
             shared,
             index,
@@ -350,6 +356,7 @@ impl Worker {
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
+            batch_level: self.shared.resp.batch_level,
             shards: self.shared.store.shards(),
             counters: &self.shared.figures.counters[self.index],
             marks: &self.shared.marks,
@@ -357,6 +364,7 @@ impl Worker {
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
             accounts: self.shared.security.accounts.as_ref(),
             server: &here,
+            cursors: &self.shared.resp.cursors,
             is_cache: self.shared.store.engine() == stratakv::Engine::Tier,
             submissions: &mut self.submissions,
         };
@@ -506,8 +514,8 @@ impl Worker {
         match accepted {
             Ok((socket, peer)) => {
                 tracing::debug!(?peer, "accepted");
-                let tls = listener.tls;
-                self.assign(socket, tls);
+                let speaks = listener.speaks;
+                self.assign(socket, speaks);
             }
             Err(_) if stopping => {}
             Err(error) => {
@@ -521,14 +529,15 @@ impl Worker {
 
     /// Gives a new connection to the thread with the fewest. One of this thread's own stack stays
     /// here: no other ring knows it.
-    fn assign(&mut self, socket: Socket, tls: bool) {
+    fn assign(&mut self, socket: Socket, speaks: Speaks) {
         let is_of_kernel = matches!(&*socket, SocketHandle::Kernel(_));
         if self.shared.connections() >= self.shared.limits.connections_max {
             self.counters().rejected_connections.add(1);
             self.refusals.tell(self.shared.limits.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
-            if !tls {
-                socket.send_last_words(reply::TOO_MANY_CONNECTIONS);
+            let words = if speaks.resp { resp::TOO_MANY_CONNECTIONS } else { reply::TOO_MANY_CONNECTIONS };
+            if !speaks.tls {
+                socket.send_last_words(words);
             }
             return;
         }
@@ -539,10 +548,10 @@ impl Worker {
         let Some((index, worker_slot)) = fewest else { return };
         worker_slot.connections.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
-            self.adopt(Arrival { socket, tls });
+            self.adopt(Arrival { socket, speaks });
         } else {
             match &mut *lock(&worker_slot.handover) {
-                Some(arriving) => arriving.push(Arrival { socket, tls }),
+                Some(arriving) => arriving.push(Arrival { socket, speaks }),
                 // The thread has ended, so the server is stopping: nobody would serve this
                 // connection, nor close it.
                 None => _ = worker_slot.connections.fetch_sub(1, Ordering::Relaxed),
@@ -552,18 +561,23 @@ impl Worker {
     }
 
     fn adopt(&mut self, arrival: Arrival) {
-        let tls = arrival.tls.then(|| self.shared.security.acceptor.begin().map(Box::new));
+        let tls = arrival.speaks.tls.then(|| self.shared.security.acceptor.begin().map(Box::new));
         if matches!(tls, Some(None)) {
             tracing::error!("a TLS connection cannot be begun");
             self.shared.worker_slots[self.index].connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let permit = MemoryPermit::new(&self.shared.memory.budget);
-        let connection =
+        let mut connection =
             Connection::new(self.shared.limits.item_bytes_max, Arc::clone(&self.shared.memory.block_budget), permit);
         let now = self.driver.now().mono;
         let last_seconds = self.shared.started.elapsed().as_secs();
-        let peer = Arc::new(Peer::of(&arrival.socket, last_seconds));
+        let mut peer = Peer::of(&arrival.socket, last_seconds);
+        if arrival.speaks.resp {
+            connection = connection.speaks_resp();
+            peer.resp = Some(self.shared.resp.peer(last_seconds));
+        }
+        let peer = Arc::new(peer);
         let listed = Arc::clone(&peer);
         watch::connected(log(&self.shared, self.driver.now().wall, &arrival.socket), &peer, None);
         let entry = ConnectionEntry::new(arrival.socket, tls.flatten(), peer, connection, now);
@@ -727,6 +741,10 @@ fn submit(driver: &mut Driver, shared: &Shared, tag: u64, target: Target, operat
         }
         (Target::Shard(shard), _) => {
             driver.submit(shard, tag, operation);
+            1
+        }
+        (Target::Batch, _) => {
+            driver.submit(shared.store.shard_of_write(&operation), tag, operation);
             1
         }
         _ => {

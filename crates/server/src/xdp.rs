@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stratakv::Store;
 use stratakv_device::xdp::{PreparedXdp, XdpHealth, XdpOptions, XdpQueue, XdpRing};
 
-use crate::server::{Error, Listening};
+use crate::server::{Error, Listening, Speaks};
 
 /// What one thread serves through AF_XDP.
 pub(crate) struct XdpShare {
@@ -72,7 +72,7 @@ impl XdpShare {
             Ok(Box::new(ring))
         })?;
         let tls = self.listen.iter().map(|(_, tls)| *tls);
-        let listening = |(socket, tls)| Listening { socket, tls, inherited: false };
+        let listening = |(socket, tls)| Listening { socket, speaks: Speaks { tls, resp: false }, inherited: false };
         Ok((driver, listeners.into_iter().zip(tls).map(listening).collect()))
     }
 }

@@ -13,7 +13,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use stratakv::{IoBackend, Level, Options, Store};
-use stratakv_server::{Error, Inherited, Server, ServerOptions, TlsOptions};
+use stratakv_server::{Error, Inherited, RespListeners, Server, ServerOptions, TlsOptions};
 
 fn store(io: IoBackend) -> (Store, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
@@ -307,4 +307,38 @@ fn tls_without_a_certificate_and_modes_that_are_none_are_refused() {
     let unix = vec![directory.path().join("socket")];
     let refused = Server::start(store, ServerOptions { unix, unix_mode: 0o1777, ..options() }).err().unwrap();
     assert!(refused.to_string().contains("1777"), "{refused}");
+}
+
+/// Redis clients by TLS and by a UNIX socket, who have to say who they are.
+#[test]
+fn redis_clients_are_served_by_tls_and_unix_sockets_and_log_in() {
+    for io in [IoBackend::Auto, IoBackend::Blocking] {
+        let (store, directory) = store(io);
+        let (tls, certificate) = certify(directory.path());
+        let accounts = directory.path().join("accounts");
+        std::fs::write(&accounts, "user:pass\n").unwrap();
+        let path = directory.path().join("resp");
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let resp =
+            RespListeners { tls_addresses: vec![any_port], unix: vec![path.clone()], ..RespListeners::default() };
+        let options = ServerOptions { resp, tls: Some(tls), auth_file: Some(accounts), unix_mode: 0o600, ..options() };
+        let server = Server::start(store, options).unwrap();
+        assert!(server.addresses().is_empty() && server.resp_addresses().len() == 1);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let expected = "-NOAUTH Authentication required.\r\n+OK\r\n+OK\r\n$1\r\n1\r\n+OK\r\n";
+        let commands = "get a\r\nauth user pass\r\nset a 1\r\nget a\r\n";
+        assert_eq!(converse(connect(server.resp_addresses()[0], &certificate), commands), expected);
+        assert_eq!(converse(UnixStream::connect(&path).unwrap(), commands), expected);
+        server.shutdown();
+        server.join().unwrap();
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn tls_for_redis_clients_needs_a_certificate_too() {
+    let tls_addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    let resp = RespListeners { tls_addresses, ..RespListeners::default() };
+    let refused = ServerOptions { resp, ..options() }.check().unwrap_err().to_string();
+    assert!(refused.contains("TLS needs a certificate"), "{refused}");
 }

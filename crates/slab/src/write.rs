@@ -400,10 +400,11 @@ impl<P: Placement> IndexedShard<P> {
         let outcome = match update::apply(change, &old, meta.expiry) {
             Ok(outcome) => outcome,
             Err(_) if newest.pending => return Err(Wait::Drain.into()),
-            Err(update::UpdateError::NotANumber) => return Err(Stop::Answer(Reply::Unmet(Unmet::NotANumber))),
+            Err(update::UpdateError::Unmet(unmet)) => return Err(Stop::Answer(Reply::Unmet(unmet))),
             Err(update::UpdateError::TooLarge(error)) => return Err(error.into()),
         };
-        let meta = Meta { version: 0, flags: meta.flags, expiry: outcome.expiry };
+        let flags = outcome.flags.unwrap_or(meta.flags);
+        let meta = Meta { version: 0, flags, expiry: outcome.expiry };
         let value = outcome.value.clone();
         let reply = move |version| match (outcome.number, change) {
             (Some(number), _) => Reply::Number { number, version },

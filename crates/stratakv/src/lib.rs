@@ -74,10 +74,11 @@ mod walk;
 
 pub use stratakv_base::histogram::Distribution as Latencies;
 pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
+pub use stratakv_engine::update::{UpdateError, UpdatedRecord};
 pub use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Evicted, Expect, ListRequest, LoadRecord, MeasuredKind,
-    Operation, PageRequest, Record as EngineRecord, RecordPart, Reply, Stage, StageReport, Statistic, Unmet, Update,
-    Value,
+    Operation, PageRequest, Record as EngineRecord, RecordEdit, RecordPart, Reply, Stage, StageReport, Statistic,
+    Unmet, Update, Value,
 };
 pub use stratakv_pmem::explain_bus_errors;
 pub use stratakv_runtime::{Event, EvictionListener, Pending, RequestLatencies};

@@ -183,6 +183,16 @@ impl Inner {
         }
     }
 
+    /// The shard of a write's keys, or the one that coordinates those of several shards.
+    pub(crate) fn shard_of_write(&self, write: &Operation) -> usize {
+        let Operation::Write { changes, .. } = write else { return BATCHES_SHARD };
+        let mut shards = changes.iter().map(|change| self.shard_of(&change.key));
+        match shards.next() {
+            Some(first) if shards.all(|shard| shard == first) => first,
+            _ => BATCHES_SHARD,
+        }
+    }
+
     fn route_write(&self, changes: &[Change]) -> Route {
         let too_large = changes.iter().find_map(|change| match &change.kind {
             ChangeKind::Put { value, .. } if value.len() > VALUE_BYTES_MAX => Some(value.len() as u64),

@@ -219,6 +219,17 @@ impl Store {
         self.inner().shard_of(key)
     }
 
+    /// The shard that takes a write of one key or several: the owner of all its keys, or the one
+    /// that coordinates batches.
+    pub fn shard_of_write(&self, write: &Operation) -> usize {
+        self.inner().shard_of_write(write)
+    }
+
+    /// The level of several changes as one: power loss on disks, whatever the store's own is.
+    pub fn batch_level(&self) -> Level {
+        self.inner().batch_level()
+    }
+
     /// Any operation, in the calling thread.
     pub fn execute(&self, operation: Operation) -> Reply {
         self.inner().execute(operation)

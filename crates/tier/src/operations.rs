@@ -10,8 +10,8 @@ use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{CollectionId, Expiry, Key, fault_point};
 use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{
-    Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Stage, Token, Unmet,
-    Update, Value,
+    Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Stage, Token, Update,
+    Value,
 };
 
 use crate::fetch::Fetched;
@@ -588,14 +588,14 @@ impl Tier {
         };
         let outcome = match update::apply(update, &old.value.to_bytes(), old.expiry.0) {
             Ok(outcome) => outcome,
-            Err(UpdateError::NotANumber) => return StepEnd::Done(Reply::Unmet(Unmet::NotANumber)),
+            Err(UpdateError::Unmet(unmet)) => return StepEnd::Done(Reply::Unmet(unmet)),
             Err(UpdateError::TooLarge(error)) => return StepEnd::Done(Reply::Failed(error)),
         };
         if let Some(error) = self.too_large(key, outcome.value.len() as u64) {
             return StepEnd::Done(Reply::Failed(error));
         }
         let expiry = Expiry(outcome.expiry);
-        let item = Item { key, value: &outcome.value, flags: old.flags, expiry };
+        let item = Item { key, value: &outcome.value, flags: outcome.flags.unwrap_or(old.flags), expiry };
         let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return StepEnd::NoRoom;

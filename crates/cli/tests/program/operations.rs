@@ -41,6 +41,36 @@ fn converse(address: &str, commands: &str) -> String {
     answer
 }
 
+/// Redis clients find the data of memcache clients, at the addresses that were told.
+#[test]
+fn redis_clients_are_served_where_the_server_says() {
+    let (directory, data) = directory();
+    let socket = directory.path().join("resp");
+    let unix = format!("unix:{}", socket.display());
+    let serving = Serving::with(&data, &["--threads", "1", "--resp", &unix, "--resp", "127.0.0.1:0"]);
+    let told: Vec<&str> = serving.lines.iter().filter_map(|line| line.strip_prefix("resp")).map(str::trim).collect();
+    assert!(told.len() == 2 && told[0] == unix, "{told:?}");
+    let ask = |mut stream: Box<dyn ReadWrite>, commands: &[u8]| {
+        stream.write_all(commands).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let tcp = TcpStream::connect(told[1]).unwrap();
+    assert_eq!(ask(Box::new(tcp), b"set a 1\r\nincr a\r\nquit\r\n"), "+OK\r\n:2\r\n+OK\r\n");
+    let unix = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    assert_eq!(ask(Box::new(unix), b"get a\r\nquit\r\n"), "$1\r\n2\r\n+OK\r\n");
+    let memcache = TcpStream::connect(&serving.address).unwrap();
+    assert_eq!(ask(Box::new(memcache), b"get a\r\nquit\r\n"), "VALUE a 0 1\r\n2\r\nEND\r\n");
+    serving.end();
+    assert!(!socket.exists());
+    let refused = run(&data, &["serve", "--resp", "0.0.0.0:0"]);
+    assert!(code(&refused) == 2 && stderr(&refused).contains("--insecure"), "{}", stderr(&refused));
+}
+
+trait ReadWrite: Read + Write {}
+impl<S: Read + Write> ReadWrite for S {}
+
 #[test]
 fn an_admin_address_is_told_and_answers() {
     let (_directory, data) = directory();

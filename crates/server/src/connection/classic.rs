@@ -5,7 +5,7 @@ use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, StoreMode, Verb, expiry, reply};
 
 use super::{Connection, Context, Header, Rest, Storing};
-use crate::answer::{Answer, Dialect};
+use crate::answer::{Answer, Dialect, FlushWords};
 use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
 use crate::pending::ParsedCommand;
@@ -60,7 +60,7 @@ impl Connection {
                 let action = Action::Get { value: false, touch, vivify: None, before: false, told: false };
                 return self.change(key, action, Answer::Touched, noreply, context);
             }
-            Command::FlushAll { delay, noreply } => ParsedCommand::Flush { delay, noreply, binary: None },
+            Command::FlushAll { delay, noreply } => ParsedCommand::Flush { delay, noreply, words: FlushWords::Text },
             Command::Detail(what) => ParsedCommand::Detail(what, None),
             Command::Stats(which) => ParsedCommand::Statistics(which, None),
             Command::Backup { name } => ParsedCommand::Backup(name.to_owned()),

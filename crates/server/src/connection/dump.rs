@@ -2,10 +2,8 @@
 //! output may hold. Engines in order give pages of keys, and then what is known of each record
 //! without its value; the others give pages of a list.
 
-use std::ops::Bound;
-
-use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{Capability, Error, Item, ListRequest, Operation, PageRequest, Record, RecordPart, Reply};
+use stratakv_base::{Expiry, Key};
+use stratakv_engine::{Capability, Error, Item, Operation, Record, RecordPart, Reply};
 use stratakv_protocol::memcache::{DumpKind, encode_key, reply};
 
 use super::{Connection, Context, OUTPUT_BYTES_MAX, PENDING_MAX, Submission, Target, hash};
@@ -13,6 +11,7 @@ use crate::answer::{Answer, AnswerContext, failed};
 use crate::output::Output;
 use crate::pending::{Access, PendingAnswer};
 use crate::schedule::UNITS_EACH;
+use crate::walk::{self, WalkPlace};
 
 /// Of a page. Each of its records has a place in the order of answers.
 const PAGE_ITEMS_MAX: u32 = 48;
@@ -24,40 +23,17 @@ const PAGE_UNITS: i64 = UNITS_EACH;
 #[derive(Clone, Debug)]
 pub(crate) struct Dump {
     kind: DumpKind,
-    shard: usize,
-    from: From,
+    place: WalkPlace,
     /// Records that may still be listed.
     left: u32,
     /// A page is being read.
     asked: bool,
 }
 
-/// Where the next page begins.
-#[derive(Clone, Debug)]
-enum From {
-    Key(Bound<Key>),
-    /// Of an engine without order.
-    Cursor(u64),
-}
-
-impl From {
-    fn start() -> From {
-        From::Key(Bound::Included(Key::bound(CollectionId(0), b"")))
-    }
-
-    /// The same of another shard.
-    fn restarted(&self) -> From {
-        match self {
-            From::Key(_) => From::start(),
-            From::Cursor(_) => From::Cursor(0),
-        }
-    }
-}
-
 impl Connection {
     pub(super) fn begin_dump(&mut self, kind: DumpKind) {
         let left = if let DumpKind::Cache { items_max } = kind { items_max } else { u32::MAX };
-        let dump = Dump { kind, shard: 0, from: From::start(), left, asked: false };
+        let dump = Dump { kind, place: WalkPlace::start(), left, asked: false };
         self.place(Answer::Dump(Box::new(dump)), false, Access::Everything).missing = 1;
     }
 
@@ -87,7 +63,7 @@ impl Connection {
                 Page::Ended => ends = true,
             }
         }
-        if !ends && (dump.left == 0 || dump.shard >= context.shards) {
+        if !ends && (dump.left == 0 || dump.place.shard >= context.shards) {
             self.sending.output.push(if dump.kind == DumpKind::MetaGet { reply::META_END } else { reply::END });
             ends = true;
         }
@@ -140,7 +116,7 @@ impl Connection {
         dump.asked = true;
         *reading_bytes = PAGE_BYTES_MAX.into();
         self.reading.bytes += *reading_bytes;
-        let target = Target::Shard(dump.shard);
+        let target = Target::Shard(dump.place.shard);
         context.submissions.push(Submission {
             sequence: self.answers.first,
             target,
@@ -152,35 +128,16 @@ impl Connection {
 impl Dump {
     /// Asks for the next page, of so many records at most.
     fn next(&self, items_max: u32) -> Operation {
-        let items_max = self.left.min(items_max);
-        let from = match &self.from {
-            From::Key(from) => from.clone(),
-            From::Cursor(cursor) => {
-                let shard = self.shard as u32;
-                let collection = CollectionId::default();
-                return Operation::List(ListRequest { collection, cursor: *cursor, shard, items_max });
-            }
-        };
-        Operation::Page(
-            PageRequest {
-                from,
-                to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
-                reverse: false,
-                keys_only: true,
-                items_max,
-                bytes_max: PAGE_BYTES_MAX,
-                at: None,
-            }
-            .into(),
-        )
+        self.place.page(self.left.min(items_max), PAGE_BYTES_MAX)
     }
 
     /// Takes a page.
     fn page(&mut self, reply: Reply, here: &AnswerContext<'_>, out: &mut Output) -> Page {
         match reply {
             Reply::Page { items, next } => {
-                self.pass(items.len(), next.map(From::Key));
-                let keys = items.into_iter().map(|item| item.key);
+                self.count(items.len());
+                self.place.pass_page(next);
+                let keys = walk::keys_of(items);
                 let keys: Vec<Key> = match self.kind {
                     DumpKind::Meta => keys.collect(),
                     DumpKind::MetaGet => {
@@ -199,11 +156,12 @@ impl Dump {
                         line(self.kind, key, record, out, here);
                     }
                 }
-                self.pass(items.len(), next.map(From::Cursor));
+                self.count(items.len());
+                self.place.pass_list(next);
                 Page::Written
             }
             Reply::Failed(Error::Unsupported(Capability::Ordered)) => {
-                self.from = From::Cursor(0);
+                self.place.has_no_order();
                 Page::Written
             }
             Reply::Failed(error) => {
@@ -214,13 +172,9 @@ impl Dump {
         }
     }
 
-    /// So many records were listed; where the next page begins.
-    fn pass(&mut self, items: usize, next: Option<From>) {
+    /// So many records were listed.
+    fn count(&mut self, items: usize) {
         self.left -= (items as u32).min(self.left);
-        match next {
-            Some(from) => self.from = from,
-            None => (self.shard, self.from) = (self.shard + 1, self.from.restarted()),
-        }
     }
 }
 

@@ -29,7 +29,9 @@ impl Connection {
         let line = self.unfinished.rest.as_ref().map_or(0, |rest| rest.line.capacity());
         let places =
             self.answers.pending.capacity() * size_of::<PendingAnswer>() + self.answers.pending.len() * OPERATION_BYTES;
-        let buffers = (self.input.received.capacity() + self.input.receiving_bytes + line + places) as u64;
+        let more = self.unfinished.more.as_ref().map_or(0, |more| more.held_bytes());
+        let requests = self.client.held_bytes() + more;
+        let buffers = (self.input.received.capacity() + self.input.receiving_bytes + line + places + requests) as u64;
         let values = self.reading.bytes + self.writing_bytes + value;
         buffers + values + self.sending.output.bytes() + self.sending.bytes + self.memory.outside_bytes
     }
@@ -109,7 +111,10 @@ impl Connection {
 
     /// Whether nothing was begun that its client has to go on with.
     pub(crate) fn is_between_requests(&self) -> bool {
-        self.unfinished.storing.is_none() && self.unfinished.refused.is_none() && self.input.unfinished_bytes == 0
+        self.unfinished.storing.is_none()
+            && self.unfinished.refused.is_none()
+            && self.input.unfinished_bytes == 0
+            && self.client.is_between_requests()
     }
 
     /// Whether everything that was asked is answered, and something was.

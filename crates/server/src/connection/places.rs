@@ -6,28 +6,21 @@ use stratakv_engine::Operation;
 use stratakv_protocol::memcache::expiry;
 
 use super::{Connection, Context, Submission, Target, delete_everything};
-use crate::answer::Answer;
-use crate::binary;
+use crate::answer::{Answer, FlushWords};
 use crate::pending::{Access, PendingAnswer, Reading};
 
 impl Connection {
-    pub(super) fn flush(
-        &mut self,
-        delay: i64,
-        noreply: bool,
-        binary: Option<binary::Words>,
-        context: &mut Context<'_>,
-    ) {
+    pub(super) fn flush(&mut self, delay: i64, noreply: bool, words: FlushWords, context: &mut Context<'_>) {
         context.counters.cmd_flush.add(1);
         let at = expiry(delay, context.wall);
         let is_later = delay > 0 && !at.is_past(context.wall);
         let later = is_later.then(|| Duration::from_millis(at.0.saturating_sub(context.wall.0)));
         context.server.flush_later(later);
         match later {
-            Some(_) => self.answer(Answer::Flushed(binary), noreply),
+            Some(_) => self.answer(Answer::Flushed(words), noreply),
             None => {
                 self.submit(Target::Every, delete_everything(context.level), context);
-                self.place(Answer::Flushed(binary), noreply, Access::Everything).missing = context.shards;
+                self.place(Answer::Flushed(words), noreply, Access::Everything).missing = context.shards;
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stratakv_protocol::memcache::{BinaryParser, Keys, Parser};
 
 use super::refused::Refused;
+use super::resp::MoreKeys;
 use super::storing::Storing;
 use super::{RECV_BYTES_MIN, Receiving};
 use crate::answer::ResponseEncoder;
@@ -14,6 +15,7 @@ use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::output::Output;
 use crate::pending::{ParsedCommand, PendingAnswer};
 use crate::received::Received;
+use crate::resp::RespClient;
 
 /// Which protocol the client speaks: its first byte tells.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) enum ClientProtocol {
     Undecided,
     Text(Parser),
     Binary(BinaryParser),
+    /// Of every client of such a listener.
+    Resp(Box<RespClient>),
 }
 
 /// Who is at the other end, and what it may do.
@@ -57,6 +61,8 @@ pub(super) struct Unfinished {
     pub(super) storing: Option<Storing>,
     pub(super) refused: Option<Refused>,
     pub(super) rest: Option<Rest>,
+    /// The same of MGET.
+    pub(super) more: Option<Box<MoreKeys>>,
     /// It waits for those before it.
     pub(super) held: Option<ParsedCommand>,
 }
@@ -150,6 +156,22 @@ impl Client {
     pub(super) fn new(item_bytes_max: u64) -> Client {
         let protocol = ClientProtocol::Undecided;
         Client { protocol, admitted: false, is_asked: false, errors: 0, item_bytes_max }
+    }
+
+    /// Bytes that it holds for a request that has not come whole.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.protocol {
+            ClientProtocol::Resp(client) => client.held_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Whether it has begun no request.
+    pub(super) fn is_between_requests(&self) -> bool {
+        match &self.protocol {
+            ClientProtocol::Resp(client) => client.is_between_requests(),
+            _ => true,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use stratakv_base::Key;
 use stratakv_protocol::memcache::{BadDataChunk, Body, Verb, reply};
+use stratakv_protocol::resp::ProtocolError;
 
 use super::{Connection, Context};
 use crate::answer::{Answer, Dialect};
@@ -38,6 +39,8 @@ pub(super) enum Header {
     Planned(Box<(Request, Dialect)>),
     /// The value says who the client is.
     Account,
+    /// An argument of a Redis client.
+    Argument,
 }
 
 impl Connection {
@@ -51,6 +54,10 @@ impl Connection {
         };
         let header = storing.header;
         let Ok(value) = value else {
+            if matches!(header, Header::Argument) {
+                self.end_protocol(ProtocolError::NoLineEnd, context);
+                return true;
+            }
             context.counters.protocol_errors.add(1);
             self.client.errors += 1;
             let is_classic = matches!(header, Header::Classic { .. });
@@ -66,6 +73,7 @@ impl Connection {
                 self.account(&value, context);
                 true
             }
+            Header::Argument => self.argument(value),
             Header::Planned(planned) => {
                 let (mut request, dialect) = *planned;
                 request.set_value(value);

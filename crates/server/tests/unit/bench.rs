@@ -19,6 +19,7 @@ use crate::marks::Marks;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
 use crate::recency::Recency;
+use crate::resp::{ClientDescription, Cursors};
 use crate::schedule::UNITS_EACH;
 use crate::watch::{Log, Watches, Watching};
 
@@ -61,6 +62,25 @@ impl ServerContext for NoServer {
     fn version(&self) -> &str {
         "1.0"
     }
+    fn records(&self) -> u64 {
+        7
+    }
+    fn client_id(&self) -> u64 {
+        9
+    }
+    fn describe_client(&self, _: &ClientDescription) {}
+    fn client(&self) -> String {
+        "id=9\n".to_owned()
+    }
+    fn clients(&self) -> String {
+        self.client()
+    }
+    fn info(&self, sections: &[String], _: Wall) -> String {
+        format!("# {}\r\n", sections.join(" "))
+    }
+    fn resp_settings(&self) -> Vec<(&'static str, String)> {
+        vec![("databases", "1".to_owned()), ("maxclients", "10".to_owned())]
+    }
 }
 
 /// A connection, its store and its peer.
@@ -72,6 +92,7 @@ pub(crate) struct Bench {
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     details: Details,
+    cursors: Cursors,
     pub(crate) accounts: Option<Accounts>,
     pub(crate) is_cache: bool,
     pub(crate) unsent: Vec<u8>,
@@ -94,6 +115,7 @@ impl Bench {
             recency: Recency::default(),
             watches: Arc::default(),
             details: Details::default(),
+            cursors: Cursors::default(),
             accounts: None,
             is_cache: false,
             unsent: sent.to_vec(),
@@ -103,12 +125,19 @@ impl Bench {
         }
     }
 
+    /// The same of a Redis client.
+    pub(crate) fn of_resp(sent: &[u8]) -> Bench {
+        let bench = Bench::new(sent);
+        Bench { connection: bench.connection.speaks_resp(), ..bench }
+    }
+
     pub(crate) fn advance(&mut self) {
         let mut submissions = Vec::new();
         self.connection.grant(UNITS_EACH, true);
         self.connection.advance(&mut Context {
             wall: WALL,
             level: Level::PowerLoss,
+            batch_level: Level::PowerLoss,
             shards: self.model.shards,
             counters: &self.counters,
             marks: &self.marks,
@@ -116,6 +145,7 @@ impl Bench {
             log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
             accounts: self.accounts.as_ref(),
             server: &NoServer,
+            cursors: &self.cursors,
             is_cache: self.is_cache,
             submissions: &mut submissions,
         });

@@ -24,6 +24,8 @@ use conversations::{conversations, matches};
 mod given_up;
 #[path = "connection/refused.rs"]
 mod refused_values;
+#[path = "connection/resp.rs"]
+mod resp_clients;
 
 fn permit() -> MemoryPermit {
     MemoryPermit::new(&MemoryBudget::new(64 << 20))
@@ -669,6 +671,7 @@ fn operations_ask_for_the_servers_level() {
     connection.advance(&mut Context {
         wall: WALL,
         level: Level::ProcessCrash,
+        batch_level: Level::ProcessCrash,
         shards: 1,
         counters: &Counters::default(),
         marks: &Marks::default(),
@@ -676,6 +679,7 @@ fn operations_ask_for_the_servers_level() {
         log: Log { watches: &Watches::default(), details: &Details::default(), wall: WALL, cfd: 7 },
         accounts: None,
         server: &NoServer,
+        cursors: &Cursors::default(),
         is_cache: false,
         submissions: &mut submissions,
     });

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Wall};
+use stratakv_engine::update::UpdateError;
 use stratakv_engine::{
     Change, ChangeKind, Error, Expect, Hold, Item, Operation, PageRequest, Record, RecordPart, Reply, Unmet, Update,
     Value,
@@ -139,7 +140,8 @@ impl Model {
 
     fn carry_out(&mut self, operation: Operation) -> Reply {
         match operation {
-            Operation::Write { mut changes, .. } => self.change(changes.remove(0)),
+            Operation::Write { mut changes, .. } if changes.len() == 1 => self.change(changes.remove(0)),
+            Operation::Write { changes, .. } => self.batch(changes),
             Operation::Update { key, update, .. } => self.update(key, update),
             Operation::DeleteRange { range, .. } => {
                 let before = self.records.len();
@@ -157,6 +159,17 @@ impl Model {
         let items =
             found.map(|(key, held)| Item { key: key.clone(), record: Some(record(held)) }).into_iter().collect();
         Reply::Page { items, next: found.map(|(key, _)| Bound::Excluded(key.clone())) }
+    }
+
+    /// All of them, if all conditions hold.
+    fn batch(&mut self, changes: Vec<Change>) -> Reply {
+        for Change { key, expect, .. } in &changes {
+            if let (Expect::Absent, Some(held)) = (expect, self.live(key)) {
+                return Reply::Unmet(Unmet::Present { version: held.version });
+            }
+        }
+        let replies = changes.into_iter().map(|change| self.change(change));
+        replies.last().expect("a batch has changes")
     }
 
     fn change(&mut self, Change { key, expect, kind }: Change) -> Reply {
@@ -201,6 +214,15 @@ impl Model {
                 held.value = [&bytes[..], &held.value].concat();
                 Reply::Done { version, existed: true }
             }
+            Update::Edit(edit) => match edit.apply(&held.value.clone().into(), held.expiry) {
+                Ok(updated) => {
+                    (held.value, held.expiry) = (updated.value.to_vec(), Expiry(updated.expiry));
+                    held.flags = updated.flags.unwrap_or(held.flags);
+                    Reply::Done { version, existed: true }
+                }
+                Err(UpdateError::Unmet(unmet)) => return Reply::Unmet(unmet),
+                Err(UpdateError::TooLarge(error)) => return Reply::Failed(error),
+            },
             Update::Touch(expiry) => {
                 (held.expiry, held.version) = (expiry, version);
                 Reply::Record(Some(record(&held)))
@@ -237,13 +259,15 @@ impl Model {
 }
 
 fn record_part(held: &Held, part: RecordPart) -> Record {
-    let len = match part {
-        RecordPart::Range { start: 0, len } => len.min(held.value.len() as u64) as usize,
-        RecordPart::Whole => held.value.len(),
-        RecordPart::Meta => 0,
+    let whole = held.value.len() as u64;
+    let (start, end) = match part {
+        RecordPart::Range { start, len } => (start.min(whole), start.saturating_add(len).min(whole)),
+        RecordPart::Whole => (0, whole),
+        RecordPart::Meta => (0, 0),
         other => panic!("connections do not ask for {other:?}"),
     };
-    Record { value: Value::Inline(Bytes::copy_from_slice(&held.value[..len])), ..record(held) }
+    let value = Bytes::copy_from_slice(&held.value[start as usize..end as usize]);
+    Record { value: Value::Inline(value), ..record(held) }
 }
 
 fn record(held: &Held) -> Record {

@@ -288,6 +288,7 @@ pub(super) fn update_text(update: &Update) -> String {
         Update::Increment(by) => format!("increment by {by}"),
         Update::Decrement(by) => format!("decrement by {by}"),
         Update::Touch(_) => "touch".into(),
+        Update::Edit(edit) => format!("{edit:?}"),
     }
 }
 

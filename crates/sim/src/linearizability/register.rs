@@ -214,6 +214,10 @@ fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut
         Update::Append(bytes) => (Bytes::from([old, &bytes[..]].concat()), None),
         Update::Prepend(bytes) => (Bytes::from([&bytes[..], old].concat()), None),
         Update::Touch(_) => (old.clone(), None),
+        Update::Edit(edit) => match edit.apply(old, stratakv_base::Expiry::NEVER) {
+            Ok(updated) => (updated.value, None),
+            Err(_) => return (answer == Answer::Unmet(Unmet::Unchanged)).then_some(()),
+        },
         Update::Increment(_) | Update::Decrement(_) => {
             let Some(number) = decimal::unsigned(old) else {
                 return (answer == Answer::Unmet(Unmet::NotANumber)).then_some(());

@@ -1,0 +1,313 @@
+//! Redis clients: their requests become operations, and go through the same order of answers,
+//! limits and budget as those of memcache clients.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use stratakv_base::Key;
+use stratakv_engine::Operation;
+use stratakv_protocol::memcache::Body;
+use stratakv_protocol::resp::{ARGUMENTS_MAX, Limits, Parsed, ProtocolError, RequestExcess, Version, encode, words};
+
+use super::state::ClientProtocol;
+use super::{Connection, Context, Header, RECV_BYTES_MAX, Storing, Target};
+use crate::answer::Answer;
+use crate::pending::{Access, ParsedCommand, Reading};
+use crate::request::{Action, Request};
+use crate::resp::{Arguments, KeyList, Refusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, written};
+use crate::schedule::UNITS_EACH;
+
+mod about;
+mod keys;
+mod server;
+mod session;
+mod strings;
+mod table;
+
+use table::CommandSpec;
+
+/// A request may hold this part of the server's memory for clients.
+const REQUEST_SHARE: u64 = 4;
+/// And this much beside its longest argument in any case.
+const REQUEST_BYTES_MIN: usize = 64 << 10;
+/// What a client may send that has yet to say who it is.
+const STRANGER_LIMITS: Limits = Limits { argument_bytes_max: 1 << 10, request_bytes_max: 4 << 10, arguments_max: 10 };
+
+/// So many arguments cost as much as a command.
+const ARGUMENTS_OF_A_UNIT: usize = 8;
+
+/// What handlers of commands return: a refusal is the reply.
+pub(super) type Handled = Result<(), Refusal>;
+
+/// Keys of MGET still to be asked for.
+#[derive(Debug)]
+pub(super) struct MoreKeys {
+    keys: KeyList,
+    version: Version,
+}
+
+impl MoreKeys {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.keys.held_bytes()
+    }
+}
+
+impl Connection {
+    /// A fresh connection of a Redis client becomes one.
+    pub(crate) fn speaks_resp(mut self) -> Connection {
+        self.client.protocol = ClientProtocol::Resp(Box::default());
+        self
+    }
+
+    /// Parses what has come of a Redis client; how many bytes that were, `None` if something is
+    /// missing.
+    pub(super) fn resp(&mut self, fresh: &[u8], context: &mut Context<'_>) -> Option<usize> {
+        let limits = self.request_limits(context);
+        let ClientProtocol::Resp(client) = &mut self.client.protocol else { return None };
+        match client.parser.parse(fresh, limits) {
+            Parsed::Incomplete => None,
+            Parsed::Skip { consumed } => Some(consumed),
+            Parsed::Part { consumed } => {
+                client.gathered.keep(fresh, client.parser.spans());
+                Some(consumed)
+            }
+            Parsed::Long { bytes, consumed } => {
+                client.gathered.keep(fresh, client.parser.spans());
+                self.unfinished.storing = Some(Storing::new(Header::Argument, Body::new(bytes)));
+                Some(consumed)
+            }
+            Parsed::Request { consumed } => {
+                self.request(fresh, context);
+                Some(consumed)
+            }
+            Parsed::Inline { bytes, consumed } => {
+                self.inline(fresh.get(..bytes).unwrap_or_default(), context);
+                Some(consumed)
+            }
+            Parsed::TooLarge { excess, consumed } => {
+                client.gathered.clear();
+                self.refuse_request(excess, limits, context);
+                Some(consumed)
+            }
+            Parsed::Error(error) => {
+                self.end_protocol(error, context);
+                Some(fresh.len())
+            }
+        }
+    }
+
+    /// What a request may have: no more than the memory for clients allows, whatever others hold.
+    fn request_limits(&self, context: &Context<'_>) -> Limits {
+        if self.is_stranger(context) {
+            return STRANGER_LIMITS;
+        }
+        let argument_bytes_max = usize::try_from(self.client.item_bytes_max).unwrap_or(usize::MAX);
+        let share = usize::try_from(self.budget().max_bytes() / REQUEST_SHARE).unwrap_or(usize::MAX);
+        let request_bytes_max = share.max(argument_bytes_max.saturating_add(REQUEST_BYTES_MIN));
+        Limits { argument_bytes_max, request_bytes_max, arguments_max: ARGUMENTS_MAX }
+    }
+
+    /// Whether more of a request may be parsed that holds much already: what is kept of it is
+    /// memory that others may be waiting for.
+    pub(super) fn may_gather(&mut self) -> bool {
+        let held = match &self.client.protocol {
+            ClientProtocol::Resp(client) => client.held_bytes(),
+            _ => return true,
+        };
+        held <= RECV_BYTES_MAX || self.may_take(self.input.received.fresh().len() as u64)
+    }
+
+    /// A long argument is whole.
+    pub(super) fn argument(&mut self, argument: Bytes) -> bool {
+        if let ClientProtocol::Resp(client) = &mut self.client.protocol {
+            client.gathered.push_long(argument);
+        }
+        true
+    }
+
+    /// The stream of requests cannot go on.
+    pub(super) fn end_protocol(&mut self, error: ProtocolError, context: &mut Context<'_>) {
+        context.counters.protocol_errors.add(1);
+        self.client.errors += 1;
+        self.answer(refusal(&format!("ERR Protocol error: {error}")), false);
+        self.ending.closing = true;
+    }
+
+    /// A request over its limits has passed.
+    fn refuse_request(&mut self, excess: RequestExcess, limits: Limits, context: &mut Context<'_>) {
+        context.counters.protocol_errors.add(1);
+        self.client.errors += 1;
+        if self.is_stranger(context) {
+            return self.answer(refusal(session::NO_AUTH), false);
+        }
+        context.counters.store_too_large.add(1);
+        let text = match excess {
+            RequestExcess::Argument(bytes) => format!(
+                "ERR an argument has {bytes} bytes, and clients may store {}: raise --item-bytes-max, or store it in parts",
+                limits.argument_bytes_max
+            ),
+            RequestExcess::Request => format!(
+                "ERR the request has more than {} bytes in all: send it in parts, or raise --memory",
+                limits.request_bytes_max
+            ),
+        };
+        self.answer(refusal(&text), false);
+    }
+
+    fn inline(&mut self, line: &[u8], context: &mut Context<'_>) {
+        let Ok(words) = words(line) else { return self.end_protocol(ProtocolError::Quotes, context) };
+        if words.is_empty() {
+            return;
+        }
+        if let ClientProtocol::Resp(client) = &mut self.client.protocol {
+            words.iter().for_each(|word| client.gathered.push(word));
+        }
+        // The line is in words: nothing of it is read again.
+        self.request(b"", context);
+    }
+
+    /// Carries out a whole request. Who sends it is lent out of `self` meanwhile.
+    fn request(&mut self, fresh: &[u8], context: &mut Context<'_>) {
+        let protocol = std::mem::replace(&mut self.client.protocol, ClientProtocol::Undecided);
+        let ClientProtocol::Resp(mut client) = protocol else { return };
+        let RespClient { parser, gathered, session } = &mut *client;
+        let arguments = Arguments::new(gathered, fresh, parser.spans());
+        if let Err(why) = self.dispatch(&arguments, session, context) {
+            self.client.errors += 1;
+            context.counters.protocol_errors.add(1);
+            self.answer(refusal(&why), false);
+        }
+        if !client.gathered.is_empty() {
+            client.gathered.clear();
+        }
+        self.client.protocol = ClientProtocol::Resp(client);
+    }
+
+    fn dispatch(&mut self, arguments: &Arguments<'_>, session: &mut Session, context: &mut Context<'_>) -> Handled {
+        context.counters.cmd_resp.add(1);
+        self.grant.spend((arguments.len() / ARGUMENTS_OF_A_UNIT) as i64);
+        let command = CommandSpec::find(arguments.get(0));
+        let is_open = command.is_some_and(|command| command.is_for_strangers());
+        if self.is_stranger(context) && !is_open {
+            return Err(Cow::Borrowed(session::NO_AUTH));
+        }
+        let command = command.ok_or_else(|| table::unknown(arguments))?;
+        if !command.takes(arguments.len()) {
+            return Err(table::wrong_count(command.name));
+        }
+        (command.run)(self, arguments, session, context)
+    }
+
+    /// Asks one operation, whose reply is the answer.
+    fn ask_resp(&mut self, key: Key, action: Action, said: Said, session: &Session, context: &mut Context<'_>) {
+        let answer = Answer::Resp(RespAnswer { key: key.clone(), said, version: session.version });
+        self.ask_once(Request::of(key, action), answer, false, context);
+    }
+
+    /// Begins a command of several operations. It reads and writes so many bytes.
+    fn begin_work(
+        &mut self,
+        work: Work,
+        access: Access,
+        (reading_bytes, writing_bytes): (u64, u64),
+        context: &mut Context<'_>,
+    ) {
+        let reading = Reading { bytes: reading_bytes, whole: false };
+        self.begin(ParsedCommand::Work { work: Box::new(work), access, reading, writing_bytes }, context);
+    }
+
+    /// Asks for what a command needs first, and makes its place.
+    pub(super) fn place_work(
+        &mut self,
+        mut work: Box<Work>,
+        access: Access,
+        (reading, writing_bytes): (Reading, u64),
+        context: &mut Context<'_>,
+    ) {
+        let mut asked = Vec::new();
+        let ended = work.begin(&work_context(context), &mut asked);
+        self.spend_on(&work, asked.len());
+        for (target, operation) in asked {
+            self.submit(target, operation, context);
+        }
+        let reading_bytes = reading.bytes + work.held_bytes();
+        self.writing_bytes += writing_bytes;
+        self.reading.bytes += reading_bytes;
+        let place = self.place(Answer::Work(work), false, access);
+        (place.missing, place.reading_bytes, place.writing_bytes) = (1, reading_bytes, writing_bytes);
+        if let Some(answer) = ended {
+            let last = self.answers.pending.len() - 1;
+            self.end_work(last, answer);
+        }
+    }
+
+    /// Goes on with a command whose replies have come.
+    pub(super) fn go_on(&mut self, index: usize, context: &mut Context<'_>) {
+        let sequence = self.answers.first.wrapping_add(index as u32);
+        let mut asked: Vec<(Target, Operation)> = Vec::new();
+        let mut ended = None;
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        let Answer::Work(work) = &mut pending.answer else { return };
+        while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
+            ended = work.step(reply, &work_context(context), &mut asked);
+        }
+        let units = units_of(work, asked.len());
+        self.grant.spend(units);
+        for (target, operation) in asked {
+            context.submissions.push(super::Submission { sequence, target, operation });
+        }
+        if let Some(answer) = ended {
+            self.end_work(index, answer);
+        }
+    }
+
+    fn spend_on(&mut self, work: &Work, operations: usize) {
+        self.grant.spend(units_of(work, operations));
+    }
+
+    /// A command has its answer.
+    fn end_work(&mut self, index: usize, answer: Vec<u8>) {
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        let Answer::Work(work) = &mut pending.answer else { return };
+        let bytes = answer.capacity() as u64;
+        pending.missing = 0;
+        self.reading.bytes = self.reading.bytes - pending.reading_bytes + bytes;
+        pending.reading_bytes = bytes;
+        let written = std::mem::take(&mut pending.writing_bytes);
+        self.writing_bytes = self.writing_bytes.saturating_sub(written);
+        work.answer = answer;
+    }
+
+    /// Asks for the next key of MGET.
+    pub(super) fn next_resp_key(&mut self, mut more: Box<MoreKeys>, context: &mut Context<'_>) -> bool {
+        let Some(key) = more.keys.next() else { return true };
+        let version = more.version;
+        if !more.keys.is_empty() {
+            self.unfinished.more = Some(more);
+        }
+        context.counters.cmd_get.add(1);
+        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::Value { touches: false }, version });
+        self.ask_once(Request::of(key, strings::GET), answer, false, context)
+    }
+}
+
+/// What commands of several operations see of the server.
+fn work_context<'a>(context: &Context<'a>) -> WorkContext<'a> {
+    WorkContext {
+        here: context.here(),
+        level: context.level,
+        batch_level: context.batch_level,
+        shards: context.shards,
+        cursors: context.cursors,
+    }
+}
+
+/// What operations of a command cost beside the command.
+fn units_of(work: &Work, operations: usize) -> i64 {
+    if work.takes_long() { UNITS_EACH * operations as i64 } else { operations as i64 }
+}
+
+/// An error reply.
+fn refusal(text: &str) -> Answer {
+    Answer::Written(written(|out| encode::error(out, text)))
+}

@@ -1,0 +1,173 @@
+//! Commands of keys, whatever their type.
+
+use std::borrow::Cow;
+
+use stratakv_protocol::resp::{encode, glob, number};
+
+use super::strings::{expiry_of, not_an_integer};
+use super::{Connection, Context, Handled};
+use crate::answer::{Answer, FlushWords};
+use crate::pending::{Access, ParsedCommand};
+use crate::request::Action;
+use crate::resp::{
+    Arguments, Counted, Edit, ExpireIf, KeyCount, KeyList, Refusal, SYNTAX, Said, Session, Walk, WalkKind, Work,
+    WorkKind, written,
+};
+use crate::walk::WalkPlace;
+
+/// What is known of a record, without its value.
+pub(super) const LOOK: Action = Action::Get { value: false, touch: None, vivify: None, before: false, told: false };
+/// Keys that SCAN looks at if it is not told how many.
+const SCAN_COUNT: u32 = 10;
+
+impl Connection {
+    pub(super) fn resp_del(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        if a.len() == 2 {
+            self.ask_resp(a.key(1)?, Action::Delete, Said::Deleted, s, context);
+            return Ok(());
+        }
+        self.count(a, Counted::Deleted, (s, context))
+    }
+
+    /// EXISTS and TOUCH.
+    pub(super) fn resp_exists(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        if a.len() == 2 {
+            self.ask_resp(a.key(1)?, LOOK, Said::Exists, s, context);
+            return Ok(());
+        }
+        self.count(a, Counted::Present, (s, context))
+    }
+
+    fn count(&mut self, a: &Arguments<'_>, counted: Counted, (s, context): (&Session, &mut Context<'_>)) -> Handled {
+        let keys = KeyList::of(a, 1, 1)?;
+        let work = Work::new(WorkKind::Count(KeyCount::new(keys, counted)), s.version);
+        self.begin_work(work, Access::Everything, (0, 0), context);
+        Ok(())
+    }
+
+    pub(super) fn resp_type(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        self.ask_resp(a.key(1)?, LOOK, Said::Type, s, context);
+        Ok(())
+    }
+
+    pub(super) fn resp_ttl(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let name = a.get(0);
+        let in_seconds = !name.first().is_some_and(|first| first.eq_ignore_ascii_case(&b'p'));
+        let is_absolute = name.len() > b"pttl".len();
+        self.ask_resp(a.key(1)?, LOOK, Said::Ttl { in_seconds, is_absolute }, s, context);
+        Ok(())
+    }
+
+    /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT.
+    pub(super) fn resp_expire(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let name = a.get(0).to_ascii_lowercase();
+        let (in_seconds, is_absolute) = (!name.starts_with(b"p"), name.ends_with(b"at"));
+        let command = String::from_utf8_lossy(&name);
+        let key = a.key(1)?;
+        let expiry = expiry_of(a.integer(2)?, in_seconds, is_absolute, context.wall, &command)?;
+        let only_if = expire_if(a)?;
+        context.counters.cmd_touch.add(1);
+        if only_if == ExpireIf::default() {
+            let touch = Some(expiry);
+            let action = Action::Get { value: false, touch, vivify: None, before: false, told: false };
+            self.ask_resp(key, action, Said::Touched, s, context);
+        } else {
+            self.edit(key, Edit::Expire { expiry, only_if }, None, (s, context));
+        }
+        Ok(())
+    }
+
+    pub(super) fn resp_persist(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        self.edit(a.key(1)?, Edit::Persist, None, (s, context));
+        Ok(())
+    }
+
+    pub(super) fn resp_scan(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let cursor = std::str::from_utf8(a.get(1)).ok().and_then(|text| text.parse::<u64>().ok());
+        let cursor = cursor.ok_or(Cow::Borrowed("ERR invalid cursor"))?;
+        let (mut wanted, mut pattern, mut finds_none) = (SCAN_COUNT, None, false);
+        for at in (2..a.len()).step_by(2) {
+            match () {
+                () if at + 1 >= a.len() => return Err(Cow::Borrowed(SYNTAX)),
+                () if a.is(at, "COUNT") => wanted = scan_count(a.get(at + 1))?,
+                () if a.is(at, "MATCH") => pattern = Some(pattern_of(a.get(at + 1))?),
+                () if a.is(at, "TYPE") => finds_none = !a.is(at + 1, "string"),
+                () => return Err(Cow::Borrowed(SYNTAX)),
+            }
+        }
+        let place = match cursor {
+            0 => Some(WalkPlace::start()),
+            cursor => context.cursors.place(cursor),
+        };
+        let place =
+            place.ok_or(Cow::Borrowed("ERR invalid cursor: it is not known, or too old; begin again with 0"))?;
+        self.walk(Walk::new(WalkKind::Scan { cursor, wanted }, place, pattern, finds_none), (s, context));
+        Ok(())
+    }
+
+    pub(super) fn resp_keys(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let pattern = Some(pattern_of(a.get(1))?);
+        self.walk(Walk::new(WalkKind::Keys, WalkPlace::start(), pattern, false), (s, context));
+        Ok(())
+    }
+
+    fn walk(&mut self, walk: Walk, (s, context): (&Session, &mut Context<'_>)) {
+        let work = Work::new(WorkKind::Walk(walk), s.version);
+        self.begin_work(work, Access::Everything, (0, 0), context);
+    }
+
+    pub(super) fn resp_dbsize(&mut self, _: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {
+        let records = i64::try_from(context.server.records()).unwrap_or(i64::MAX);
+        self.answer(Answer::Written(written(|out| encode::integer(out, records))), false);
+        Ok(())
+    }
+
+    /// FLUSHDB and FLUSHALL: there is one database.
+    pub(super) fn resp_flush(&mut self, a: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {
+        if a.len() > 2 || (a.len() == 2 && !a.is(1, "ASYNC") && !a.is(1, "SYNC")) {
+            return Err(Cow::Borrowed(SYNTAX));
+        }
+        self.begin(ParsedCommand::Flush { delay: 0, noreply: false, words: FlushWords::Resp }, context);
+        Ok(())
+    }
+}
+
+/// Conditions of EXPIRE.
+fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, Refusal> {
+    let mut only_if = ExpireIf::default();
+    for at in 3..a.len() {
+        match () {
+            () if a.is(at, "NX") => only_if.has_none = true,
+            () if a.is(at, "XX") => only_if.has_one = true,
+            () if a.is(at, "GT") => only_if.is_later = true,
+            () if a.is(at, "LT") => only_if.is_earlier = true,
+            () => {
+                let word = a.get(at).escape_ascii();
+                return Err(Cow::Owned(format!("ERR Unsupported option {word}")));
+            }
+        }
+    }
+    let others = only_if.has_one || only_if.is_later || only_if.is_earlier;
+    if only_if.has_none && others {
+        return Err(Cow::Borrowed("ERR NX and XX, GT or LT options at the same time are not compatible"));
+    }
+    if only_if.is_later && only_if.is_earlier {
+        return Err(Cow::Borrowed("ERR GT and LT options at the same time are not compatible"));
+    }
+    Ok(only_if)
+}
+
+fn scan_count(text: &[u8]) -> Result<u32, Refusal> {
+    match number::integer(text) {
+        None => Err(not_an_integer()),
+        Some(..=0) => Err(Cow::Borrowed(SYNTAX)),
+        Some(count) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+    }
+}
+
+fn pattern_of(pattern: &[u8]) -> Result<Vec<u8>, Refusal> {
+    match pattern.len() > glob::PATTERN_BYTES_MAX {
+        true => Err(Cow::Owned(format!("ERR a pattern has at most {} bytes", glob::PATTERN_BYTES_MAX))),
+        false => Ok(pattern.to_vec()),
+    }
+}

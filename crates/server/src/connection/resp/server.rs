@@ -1,0 +1,57 @@
+//! Commands about the server.
+
+use std::borrow::Cow;
+
+use stratakv_protocol::resp::{encode, glob};
+
+use super::{Connection, Context, Handled};
+use crate::resp::{Arguments, Session};
+use crate::schedule::cost_of_text;
+
+impl Connection {
+    pub(super) fn resp_info(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let sections: Vec<String> =
+            a.from(1).take(32).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+        let text = context.server.info(&sections, context.wall);
+        self.grant.spend(cost_of_text(text.as_bytes()));
+        self.say(|out| encode::verbatim(out, text.as_bytes(), s.version))
+    }
+
+    pub(super) fn resp_config(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        if !a.is(1, "GET") || a.len() < 3 {
+            return Err(super::table::unsupported_part("config", a));
+        }
+        if a.from(2).any(|pattern| pattern.len() > glob::PATTERN_BYTES_MAX) || a.len() > 64 {
+            return Err(Cow::Borrowed("ERR too many parameters, or one is too long: ask for fewer"));
+        }
+        let is_asked =
+            |name: &str| a.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
+        let mut settings = context.server.resp_settings();
+        settings.retain(|(name, _)| is_asked(name));
+        self.say(|out| {
+            encode::map(out, settings.len(), s.version);
+            for (name, value) in &settings {
+                encode::bulk(out, name.as_bytes());
+                encode::bulk(out, value.as_bytes());
+            }
+        })
+    }
+
+    pub(super) fn resp_time(&mut self, _: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {
+        let millis = context.wall.0;
+        self.say(|out| {
+            encode::array(out, 2);
+            encode::bulk(out, (millis / 1000).to_string().as_bytes());
+            encode::bulk(out, (millis % 1000 * 1000).to_string().as_bytes());
+        })
+    }
+
+    /// There are no replicas to wait for.
+    pub(super) fn resp_wait(&mut self, a: &Arguments<'_>, _: &mut Session, _: &mut Context<'_>) -> Handled {
+        let (_, timeout) = (a.integer(1)?, a.integer(2)?);
+        match timeout < 0 {
+            true => Err(Cow::Borrowed("ERR timeout is negative")),
+            false => self.say(|out| encode::integer(out, 0)),
+        }
+    }
+}

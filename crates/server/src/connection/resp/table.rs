@@ -1,0 +1,253 @@
+//! The commands that there are, and those of Redis that there are not.
+
+use std::borrow::Cow;
+
+use super::{Connection, Context, Handled};
+use crate::resp::{Arguments, Refusal, Session};
+
+/// Begins a command. The request is whole, and has as many arguments as the command takes.
+type Handler = fn(&mut Connection, &Arguments<'_>, &mut Session, &mut Context<'_>) -> Handled;
+
+/// A command, as `COMMAND` tells of it.
+pub(super) struct CommandSpec {
+    pub(super) name: &'static str,
+    /// Its arguments, the name included; negative: at least so many.
+    pub(super) arity: i16,
+    pub(super) flags: &'static str,
+    /// Where its keys are: the first one, the last one, and the steps between them.
+    pub(super) keys: (i8, i8, i8),
+    pub(super) group: &'static str,
+    pub(super) since: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) run: Handler,
+}
+
+/// Longest name.
+const NAME_BYTES_MAX: usize = 24;
+/// Bytes of arguments that the reply to an unknown command repeats.
+const REPEATED_BYTES_MAX: usize = 128;
+
+impl CommandSpec {
+    /// The command of this name, in letters of any case.
+    pub(super) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
+        let mut lower = [0; NAME_BYTES_MAX];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let place = COMMANDS.binary_search_by(|command| command.name.as_bytes().cmp(lower)).ok()?;
+        COMMANDS.get(place)
+    }
+
+    /// Whether clients may give it that have yet to say who they are.
+    pub(super) fn is_for_strangers(&self) -> bool {
+        self.flags.ends_with("no_auth")
+    }
+
+    /// Whether it takes so many arguments, its name included.
+    pub(super) fn takes(&self, arguments: usize) -> bool {
+        let arity = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { arguments >= arity } else { arguments == arity }
+    }
+}
+
+/// The reply to a command with too many arguments, or too few.
+pub(super) fn wrong_count(name: &str) -> Refusal {
+    Cow::Owned(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// The reply to a command that is none of ours.
+pub(super) fn unknown(arguments: &Arguments<'_>) -> Refusal {
+    let name = arguments.get(0);
+    let lower = name.to_ascii_lowercase();
+    if let Some(name) = UNSUPPORTED.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
+        return Cow::Owned(format!("ERR '{name}' is not supported yet: see docs/resp.md for what is"));
+    }
+    let cut = |text: &[u8]| text.get(..REPEATED_BYTES_MAX).unwrap_or(text).escape_ascii().to_string();
+    let mut text = format!("ERR unknown command '{}', with args beginning with: ", cut(name));
+    for argument in arguments.from(1) {
+        if text.len() > 2 * REPEATED_BYTES_MAX {
+            break;
+        }
+        text.push_str(&format!("'{}' ", cut(argument)));
+    }
+    Cow::Owned(text)
+}
+
+/// The reply to a part of a command that is not there, or that has other arguments.
+pub(super) fn unsupported_part(name: &str, arguments: &Arguments<'_>) -> Refusal {
+    let part = arguments.get(1);
+    let part = part.get(..NAME_BYTES_MAX).unwrap_or(part).escape_ascii();
+    Cow::Owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{part}': see docs/resp.md for what {name} has"
+    ))
+}
+
+macro_rules! commands {
+    ($($name:literal $arity:literal $flags:literal $keys:tt $group:literal $since:literal $run:ident $summary:literal)*) => {
+        /// In the order of their names.
+        pub(super) static COMMANDS: &[CommandSpec] = &[$(CommandSpec {
+            name: $name,
+            arity: $arity,
+            flags: $flags,
+            keys: $keys,
+            group: $group,
+            since: $since,
+            summary: $summary,
+            run: Connection::$run,
+        },)*];
+    };
+}
+
+// Name, arity, flags, keys, group, since when Redis has it, what begins it; then what it does.
+commands! {
+    "append" 3 "write denyoom fast" (1, 1, 1) "string" "2.0.0" resp_append
+        "Appends a string to the value of a key. Creates the key if it doesn't exist."
+    "auth" -2 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_auth
+        "Authenticates the connection."
+    "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
+        "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
+    "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
+        "Returns information about the commands: COUNT, DOCS, INFO, LIST."
+    "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config
+        "Returns the values of configuration parameters: GET."
+    "dbsize" 1 "readonly fast" (0, 0, 0) "server" "1.0.0" resp_dbsize
+        "Returns the number of records of the store."
+    "decr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_decr
+        "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist."
+    "decrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_decrby
+        "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist."
+    "del" -2 "write" (1, -1, 1) "generic" "1.0.0" resp_del
+        "Deletes one or more keys."
+    "echo" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_echo
+        "Returns the given string."
+    "exists" -2 "readonly fast" (1, -1, 1) "generic" "1.0.0" resp_exists
+        "Determines whether one or more keys exist."
+    "expire" -3 "write fast" (1, 1, 1) "generic" "1.0.0" resp_expire
+        "Sets the expiration time of a key in seconds."
+    "expireat" -3 "write fast" (1, 1, 1) "generic" "1.2.0" resp_expire
+        "Sets the expiration time of a key to a Unix timestamp."
+    "expiretime" 2 "readonly fast" (1, 1, 1) "generic" "7.0.0" resp_ttl
+        "Returns the expiration time of a key as a Unix timestamp."
+    "flushall" -1 "write" (0, 0, 0) "server" "1.0.0" resp_flush
+        "Removes all keys."
+    "flushdb" -1 "write" (0, 0, 0) "server" "1.0.0" resp_flush
+        "Removes all keys."
+    "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get
+        "Returns the string value of a key."
+    "getdel" 2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getdel
+        "Returns the string value of a key after deleting the key."
+    "getex" -2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getex
+        "Returns the string value of a key after setting its expiration time."
+    "getrange" 4 "readonly" (1, 1, 1) "string" "2.4.0" resp_getrange
+        "Returns a substring of the string stored at a key."
+    "getset" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_getset
+        "Returns the previous string value of a key after setting it to a new value."
+    "hello" -1 "noscript fast no_auth" (0, 0, 0) "connection" "6.0.0" resp_hello
+        "Handshakes with the server."
+    "incr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_incr
+        "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist."
+    "incrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_incrby
+        "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist."
+    "incrbyfloat" 3 "write denyoom fast" (1, 1, 1) "string" "2.6.0" resp_incrbyfloat
+        "Increments the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist."
+    "info" -1 "loading" (0, 0, 0) "server" "1.0.0" resp_info
+        "Returns information and statistics about the server."
+    "keys" 2 "readonly" (0, 0, 0) "generic" "1.0.0" resp_keys
+        "Returns all key names that match a pattern."
+    "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget
+        "Returns the string values of one or more keys."
+    "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset
+        "Sets the string values of one or more keys: all or none."
+    "msetnx" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_msetnx
+        "Sets the string values of one or more keys only when none of them exists."
+    "persist" 2 "write fast" (1, 1, 1) "generic" "2.2.0" resp_persist
+        "Removes the expiration time of a key."
+    "pexpire" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire
+        "Sets the expiration time of a key in milliseconds."
+    "pexpireat" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire
+        "Sets the expiration time of a key to a Unix milliseconds timestamp."
+    "pexpiretime" 2 "readonly fast" (1, 1, 1) "generic" "7.0.0" resp_ttl
+        "Returns the expiration time of a key as a Unix milliseconds timestamp."
+    "ping" -1 "fast" (0, 0, 0) "connection" "1.0.0" resp_ping
+        "Returns the server's liveliness response."
+    "psetex" 4 "write denyoom" (1, 1, 1) "string" "2.6.0" resp_psetex
+        "Sets both string value and expiration time in milliseconds of a key."
+    "pttl" 2 "readonly fast" (1, 1, 1) "generic" "2.6.0" resp_ttl
+        "Returns the expiration time in milliseconds of a key."
+    "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
+        "Closes the connection."
+    "reset" 1 "noscript fast no_auth" (0, 0, 0) "connection" "6.2.0" resp_reset
+        "Resets the connection."
+    "scan" -2 "readonly" (0, 0, 0) "generic" "2.8.0" resp_scan
+        "Iterates over the key names."
+    "select" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_select
+        "Changes the selected database: there is 0."
+    "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set
+        "Sets the string value of a key. The key is created if it doesn't exist."
+    "setex" 4 "write denyoom" (1, 1, 1) "string" "2.0.0" resp_setex
+        "Sets the string value and expiration time of a key."
+    "setnx" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_setnx
+        "Sets the string value of a key only when the key doesn't exist."
+    "setrange" 4 "write denyoom" (1, 1, 1) "string" "2.2.0" resp_setrange
+        "Overwrites a part of a string value with another by an offset."
+    "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen
+        "Returns the length of a string value."
+    "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange
+        "Returns a substring of a string value."
+    "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time
+        "Returns the server time."
+    "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists
+        "Returns the number of existing keys out of those specified."
+    "ttl" 2 "readonly fast" (1, 1, 1) "generic" "1.0.0" resp_ttl
+        "Returns the expiration time in seconds of a key."
+    "type" 2 "readonly fast" (1, 1, 1) "generic" "1.0.0" resp_type
+        "Determines the type of value stored at a key."
+    "unlink" -2 "write fast" (1, -1, 1) "generic" "4.0.0" resp_del
+        "Deletes one or more keys."
+    "wait" 3 "" (0, 0, 0) "generic" "3.0.0" resp_wait
+        "Answers 0: there are no replicas."
+}
+
+/// Commands of Redis that are not there.
+const UNSUPPORTED: &str = "\
+    acl asking bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop \
+    brpoplpush bzmpop bzpopmax bzpopmin cluster copy debug discard dump eval eval_ro evalsha evalsha_ro exec \
+    failover fcall fcall_ro function geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
+    georadiusbymember_ro geosearch geosearchstore getbit hdel hexists hexpire hget hgetall hincrby \
+    hincrbyfloat hkeys hlen hmget hmset hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals \
+    lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim \
+    memory migrate module monitor move multi object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
+    publish pubsub punsubscribe randomkey readonly readwrite rename renamenx replconf replicaof restore \
+    restore-asking role rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore setbit shutdown \
+    sinter sintercard sinterstore sismember slaveof slowlog smembers smismember smove sort sort_ro spop \
+    spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \
+    unsubscribe unwatch waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread \
+    xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
+    zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank \
+    zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank \
+    zscan zscore zunion zunionstore";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_their_names_and_are_in_order() {
+        assert!(COMMANDS.is_sorted_by(|one, next| one.name < next.name));
+        for command in COMMANDS {
+            let found = CommandSpec::find(command.name.to_ascii_uppercase().as_bytes()).unwrap();
+            assert_eq!(found.name, command.name);
+            assert!(!UNSUPPORTED.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
+            assert!(command.summary.ends_with('.') && command.name.len() <= NAME_BYTES_MAX);
+        }
+        assert!(CommandSpec::find(b"").is_none() && CommandSpec::find(&[b'a'; 100]).is_none());
+    }
+
+    #[test]
+    fn a_command_takes_as_many_arguments_as_its_arity_says() {
+        let takes = |name: &[u8], arguments| CommandSpec::find(name).unwrap().takes(arguments);
+        assert!(takes(b"get", 2) && !takes(b"get", 1) && !takes(b"get", 3));
+        assert!(takes(b"del", 2) && takes(b"del", 900) && !takes(b"del", 1));
+        assert!(takes(b"ping", 1));
+    }
+}

@@ -1,0 +1,263 @@
+//! Rules by which commands change one record in dependence on itself, carried out at its owner
+//! ([`RecordEdit`]): so they are atomic, and many clients that change one key do not hinder each
+//! other.
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use stratakv_base::Expiry;
+use stratakv_engine::update::{UpdateError, UpdatedRecord};
+use stratakv_engine::{RecordEdit, Unmet};
+use stratakv_protocol::resp::{Version, encode, number};
+
+use super::arguments::{NOT_AN_INTEGER, Refusal};
+use super::reply::written;
+use crate::server::lock;
+
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
+const OVERFLOW: &str = "ERR increment or decrement would overflow";
+/// At it every record is gone.
+const LONG_PAST: Expiry = Expiry(1);
+
+/// What a command does to a record.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// SET with GET or KEEPTTL, GETSET. `expiry`: `None` keeps it.
+    Replace { value: Bytes, expiry: Option<Expiry>, wants_old: bool, only_if_present: bool },
+    /// GETDEL.
+    Remove,
+    /// SET with NX and GET, of a record that is there: it stays.
+    Look,
+    /// APPEND.
+    Append(Bytes),
+    /// SETRANGE.
+    SetRange { offset: usize, value: Bytes },
+    /// INCR and its kin.
+    Add(i64),
+    /// INCRBYFLOAT.
+    AddFloat(Bytes),
+    /// EXPIRE and its kin with a condition.
+    Expire { expiry: Expiry, only_if: ExpireIf },
+    /// PERSIST.
+    Persist,
+}
+
+/// Under which condition an expiry is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExpireIf {
+    /// NX.
+    pub(crate) has_none: bool,
+    /// XX.
+    pub(crate) has_one: bool,
+    /// GT.
+    pub(crate) is_later: bool,
+    /// LT.
+    pub(crate) is_earlier: bool,
+}
+
+impl ExpireIf {
+    fn holds(self, old: Expiry, new: Expiry) -> bool {
+        // No expiry is later than any.
+        let when = |expiry: Expiry| if expiry == Expiry::NEVER { u64::MAX } else { expiry.0 };
+        (!self.has_none || old == Expiry::NEVER)
+            && (!self.has_one || old != Expiry::NEVER)
+            && (!self.is_later || when(new) > when(old))
+            && (!self.is_earlier || when(new) < when(old))
+    }
+}
+
+/// An edit on its way to the record's owner, and what it saw there.
+#[derive(Debug)]
+pub(crate) struct EditRule {
+    edit: Edit,
+    /// Longest value that it may make, or take along.
+    value_bytes_max: usize,
+    seen: Mutex<Result<Seen, Refusal>>,
+}
+
+/// What a reply is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    /// The value before.
+    Old(Bytes),
+    Number(i64),
+    Text(Bytes),
+}
+
+/// What a record becomes.
+struct Change {
+    value: Bytes,
+    expiry: Expiry,
+    flags: Option<u32>,
+}
+
+impl EditRule {
+    pub(crate) fn new(edit: Edit, value_bytes_max: usize) -> EditRule {
+        EditRule { edit, value_bytes_max, seen: Mutex::new(Ok(Seen::Nothing)) }
+    }
+
+    pub(crate) fn edit(&self) -> &Edit {
+        &self.edit
+    }
+
+    /// Whether the old value comes with the answer.
+    pub(crate) fn takes_old(&self) -> bool {
+        matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::Remove | Edit::Look)
+    }
+
+    /// The value and the expiry of a record where there is none; `None`: none is made.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn absent(&self) -> Result<Option<(Bytes, Expiry)>, Refusal> {
+        let made = match &self.edit {
+            Edit::Replace { only_if_present: true, .. }
+            | Edit::Remove
+            | Edit::Look
+            | Edit::Expire { .. }
+            | Edit::Persist => return Ok(None),
+            Edit::SetRange { value, .. } if value.is_empty() => return Ok(None),
+            Edit::Replace { value, expiry, .. } => (value.clone(), expiry.unwrap_or(Expiry::NEVER)),
+            Edit::Append(value) => (value.clone(), Expiry::NEVER),
+            Edit::SetRange { offset, value } => (self.overwritten(b"", *offset, value)?, Expiry::NEVER),
+            Edit::Add(delta) => (delta.to_string().into(), Expiry::NEVER),
+            Edit::AddFloat(delta) => (sum(b"0", delta)?, Expiry::NEVER),
+        };
+        Ok(Some(made))
+    }
+
+    /// The reply where a record was made, or none was made.
+    pub(crate) fn answer_of_absent(&self, is_made: bool, version: Version) -> Vec<u8> {
+        written(|out| match (&self.edit, is_made) {
+            (Edit::Replace { wants_old: false, .. }, true) => encode::simple(out, "OK"),
+            (Edit::Append(value), _) => encode::integer(out, value.len() as i64),
+            (Edit::SetRange { offset, value }, true) => encode::integer(out, (offset + value.len()) as i64),
+            (Edit::Add(delta), _) => encode::integer(out, *delta),
+            (Edit::AddFloat(delta), _) => encode::bulk(out, &sum(b"0", delta).unwrap_or_default()),
+            (Edit::SetRange { .. } | Edit::Expire { .. } | Edit::Persist, _) => encode::integer(out, 0),
+            (Edit::Replace { .. } | Edit::Remove | Edit::Look, _) => encode::null(out, version),
+        })
+    }
+
+    /// The reply where there was a record, which the edit has changed or not.
+    pub(crate) fn answer(&self, is_changed: bool) -> Vec<u8> {
+        let seen = lock(&self.seen).clone();
+        written(|out| match (seen, &self.edit) {
+            (Err(refusal), _) => encode::error(out, &refusal),
+            (Ok(Seen::Old(_)), Edit::Replace { wants_old: false, .. }) => encode::simple(out, "OK"),
+            (Ok(Seen::Old(value) | Seen::Text(value)), _) => encode::bulk(out, &value),
+            (Ok(Seen::Number(number)), _) => encode::integer(out, number),
+            (Ok(Seen::Nothing), _) => encode::integer(out, i64::from(is_changed)),
+        })
+    }
+
+    /// The value with others from `offset` on, and zero bytes where there was nothing.
+    fn overwritten(&self, old: &[u8], offset: usize, value: &[u8]) -> Result<Bytes, Refusal> {
+        let end = offset.saturating_add(value.len());
+        self.check_length(end.max(old.len()))?;
+        let mut new = old.to_vec();
+        new.resize(new.len().max(end), 0);
+        if let Some(part) = new.get_mut(offset..end) {
+            part.copy_from_slice(value);
+        }
+        Ok(new.into())
+    }
+
+    fn check_length(&self, bytes: usize) -> Result<(), Refusal> {
+        let most = self.value_bytes_max;
+        match bytes > most {
+            true => Err(too_long(bytes as u64, most)),
+            false => Ok(()),
+        }
+    }
+
+    /// What becomes of a record, and what is told of it; no change: it stays.
+    fn change(&self, old: &Bytes, expiry: Expiry) -> Result<(Option<Change>, Seen), Refusal> {
+        let keep = |value: Bytes| Some(Change { value, expiry, flags: None });
+        let at = |expiry| Some(Change { value: old.clone(), expiry, flags: None });
+        if self.takes_old() {
+            self.check_length(old.len())?;
+        }
+        Ok(match &self.edit {
+            Edit::Replace { value, expiry: new, .. } => {
+                let change = Change { value: value.clone(), expiry: new.unwrap_or(expiry), flags: Some(0) };
+                (Some(change), Seen::Old(if self.takes_old() { old.clone() } else { Bytes::new() }))
+            }
+            Edit::Remove => {
+                let change = Change { value: Bytes::new(), expiry: LONG_PAST, flags: None };
+                (Some(change), Seen::Old(old.clone()))
+            }
+            Edit::Look => (None, Seen::Old(old.clone())),
+            Edit::Append(more) => {
+                self.check_length(old.len() + more.len())?;
+                let value: Bytes = [&old[..], more].concat().into();
+                let number = Seen::Number(value.len() as i64);
+                (if more.is_empty() { None } else { keep(value) }, number)
+            }
+            Edit::SetRange { value, .. } if value.is_empty() => (None, Seen::Number(old.len() as i64)),
+            Edit::SetRange { offset, value } => {
+                let value = self.overwritten(old, *offset, value)?;
+                let number = Seen::Number(value.len() as i64);
+                (keep(value), number)
+            }
+            Edit::Add(delta) => {
+                let number = number::integer(old).ok_or(Cow::Borrowed(NOT_AN_INTEGER))?;
+                let sum = number.checked_add(*delta).ok_or(Cow::Borrowed(OVERFLOW))?;
+                (keep(sum.to_string().into()), Seen::Number(sum))
+            }
+            Edit::AddFloat(delta) => {
+                let sum = sum(old, delta)?;
+                (keep(sum.clone()), Seen::Text(sum))
+            }
+            Edit::Expire { expiry: new, only_if } => {
+                (if only_if.holds(expiry, *new) { at(*new) } else { None }, Seen::Nothing)
+            }
+            Edit::Persist => (if expiry == Expiry::NEVER { None } else { at(Expiry::NEVER) }, Seen::Nothing),
+        })
+    }
+}
+
+impl RecordEdit for EditRule {
+    fn apply(&self, value: &Bytes, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
+        let changed = self.change(value, expiry);
+        let (change, seen) = match changed {
+            Ok((change, seen)) => (change, Ok(seen)),
+            Err(refusal) => (None, Err(refusal)),
+        };
+        *lock(&self.seen) = seen;
+        match change {
+            Some(Change { value, expiry, flags }) => Ok(UpdatedRecord { value, expiry: expiry.0, number: None, flags }),
+            None => Err(UpdateError::Unmet(Unmet::Unchanged)),
+        }
+    }
+
+    fn value_bytes(&self) -> u64 {
+        match &self.edit {
+            Edit::Replace { value, .. } | Edit::Append(value) => value.len() as u64,
+            Edit::SetRange { offset, value } => offset.saturating_add(value.len()) as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// A value that is longer than clients may store.
+pub(super) fn too_long(bytes: u64, most: usize) -> Refusal {
+    Cow::Owned(format!(
+        "ERR string exceeds maximum allowed size: {bytes} bytes, and clients may store {most} (--item-bytes-max)"
+    ))
+}
+
+fn sum(left: &[u8], right: &[u8]) -> Result<Bytes, Refusal> {
+    match number::sum(left, right) {
+        Ok(sum) => Ok(sum.into()),
+        Err(number::SumError::NotANumber) => Err(Cow::Borrowed(NOT_A_FLOAT)),
+        Err(number::SumError::Infinite) => Err(Cow::Borrowed(NOT_FINITE)),
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/resp/edit.rs"]
+mod tests;

@@ -1,0 +1,27 @@
+//! What Redis clients ask: arguments, rules for records, commands of several operations, replies.
+//! `connection::resp` parses, begins and answers; nothing here knows sockets or buffers.
+
+mod arguments;
+mod cursors;
+mod edit;
+mod key_list;
+mod reply;
+mod session;
+mod shared;
+mod work;
+
+pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, Refusal, SYNTAX};
+pub(crate) use cursors::Cursors;
+pub(crate) use edit::{Edit, EditRule, ExpireIf};
+pub(crate) use key_list::KeyList;
+pub(crate) use reply::{RespAnswer, Said, failed, written};
+pub(crate) use session::{ClientDescription, RespClient, Session};
+pub(crate) use shared::RespShared;
+pub(crate) use work::{Batch, Counted, EachPut, KeyCount, RangeRead, Walk, WalkKind, Work, WorkContext, WorkKind};
+
+/// What clients are told: the Redis whose commands and replies these are, and nothing else. They
+/// decide by it what a server understands. `INFO` has our own version beside it.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
+
+/// To a client for which there is no connection.
+pub(crate) const TOO_MANY_CONNECTIONS: &[u8] = b"-ERR max number of clients reached\r\n";

@@ -1,0 +1,32 @@
+//! What the connections of all Redis clients share.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stratakv::Level;
+
+use super::cursors::Cursors;
+use super::session::ClientDescription;
+use crate::server::RespPeer;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RespShared {
+    pub(crate) cursors: Cursors,
+    /// When several changes as one are acknowledged.
+    pub(crate) batch_level: Level,
+    /// Of the client that came last.
+    last_id: AtomicU64,
+}
+
+impl RespShared {
+    pub(crate) fn new(batch_level: Level) -> RespShared {
+        RespShared { cursors: Cursors::default(), batch_level, last_id: 0.into() }
+    }
+
+    /// A new client, so many seconds after the server's start.
+    pub(crate) fn peer(&self, began_seconds: u64) -> RespPeer {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        RespPeer { id, began_seconds, description: Mutex::new(ClientDescription::default()) }
+    }
+}

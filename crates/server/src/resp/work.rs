@@ -1,0 +1,512 @@
+//! Commands that are several operations, or whose reply is made of more than one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Key, Level};
+use stratakv_engine::{Capability, Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
+use stratakv_protocol::resp::{Version, encode, glob};
+
+use super::cursors::Cursors;
+use super::edit::{Edit, EditRule, too_long};
+use super::key_list::KeyList;
+use super::reply::{failed, written};
+use crate::answer::AnswerContext;
+use crate::connection::{Target, hash};
+use crate::request::write;
+use crate::walk::{WalkPlace, keys_of};
+
+/// Begun again so often because of other clients' writes, a command gives up.
+const ATTEMPTS_MAX: u32 = 100;
+/// Operations of one command that are under way at once.
+const IN_FLIGHT_MAX: usize = 32;
+/// Pages that one `SCAN` reads, however few keys they have.
+const SCAN_PAGES_MAX: u32 = 16;
+/// Records and bytes of a page.
+const PAGE_ITEMS_MAX: u32 = 1000;
+const PAGE_BYTES_MAX: u32 = 32 << 10;
+/// Bytes of keys that one `SCAN` gathers before it answers.
+const SCAN_BYTES_MAX: usize = 64 << 10;
+/// Bytes of keys that `KEYS` may answer.
+const KEYS_BYTES_MAX: usize = 1 << 20;
+
+/// A command under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) kind: WorkKind,
+    pub(crate) version: Version,
+    /// Replies that came and were not looked at.
+    pub(crate) arrived: VecDeque<Reply>,
+    /// Once it has ended.
+    pub(crate) answer: Vec<u8>,
+}
+
+/// Which one.
+#[derive(Clone, Debug)]
+pub(crate) enum WorkKind {
+    Edit(EditWork),
+    Count(KeyCount),
+    Batch(Batch),
+    Each(EachPut),
+    Range(RangeRead),
+    Walk(Walk),
+}
+
+/// What a command may ask and is told.
+pub(crate) struct WorkContext<'a> {
+    pub(crate) here: AnswerContext<'a>,
+    pub(crate) level: Level,
+    /// Of several changes as one.
+    pub(crate) batch_level: Level,
+    pub(crate) shards: usize,
+    pub(crate) cursors: &'a Cursors,
+}
+
+/// Operations that a step asks for.
+pub(crate) type Asked = Vec<(Target, Operation)>;
+
+impl Work {
+    pub(crate) fn new(kind: WorkKind, version: Version) -> Work {
+        Work { kind, version, arrived: VecDeque::new(), answer: Vec::new() }
+    }
+
+    /// An edit of one record; `creates_first`: where it is expected not to be there.
+    pub(crate) fn edit(key: Key, rule: EditRule, creates_first: Option<(Bytes, Expiry)>, version: Version) -> Work {
+        let edit = EditWork { key, rule: Arc::new(rule), creates_first, is_creating: false, attempts: 0 };
+        Work::new(WorkKind::Edit(edit), version)
+    }
+
+    /// Whether it takes as long as many commands of one key.
+    pub(crate) fn takes_long(&self) -> bool {
+        matches!(self.kind, WorkKind::Walk(_))
+    }
+
+    /// Bytes that it holds beside those it reads and writes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let bytes = match &self.kind {
+            WorkKind::Count(count) => count.keys.held_bytes(),
+            WorkKind::Batch(batch) => batch.keys.held_bytes() + batch.changes.capacity() * size_of::<Change>(),
+            WorkKind::Each(each) => each.changes.capacity() * size_of::<Change>(),
+            WorkKind::Walk(walk) => walk.found.capacity() + PAGE_BYTES_MAX as usize,
+            WorkKind::Edit(_) | WorkKind::Range(_) => 0,
+        };
+        (bytes + size_of::<Work>()) as u64
+    }
+
+    /// The first operations; the answer, if there is nothing to ask.
+    pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        match &mut self.kind {
+            WorkKind::Edit(edit) => edit.begin(context, self.version, asked),
+            WorkKind::Count(count) => count.ask(context, asked),
+            WorkKind::Batch(batch) => {
+                let changes = std::mem::take(&mut batch.changes);
+                asked.push((Target::Batch, Operation::Write { changes, level: context.batch_level }));
+                None
+            }
+            WorkKind::Each(each) => each.ask(context, asked),
+            WorkKind::Range(range) => range.begin(asked),
+            WorkKind::Walk(walk) => walk.ask(context, asked),
+        }
+    }
+
+    /// Looks at a reply; the answer, if it was the last one.
+    pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        match &mut self.kind {
+            WorkKind::Edit(edit) => edit.step(reply, context, self.version, asked),
+            WorkKind::Count(count) => count.step(reply, context, asked),
+            WorkKind::Batch(batch) => Some(batch.end(reply, context)),
+            WorkKind::Each(each) => each.step(reply, context, asked),
+            WorkKind::Range(range) => range.step(reply, context, asked),
+            WorkKind::Walk(walk) => walk.step(reply, context, asked),
+        }
+    }
+}
+
+fn error_of(error: &Error, storing: bool, context: &WorkContext<'_>) -> Vec<u8> {
+    written(|out| failed(error, storing, out, context.here.counters))
+}
+
+/// A change of one record in dependence on itself.
+#[derive(Clone, Debug)]
+pub(crate) struct EditWork {
+    key: Key,
+    rule: Arc<EditRule>,
+    /// It begins by making the record: SET with NX and GET.
+    creates_first: Option<(Bytes, Expiry)>,
+    is_creating: bool,
+    attempts: u32,
+}
+
+impl EditWork {
+    fn begin(&mut self, context: &WorkContext<'_>, version: Version, asked: &mut Asked) -> Option<Vec<u8>> {
+        if self.creates_first.is_some() {
+            return self.create(context, version, asked);
+        }
+        self.is_creating = false;
+        let update = Update::Edit(self.rule.clone());
+        asked.push((Target::Key, Operation::Update { key: self.key.clone(), update, level: context.level }));
+        None
+    }
+
+    /// Makes the record, if the command does that.
+    fn create(&mut self, context: &WorkContext<'_>, version: Version, asked: &mut Asked) -> Option<Vec<u8>> {
+        let made = match &self.creates_first {
+            Some(made) => Ok(Some(made.clone())),
+            None => self.rule.absent(),
+        };
+        let (value, expiry) = match made {
+            Ok(Some(made)) => made,
+            Ok(None) => return Some(self.rule.answer_of_absent(false, version)),
+            Err(refusal) => return Some(written(|out| encode::error(out, &refusal))),
+        };
+        self.is_creating = true;
+        let kind = ChangeKind::Put { value, flags: 0, expiry };
+        asked.push((Target::Key, write(self.key.clone(), Expect::Absent, kind, context.level)));
+        None
+    }
+
+    fn step(
+        &mut self,
+        reply: Reply,
+        context: &WorkContext<'_>,
+        version: Version,
+        asked: &mut Asked,
+    ) -> Option<Vec<u8>> {
+        match reply {
+            Reply::Failed(error) => Some(error_of(&error, !self.rule.takes_old(), context)),
+            Reply::Done { version: written, .. } => {
+                self.note(written, context);
+                Some(if self.is_creating { self.rule.answer_of_absent(true, version) } else { self.rule.answer(true) })
+            }
+            Reply::Unmet(Unmet::Unchanged) => Some(self.rule.answer(false)),
+            Reply::Unmet(Unmet::Absent) if !self.is_creating && self.attempts < ATTEMPTS_MAX => {
+                self.create(context, version, asked)
+            }
+            // Another client made it in between.
+            Reply::Unmet(_) if self.is_creating && self.attempts < ATTEMPTS_MAX => {
+                self.attempts += 1;
+                self.is_creating = false;
+                let update = Update::Edit(self.rule.clone());
+                asked.push((Target::Key, Operation::Update { key: self.key.clone(), update, level: context.level }));
+                None
+            }
+            _ => Some(error_of(&Error::Busy, false, context)),
+        }
+    }
+
+    /// Tells what became of the record.
+    fn note(&self, version: u64, context: &WorkContext<'_>) {
+        let here = &context.here;
+        match self.rule.edit() {
+            Edit::Remove => {
+                here.log.deleted(&self.key);
+                here.marks.forget(&self.key, version);
+            }
+            Edit::Expire { expiry, .. } => here.marks.keep(&self.key, version, None, Some(*expiry)),
+            Edit::Persist => here.marks.keep(&self.key, version, None, Some(Expiry::NEVER)),
+            Edit::Add(_) | Edit::AddFloat(_) => here.marks.keep(&self.key, version, None, None),
+            Edit::Look | Edit::Replace { .. } | Edit::Append(_) | Edit::SetRange { .. } => {
+                here.counters.total_items.add(1);
+                here.marks.forget(&self.key, version);
+                here.recency.stored(hash(&self.key), here.wall);
+            }
+        }
+    }
+}
+
+/// What of keys is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Those that went.
+    Deleted,
+    /// Those that are there.
+    Present,
+}
+
+/// DEL, UNLINK, EXISTS and TOUCH of several keys.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyCount {
+    keys: KeyList,
+    counted: Counted,
+    in_flight: usize,
+    count: i64,
+    failed: Option<Error>,
+}
+
+impl KeyCount {
+    pub(crate) fn new(keys: KeyList, counted: Counted) -> KeyCount {
+        KeyCount { keys, counted, in_flight: 0, count: 0, failed: None }
+    }
+
+    fn ask(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        while self.in_flight < IN_FLIGHT_MAX && self.failed.is_none() {
+            let Some(key) = self.keys.next() else { break };
+            let operation = match self.counted {
+                Counted::Deleted => {
+                    context.here.log.deleted(&key);
+                    write(key, Expect::Any, ChangeKind::Delete, context.level)
+                }
+                Counted::Present => Operation::Get { key, part: RecordPart::Meta },
+            };
+            self.in_flight += 1;
+            asked.push((Target::Key, operation));
+        }
+        (self.in_flight == 0).then(|| match &self.failed {
+            Some(error) => error_of(error, false, context),
+            None => written(|out| encode::integer(out, self.count)),
+        })
+    }
+
+    fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        self.in_flight -= 1;
+        let counters = context.here.counters;
+        match reply {
+            Reply::Failed(error) => self.failed = self.failed.take().or(Some(error)),
+            Reply::Done { existed: true, .. } => {
+                counters.delete_hits.add(1);
+                self.count += 1;
+            }
+            Reply::Record(Some(_)) => self.count += 1,
+            Reply::Done { .. } => counters.delete_misses.add(1),
+            _ => {}
+        }
+        self.ask(context, asked)
+    }
+}
+
+/// MSET and MSETNX: all or nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) keys: KeyList,
+    /// MSETNX.
+    pub(crate) is_conditional: bool,
+}
+
+impl Batch {
+    fn end(&mut self, reply: Reply, context: &WorkContext<'_>) -> Vec<u8> {
+        let here = &context.here;
+        match reply {
+            Reply::Failed(error) => error_of(&error, true, context),
+            Reply::Done { version, .. } => {
+                for key in &mut self.keys {
+                    here.counters.total_items.add(1);
+                    here.marks.forget(&key, version);
+                    here.recency.stored(hash(&key), here.wall);
+                    here.log.stored(&key, "set", "stored", Expiry::NEVER, 0);
+                }
+                written(|out| match self.is_conditional {
+                    true => encode::integer(out, 1),
+                    false => encode::simple(out, "OK"),
+                })
+            }
+            _ => written(|out| encode::integer(out, 0)),
+        }
+    }
+}
+
+/// MSET by an engine that has no batches of several shards: one write after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct EachPut {
+    changes: VecDeque<Change>,
+    in_flight: usize,
+    failed: Option<Error>,
+}
+
+impl EachPut {
+    pub(crate) fn new(changes: Vec<Change>) -> EachPut {
+        EachPut { changes: changes.into(), in_flight: 0, failed: None }
+    }
+
+    fn ask(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        while self.in_flight < IN_FLIGHT_MAX && self.failed.is_none() {
+            let Some(change) = self.changes.pop_front() else { break };
+            self.in_flight += 1;
+            asked.push((Target::Key, Operation::Write { changes: vec![change], level: context.level }));
+        }
+        (self.in_flight == 0).then(|| match &self.failed {
+            Some(error) => error_of(error, true, context),
+            None => written(|out| encode::simple(out, "OK")),
+        })
+    }
+
+    fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        self.in_flight -= 1;
+        match reply {
+            Reply::Failed(error) => self.failed = self.failed.take().or(Some(error)),
+            _ => context.here.counters.total_items.add(1),
+        }
+        self.ask(context, asked)
+    }
+}
+
+/// GETRANGE: a part of a value, counted from its front or its end.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeRead {
+    key: Key,
+    first: i64,
+    last: i64,
+    /// Longest answer.
+    bytes_max: usize,
+    /// The version whose length was asked for.
+    measured: Option<u64>,
+    is_measuring: bool,
+    attempts: u32,
+}
+
+impl RangeRead {
+    pub(crate) fn new(key: Key, (first, last): (i64, i64), bytes_max: usize) -> RangeRead {
+        RangeRead { key, first, last, bytes_max, measured: None, is_measuring: false, attempts: 0 }
+    }
+
+    fn begin(&mut self, asked: &mut Asked) -> Option<Vec<u8>> {
+        self.is_measuring = self.first < 0 || self.last < 0;
+        let part = match self.is_measuring {
+            true => RecordPart::Meta,
+            false if self.last < self.first => return Some(written(|out| encode::bulk(out, b""))),
+            false => self.part(self.first.unsigned_abs(), self.last.unsigned_abs()),
+        };
+        asked.push((Target::Key, Operation::Get { key: self.key.clone(), part }));
+        None
+    }
+
+    /// One byte more than may be answered, so that it can be told.
+    fn part(&self, first: u64, last: u64) -> RecordPart {
+        let len = last.saturating_sub(first).saturating_add(1).min(self.bytes_max as u64 + 1);
+        RecordPart::Range { start: first, len }
+    }
+
+    fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        let record = match reply {
+            Reply::Failed(error) => return Some(error_of(&error, false, context)),
+            Reply::Record(Some(record)) => record,
+            _ => return Some(written(|out| encode::bulk(out, b""))),
+        };
+        if self.is_measuring {
+            self.is_measuring = false;
+            self.measured = Some(record.version);
+            let length = i64::try_from(record.value_bytes).unwrap_or(i64::MAX);
+            let from_front = |place: i64| if place < 0 { place.saturating_add(length) } else { place };
+            let (first, last) = (from_front(self.first).max(0), from_front(self.last).min(length - 1));
+            if last < first {
+                return Some(written(|out| encode::bulk(out, b"")));
+            }
+            let part = self.part(first.unsigned_abs(), last.unsigned_abs());
+            asked.push((Target::Key, Operation::Get { key: self.key.clone(), part }));
+            return None;
+        }
+        if self.measured.is_some_and(|measured| measured != record.version) {
+            // It was written in between.
+            self.attempts += 1;
+            return match self.attempts > ATTEMPTS_MAX {
+                true => Some(error_of(&Error::Busy, false, context)),
+                false => self.begin(asked),
+            };
+        }
+        let value = record.value.to_bytes();
+        Some(written(|out| match value.len() > self.bytes_max {
+            true => encode::error(out, &too_long(value.len() as u64, self.bytes_max)),
+            false => encode::bulk(out, &value),
+        }))
+    }
+}
+
+/// SCAN or KEYS.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk {
+    pub(crate) kind: WalkKind,
+    pub(crate) place: WalkPlace,
+    pub(crate) pattern: Option<Vec<u8>>,
+    /// No key has the type that was asked for.
+    pub(crate) finds_none: bool,
+    /// Keys found, as bulk strings.
+    found: Vec<u8>,
+    count: usize,
+    seen: u32,
+    pages: u32,
+}
+
+/// See [`Walk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WalkKind {
+    /// About so many keys, from this cursor on.
+    Scan {
+        cursor: u64,
+        wanted: u32,
+    },
+    Keys,
+}
+
+impl Walk {
+    pub(crate) fn new(kind: WalkKind, place: WalkPlace, pattern: Option<Vec<u8>>, finds_none: bool) -> Walk {
+        Walk { kind, place, pattern, finds_none, found: Vec::new(), count: 0, seen: 0, pages: 0 }
+    }
+
+    /// Asks for the next page; the answer, if this is enough.
+    fn ask(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        let is_over = self.place.shard >= context.shards;
+        let items_max = match self.kind {
+            WalkKind::Scan { wanted, .. } => {
+                let is_enough =
+                    self.seen >= wanted || self.pages >= SCAN_PAGES_MAX || self.found.len() > SCAN_BYTES_MAX;
+                if is_over || is_enough {
+                    return Some(self.answer(is_over, context));
+                }
+                wanted - self.seen
+            }
+            WalkKind::Keys if self.found.len() > KEYS_BYTES_MAX => {
+                let limit = KEYS_BYTES_MAX >> 20;
+                let text = format!("ERR more than {limit} MiB of keys match: take them piece by piece, with SCAN");
+                return Some(written(|out| encode::error(out, &text)));
+            }
+            WalkKind::Keys if is_over => return Some(self.answer(true, context)),
+            WalkKind::Keys => PAGE_ITEMS_MAX,
+        };
+        self.pages = self.pages.saturating_add(1);
+        let page = self.place.page(items_max.clamp(1, PAGE_ITEMS_MAX), PAGE_BYTES_MAX);
+        asked.push((Target::Shard(self.place.shard), page));
+        None
+    }
+
+    fn answer(&mut self, is_over: bool, context: &WorkContext<'_>) -> Vec<u8> {
+        written(|out| {
+            if let WalkKind::Scan { cursor, .. } = self.kind {
+                let next = match is_over {
+                    true => 0,
+                    false => context.cursors.keep(cursor, self.place.clone(), context.here.wall),
+                };
+                encode::array(out, 2);
+                encode::bulk(out, next.to_string().as_bytes());
+            }
+            encode::array(out, self.count);
+            out.append(&mut self.found);
+        })
+    }
+
+    fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        match reply {
+            Reply::Page { items, next } => {
+                keys_of(items).for_each(|key| self.take(&key));
+                self.place.pass_page(next);
+            }
+            Reply::Listed { items, next } => {
+                keys_of(items).for_each(|key| self.take(&key));
+                self.place.pass_list(next);
+            }
+            Reply::Failed(Error::Unsupported(Capability::Ordered)) => self.place.has_no_order(),
+            Reply::Failed(error) => return Some(error_of(&error, false, context)),
+            _ => return Some(error_of(&Error::Unknown("the engine gave an answer of another kind"), false, context)),
+        }
+        self.ask(context, asked)
+    }
+
+    fn take(&mut self, key: &Key) {
+        self.seen = self.seen.saturating_add(1);
+        let matches = self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key.user()));
+        if matches && !self.finds_none {
+            self.count += 1;
+            encode::bulk(&mut self.found, key.user());
+        }
+    }
+}

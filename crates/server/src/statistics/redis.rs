@@ -1,0 +1,162 @@
+//! `INFO`, `CLIENT LIST` and `CONFIG GET`: figures that there are, by the names that Redis has for
+//! them. What does not exist here is left out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stratakv_base::Wall;
+use stratakv_protocol::resp::Version;
+
+use super::classes::Space;
+use super::processor_time;
+use crate::counters::Counters;
+use crate::resp::REDIS_VERSION;
+use crate::server::{Peer, RespPeer, lock};
+use crate::shared::Shared;
+
+/// Sections of `INFO`, in its order.
+const SECTIONS: [(&str, fn(&Shared, Wall, &mut Lines)); 8] = [
+    ("Server", server),
+    ("Clients", clients_section),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", processor),
+    ("Keyspace", keyspace),
+];
+
+/// Lines of a section.
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, name: &str, value: impl std::fmt::Display) {
+        self.0.push_str(&format!("{name}:{value}\r\n"));
+    }
+}
+
+/// The sections of these names; all of them, if none is named.
+pub(crate) fn info(shared: &Shared, sections: &[String], wall: Wall) -> String {
+    let is_all = sections.is_empty()
+        || sections.iter().any(|section| matches!(section.as_str(), "all" | "everything" | "default"));
+    let mut lines = Lines(String::new());
+    for (name, tell) in SECTIONS {
+        if is_all || sections.iter().any(|section| section.eq_ignore_ascii_case(name)) {
+            if !lines.0.is_empty() {
+                lines.0.push_str("\r\n");
+            }
+            lines.0.push_str(&format!("# {name}\r\n"));
+            tell(shared, wall, &mut lines);
+        }
+    }
+    lines.0
+}
+
+fn server(shared: &Shared, wall: Wall, lines: &mut Lines) {
+    let uptime = shared.started.elapsed().as_secs();
+    lines.add("redis_version", REDIS_VERSION);
+    lines.add("redis_mode", "standalone");
+    lines.add("stratakv_version", env!("CARGO_PKG_VERSION"));
+    lines.add("stratakv_engine", shared.store.engine().name());
+    lines.add("stratakv_durability", shared.level.name());
+    lines.add("arch_bits", usize::BITS);
+    lines.add("process_id", std::process::id());
+    lines.add("server_time_usec", wall.0.saturating_mul(1000));
+    lines.add("uptime_in_seconds", uptime);
+    lines.add("uptime_in_days", uptime / 86_400);
+    lines.add("io_threads_active", shared.figures.counters.len());
+}
+
+fn clients_section(shared: &Shared, _: Wall, lines: &mut Lines) {
+    lines.add("connected_clients", shared.connections());
+    lines.add("maxclients", shared.limits.connections_max);
+    lines.add("blocked_clients", 0);
+}
+
+/// What of it is resident: other accounts of memory there are none.
+fn memory(shared: &Shared, _: Wall, lines: &mut Lines) {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.as_deref().and_then(|text| text.split(' ').nth(1)?.trim().parse::<u64>().ok());
+    let resident_bytes = pages.unwrap_or(0) * rustix::param::page_size() as u64;
+    lines.add("used_memory", resident_bytes);
+    lines.add("used_memory_rss", resident_bytes);
+    lines.add("mem_clients_normal", shared.memory.budget.held_bytes());
+    lines.add("stratakv_client_memory_limit_bytes", shared.memory.budget.max_bytes());
+}
+
+/// A store that is served is loaded.
+fn persistence(_: &Shared, _: Wall, lines: &mut Lines) {
+    lines.add("loading", 0);
+}
+
+fn stats(shared: &Shared, _: Wall, lines: &mut Lines) {
+    let counters = Counters::sum(&shared.figures.counters);
+    let known = |name| counters.iter().find(|(counter, _)| *counter == name).map_or(0, |(_, value)| *value);
+    let space = Space::of(&shared.store.stats());
+    lines.add("total_connections_received", known("total_connections"));
+    lines.add("total_commands_processed", known("cmd_resp"));
+    lines.add("total_net_input_bytes", known("bytes_read"));
+    lines.add("total_net_output_bytes", known("bytes_written"));
+    lines.add("rejected_connections", known("rejected_connections"));
+    lines.add("expired_keys", space.reclaimed);
+    lines.add("evicted_keys", space.evicted);
+    lines.add("keyspace_hits", known("get_hits"));
+    lines.add("keyspace_misses", known("get_misses"));
+}
+
+fn replication(_: &Shared, _: Wall, lines: &mut Lines) {
+    lines.add("role", "master");
+    lines.add("connected_slaves", 0);
+}
+
+fn processor(_: &Shared, _: Wall, lines: &mut Lines) {
+    let (user, system) = processor_time();
+    lines.add("used_cpu_sys", system);
+    lines.add("used_cpu_user", user);
+}
+
+fn keyspace(shared: &Shared, _: Wall, lines: &mut Lines) {
+    let records = super::records(shared);
+    if records > 0 {
+        lines.add("db0", format_args!("keys={records}"));
+    }
+}
+
+/// A line for each Redis client.
+pub(crate) fn clients(shared: &Shared) -> String {
+    let mut open: Vec<Arc<Peer>> = Vec::new();
+    for worker_slot in &shared.worker_slots {
+        open.extend(lock(&worker_slot.open).values().filter(|peer| peer.resp.is_some()).cloned());
+    }
+    open.sort_by_key(|peer| peer.resp.as_ref().map(|resp| resp.id));
+    open.iter().map(|peer| client(shared, peer)).collect()
+}
+
+/// The line of one.
+pub(crate) fn client(shared: &Shared, peer: &Peer) -> String {
+    let Some(RespPeer { id, began_seconds, description }) = &peer.resp else { return String::new() };
+    let description = lock(description);
+    let now = shared.started.elapsed().as_secs();
+    let age = now.saturating_sub(*began_seconds);
+    let idle = now.saturating_sub(peer.last_seconds.load(Ordering::Relaxed));
+    let address = peer.address.map_or_else(|| "unix:0".to_owned(), |address| address.to_string());
+    let listens_at = peer.listens_at.as_deref().unwrap_or("unix:");
+    let listens_at = listens_at.strip_prefix("tcp:").unwrap_or(listens_at);
+    let version = if description.version == Version::Resp3 { 3 } else { 2 };
+    format!(
+        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags=N db=0 lib-name={} lib-ver={} resp={version}\n",
+        peer.descriptor, description.name, description.library, description.library_version
+    )
+}
+
+/// Parameters of Redis that have a meaning here.
+pub(crate) fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
+    let timeout = shared.limits.idle_limit.get().map_or(0, |limit| limit.as_secs());
+    vec![
+        ("databases", "1".to_owned()),
+        ("io-threads", shared.figures.counters.len().to_string()),
+        ("maxclients", shared.limits.connections_max.to_string()),
+        ("proto-max-bulk-len", shared.limits.item_bytes_max.to_string()),
+        ("timeout", timeout.to_string()),
+    ]
+}

@@ -1,0 +1,84 @@
+"""A session of redis-py with the server on the given port of 127.0.0.1, in each version of RESP."""
+
+import sys
+import threading
+
+import redis
+
+
+def same(found, expected, what):
+    if found != expected:
+        shown = repr(found)[:200], repr(expected)[:200]
+        raise SystemExit("%s: found %s, expected %s" % (what, *shown))
+
+
+def refused(call, word, what):
+    try:
+        found = call()
+    except redis.ResponseError as error:
+        same(word in str(error), True, "%s, %s" % (what, error))
+    else:
+        raise SystemExit("%s: found %r, expected an error" % (what, found))
+
+
+def session(version):
+    client = redis.Redis(port=int(sys.argv[1]), protocol=version, socket_timeout=60, client_name="session")
+    client.flushall()
+    same(client.ping(), True, "ping")
+    same(client.echo(b"\x00\r\n\xff"), b"\x00\r\n\xff", "echo")
+    same(client.get("nothing"), None, "get of nothing")
+    same(client.set("a", "1"), True, "set")
+    same(client.get("a"), b"1", "get")
+    same(client.set("a", "2", nx=True), None, "set with nx")
+    same(client.set("a", "2", xx=True, ex=1000, get=True), b"1", "set with get")
+    same(client.ttl("a"), 1000, "ttl")
+    same(client.set("a", "3", keepttl=True), True, "set with keepttl")
+    same(client.ttl("a"), 1000, "ttl after keepttl")
+    same(client.getex("a", persist=True), b"3", "getex")
+    same(client.ttl("a"), -1, "ttl after getex")
+    same(client.incrby("a", 39), 42, "incrby")
+    same(client.incrbyfloat("f", 0.1), 0.1, "incrbyfloat")
+    same(client.append("text", "abc"), 3, "append")
+    same(client.setrange("text", 5, "x"), 6, "setrange")
+    same(client.getrange("text", 0, -1), b"abc\x00\x00x", "getrange")
+    same(client.strlen("text"), 6, "strlen")
+    same(client.mset({"m%d" % n: n for n in range(100)}), True, "mset")
+    same(client.mget(["m%d" % n for n in range(0, 110, 10)]), [b"%d" % n for n in range(0, 100, 10)] + [None], "mget")
+    same(client.msetnx({"m0": 1, "new": 1}), False, "msetnx") if "tier" not in sys.argv else None
+    same(sorted(client.scan_iter("m*", count=7)), sorted(b"m%d" % n for n in range(100)), "scan_iter")
+    same(len(client.keys("m?")), 10, "keys")
+    same(client.delete(*["m%d" % n for n in range(50)]), 50, "delete")
+    same(client.exists("m1", "m50", "m51"), 2, "exists")
+    same(client.type("a"), b"string", "type")
+    same(client.getdel("text"), b"abc\x00\x00x", "getdel")
+    same(client.expire("a", 100), True, "expire")
+    same(client.pexpireat("a", 4000000000123), True, "pexpireat")
+    same(client.pexpiretime("a"), 4000000000123, "pexpiretime")
+    same(client.client_getname() in ("session", b"session"), True, "client_getname")
+    same("redis_version" in client.info(), True, "info")
+    same(client.config_get("databases")["databases"], "1", "config_get") if version == 2 else client.config_get("*")
+    same("get" in client.command(), True, "command")
+    same(client.dbsize() > 0, True, "dbsize")
+    refused(lambda: client.lpush("list", 1), "not supported yet", "lpush")
+    refused(lambda: client.incr("f"), "not an integer", "incr of a fraction")
+
+    pipeline = client.pipeline(transaction=False)
+    for n in range(1000):
+        pipeline.incr("piped")
+    same(pipeline.execute(), list(range(1, 1001)), "pipeline")
+
+    long = bytes(range(256)) * 3000
+    same(client.set("long", long), True, "set of a long value")
+    same(client.get("long"), long, "get of a long value")
+    refused(lambda: client.set("long", b"x" * (1 << 21)), "--item-bytes-max", "set of too long a value")
+    same(client.get("long"), long, "get after a refused set")
+
+    threads = [threading.Thread(target=lambda: [client.incr("threads") for _ in range(50)]) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    same(client.get("threads"), b"400", "increments of eight threads")
+    client.close()
+
+
+session(2)
+session(3)
