@@ -51,6 +51,8 @@ def session(version):
     same(client.exists("m1", "m50", "m51"), 2, "exists")
     same(client.type("a"), b"string", "type")
     same(client.getdel("text"), b"abc\x00\x00x", "getdel")
+    same(client.setbit("bits", 9, 1), 0, "setbit")
+    same((client.getbit("bits", 9), client.bitcount("bits"), client.bitpos("bits", 1)), (1, 1, 9), "bits")
     same(client.expire("a", 100), True, "expire")
     same(client.pexpireat("a", 4000000000123), True, "pexpireat")
     same(client.pexpiretime("a"), 4000000000123, "pexpiretime")

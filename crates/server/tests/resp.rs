@@ -155,11 +155,12 @@ fn is_installed(program: &str) -> bool {
     or_skipped(Path::new("/usr/bin").join(program).exists(), program)
 }
 
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn or_skipped(is_there: bool, what: &str) -> bool {
     if !is_there {
         let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
         assert!(!in_ci, "{what} is not installed; with CI=true every test must run");
-        println!("skipped: {what} is not installed");
+        eprintln!("skipped: {what} is not installed");
     }
     is_there
 }

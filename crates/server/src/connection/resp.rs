@@ -14,10 +14,13 @@ use super::{Connection, Context, Header, RECV_BYTES_MAX, Storing, Target};
 use crate::answer::Answer;
 use crate::pending::{Access, ParsedCommand, Reading};
 use crate::request::{Action, Request};
-use crate::resp::{Arguments, KeyList, Refusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, written};
+use crate::resp::{
+    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, written,
+};
 use crate::schedule::UNITS_EACH;
 
 mod about;
+mod bits;
 mod keys;
 mod server;
 mod session;
@@ -37,7 +40,7 @@ const STRANGER_LIMITS: Limits = Limits { argument_bytes_max: 1 << 10, request_by
 const ARGUMENTS_OF_A_UNIT: usize = 8;
 
 /// What handlers of commands return: a refusal is the reply.
-pub(super) type Handled = Result<(), Refusal>;
+pub(super) type Handled = Result<(), RequestRefusal>;
 
 /// Keys of MGET still to be asked for.
 #[derive(Debug)]

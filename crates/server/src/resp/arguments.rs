@@ -8,18 +8,18 @@ use stratakv_base::{CollectionId, Key};
 use stratakv_protocol::resp::number;
 
 /// Why a request is not carried out: the text of an error reply.
-pub(crate) type Refusal = Cow<'static, str>;
+pub(crate) type RequestRefusal = Cow<'static, str>;
 
 /// Arguments of a request that has not come whole. Each takes 12 bytes beside its own.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<ArgumentPlace>,
     long: Vec<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum ArgumentPlace {
     Short { start: u32, len: u32 },
     Long(u32),
 }
@@ -35,13 +35,13 @@ impl Gathered {
     /// Keeps an argument.
     pub(crate) fn push(&mut self, argument: &[u8]) {
         // A request has less than 4 GiB: the parser's limits say so.
-        self.places.push(Place::Short { start: self.bytes.len() as u32, len: argument.len() as u32 });
+        self.places.push(ArgumentPlace::Short { start: self.bytes.len() as u32, len: argument.len() as u32 });
         self.bytes.extend_from_slice(argument);
     }
 
     /// Keeps one that has a buffer of its own.
     pub(crate) fn push_long(&mut self, argument: Bytes) {
-        self.places.push(Place::Long(self.long.len() as u32));
+        self.places.push(ArgumentPlace::Long(self.long.len() as u32));
         self.long.push(argument);
     }
 
@@ -52,7 +52,7 @@ impl Gathered {
     /// Bytes of memory that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         let long: usize = self.long.iter().map(Bytes::len).sum();
-        self.bytes.capacity() + self.places.capacity() * size_of::<Place>() + long
+        self.bytes.capacity() + self.places.capacity() * size_of::<ArgumentPlace>() + long
     }
 
     /// Forgets all, and gives room back.
@@ -82,11 +82,11 @@ impl<'a> Arguments<'a> {
     /// The argument at `index`; an empty one if there is none.
     pub(crate) fn get(&self, index: usize) -> &'a [u8] {
         let found = match self.gathered.places.get(index) {
-            Some(Place::Short { start, len }) => {
+            Some(ArgumentPlace::Short { start, len }) => {
                 let start = *start as usize;
                 self.gathered.bytes.get(start..start.saturating_add(*len as usize))
             }
-            Some(Place::Long(number)) => self.gathered.long.get(*number as usize).map(|bytes| &bytes[..]),
+            Some(ArgumentPlace::Long(number)) => self.gathered.long.get(*number as usize).map(|bytes| &bytes[..]),
             None => {
                 let span = index.checked_sub(self.gathered.places.len()).and_then(|index| self.spans.get(index));
                 span.and_then(|span| self.input.get(span.clone()))
@@ -98,7 +98,7 @@ impl<'a> Arguments<'a> {
     /// The same as bytes of its own; a long one is not copied.
     pub(crate) fn bytes(&self, index: usize) -> Bytes {
         match self.gathered.places.get(index) {
-            Some(Place::Long(number)) => self.gathered.long.get(*number as usize).cloned().unwrap_or_default(),
+            Some(ArgumentPlace::Long(number)) => self.gathered.long.get(*number as usize).cloned().unwrap_or_default(),
             _ => Bytes::copy_from_slice(self.get(index)),
         }
     }
@@ -109,12 +109,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// The key at `index`.
-    pub(crate) fn key(&self, index: usize) -> Result<Key, Refusal> {
+    pub(crate) fn key(&self, index: usize) -> Result<Key, RequestRefusal> {
         key(self.get(index))
     }
 
     /// The whole number at `index`.
-    pub(crate) fn integer(&self, index: usize) -> Result<i64, Refusal> {
+    pub(crate) fn integer(&self, index: usize) -> Result<i64, RequestRefusal> {
         number::integer(self.get(index)).ok_or(Cow::Borrowed(NOT_AN_INTEGER))
     }
 
@@ -125,7 +125,7 @@ impl<'a> Arguments<'a> {
 }
 
 /// A key of the default collection: what memcache clients see.
-pub(crate) fn key(name: &[u8]) -> Result<Key, Refusal> {
+pub(crate) fn key(name: &[u8]) -> Result<Key, RequestRefusal> {
     Key::new(CollectionId::default(), name).map_err(|error| Cow::Owned(format!("ERR {error}")))
 }
 

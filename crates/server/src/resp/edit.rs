@@ -11,7 +11,8 @@ use stratakv_engine::update::{UpdateError, UpdatedRecord};
 use stratakv_engine::{RecordEdit, Unmet};
 use stratakv_protocol::resp::{Version, encode, number};
 
-use super::arguments::{NOT_AN_INTEGER, Refusal};
+use super::arguments::{NOT_AN_INTEGER, RequestRefusal};
+use super::bits;
 use super::reply::written;
 use crate::server::lock;
 
@@ -34,6 +35,8 @@ pub(crate) enum Edit {
     Append(Bytes),
     /// SETRANGE.
     SetRange { offset: usize, value: Bytes },
+    /// SETBIT.
+    SetBit { place: usize, is_set: bool },
     /// INCR and its kin.
     Add(i64),
     /// INCRBYFLOAT.
@@ -74,7 +77,7 @@ pub(crate) struct EditRule {
     edit: Edit,
     /// Longest value that it may make, or take along.
     value_bytes_max: usize,
-    seen: Mutex<Result<Seen, Refusal>>,
+    seen: Mutex<Result<Seen, RequestRefusal>>,
 }
 
 /// What a reply is made of.
@@ -112,7 +115,7 @@ impl EditRule {
     ///
     /// # Errors
     /// It cannot be made.
-    pub(crate) fn absent(&self) -> Result<Option<(Bytes, Expiry)>, Refusal> {
+    pub(crate) fn absent(&self) -> Result<Option<(Bytes, Expiry)>, RequestRefusal> {
         let made = match &self.edit {
             Edit::Replace { only_if_present: true, .. }
             | Edit::Remove
@@ -123,6 +126,7 @@ impl EditRule {
             Edit::Replace { value, expiry, .. } => (value.clone(), expiry.unwrap_or(Expiry::NEVER)),
             Edit::Append(value) => (value.clone(), Expiry::NEVER),
             Edit::SetRange { offset, value } => (self.overwritten(b"", *offset, value)?, Expiry::NEVER),
+            Edit::SetBit { place, is_set } => (self.with_bit(b"", *place, *is_set)?, Expiry::NEVER),
             Edit::Add(delta) => (delta.to_string().into(), Expiry::NEVER),
             Edit::AddFloat(delta) => (sum(b"0", delta)?, Expiry::NEVER),
         };
@@ -137,7 +141,9 @@ impl EditRule {
             (Edit::SetRange { offset, value }, true) => encode::integer(out, (offset + value.len()) as i64),
             (Edit::Add(delta), _) => encode::integer(out, *delta),
             (Edit::AddFloat(delta), _) => encode::bulk(out, &sum(b"0", delta).unwrap_or_default()),
-            (Edit::SetRange { .. } | Edit::Expire { .. } | Edit::Persist, _) => encode::integer(out, 0),
+            (Edit::SetRange { .. } | Edit::SetBit { .. } | Edit::Expire { .. } | Edit::Persist, _) => {
+                encode::integer(out, 0);
+            }
             (Edit::Replace { .. } | Edit::Remove | Edit::Look, _) => encode::null(out, version),
         })
     }
@@ -155,7 +161,7 @@ impl EditRule {
     }
 
     /// The value with others from `offset` on, and zero bytes where there was nothing.
-    fn overwritten(&self, old: &[u8], offset: usize, value: &[u8]) -> Result<Bytes, Refusal> {
+    fn overwritten(&self, old: &[u8], offset: usize, value: &[u8]) -> Result<Bytes, RequestRefusal> {
         let end = offset.saturating_add(value.len());
         self.check_length(end.max(old.len()))?;
         let mut new = old.to_vec();
@@ -166,7 +172,20 @@ impl EditRule {
         Ok(new.into())
     }
 
-    fn check_length(&self, bytes: usize) -> Result<(), Refusal> {
+    /// The value with a bit set or not, and zero bytes where there was nothing.
+    fn with_bit(&self, old: &[u8], place: usize, is_set: bool) -> Result<Bytes, RequestRefusal> {
+        let bytes = old.len().max(place / 8 + 1);
+        self.check_length(bytes)?;
+        let mut new = old.to_vec();
+        new.resize(bytes, 0);
+        if let Some(byte) = new.get_mut(place / 8) {
+            let mask = 0x80 >> (place % 8);
+            *byte = if is_set { *byte | mask } else { *byte & !mask };
+        }
+        Ok(new.into())
+    }
+
+    fn check_length(&self, bytes: usize) -> Result<(), RequestRefusal> {
         let most = self.value_bytes_max;
         match bytes > most {
             true => Err(too_long(bytes as u64, most)),
@@ -175,7 +194,7 @@ impl EditRule {
     }
 
     /// What becomes of a record, and what is told of it; no change: it stays.
-    fn change(&self, old: &Bytes, expiry: Expiry) -> Result<(Option<Change>, Seen), Refusal> {
+    fn change(&self, old: &Bytes, expiry: Expiry) -> Result<(Option<Change>, Seen), RequestRefusal> {
         let keep = |value: Bytes| Some(Change { value, expiry, flags: None });
         let at = |expiry| Some(Change { value: old.clone(), expiry, flags: None });
         if self.takes_old() {
@@ -202,6 +221,10 @@ impl EditRule {
                 let value = self.overwritten(old, *offset, value)?;
                 let number = Seen::Number(value.len() as i64);
                 (keep(value), number)
+            }
+            Edit::SetBit { place, is_set } => {
+                let before = Seen::Number(i64::from(bits::bit(old, *place)));
+                (keep(self.with_bit(old, *place, *is_set)?), before)
             }
             Edit::Add(delta) => {
                 let number = number::integer(old).ok_or(Cow::Borrowed(NOT_AN_INTEGER))?;
@@ -238,19 +261,20 @@ impl RecordEdit for EditRule {
         match &self.edit {
             Edit::Replace { value, .. } | Edit::Append(value) => value.len() as u64,
             Edit::SetRange { offset, value } => offset.saturating_add(value.len()) as u64,
+            Edit::SetBit { place, .. } => (place / 8 + 1) as u64,
             _ => 0,
         }
     }
 }
 
 /// A value that is longer than clients may store.
-pub(super) fn too_long(bytes: u64, most: usize) -> Refusal {
+pub(super) fn too_long(bytes: u64, most: usize) -> RequestRefusal {
     Cow::Owned(format!(
         "ERR string exceeds maximum allowed size: {bytes} bytes, and clients may store {most} (--item-bytes-max)"
     ))
 }
 
-fn sum(left: &[u8], right: &[u8]) -> Result<Bytes, Refusal> {
+fn sum(left: &[u8], right: &[u8]) -> Result<Bytes, RequestRefusal> {
     match number::sum(left, right) {
         Ok(sum) => Ok(sum.into()),
         Err(number::SumError::NotANumber) => Err(Cow::Borrowed(NOT_A_FLOAT)),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use stratakv_base::Key;
 
-use super::arguments::{Arguments, Refusal, key};
+use super::arguments::{Arguments, RequestRefusal, key};
 
 /// Most keys of one command: to look at them takes a few milliseconds, and others wait meanwhile.
 pub(crate) const KEYS_MAX: usize = 65_536;
@@ -21,7 +21,7 @@ impl KeyList {
     ///
     /// # Errors
     /// One cannot be a key, or there are more than [`KEYS_MAX`].
-    pub(crate) fn of(arguments: &Arguments<'_>, first: usize, step: usize) -> Result<KeyList, Refusal> {
+    pub(crate) fn of(arguments: &Arguments<'_>, first: usize, step: usize) -> Result<KeyList, RequestRefusal> {
         if arguments.len().saturating_sub(first).div_ceil(step.max(1)) > KEYS_MAX {
             return Err(Cow::Owned(format!("ERR a command takes up to {KEYS_MAX} keys: send them in parts")));
         }

@@ -2,6 +2,7 @@
 //! `connection::resp` parses, begins and answers; nothing here knows sockets or buffers.
 
 mod arguments;
+mod bits;
 mod cursors;
 mod edit;
 mod key_list;
@@ -10,14 +11,17 @@ mod session;
 mod shared;
 mod work;
 
-pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, Refusal, SYNTAX};
+pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, RequestRefusal, SYNTAX};
+pub(crate) use bits::BitRange;
 pub(crate) use cursors::Cursors;
 pub(crate) use edit::{Edit, EditRule, ExpireIf};
 pub(crate) use key_list::KeyList;
 pub(crate) use reply::{RespAnswer, Said, failed, written};
 pub(crate) use session::{ClientDescription, RespClient, Session};
 pub(crate) use shared::RespShared;
-pub(crate) use work::{Batch, Counted, EachPut, KeyCount, RangeRead, Walk, WalkKind, Work, WorkContext, WorkKind};
+pub(crate) use work::{
+    Batch, BitQuestion, BitRead, Counted, EachPut, KeyCount, RangeRead, Walk, WalkKind, Work, WorkContext, WorkKind,
+};
 
 /// What clients are told: the Redis whose commands and replies these are, and nothing else. They
 /// decide by it what a server understands. `INFO` has our own version beside it.

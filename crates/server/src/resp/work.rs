@@ -8,6 +8,7 @@ use stratakv_base::{Expiry, Key, Level};
 use stratakv_engine::{Capability, Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::resp::{Version, encode, glob};
 
+use super::bits::{self, BitRange};
 use super::cursors::Cursors;
 use super::edit::{Edit, EditRule, too_long};
 use super::key_list::KeyList;
@@ -50,6 +51,7 @@ pub(crate) enum WorkKind {
     Batch(Batch),
     Each(EachPut),
     Range(RangeRead),
+    Bits(BitRead),
     Walk(Walk),
 }
 
@@ -89,7 +91,7 @@ impl Work {
             WorkKind::Batch(batch) => batch.keys.held_bytes() + batch.changes.capacity() * size_of::<Change>(),
             WorkKind::Each(each) => each.changes.capacity() * size_of::<Change>(),
             WorkKind::Walk(walk) => walk.found.capacity() + PAGE_BYTES_MAX as usize,
-            WorkKind::Edit(_) | WorkKind::Range(_) => 0,
+            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
     }
@@ -106,6 +108,10 @@ impl Work {
             }
             WorkKind::Each(each) => each.ask(context, asked),
             WorkKind::Range(range) => range.begin(asked),
+            WorkKind::Bits(bits) => {
+                asked.push((Target::Key, Operation::Get { key: bits.key.clone(), part: bits.part() }));
+                None
+            }
             WorkKind::Walk(walk) => walk.ask(context, asked),
         }
     }
@@ -118,6 +124,7 @@ impl Work {
             WorkKind::Batch(batch) => Some(batch.end(reply, context)),
             WorkKind::Each(each) => each.step(reply, context, asked),
             WorkKind::Range(range) => range.step(reply, context, asked),
+            WorkKind::Bits(bits) => Some(bits.end(reply, context)),
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
         }
     }
@@ -206,7 +213,7 @@ impl EditWork {
             Edit::Expire { expiry, .. } => here.marks.keep(&self.key, version, None, Some(*expiry)),
             Edit::Persist => here.marks.keep(&self.key, version, None, Some(Expiry::NEVER)),
             Edit::Add(_) | Edit::AddFloat(_) => here.marks.keep(&self.key, version, None, None),
-            Edit::Look | Edit::Replace { .. } | Edit::Append(_) | Edit::SetRange { .. } => {
+            Edit::Look | Edit::Replace { .. } | Edit::Append(_) | Edit::SetRange { .. } | Edit::SetBit { .. } => {
                 here.counters.total_items.add(1);
                 here.marks.forget(&self.key, version);
                 here.recency.stored(hash(&self.key), here.wall);
@@ -409,6 +416,60 @@ impl RangeRead {
             true => encode::error(out, &too_long(value.len() as u64, self.bytes_max)),
             false => encode::bulk(out, &value),
         }))
+    }
+}
+
+/// GETBIT, BITCOUNT and BITPOS.
+#[derive(Clone, Debug)]
+pub(crate) struct BitRead {
+    pub(crate) key: Key,
+    pub(crate) question: BitQuestion,
+    /// Longest value that is looked at.
+    pub(crate) bytes_max: usize,
+}
+
+/// What is asked about the bits of a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BitQuestion {
+    /// Whether this one is set.
+    Bit(usize),
+    /// How many are set.
+    Count(BitRange),
+    /// Where the first one is that is set, or not.
+    Position { is_set: bool, range: BitRange },
+}
+
+impl BitRead {
+    fn part(&self) -> RecordPart {
+        match self.question {
+            BitQuestion::Bit(place) => RecordPart::Range { start: (place / 8) as u64, len: 1 },
+            // One byte more, so that it can be told.
+            _ => RecordPart::Range { start: 0, len: self.bytes_max as u64 + 1 },
+        }
+    }
+
+    fn end(&self, reply: Reply, context: &WorkContext<'_>) -> Vec<u8> {
+        let value = match reply {
+            Reply::Failed(error) => return error_of(&error, false, context),
+            Reply::Record(Some(record)) => Some(record.value.to_bytes()),
+            _ => None,
+        };
+        if let Some(value) = value.as_ref().filter(|value| value.len() > self.bytes_max) {
+            return written(|out| encode::error(out, &too_long(value.len() as u64, self.bytes_max)));
+        }
+        let number = match (self.question, value) {
+            (BitQuestion::Bit(place), value) => i64::from(bits::bit(&value.unwrap_or_default(), place % 8)),
+            (BitQuestion::Count(range), value) => bits::count(&value.unwrap_or_default(), range),
+            (BitQuestion::Position { is_set, range }, Some(value)) => bits::position(&value, is_set, range),
+            (BitQuestion::Position { is_set, .. }, None) => {
+                if is_set {
+                    -1
+                } else {
+                    0
+                }
+            }
+        };
+        written(|out| encode::integer(out, number))
     }
 }
 

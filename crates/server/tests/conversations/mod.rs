@@ -4,7 +4,6 @@
 mod admin;
 pub mod binary;
 mod meta;
-pub mod resp;
 
 /// One connection's bytes to an empty store, and the answer. In `expected`, `#` stands for a number
 /// (a version of a record), `*` for a word.

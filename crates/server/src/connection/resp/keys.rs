@@ -10,7 +10,7 @@ use crate::answer::{Answer, FlushWords};
 use crate::pending::{Access, ParsedCommand};
 use crate::request::Action;
 use crate::resp::{
-    Arguments, Counted, Edit, ExpireIf, KeyCount, KeyList, Refusal, SYNTAX, Said, Session, Walk, WalkKind, Work,
+    Arguments, Counted, Edit, ExpireIf, KeyCount, KeyList, RequestRefusal, SYNTAX, Said, Session, Walk, WalkKind, Work,
     WorkKind, written,
 };
 use crate::walk::WalkPlace;
@@ -133,7 +133,7 @@ impl Connection {
 }
 
 /// Conditions of EXPIRE.
-fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, Refusal> {
+fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, RequestRefusal> {
     let mut only_if = ExpireIf::default();
     for at in 3..a.len() {
         match () {
@@ -157,7 +157,7 @@ fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, Refusal> {
     Ok(only_if)
 }
 
-fn scan_count(text: &[u8]) -> Result<u32, Refusal> {
+fn scan_count(text: &[u8]) -> Result<u32, RequestRefusal> {
     match number::integer(text) {
         None => Err(not_an_integer()),
         Some(..=0) => Err(Cow::Borrowed(SYNTAX)),
@@ -165,7 +165,7 @@ fn scan_count(text: &[u8]) -> Result<u32, Refusal> {
     }
 }
 
-fn pattern_of(pattern: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn pattern_of(pattern: &[u8]) -> Result<Vec<u8>, RequestRefusal> {
     match pattern.len() > glob::PATTERN_BYTES_MAX {
         true => Err(Cow::Owned(format!("ERR a pattern has at most {} bytes", glob::PATTERN_BYTES_MAX))),
         false => Ok(pattern.to_vec()),

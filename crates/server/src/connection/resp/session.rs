@@ -7,7 +7,7 @@ use stratakv_protocol::resp::{Version, encode};
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::credentials::ATTEMPT_BYTES_MAX;
-use crate::resp::{Arguments, REDIS_VERSION, Refusal, SYNTAX, Session, written};
+use crate::resp::{Arguments, REDIS_VERSION, RequestRefusal, SYNTAX, Session, written};
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -204,7 +204,7 @@ fn hello(out: &mut Vec<u8>, version: Version, id: u64) {
 }
 
 /// A name that can stand in a line of `CLIENT LIST`.
-fn name_of(name: &[u8], what: &str) -> Result<String, Refusal> {
+fn name_of(name: &[u8], what: &str) -> Result<String, RequestRefusal> {
     let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     match std::str::from_utf8(name) {
         Ok(name) if is_plain && name.len() <= NAME_BYTES_MAX => Ok(name.to_owned()),

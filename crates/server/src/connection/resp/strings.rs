@@ -15,8 +15,8 @@ use crate::connection::hash;
 use crate::pending::Access;
 use crate::request::Action;
 use crate::resp::{
-    Arguments, Batch, EachPut, Edit, EditRule, KeyList, NOT_AN_INTEGER, RangeRead, Refusal, SYNTAX, Said, Session,
-    Work, WorkKind, written,
+    Arguments, Batch, EachPut, Edit, EditRule, KeyList, NOT_AN_INTEGER, RangeRead, RequestRefusal, SYNTAX, Said,
+    Session, Work, WorkKind, written,
 };
 
 /// Reads a value.
@@ -46,7 +46,7 @@ enum OptionsOf {
 }
 
 impl Options {
-    fn read(arguments: &Arguments<'_>, from: usize, of: OptionsOf, wall: Wall) -> Result<Options, Refusal> {
+    fn read(arguments: &Arguments<'_>, from: usize, of: OptionsOf, wall: Wall) -> Result<Options, RequestRefusal> {
         let (mut options, mut at) = (Options::default(), from);
         let is_set = of == OptionsOf::Set;
         while at < arguments.len() {
@@ -88,7 +88,7 @@ fn positive_expiry(
     is_absolute: bool,
     wall: Wall,
     command: &str,
-) -> Result<Expiry, Refusal> {
+) -> Result<Expiry, RequestRefusal> {
     let invalid = || Cow::Owned(format!("ERR invalid expire time in '{command}' command"));
     if number <= 0 {
         return Err(invalid());
@@ -103,7 +103,7 @@ pub(super) fn expiry_of(
     is_absolute: bool,
     wall: Wall,
     command: &str,
-) -> Result<Expiry, Refusal> {
+) -> Result<Expiry, RequestRefusal> {
     let millis = i128::from(number) * if in_seconds { 1000 } else { 1 };
     let at = millis + if is_absolute { 0 } else { i128::from(wall.0) };
     match u64::try_from(at.max(1)) {
@@ -315,7 +315,7 @@ impl Connection {
         (session, context): (&Session, &mut Context<'_>),
     ) -> Handled {
         let name = if is_conditional { "msetnx" } else { "mset" };
-        if a.len() % 2 == 0 {
+        if a.len().is_multiple_of(2) {
             return Err(super::table::wrong_count(name));
         }
         if a.len() / 2 > BATCH_KEYS_MAX {
@@ -344,7 +344,7 @@ impl Connection {
 }
 
 /// The changes of MSET; of a key that comes twice the last value counts.
-fn changes(a: &Arguments<'_>, is_conditional: bool) -> Result<Vec<Change>, Refusal> {
+fn changes(a: &Arguments<'_>, is_conditional: bool) -> Result<Vec<Change>, RequestRefusal> {
     let expect = if is_conditional { Expect::Absent } else { Expect::Any };
     let mut places: HashMap<&[u8], usize> = HashMap::with_capacity(a.len() / 2);
     let mut changes: Vec<Change> = Vec::with_capacity(a.len() / 2);
@@ -363,6 +363,6 @@ fn changes(a: &Arguments<'_>, is_conditional: bool) -> Result<Vec<Change>, Refus
 }
 
 /// A number that is none.
-pub(super) fn not_an_integer() -> Refusal {
+pub(super) fn not_an_integer() -> RequestRefusal {
     Cow::Borrowed(NOT_AN_INTEGER)
 }

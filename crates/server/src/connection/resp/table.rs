@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
-use crate::resp::{Arguments, Refusal, Session};
+use crate::resp::{Arguments, RequestRefusal, Session};
 
 /// Begins a command. The request is whole, and has as many arguments as the command takes.
 type Handler = fn(&mut Connection, &Arguments<'_>, &mut Session, &mut Context<'_>) -> Handled;
@@ -51,12 +51,12 @@ impl CommandSpec {
 }
 
 /// The reply to a command with too many arguments, or too few.
-pub(super) fn wrong_count(name: &str) -> Refusal {
+pub(super) fn wrong_count(name: &str) -> RequestRefusal {
     Cow::Owned(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 /// The reply to a command that is none of ours.
-pub(super) fn unknown(arguments: &Arguments<'_>) -> Refusal {
+pub(super) fn unknown(arguments: &Arguments<'_>) -> RequestRefusal {
     let name = arguments.get(0);
     let lower = name.to_ascii_lowercase();
     if let Some(name) = UNSUPPORTED.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
@@ -74,7 +74,7 @@ pub(super) fn unknown(arguments: &Arguments<'_>) -> Refusal {
 }
 
 /// The reply to a part of a command that is not there, or that has other arguments.
-pub(super) fn unsupported_part(name: &str, arguments: &Arguments<'_>) -> Refusal {
+pub(super) fn unsupported_part(name: &str, arguments: &Arguments<'_>) -> RequestRefusal {
     let part = arguments.get(1);
     let part = part.get(..NAME_BYTES_MAX).unwrap_or(part).escape_ascii();
     Cow::Owned(format!(
@@ -104,6 +104,10 @@ commands! {
         "Appends a string to the value of a key. Creates the key if it doesn't exist."
     "auth" -2 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_auth
         "Authenticates the connection."
+    "bitcount" -2 "readonly" (1, 1, 1) "bitmap" "2.6.0" resp_bitcount
+        "Counts the number of set bits in a string."
+    "bitpos" -3 "readonly" (1, 1, 1) "bitmap" "2.8.7" resp_bitpos
+        "Finds the first set or clear bit in a string."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
         "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
@@ -134,6 +138,8 @@ commands! {
         "Removes all keys."
     "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get
         "Returns the string value of a key."
+    "getbit" 3 "readonly fast" (1, 1, 1) "bitmap" "2.2.0" resp_getbit
+        "Returns a bit value by offset."
     "getdel" 2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getdel
         "Returns the string value of a key after deleting the key."
     "getex" -2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getex
@@ -184,6 +190,8 @@ commands! {
         "Changes the selected database: there is 0."
     "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set
         "Sets the string value of a key. The key is created if it doesn't exist."
+    "setbit" 4 "write denyoom" (1, 1, 1) "bitmap" "2.2.0" resp_setbit
+        "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist."
     "setex" 4 "write denyoom" (1, 1, 1) "string" "2.0.0" resp_setex
         "Sets the string value and expiration time of a key."
     "setnx" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_setnx
@@ -210,15 +218,15 @@ commands! {
 
 /// Commands of Redis that are not there.
 const UNSUPPORTED: &str = "\
-    acl asking bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop \
+    acl asking bgrewriteaof bgsave bitfield bitfield_ro bitop blmove blmpop blpop brpop \
     brpoplpush bzmpop bzpopmax bzpopmin cluster copy debug discard dump eval eval_ro evalsha evalsha_ro exec \
     failover fcall fcall_ro function geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
-    georadiusbymember_ro geosearch geosearchstore getbit hdel hexists hexpire hget hgetall hincrby \
+    georadiusbymember_ro geosearch geosearchstore hdel hexists hexpire hget hgetall hincrby \
     hincrbyfloat hkeys hlen hmget hmset hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals \
     lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim \
     memory migrate module monitor move multi object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
     publish pubsub punsubscribe randomkey readonly readwrite rename renamenx replconf replicaof restore \
-    restore-asking role rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore setbit shutdown \
+    restore-asking role rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore shutdown \
     sinter sintercard sinterstore sismember slaveof slowlog smembers smismember smove sort sort_ro spop \
     spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \
     unsubscribe unwatch waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread \

@@ -1,7 +1,10 @@
 //! Redis clients without sockets: any cut of the bytes, any order of the replies.
 
-use super::conversations::resp::{CONVERSATIONS, RespConversation, is_told, of_words, request, told};
 use super::*;
+
+#[path = "../../conversations/resp.rs"]
+mod conversations;
+use conversations::{CONVERSATIONS, RespConversation, is_told, of_words, request, told};
 
 /// What is heard of these requests; the same however they come.
 fn heard(sent: &[u8], seeds: u64, change: impl Fn(&mut Bench)) -> Vec<String> {
@@ -161,7 +164,7 @@ fn an_operation_that_fails_is_an_error_of_its_command_alone() {
         bench.model.failures_percent = [100, 30][seed as usize % 2];
         let replies = told(&bench.run(&mut Random::new(seed), 1000).answer);
         assert_eq!(replies.len(), 9, "seed {seed}: {replies:?}");
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             assert!(replies.iter().all(|reply| reply.contains("-ERR ") || reply.contains("-OOM ")), "{replies:?}");
         }
     }

@@ -69,6 +69,19 @@ fn bytes_are_joined_and_overwritten_within_the_limit() {
 }
 
 #[test]
+fn a_bit_is_set_or_cleared_and_the_old_one_told() {
+    let bit = |place, is_set| Edit::SetBit { place, is_set };
+    assert_eq!(value(bit(7, true), ""), made("\\x01", ":0|"));
+    assert_eq!(value(bit(1, false), "a"), made("!", ":1|"));
+    assert_eq!(value(bit(16, true), "a"), made("a\\x00\\x80", ":0|"));
+    assert_eq!(value(bit(799, false), "a").0.unwrap().matches("x00").count(), 99);
+    assert!(value(bit(800, true), "a").1.starts_with("-ERR string exceeds"));
+    let rule = EditRule::new(bit(9, true), MAX);
+    assert_eq!(rule.absent(), Ok(Some((Bytes::from_static(b"\x00\x40"), Expiry::NEVER))));
+    assert_eq!(rule.answer_of_absent(true, Version::Resp2), b":0\r\n");
+}
+
+#[test]
 fn a_new_value_takes_the_place_of_the_old_one() {
     let replace = |expiry, wants_old| Edit::Replace { value: "new".into(), expiry, wants_old, only_if_present: false };
     let new = |expiry| Some(("new".to_owned(), expiry, Some(0)));
