@@ -13,6 +13,8 @@ use crate::hash::Hash;
 
 /// Shares that one page looks at.
 const SHARES_MAX: usize = 1024;
+/// Bytes of keys that end a page.
+const BYTES_MAX: usize = 64 << 10;
 
 /// Items, and the cursor of the next page.
 pub(crate) type Listed = (Vec<Item>, Option<u64>);
@@ -23,15 +25,16 @@ impl<P: Pmem> Hash<P> {
     /// # Errors
     /// The memory under a record cannot be read.
     pub(crate) fn list(&self, request: &ListRequest, wall: Wall) -> Result<Listed, Error> {
-        let (mut items, mut cursor) = (Vec::new(), request.cursor);
+        let (mut items, mut cursor, mut bytes) = (Vec::<Item>::new(), request.cursor, 0);
         for _ in 0..SHARES_MAX {
-            let bits = self.table.bits();
+            let (bits, begin) = (self.table.bits(), items.len());
             self.list_share(share_at(cursor, bits), bits, request.collection, wall, &mut items)?;
             match behind(cursor, bits) {
                 Some(next) => cursor = next,
                 None => return Ok((items, None)),
             }
-            if items.len() >= request.items_max.max(1) as usize {
+            bytes += items.iter().skip(begin).map(|item| item.key.encoded().len()).sum::<usize>();
+            if items.len() >= request.items_max.max(1) as usize || bytes >= BYTES_MAX {
                 break;
             }
         }

@@ -1,7 +1,7 @@
 //! From the engine's reply to the client's: wording, and what is counted.
 
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::{Error, Record, Reply, Unmet, Value};
+use stratakv_engine::{Error, Record, Reply, Unmet};
 use stratakv_protocol::memcache::{DumpKind, Verb, reply};
 
 use crate::binary;
@@ -220,8 +220,8 @@ impl ResponseEncoder {
             }
             (Answer::Flushed(words), reply) => words.write(reply, out, counters),
             (Answer::Resp(answer), reply) => answer.write(reply, out, here),
-            (Answer::Work(work), _) => out.push_value(Value::Inline(work.answer.into())),
-            (Answer::Dump(_), _) => {}
+            // A command that has ended is its written answer.
+            (Answer::Dump(_) | Answer::Work(_), _) => {}
             (Answer::Listed { .. }, _) if self.list_failed => {}
             (Answer::Listed { .. }, Some(Reply::Failed(error))) => {
                 self.list_failed = true;

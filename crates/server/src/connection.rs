@@ -400,8 +400,11 @@ impl Connection {
         for sequence in std::mem::take(&mut self.answers.replied) {
             let index = sequence.wrapping_sub(self.answers.first) as usize;
             let Some(pending) = self.answers.pending.get_mut(index) else { continue };
-            if let Answer::Work(_) = pending.answer {
-                self.go_on(index, context);
+            if let Answer::Work(work) = &pending.answer {
+                match self.ending.broken && work.takes_long() {
+                    true => self.end_walk(index),
+                    false => self.go_on(index, context),
+                }
                 continue;
             }
             let (Answer::Planned(planned), Some(reply)) = (&mut pending.answer, pending.reply.take()) else { continue };
@@ -642,6 +645,7 @@ impl Connection {
                 self.grant.spend(cost_of_text(&text));
                 self.answer(Answer::Written(text), false);
             }
+            ParsedCommand::Question(question, version) => self.answer_question(&question, version, context),
             ParsedCommand::Dump(kind) => self.begin_dump(kind),
             ParsedCommand::Detail(what, words) => {
                 let mut text = context.log.details.command(what);

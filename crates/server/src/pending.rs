@@ -3,6 +3,7 @@
 
 use stratakv_engine::Reply;
 use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
+use stratakv_protocol::resp::Version;
 
 use crate::answer::{Answer, FlushWords, Planned};
 use crate::binary;
@@ -90,6 +91,17 @@ pub(crate) struct Reading {
     pub(crate) whole: bool,
 }
 
+/// What a Redis client may ask about the server: what came before it is to be seen in the answer.
+#[derive(Debug)]
+pub(crate) enum ServerQuestion {
+    /// DBSIZE.
+    Records,
+    /// INFO, of these sections.
+    Info(Vec<String>),
+    /// CLIENT LIST.
+    Clients,
+}
+
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "most commands are the large one, and a box would cost each of them")]
@@ -117,6 +129,8 @@ pub(crate) enum ParsedCommand {
         noreply: bool,
         words: FlushWords,
     },
+    /// What a Redis client asks about the server.
+    Question(ServerQuestion, Version),
     Statistics(Statistics, Option<binary::Words>),
     Dump(DumpKind),
     Backup(String),
@@ -130,6 +144,7 @@ impl ParsedCommand {
         matches!(
             self,
             ParsedCommand::Statistics(..)
+                | ParsedCommand::Question(..)
                 | ParsedCommand::Dump(_)
                 | ParsedCommand::Backup(_)
                 | ParsedCommand::Detail(..)
@@ -146,12 +161,23 @@ impl ParsedCommand {
         }
     }
 
+    /// Bytes that it holds until it begins.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        match self {
+            ParsedCommand::Operation { request, .. } => request.writing_bytes(),
+            ParsedCommand::Planned { planned, .. } => planned.plan.request.writing_bytes(),
+            ParsedCommand::Work { work, writing_bytes, .. } => writing_bytes + work.held_bytes(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn access(&self) -> Access {
         match self {
             ParsedCommand::Operation { request, .. } => request.access(),
             ParsedCommand::Planned { planned, .. } => planned.plan.request.access(),
             ParsedCommand::Work { access, .. } => *access,
             ParsedCommand::Flush { .. }
+            | ParsedCommand::Question(..)
             | ParsedCommand::Statistics(..)
             | ParsedCommand::Dump(_)
             | ParsedCommand::Backup(_)

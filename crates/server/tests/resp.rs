@@ -375,7 +375,7 @@ fn scanned(bench: &Bench, options: &str, mut between: impl FnMut(usize)) -> Vec<
 fn a_scan_finds_every_key_once_whatever_happens_meanwhile() {
     for engine in ENGINES {
         let bench = Bench::of(engine);
-        let stays = |number: usize| number % 3 > 0;
+        let stays = |number: usize| !number.is_multiple_of(3);
         let pairs: Vec<String> = (0..3000).map(|number| format!("key:{number} v")).collect();
         let mut client = bench.connect();
         pairs.chunks(500).for_each(|pairs| _ = client.ask(&format!("MSET {}", pairs.join(" "))));
@@ -400,6 +400,53 @@ fn a_scan_finds_every_key_once_whatever_happens_meanwhile() {
         let listed = client.ask("KEYS *").matches('"').count() as i64 / 2;
         assert_eq!(listed, scanned(&bench, "COUNT 1000", |_| {}).len() as i64, "{engine:?}");
         assert!(client.number("DBSIZE") > 0, "{engine:?}");
+    }
+}
+
+/// What is asked about the server comes after what was asked before, also in a pipeline.
+#[test]
+fn what_a_pipeline_changes_is_counted_in_its_end() {
+    for engine in [Engine::Slab, Engine::Tier, Engine::Hash, Engine::Matrix] {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        for round in 0..20 {
+            let lines = ["FLUSHALL", "SET a 1", "SET b 2", "SET c 3", "DBSIZE", "INFO keyspace"];
+            client.send(&lines.iter().flat_map(|line| of_words(line)).collect::<Vec<u8>>());
+            let told: Vec<String> = lines.iter().map(|_| client.read()).collect();
+            // On `matrix` it is an estimate.
+            let is_exact = engine != Engine::Matrix;
+            assert!(!is_exact || told[4] == "(3)", "{engine:?}, round {round}: {told:?}");
+            assert!(!is_exact || told[5].contains("keys=3"), "{engine:?}, round {round}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_long_word_is_not_repeated_whole() {
+    let bench = Bench::of(Engine::Slab);
+    let mut client = bench.connect();
+    let long = "\u{1}".repeat(100_000);
+    for line in ["EXPIRE k 1", "HELLO 3", "CLIENT SETINFO"] {
+        let arguments = line.split(' ').chain([long.as_str()]).chain(line.ends_with("INFO").then_some("x"));
+        client.send(&request(&arguments.map(|argument| argument.as_bytes().to_vec()).collect::<Vec<Vec<u8>>>()));
+        let told = client.read();
+        assert!(told.starts_with("-ERR") && told.len() < 2000, "{line}: {} bytes", told.len());
+    }
+}
+
+#[test]
+fn a_page_of_long_keys_ends_by_their_bytes() {
+    for engine in [Engine::Slab, Engine::Hash, Engine::Tier] {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let long = "k".repeat(60_000);
+        for number in 0..40 {
+            assert_eq!(client.ask(&format!("SET {long}{number} v")), "OK");
+        }
+        let told = client.ask("SCAN 0 COUNT 1000");
+        assert!(told.len() < 1_000_000, "{engine:?}: {} bytes", told.len());
+        let keys = scanned(&bench, "COUNT 1000", |_| {});
+        assert_eq!(keys.iter().collect::<BTreeSet<&String>>().len(), 40, "{engine:?}");
     }
 }
 

@@ -9,6 +9,8 @@ const LENGTH_LINE_BYTES_MAX: usize = 32;
 /// So many parsed bytes of a request that is not whole are handed over, so that the rest of it does
 /// not need one buffer for all.
 const PART_BYTES: usize = 16 << 10;
+/// Places of arguments for which room is kept between requests.
+const SPANS_KEPT: usize = 64;
 /// What an argument counts for beside its bytes: where it lies has to be kept.
 const ARGUMENT_COST_BYTES: usize = 16;
 
@@ -138,6 +140,14 @@ impl Parser {
     /// Bytes of memory that it holds.
     pub fn held_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Range<usize>>()
+    }
+
+    /// The last request has been taken: what it needed room for beyond a few arguments is given
+    /// back.
+    pub fn shrink(&mut self) {
+        if self.spans.capacity() > SPANS_KEPT {
+            self.spans = Vec::new();
+        }
     }
 
     /// Whether a request has begun and not ended.

@@ -4,7 +4,7 @@ use super::{
     Connection, LEND_BYTES_MIN, PENDING_MAX, RECV_BYTES_MAX, RECV_BYTES_MIN, Receiving, Storing, WRITING_BYTES_MAX,
 };
 use crate::memory_budget::{FREE_BYTES, MemoryBudget, MemoryPermit};
-use crate::pending::PendingAnswer;
+use crate::pending::{ParsedCommand, PendingAnswer};
 use crate::received::Received;
 
 /// Places that a connection has whatever the others do.
@@ -32,7 +32,8 @@ impl Connection {
         let more = self.unfinished.more.as_ref().map_or(0, |more| more.held_bytes());
         let requests = self.client.held_bytes() + more;
         let buffers = (self.input.received.capacity() + self.input.receiving_bytes + line + places + requests) as u64;
-        let values = self.reading.bytes + self.writing_bytes + value;
+        let held = self.unfinished.held.as_ref().map_or(0, ParsedCommand::held_bytes);
+        let values = self.reading.bytes + self.writing_bytes + value + held;
         buffers + values + self.sending.output.bytes() + self.sending.bytes + self.memory.outside_bytes
     }
 

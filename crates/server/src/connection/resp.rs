@@ -89,6 +89,7 @@ impl Connection {
             }
             Parsed::TooLarge { excess, consumed } => {
                 client.gathered.clear();
+                client.parser.shrink();
                 self.refuse_request(excess, limits, context);
                 Some(consumed)
             }
@@ -183,6 +184,7 @@ impl Connection {
         if !client.gathered.is_empty() {
             client.gathered.clear();
         }
+        client.parser.shrink();
         self.client.protocol = ClientProtocol::Resp(client);
     }
 
@@ -254,6 +256,11 @@ impl Connection {
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
             ended = work.step(reply, &work_context(context), &mut asked);
         }
+        if work.takes_long() && ended.is_none() {
+            let held = work.held_bytes();
+            self.reading.bytes = self.reading.bytes - pending.reading_bytes + held;
+            pending.reading_bytes = held;
+        }
         let units = units_of(work, asked.len());
         self.grant.spend(units);
         for (target, operation) in asked {
@@ -271,14 +278,18 @@ impl Connection {
     /// A command has its answer.
     fn end_work(&mut self, index: usize, answer: Vec<u8>) {
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
-        let Answer::Work(work) = &mut pending.answer else { return };
         let bytes = answer.capacity() as u64;
         pending.missing = 0;
         self.reading.bytes = self.reading.bytes - pending.reading_bytes + bytes;
         pending.reading_bytes = bytes;
         let written = std::mem::take(&mut pending.writing_bytes);
         self.writing_bytes = self.writing_bytes.saturating_sub(written);
-        work.answer = answer;
+        pending.answer = Answer::Written(answer);
+    }
+
+    /// Ends a walk whose client has gone.
+    pub(super) fn end_walk(&mut self, index: usize) {
+        self.end_work(index, Vec::new());
     }
 
     /// Asks for the next key of MGET.

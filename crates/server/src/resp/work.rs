@@ -27,6 +27,8 @@ const SCAN_PAGES_MAX: u32 = 16;
 /// Records and bytes of a page.
 const PAGE_ITEMS_MAX: u32 = 1000;
 const PAGE_BYTES_MAX: u32 = 32 << 10;
+/// Bytes of keys of a page that lists records of `hash`; of `tier` it may be eight times that.
+const LIST_BYTES_MAX: usize = 64 << 10;
 /// Bytes of keys that one `SCAN` gathers before it answers.
 const SCAN_BYTES_MAX: usize = 64 << 10;
 /// Bytes of keys that `KEYS` may answer.
@@ -39,8 +41,6 @@ pub(crate) struct Work {
     pub(crate) version: Version,
     /// Replies that came and were not looked at.
     pub(crate) arrived: VecDeque<Reply>,
-    /// Once it has ended.
-    pub(crate) answer: Vec<u8>,
 }
 
 /// Which one.
@@ -70,7 +70,7 @@ pub(crate) type Asked = Vec<(Target, Operation)>;
 
 impl Work {
     pub(crate) fn new(kind: WorkKind, version: Version) -> Work {
-        Work { kind, version, arrived: VecDeque::new(), answer: Vec::new() }
+        Work { kind, version, arrived: VecDeque::new() }
     }
 
     /// An edit of one record; `creates_first`: where it is expected not to be there.
@@ -89,8 +89,8 @@ impl Work {
         let bytes = match &self.kind {
             WorkKind::Count(count) => count.keys.held_bytes(),
             WorkKind::Batch(batch) => batch.keys.held_bytes() + batch.changes.capacity() * size_of::<Change>(),
-            WorkKind::Each(each) => each.changes.capacity() * size_of::<Change>(),
-            WorkKind::Walk(walk) => walk.found.capacity() + PAGE_BYTES_MAX as usize,
+            WorkKind::Each(each) => each.keys.held_bytes() + each.changes.capacity() * size_of::<Change>(),
+            WorkKind::Walk(walk) => walk.found.capacity() + LIST_BYTES_MAX,
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
@@ -317,13 +317,16 @@ impl Batch {
 #[derive(Clone, Debug)]
 pub(crate) struct EachPut {
     changes: VecDeque<Change>,
+    keys: KeyList,
     in_flight: usize,
+    /// The highest that a record got.
+    version_max: u64,
     failed: Option<Error>,
 }
 
 impl EachPut {
-    pub(crate) fn new(changes: Vec<Change>) -> EachPut {
-        EachPut { changes: changes.into(), in_flight: 0, failed: None }
+    pub(crate) fn new(changes: Vec<Change>, keys: KeyList) -> EachPut {
+        EachPut { changes: changes.into(), keys, in_flight: 0, version_max: 0, failed: None }
     }
 
     fn ask(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
@@ -332,7 +335,16 @@ impl EachPut {
             self.in_flight += 1;
             asked.push((Target::Key, Operation::Write { changes: vec![change], level: context.level }));
         }
-        (self.in_flight == 0).then(|| match &self.failed {
+        if self.in_flight > 0 {
+            return None;
+        }
+        let here = &context.here;
+        for key in &mut self.keys {
+            here.marks.forget(&key, self.version_max);
+            here.recency.stored(hash(&key), here.wall);
+            here.log.stored(&key, "set", "stored", Expiry::NEVER, 0);
+        }
+        Some(match &self.failed {
             Some(error) => error_of(error, true, context),
             None => written(|out| encode::simple(out, "OK")),
         })
@@ -342,7 +354,11 @@ impl EachPut {
         self.in_flight -= 1;
         match reply {
             Reply::Failed(error) => self.failed = self.failed.take().or(Some(error)),
-            _ => context.here.counters.total_items.add(1),
+            Reply::Done { version, .. } => {
+                context.here.counters.total_items.add(1);
+                self.version_max = self.version_max.max(version);
+            }
+            _ => {}
         }
         self.ask(context, asked)
     }
@@ -395,8 +411,9 @@ impl RangeRead {
             self.measured = Some(record.version);
             let length = i64::try_from(record.value_bytes).unwrap_or(i64::MAX);
             let from_front = |place: i64| if place < 0 { place.saturating_add(length) } else { place };
-            let (first, last) = (from_front(self.first).max(0), from_front(self.last).min(length - 1));
-            if last < first {
+            let (first, last) = (from_front(self.first).max(0), from_front(self.last).max(0).min(length - 1));
+            let is_backwards = self.first < 0 && self.last < 0 && self.last < self.first;
+            if last < first || is_backwards {
                 return Some(written(|out| encode::bulk(out, b"")));
             }
             let part = self.part(first.unsigned_abs(), last.unsigned_abs());

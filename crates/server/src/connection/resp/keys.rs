@@ -2,16 +2,17 @@
 
 use std::borrow::Cow;
 
-use stratakv_protocol::resp::{encode, glob, number};
+use stratakv_protocol::resp::{glob, number};
 
 use super::strings::{expiry_of, not_an_integer};
+use super::table::repeated;
 use super::{Connection, Context, Handled};
-use crate::answer::{Answer, FlushWords};
-use crate::pending::{Access, ParsedCommand};
+use crate::answer::FlushWords;
+use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
 use crate::resp::{
     Arguments, Counted, Edit, ExpireIf, KeyCount, KeyList, RequestRefusal, SYNTAX, Said, Session, Walk, WalkKind, Work,
-    WorkKind, written,
+    WorkKind,
 };
 use crate::walk::WalkPlace;
 
@@ -116,9 +117,8 @@ impl Connection {
         self.begin_work(work, Access::Everything, (0, 0), context);
     }
 
-    pub(super) fn resp_dbsize(&mut self, _: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {
-        let records = i64::try_from(context.server.records()).unwrap_or(i64::MAX);
-        self.answer(Answer::Written(written(|out| encode::integer(out, records))), false);
+    pub(super) fn resp_dbsize(&mut self, _: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        self.begin(ParsedCommand::Question(ServerQuestion::Records, s.version), context);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, RequestRefusal> {
             () if a.is(at, "GT") => only_if.is_later = true,
             () if a.is(at, "LT") => only_if.is_earlier = true,
             () => {
-                let word = a.get(at).escape_ascii();
+                let word = repeated(a.get(at));
                 return Err(Cow::Owned(format!("ERR Unsupported option {word}")));
             }
         }

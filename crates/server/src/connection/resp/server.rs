@@ -2,19 +2,45 @@
 
 use std::borrow::Cow;
 
-use stratakv_protocol::resp::{encode, glob};
+use stratakv_protocol::resp::{Version, encode, glob};
 
 use super::{Connection, Context, Handled};
-use crate::resp::{Arguments, Session};
+use crate::answer::Answer;
+use crate::pending::{ParsedCommand, ServerQuestion};
+use crate::resp::{Arguments, Session, written};
 use crate::schedule::cost_of_text;
 
 impl Connection {
     pub(super) fn resp_info(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let sections: Vec<String> =
             a.from(1).take(32).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
-        let text = context.server.info(&sections, context.wall);
-        self.grant.spend(cost_of_text(text.as_bytes()));
-        self.say(|out| encode::verbatim(out, text.as_bytes(), s.version))
+        self.begin(ParsedCommand::Question(ServerQuestion::Info(sections), s.version), context);
+        Ok(())
+    }
+
+    /// Answers a question about the server, when all commands before it have ended.
+    pub(in crate::connection) fn answer_question(
+        &mut self,
+        question: &ServerQuestion,
+        version: Version,
+        context: &mut Context<'_>,
+    ) {
+        let answer = match question {
+            ServerQuestion::Records => {
+                let records = i64::try_from(context.server.records()).unwrap_or(i64::MAX);
+                written(|out| encode::integer(out, records))
+            }
+            ServerQuestion::Info(sections) => {
+                let text = context.server.info(sections, context.wall);
+                written(|out| encode::verbatim(out, text.as_bytes(), version))
+            }
+            ServerQuestion::Clients => {
+                let text = context.server.clients();
+                written(|out| encode::verbatim(out, text.as_bytes(), version))
+            }
+        };
+        self.grant.spend(cost_of_text(&answer));
+        self.answer(Answer::Written(answer), false);
     }
 
     pub(super) fn resp_config(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {

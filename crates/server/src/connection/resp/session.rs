@@ -4,9 +4,11 @@ use std::borrow::Cow;
 
 use stratakv_protocol::resp::{Version, encode};
 
+use super::table::repeated;
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::credentials::ATTEMPT_BYTES_MAX;
+use crate::pending::{ParsedCommand, ServerQuestion};
 use crate::resp::{Arguments, REDIS_VERSION, RequestRefusal, SYNTAX, Session, written};
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 
@@ -112,7 +114,7 @@ impl Connection {
                     at += 2;
                 }
                 () => {
-                    let word = a.get(at).escape_ascii();
+                    let word = repeated(a.get(at));
                     return Err(Cow::Owned(format!("ERR Syntax error in HELLO option '{word}'")));
                 }
             }
@@ -160,7 +162,7 @@ impl Connection {
                     b"lib-name" => s.description.library = text,
                     b"lib-ver" => s.description.library_version = text,
                     _ => {
-                        let what = what.escape_ascii();
+                        let what = repeated(&what);
                         return Err(Cow::Owned(format!("ERR Unrecognized option '{what}'")));
                     }
                 }
@@ -168,8 +170,8 @@ impl Connection {
                 self.say(|out| encode::simple(out, "OK"))
             }
             (b"list", 2) => {
-                let list = context.server.clients();
-                self.say(|out| encode::verbatim(out, list.as_bytes(), s.version))
+                self.begin(ParsedCommand::Question(ServerQuestion::Clients, s.version), context);
+                Ok(())
             }
             (b"info", 2) => {
                 let line = context.server.client();

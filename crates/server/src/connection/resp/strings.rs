@@ -105,6 +105,9 @@ pub(super) fn expiry_of(
     command: &str,
 ) -> Result<Expiry, RequestRefusal> {
     let millis = i128::from(number) * if in_seconds { 1000 } else { 1 };
+    if i64::try_from(millis).is_err() {
+        return Err(Cow::Owned(format!("ERR invalid expire time in '{command}' command")));
+    }
     let at = millis + if is_absolute { 0 } else { i128::from(wall.0) };
     match u64::try_from(at.max(1)) {
         Ok(at) if at <= Expiry::MAX.0 => Ok(Expiry(at)),
@@ -334,7 +337,7 @@ impl Connection {
         };
         let writing_bytes = changes.iter().map(value_bytes).sum();
         let kind = match context.is_cache && changes.len() > 1 {
-            true => WorkKind::Each(EachPut::new(changes)),
+            true => WorkKind::Each(EachPut::new(changes, KeyList::of(a, 1, 2)?)),
             false => WorkKind::Batch(Batch { changes, keys: KeyList::of(a, 1, 2)?, is_conditional }),
         };
         let work = Work::new(kind, session.version);

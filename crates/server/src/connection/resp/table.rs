@@ -62,15 +62,19 @@ pub(super) fn unknown(arguments: &Arguments<'_>) -> RequestRefusal {
     if let Some(name) = UNSUPPORTED.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
         return Cow::Owned(format!("ERR '{name}' is not supported yet: see docs/resp.md for what is"));
     }
-    let cut = |text: &[u8]| text.get(..REPEATED_BYTES_MAX).unwrap_or(text).escape_ascii().to_string();
-    let mut text = format!("ERR unknown command '{}', with args beginning with: ", cut(name));
+    let mut text = format!("ERR unknown command '{}', with args beginning with: ", repeated(name));
     for argument in arguments.from(1) {
         if text.len() > 2 * REPEATED_BYTES_MAX {
             break;
         }
-        text.push_str(&format!("'{}' ", cut(argument)));
+        text.push_str(&format!("'{}' ", repeated(argument)));
     }
     Cow::Owned(text)
+}
+
+/// What a client said, as it is repeated to it.
+pub(super) fn repeated(text: &[u8]) -> String {
+    text.get(..REPEATED_BYTES_MAX).unwrap_or(text).escape_ascii().to_string()
 }
 
 /// The reply to a part of a command that is not there, or that has other arguments.

@@ -35,6 +35,15 @@ fn every_conversation_of_redis_clients_goes_as_written_whatever_the_order_of_eve
 }
 
 #[test]
+fn a_large_request_leaves_nothing_behind() {
+    let words = [vec![b"EXISTS".to_vec()], vec![b"1".to_vec(); 5000]].concat();
+    let mut bench = Bench::of_resp(&request(&words)).run(&mut Random::new(1), 100_000);
+    assert_eq!(told(&bench.answer), ["(0)"]);
+    let held_bytes = bench.connection.true_up(0);
+    assert!(held_bytes < 16_000, "{held_bytes} bytes are held by a connection at rest");
+}
+
+#[test]
 fn inline_commands_are_understood_beside_others() {
     let sent = b"PING\r\n*1\r\n$4\r\nPING\r\nset a \"b c\"\n\r\nget a\r\nset a \"\r\nPING\r\n";
     let replies = heard(sent, 12, |_| {});
