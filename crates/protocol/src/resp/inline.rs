@@ -85,7 +85,8 @@ fn escaped(rest: &mut Reader<'_>) -> Result<u8, UnbalancedQuotes> {
     if let (b'x', [high, low, ..]) = (byte, rest.bytes)
         && let (Some(high), Some(low)) = (hex(*high), hex(*low))
     {
-        (rest.next(), rest.next());
+        rest.next();
+        rest.next();
         return Ok((high << 4 | low) as u8);
     }
     Ok(match byte {
