@@ -14,8 +14,11 @@ use crate::resp::REDIS_VERSION;
 use crate::server::{Peer, RespPeer, lock};
 use crate::shared::Shared;
 
+/// Tells the lines of a section.
+type TellSection = fn(&Shared, Wall, &mut Lines);
+
 /// Sections of `INFO`, in its order.
-const SECTIONS: [(&str, fn(&Shared, Wall, &mut Lines)); 8] = [
+const SECTIONS: [(&str, TellSection); 8] = [
     ("Server", server),
     ("Clients", clients_section),
     ("Memory", memory),
