@@ -375,7 +375,7 @@ fn scanned(bench: &Bench, options: &str, mut between: impl FnMut(usize)) -> Vec<
 fn a_scan_finds_every_key_once_whatever_happens_meanwhile() {
     for engine in ENGINES {
         let bench = Bench::of(engine);
-        let stays = |number: usize| number % 3 > 0;
+        let stays = |number: usize| !number.is_multiple_of(3);
         let pairs: Vec<String> = (0..3000).map(|number| format!("key:{number} v")).collect();
         let mut client = bench.connect();
         pairs.chunks(500).for_each(|pairs| _ = client.ask(&format!("MSET {}", pairs.join(" "))));
