@@ -105,7 +105,7 @@ pub(super) fn expiry_of(
     command: &str,
 ) -> Result<Expiry, RequestRefusal> {
     let millis = i128::from(number) * if in_seconds { 1000 } else { 1 };
-    if i64::try_from(millis).is_err() {
+    if millis < i128::from(i64::MIN) {
         return Err(Cow::Owned(format!("ERR invalid expire time in '{command}' command")));
     }
     let at = millis + if is_absolute { 0 } else { i128::from(wall.0) };
