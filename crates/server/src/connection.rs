@@ -402,7 +402,8 @@ impl Connection {
             let Some(pending) = self.answers.pending.get_mut(index) else { continue };
             if let Answer::Work(work) = &pending.answer {
                 match self.ending.broken && work.takes_long() {
-                    true => self.end_walk(index),
+                    // Nobody is there to hear the rest of a walk.
+                    true => self.end_work(index, Vec::new()),
                     false => self.go_on(index, context),
                 }
                 continue;

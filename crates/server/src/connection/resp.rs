@@ -276,7 +276,7 @@ impl Connection {
     }
 
     /// A command has its answer.
-    fn end_work(&mut self, index: usize, answer: Vec<u8>) {
+    pub(super) fn end_work(&mut self, index: usize, answer: Vec<u8>) {
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let bytes = answer.capacity() as u64;
         pending.missing = 0;
@@ -285,11 +285,6 @@ impl Connection {
         let written = std::mem::take(&mut pending.writing_bytes);
         self.writing_bytes = self.writing_bytes.saturating_sub(written);
         pending.answer = Answer::Written(answer);
-    }
-
-    /// Ends a walk whose client has gone.
-    pub(super) fn end_walk(&mut self, index: usize) {
-        self.end_work(index, Vec::new());
     }
 
     /// Asks for the next key of MGET.

@@ -89,11 +89,14 @@ fn positive_expiry(
     wall: Wall,
     command: &str,
 ) -> Result<Expiry, RequestRefusal> {
-    let invalid = || Cow::Owned(format!("ERR invalid expire time in '{command}' command"));
     if number <= 0 {
-        return Err(invalid());
+        return Err(invalid_expiry(command));
     }
     expiry_of(number, in_seconds, is_absolute, wall, command)
+}
+
+fn invalid_expiry(command: &str) -> RequestRefusal {
+    Cow::Owned(format!("ERR invalid expire time in '{command}' command"))
 }
 
 /// The same, where it may be over: the record is gone then.
@@ -106,7 +109,7 @@ pub(super) fn expiry_of(
 ) -> Result<Expiry, RequestRefusal> {
     let millis = i128::from(number) * if in_seconds { 1000 } else { 1 };
     if millis < i128::from(i64::MIN) {
-        return Err(Cow::Owned(format!("ERR invalid expire time in '{command}' command")));
+        return Err(invalid_expiry(command));
     }
     let at = millis + if is_absolute { 0 } else { i128::from(wall.0) };
     match u64::try_from(at.max(1)) {
