@@ -20,6 +20,7 @@ use crate::resp::{
 use crate::schedule::UNITS_EACH;
 
 mod about;
+mod alone;
 mod bits;
 mod keys;
 mod server;

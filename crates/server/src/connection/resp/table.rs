@@ -114,10 +114,12 @@ commands! {
         "Finds the first set or clear bit in a string."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
         "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
+    "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
+        "Answers that there is no cluster."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
         "Returns information about the commands: COUNT, DOCS, INFO, LIST."
     "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config
-        "Returns the values of configuration parameters: GET."
+        "Returns and changes configuration parameters, and forgets statistics: GET, SET, RESETSTAT."
     "dbsize" 1 "readonly fast" (0, 0, 0) "server" "1.0.0" resp_dbsize
         "Returns the number of records of the store."
     "decr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_decr
@@ -140,6 +142,8 @@ commands! {
         "Removes all keys."
     "flushdb" -1 "write" (0, 0, 0) "server" "1.0.0" resp_flush
         "Removes all keys."
+    "function" -2 "noscript" (0, 0, 0) "scripting" "7.0.0" resp_function
+        "Answers that there are no functions: FLUSH, LIST."
     "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get
         "Returns the string value of a key."
     "getbit" 3 "readonly fast" (1, 1, 1) "bitmap" "2.2.0" resp_getbit
@@ -186,8 +190,14 @@ commands! {
         "Returns the expiration time in milliseconds of a key."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
+    "readonly" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
+        "Answers that there is no cluster."
+    "readwrite" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
+        "Answers that there is no cluster."
     "reset" 1 "noscript fast no_auth" (0, 0, 0) "connection" "6.2.0" resp_reset
         "Resets the connection."
+    "role" 1 "noscript fast" (0, 0, 0) "server" "2.8.12" resp_role
+        "Answers that this is a master without replicas."
     "scan" -2 "readonly" (0, 0, 0) "generic" "2.8.0" resp_scan
         "Iterates over the key names."
     "select" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_select
@@ -223,14 +233,14 @@ commands! {
 /// Commands of Redis that are not there.
 const UNSUPPORTED: &str = "\
     acl asking bgrewriteaof bgsave bitfield bitfield_ro bitop blmove blmpop blpop brpop \
-    brpoplpush bzmpop bzpopmax bzpopmin cluster copy debug discard dump eval eval_ro evalsha evalsha_ro exec \
-    failover fcall fcall_ro function geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
+    brpoplpush bzmpop bzpopmax bzpopmin copy debug discard dump eval eval_ro evalsha evalsha_ro exec \
+    failover fcall fcall_ro geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
     georadiusbymember_ro geosearch geosearchstore hdel hexists hexpire hget hgetall hincrby \
     hincrbyfloat hkeys hlen hmget hmset hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals \
     lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim \
     memory migrate module monitor move multi object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe randomkey readonly readwrite rename renamenx replconf replicaof restore \
-    restore-asking role rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore shutdown \
+    publish pubsub punsubscribe randomkey rename renamenx replconf replicaof restore \
+    restore-asking rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore shutdown \
     sinter sintercard sinterstore sismember slaveof slowlog smembers smismember smove sort sort_ro spop \
     spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \
     unsubscribe unwatch waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread \
