@@ -16,8 +16,8 @@ use crate::update::{UpdateError, UpdatedRecord};
 /// call is the one that counts. What the caller wants to know of it, such as the length of the new
 /// value, the rule keeps. It is valid once the operation is answered.
 pub trait RecordEdit: Debug + Send + Sync {
-    /// What becomes of a record with this value, flags and expiry. It runs in an engine's tick: it neither
-    /// waits nor panics, and the same record gives the same result.
+    /// What becomes of a record with this value, flags and expiry. It runs in an engine's tick: it
+    /// neither waits nor panics, and the same record gives the same result.
     ///
     /// # Errors
     /// [`UpdateError::Unmet`] with [`Unmet::Unchanged`](crate::Unmet::Unchanged) leaves the record

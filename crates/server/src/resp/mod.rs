@@ -3,9 +3,12 @@
 
 mod arguments;
 mod bits;
+pub(crate) mod commands;
 mod cursors;
+mod data;
 mod edit;
 mod key_list;
+mod records;
 mod reply;
 mod session;
 mod shared;
@@ -14,8 +17,10 @@ mod work;
 pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, RequestRefusal, SYNTAX};
 pub(crate) use bits::BitRange;
 pub(crate) use cursors::Cursors;
+pub(crate) use data::{CallSettings, DataCommand, DataWork};
 pub(crate) use edit::{Edit, EditRule, ExpireIf};
 pub(crate) use key_list::KeyList;
+pub(crate) use records::Core;
 pub(crate) use reply::{RespAnswer, Said, failed, written};
 pub(crate) use session::{ClientDescription, RespClient, Session};
 pub(crate) use shared::RespShared;
