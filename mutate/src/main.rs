@@ -35,8 +35,20 @@ words, takes another commit. Tests and worlds that fail there without any mutati
 are told.";
 
 /// Crates whose mutations are drawn: what keeps people's data, and what they talk to.
-const CRATES: [&str; 12] = [
-    "index", "engine", "device", "pmem", "slab", "hash", "matrix", "tier", "runtime", "stratakv", "protocol", "server",
+const CRATES: [&str; 13] = [
+    "index",
+    "engine",
+    "device",
+    "pmem",
+    "slab",
+    "hash",
+    "matrix",
+    "tier",
+    "runtime",
+    "stratakv",
+    "protocol",
+    "structures",
+    "server",
 ];
 
 /// What the arguments ask for.

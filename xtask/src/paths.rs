@@ -24,7 +24,7 @@ const FEW: u64 = 100;
 const MANY: u64 = 500;
 
 /// What is above the runtime: clients, the command line, protocols, the routing of the library.
-const ABOVE: &[&str] = &["bench", "c", "cli", "protocol", "server", "stratakv"];
+const ABOVE: &[&str] = &["bench", "c", "cli", "protocol", "server", "stratakv", "structures"];
 /// What several engines share, and the runtime and devices below them.
 const SHARED: &[&str] = &["base", "device", "engine", "pmem", "runtime"];
 

@@ -18,12 +18,13 @@ const EXPLAINED: &str = "crates/base/src/fault_point.rs";
 /// the simulator, so nothing is built twice.
 const TESTED: [&str; 6] =
     ["stratakv-device", "stratakv-hash", "stratakv-matrix", "stratakv-slab", "stratakv-tier", "stratakv-integration"];
-const WITHOUT: [&str; 9] = [
+const WITHOUT: [&str; 10] = [
     "stratakv-base",
     "stratakv-index",
     "stratakv-engine",
     "stratakv-conformance",
     "stratakv-protocol",
+    "stratakv-structures",
     "stratakv-server",
     "stratakv-pmem",
     "stratakv",

@@ -155,7 +155,7 @@ impl Oracle {
                 (new.value, number) = (padded(difference, old.value.len()), Some(difference));
             }
             Update::Touch(expiry) => new.expiry = expiry,
-            Update::Edit(edit) => match edit.apply(&old.value, old.expiry) {
+            Update::Edit(edit) => match edit.apply(&old.value, old.flags, old.expiry) {
                 Ok(updated) => {
                     (new.value, new.expiry) = (updated.value, Expiry(updated.expiry));
                     new.flags = updated.flags.unwrap_or(old.flags);

@@ -1,7 +1,7 @@
 //! Read-modify-write at the owner.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use stratakv_base::Expiry;
@@ -117,11 +117,13 @@ struct Doubling {
     flags: Option<u32>,
     expiry: Option<Expiry>,
     old_bytes: AtomicU64,
+    old_flags: AtomicU32,
 }
 
 impl RecordEdit for Doubling {
-    fn apply(&self, value: &Bytes, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
+    fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
         self.old_bytes.store(value.len() as u64, Ordering::Relaxed);
+        self.old_flags.store(flags, Ordering::Relaxed);
         match value.len() {
             0..=40 => {
                 let (value, expiry) = (value.repeat(2).into(), self.expiry.unwrap_or(expiry).0);
@@ -145,6 +147,7 @@ pub fn edits(subject: &mut dyn Subject) {
     let (second, existed) = done(subject.execute(update_of(&k, Update::Edit(edit.clone()))));
     assert!(existed && second > first);
     assert_eq!(edit.old_bytes.load(Ordering::Relaxed), 10);
+    assert_eq!(edit.old_flags.load(Ordering::Relaxed), 9);
     let record = expect_value(subject, &k, b"01234567890123456789");
     assert_eq!((record.flags, record.expiry), (9, expiry), "flags and expiry stay");
     let later = Expiry(expiry.0 + 1000);

@@ -16,13 +16,13 @@ use crate::update::{UpdateError, UpdatedRecord};
 /// call is the one that counts. What the caller wants to know of it, such as the length of the new
 /// value, the rule keeps. It is valid once the operation is answered.
 pub trait RecordEdit: Debug + Send + Sync {
-    /// What becomes of a record with this value and expiry. It runs in an engine's tick: it neither
-    /// waits nor panics, and the same record gives the same result.
+    /// What becomes of a record with this value, flags and expiry. It runs in an engine's tick: it
+    /// neither waits nor panics, and the same record gives the same result.
     ///
     /// # Errors
     /// [`UpdateError::Unmet`] with [`Unmet::Unchanged`](crate::Unmet::Unchanged) leaves the record
     /// as it is. [`UpdateError::TooLarge`]: the value would be too long.
-    fn apply(&self, value: &Bytes, expiry: Expiry) -> Result<UpdatedRecord, UpdateError>;
+    fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError>;
 
     /// Bytes that it brings: room for them is asked for before it is applied.
     fn value_bytes(&self) -> u64;

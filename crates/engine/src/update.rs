@@ -40,7 +40,7 @@ pub fn absent(update: &Update) -> Reply {
 ///
 /// # Errors
 /// See [`UpdateError`].
-pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<UpdatedRecord, UpdateError> {
+pub fn apply(update: &Update, old: &Bytes, flags: u32, expiry: u64) -> Result<UpdatedRecord, UpdateError> {
     let joined = |front: &[u8], back: &[u8]| {
         let len = front.len() + back.len();
         if len > VALUE_BYTES_MAX {
@@ -55,7 +55,7 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<UpdatedRecord,
         Update::Increment(by) => number(old, expiry, |number| number.wrapping_add(*by)),
         Update::Decrement(by) => number(old, expiry, |number| number.saturating_sub(*by)),
         Update::Edit(edit) => {
-            let updated = edit.apply(old, Expiry(expiry))?;
+            let updated = edit.apply(old, flags, Expiry(expiry))?;
             match updated.value.len() {
                 len if len > VALUE_BYTES_MAX => Err(UpdateError::TooLarge(too_large(len))),
                 _ => Ok(updated),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn value_of(update: Update, old: &str) -> Result<String, UpdateError> {
-        apply(&update, &Bytes::copy_from_slice(old.as_bytes()), 0)
+        apply(&update, &Bytes::copy_from_slice(old.as_bytes()), 0, 0)
             .map(|outcome| String::from_utf8_lossy(&outcome.value).into_owned())
     }
 
@@ -100,6 +100,6 @@ mod tests {
         assert_eq!(value_of(Update::Append(Bytes::from_static(b"b")), "a"), Ok("ab".into()));
         assert_eq!(value_of(Update::Prepend(Bytes::from_static(b"b")), "a"), Ok("ba".into()));
         let long = Bytes::from(vec![0; VALUE_BYTES_MAX]);
-        assert!(matches!(apply(&Update::Append(Bytes::from_static(b"b")), &long, 0), Err(UpdateError::TooLarge(_))));
+        assert!(matches!(apply(&Update::Append(Bytes::from_static(b"b")), &long, 0, 0), Err(UpdateError::TooLarge(_))));
     }
 }

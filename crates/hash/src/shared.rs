@@ -176,7 +176,7 @@ impl<P: Pmem> Hash<P> {
     fn update(&self, key: &Key, update: &Update, wall: Wall) -> Result<Reply, Error> {
         loop {
             let Some(record) = self.get(key, wall)? else { return Ok(update::absent(update)) };
-            let outcome = match update::apply(update, &record.value.to_bytes(), record.expiry.0) {
+            let outcome = match update::apply(update, &record.value.to_bytes(), record.flags, record.expiry.0) {
                 Ok(outcome) => outcome,
                 Err(UpdateError::Unmet(unmet)) => return Ok(Reply::Unmet(unmet)),
                 Err(UpdateError::TooLarge(error)) => return Err(error),

@@ -219,7 +219,7 @@ impl<P: Pmem> Matrix<P> {
         let Some((meta, value)) = self.record_in_memory(key, long)? else {
             return Ok(OperationStep::Reply(stratakv_engine::update::absent(update)));
         };
-        let outcome = match apply(update, &value, meta.expiry.0) {
+        let outcome = match apply(update, &value, meta.flags, meta.expiry.0) {
             Ok(outcome) => outcome,
             Err(UpdateError::Unmet(unmet)) => return Ok(OperationStep::Reply(Reply::Unmet(unmet))),
             Err(UpdateError::TooLarge(error)) => return Ok(OperationStep::Reply(Reply::Failed(error))),

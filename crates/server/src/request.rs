@@ -436,7 +436,7 @@ impl Plan {
             Action::Arithmetic { decrement, delta, .. } => arithmetic(*decrement, *delta),
             _ => Update::Touch(expiry),
         };
-        let outcome = match update::apply(&change, &record.value.to_bytes(), expiry.0) {
+        let outcome = match update::apply(&change, &record.value.to_bytes(), flags, expiry.0) {
             Ok(outcome) => outcome,
             Err(UpdateError::Unmet(_)) => return Next::End(RequestOutcome::NotANumber),
             Err(UpdateError::TooLarge(error)) => return Next::End(RequestOutcome::Failed(error)),

@@ -13,7 +13,7 @@ use stratakv_server::{RespListeners, Server, ServerOptions};
 #[path = "conversations/resp.rs"]
 mod conversations;
 
-use conversations::{CONVERSATIONS, is_told, of_words, reply, request, told};
+use conversations::{conversations, is_told, of_words, reply, request, told};
 
 const ENGINES: [Engine; 4] = [Engine::Slab, Engine::Hash, Engine::Matrix, Engine::Tier];
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -125,7 +125,7 @@ fn converse(address: SocketAddr, sent: &[u8]) -> Vec<u8> {
 /// What goes otherwise than written.
 fn wrong(address: SocketAddr, ours_too: bool) -> Vec<String> {
     let mut wrong = Vec::new();
-    for conversation in CONVERSATIONS.iter().filter(|conversation| ours_too || !conversation.ours) {
+    for conversation in conversations().filter(|conversation| ours_too || !conversation.ours) {
         assert_eq!(converse(address, &of_words("FLUSHALL")), b"+OK\r\n");
         let sent: Vec<u8> = conversation.lines.iter().flat_map(|(line, _)| of_words(line)).collect();
         let replies = told(&converse(address, &sent));

@@ -397,7 +397,7 @@ impl<P: Placement> IndexedShard<P> {
         effects: &mut Effects,
     ) -> Result<(), Stop<P>> {
         let Some((meta, old)) = current else { return Err(Stop::Answer(update::absent(change))) };
-        let outcome = match update::apply(change, &old, meta.expiry) {
+        let outcome = match update::apply(change, &old, meta.flags, meta.expiry) {
             Ok(outcome) => outcome,
             Err(_) if newest.pending => return Err(Wait::Drain.into()),
             Err(update::UpdateError::Unmet(unmet)) => return Err(Stop::Answer(Reply::Unmet(unmet))),

@@ -586,7 +586,7 @@ impl Tier {
         let Some(old) = self.record(&found, RecordPart::Whole) else {
             return StepEnd::Done(update::absent(update));
         };
-        let outcome = match update::apply(update, &old.value.to_bytes(), old.expiry.0) {
+        let outcome = match update::apply(update, &old.value.to_bytes(), old.flags, old.expiry.0) {
             Ok(outcome) => outcome,
             Err(UpdateError::Unmet(unmet)) => return StepEnd::Done(Reply::Unmet(unmet)),
             Err(UpdateError::TooLarge(error)) => return StepEnd::Done(Reply::Failed(error)),

@@ -16,8 +16,15 @@ struct Rule {
     instead: &'static str,
 }
 
-const PURE: &[&str] =
-    &["crates/base/", "crates/index/", "crates/engine/", "crates/conformance/", "crates/slab/", "crates/protocol/"];
+const PURE: &[&str] = &[
+    "crates/base/",
+    "crates/index/",
+    "crates/engine/",
+    "crates/conformance/",
+    "crates/slab/",
+    "crates/protocol/",
+    "crates/structures/",
+];
 
 const RULES: &[Rule] = &[
     Rule {

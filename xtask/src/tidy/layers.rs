@@ -6,7 +6,7 @@ use super::{File, Finding, Tree};
 /// engine knows another engine, and `runtime` knows none.
 const LAYERS: &[&[&str]] = &[
     &["base"],
-    &["device", "pmem", "protocol"],
+    &["device", "pmem", "protocol", "structures"],
     &["index"],
     &["engine"],
     &["chassis"],

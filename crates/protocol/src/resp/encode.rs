@@ -5,6 +5,8 @@
 
 use std::io::Write;
 
+use super::number::double_text;
+
 /// Which version of the protocol a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
@@ -98,14 +100,9 @@ pub fn boolean(out: &mut Vec<u8>, is_true: bool, version: Version) {
     }
 }
 
-/// A number with a fraction.
+/// A number with a fraction, in 17 digits.
 pub fn double(out: &mut Vec<u8>, number: f64, version: Version) {
-    let text = match number {
-        number if number.is_nan() => "nan".to_owned(),
-        f64::INFINITY => "inf".to_owned(),
-        f64::NEG_INFINITY => "-inf".to_owned(),
-        number => number.to_string(),
-    };
+    let text = double_text(number);
     match version {
         Version::Resp2 => bulk(out, text.as_bytes()),
         Version::Resp3 => line(out, b',', &text),

@@ -28,6 +28,46 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     if is_negative { Some(number) } else { number.checked_neg() }
 }
 
+/// A double as Redis reads scores: decimal, or infinite. One that is NaN, beyond the largest double
+/// or too small for a double is none.
+pub fn double(text: &[u8]) -> Option<f64> {
+    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let is_spelled_infinite = text.iter().any(|byte| matches!(byte, b'i' | b'I'));
+    let mantissa = text.split(|byte| matches!(byte, b'e' | b'E')).next()?;
+    let is_spelled_zero = || !mantissa.iter().any(|byte| matches!(byte, b'1'..=b'9'));
+    let is_exact = match number {
+        number if number.is_nan() => false,
+        number if number.is_infinite() => is_spelled_infinite,
+        number => number != 0.0 || is_spelled_zero(),
+    };
+    is_exact.then_some(number)
+}
+
+/// A double as Redis 7.0 writes scores: 17 digits of which zeros at the end are left out, as C has
+/// it in `%.17g`.
+pub fn double_text(number: f64) -> String {
+    match number {
+        number if number.is_nan() => return "nan".to_owned(),
+        f64::INFINITY => return "inf".to_owned(),
+        f64::NEG_INFINITY => return "-inf".to_owned(),
+        _ => {}
+    }
+    let scientific = format!("{number:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let without_zeros = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match usize::try_from(16 - exponent) {
+        Ok(digits) if exponent >= -4 => without_zeros(&format!("{number:.digits$}")),
+        _ => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.unsigned_abs())
+        }
+    }
+}
+
 /// Why there is no sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumError {
@@ -140,6 +180,57 @@ mod tests {
             assert_eq!(integer(bad.as_bytes()), None, "{bad}");
         }
         assert_eq!((integer(b"-9223372036854775809"), integer(&[b'1'; 400]), integer(b"\xff")), (None, None, None));
+    }
+
+    #[test]
+    fn doubles_are_written_as_c_does() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-3.0, "-3"),
+            (0.1, "0.10000000000000001"),
+            (1.5, "1.5"),
+            (-2.75e-3, "-0.0027499999999999998"),
+            (1e-4, "0.0001"),
+            (1e-5, "1.0000000000000001e-05"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
+            (9_007_199_254_740_993.0, "9007199254740992"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (5e-324, "4.9406564584124654e-324"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ] {
+            let text = double_text(number);
+            assert_eq!(text, expected);
+            let read = double(text.as_bytes());
+            // C has a range error for the smallest ones only where they become zero.
+            assert_eq!(read.map(f64::to_bits), (!number.is_nan()).then_some(number.to_bits()), "{text}");
+        }
+    }
+
+    #[test]
+    fn doubles_are_read_in_decimal() {
+        for (text, expected) in [
+            ("1", 1.0),
+            ("+1.50", 1.5),
+            ("-.5", -0.5),
+            ("5.", 5.0),
+            ("1E3", 1000.0),
+            ("inf", f64::INFINITY),
+            ("-Infinity", f64::NEG_INFINITY),
+            ("0e999", 0.0),
+            ("0.000", 0.0),
+        ] {
+            assert_eq!(double(text.as_bytes()), Some(expected), "{text}");
+        }
+        for bad in ["", " 1", "1 ", "nan", "-NaN", "1e400", "-1e400", "1e-400", "1a", "0x10", ".", "e5", "1_0", "--1"] {
+            assert_eq!(double(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!((double(b"\xff"), double(b"1\0")), (None, None));
     }
 
     #[test]

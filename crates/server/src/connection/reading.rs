@@ -95,7 +95,11 @@ impl Connection {
         (pending.reading_bytes, pending.again_bytes) = (bytes, None);
         self.reading.bytes += bytes;
         self.reading.postponed -= 1;
-        let part = RecordPart::Sliced { hold: 0, start: 0, len: bytes.try_into().unwrap_or(u32::MAX) };
+        let part = match pending.answer {
+            // It is looked at as a whole.
+            Answer::Work(_) => RecordPart::Range { start: 0, len: bytes },
+            _ => RecordPart::Sliced { hold: 0, start: 0, len: bytes.try_into().unwrap_or(u32::MAX) },
+        };
         let sequence = self.answers.first.wrapping_add(index as u32);
         context.submissions.push(Submission { sequence, target: Target::Key, operation: Operation::Get { key, part } });
         true

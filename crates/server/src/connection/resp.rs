@@ -22,6 +22,7 @@ use crate::schedule::UNITS_EACH;
 mod about;
 mod alone;
 mod bits;
+mod data;
 mod keys;
 mod server;
 mod session;
@@ -201,7 +202,11 @@ impl Connection {
         if !command.takes(arguments.len()) {
             return Err(table::wrong_count(command.name));
         }
-        (command.run)(self, arguments, session, context)
+        match (command.run, command.core) {
+            (Some(run), _) => run(self, arguments, session, context),
+            (None, Some(core)) => self.data_command(command, core, arguments, (session, context)),
+            (None, None) => Err(table::unknown(arguments)),
+        }
     }
 
     /// Asks one operation, whose reply is the answer.

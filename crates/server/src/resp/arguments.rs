@@ -79,6 +79,21 @@ impl<'a> Arguments<'a> {
         self.gathered.places.len() + self.spans.len()
     }
 
+    /// The same, kept: short ones are copied.
+    pub(crate) fn gather(&self) -> Gathered {
+        let bytes =
+            self.from(0).map(<[u8]>::len).sum::<usize>() - self.gathered.long.iter().map(Bytes::len).sum::<usize>();
+        let mut gathered =
+            Gathered { bytes: Vec::with_capacity(bytes), places: Vec::with_capacity(self.len()), long: Vec::new() };
+        for index in 0..self.len() {
+            match self.gathered.places.get(index) {
+                Some(ArgumentPlace::Long(_)) => gathered.push_long(self.bytes(index)),
+                _ => gathered.push(self.get(index)),
+            }
+        }
+        gathered
+    }
+
     /// The argument at `index`; an empty one if there is none.
     pub(crate) fn get(&self, index: usize) -> &'a [u8] {
         let found = match self.gathered.places.get(index) {

@@ -10,17 +10,19 @@ use stratakv_base::Expiry;
 use stratakv_engine::update::{UpdateError, UpdatedRecord};
 use stratakv_engine::{RecordEdit, Unmet};
 use stratakv_protocol::resp::{Version, encode, number};
+use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::arguments::{NOT_AN_INTEGER, RequestRefusal};
 use super::bits;
+use super::records::check_kind;
 use super::reply::written;
 use crate::server::lock;
 
-const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
-const OVERFLOW: &str = "ERR increment or decrement would overflow";
+pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
+pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 /// At it every record is gone.
-const LONG_PAST: Expiry = Expiry(1);
+pub(super) const LONG_PAST: Expiry = Expiry(1);
 
 /// What a command does to a record.
 #[derive(Clone, Debug)]
@@ -111,6 +113,21 @@ impl EditRule {
         matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::Remove | Edit::Look)
     }
 
+    /// Whether the record has to be a string.
+    fn is_of_strings(&self) -> bool {
+        match &self.edit {
+            Edit::Replace { wants_old, .. } => *wants_old,
+            Edit::Expire { .. } | Edit::Persist => false,
+            Edit::Remove
+            | Edit::Look
+            | Edit::Append(_)
+            | Edit::SetRange { .. }
+            | Edit::SetBit { .. }
+            | Edit::Add(_)
+            | Edit::AddFloat(_) => true,
+        }
+    }
+
     /// The value and the expiry of a record where there is none; `None`: none is made.
     ///
     /// # Errors
@@ -194,8 +211,13 @@ impl EditRule {
     }
 
     /// What becomes of a record, and what is told of it; no change: it stays.
-    fn change(&self, old: &Bytes, expiry: Expiry) -> Result<(Option<Change>, Seen), RequestRefusal> {
-        let keep = |value: Bytes| Some(Change { value, expiry, flags: None });
+    fn change(&self, old: &Bytes, flags: u32, expiry: Expiry) -> Result<(Option<Change>, Seen), RequestRefusal> {
+        if self.is_of_strings() {
+            check_kind(flags, old, Kind::String)?;
+        }
+        // What is a string stays one, whatever its bytes become.
+        let flags = (flags == STRUCTURE_FLAGS).then_some(0);
+        let keep = |value: Bytes| Some(Change { value, expiry, flags });
         let at = |expiry| Some(Change { value: old.clone(), expiry, flags: None });
         if self.takes_old() {
             self.check_length(old.len())?;
@@ -244,8 +266,8 @@ impl EditRule {
 }
 
 impl RecordEdit for EditRule {
-    fn apply(&self, value: &Bytes, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
-        let changed = self.change(value, expiry);
+    fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
+        let changed = self.change(value, flags, expiry);
         let (change, seen) = match changed {
             Ok((change, seen)) => (change, Ok(seen)),
             Err(refusal) => (None, Err(refusal)),

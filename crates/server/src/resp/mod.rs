@@ -3,10 +3,13 @@
 
 mod arguments;
 mod bits;
+pub(crate) mod commands;
 mod cursors;
+mod data;
 mod edit;
 mod encodings;
 mod key_list;
+mod records;
 mod reply;
 mod session;
 mod shared;
@@ -15,9 +18,11 @@ mod work;
 pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, RequestRefusal, SYNTAX};
 pub(crate) use bits::BitRange;
 pub(crate) use cursors::Cursors;
+pub(crate) use data::{CallSettings, DataCommand, DataWork};
 pub(crate) use edit::{Edit, EditRule, ExpireIf};
 pub(crate) use encodings::EncodingSettings;
 pub(crate) use key_list::KeyList;
+pub(crate) use records::Core;
 pub(crate) use reply::{RespAnswer, Said, failed, written};
 pub(crate) use session::{ClientDescription, RespClient, Session};
 pub(crate) use shared::RespShared;

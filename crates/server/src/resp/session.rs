@@ -1,5 +1,6 @@
 //! What a connection knows of its Redis client.
 
+use stratakv_base::Wall;
 use stratakv_protocol::resp::{Parser, Version};
 
 use super::arguments::Gathered;
@@ -29,6 +30,24 @@ impl RespClient {
 pub(crate) struct Session {
     pub(crate) version: Version,
     pub(crate) description: ClientDescription,
+    /// Commands that may have drawn lots.
+    draws: u64,
+}
+
+impl Session {
+    /// A number that no other command has, of a client with this number at this time.
+    pub(crate) fn draw(&mut self, client_id: u64, wall: Wall) -> u64 {
+        self.draws = self.draws.wrapping_add(1);
+        mixed(mixed(mixed(wall.0) ^ client_id) ^ self.draws)
+    }
+}
+
+/// The finalizer of SplitMix64.
+pub(crate) fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
 }
 
 /// What others are told of a client.

@@ -10,6 +10,7 @@ use stratakv_protocol::resp::{Version, encode, glob};
 
 use super::bits::{self, BitRange};
 use super::cursors::Cursors;
+use super::data::DataWork;
 use super::edit::{Edit, EditRule, too_long};
 use super::key_list::KeyList;
 use super::reply::{failed, written};
@@ -19,7 +20,7 @@ use crate::request::write;
 use crate::walk::{WalkPlace, keys_of};
 
 /// Begun again so often because of other clients' writes, a command gives up.
-const ATTEMPTS_MAX: u32 = 100;
+pub(super) const ATTEMPTS_MAX: u32 = 100;
 /// Operations of one command that are under way at once.
 const IN_FLIGHT_MAX: usize = 32;
 /// Pages that one `SCAN` reads, however few keys they have.
@@ -53,6 +54,7 @@ pub(crate) enum WorkKind {
     Range(RangeRead),
     Bits(BitRead),
     Walk(Walk),
+    Data(DataWork),
 }
 
 /// What a command may ask and is told.
@@ -84,6 +86,16 @@ impl Work {
         matches!(self.kind, WorkKind::Walk(_))
     }
 
+    /// The key whose whole value is being read, in as many steps as its length needs.
+    pub(crate) fn reads(&self) -> Option<&Key> {
+        if let WorkKind::Data(data) = &self.kind { data.reads() } else { None }
+    }
+
+    /// See [`DataWork::missing_bytes`].
+    pub(crate) fn missing_bytes(&self, reply: &Reply) -> Option<u64> {
+        if let WorkKind::Data(data) = &self.kind { data.missing_bytes(reply) } else { None }
+    }
+
     /// Bytes that it holds beside those it reads and writes.
     pub(crate) fn held_bytes(&self) -> u64 {
         let bytes = match &self.kind {
@@ -91,6 +103,7 @@ impl Work {
             WorkKind::Batch(batch) => batch.keys.held_bytes() + batch.changes.capacity() * size_of::<Change>(),
             WorkKind::Each(each) => each.keys.held_bytes() + each.changes.capacity() * size_of::<Change>(),
             WorkKind::Walk(walk) => walk.found.capacity() + LIST_BYTES_MAX,
+            WorkKind::Data(data) => data.held_bytes(),
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
@@ -113,6 +126,10 @@ impl Work {
                 None
             }
             WorkKind::Walk(walk) => walk.ask(context, asked),
+            WorkKind::Data(data) => {
+                data.begin(context, asked);
+                None
+            }
         }
     }
 
@@ -126,11 +143,12 @@ impl Work {
             WorkKind::Range(range) => range.step(reply, context, asked),
             WorkKind::Bits(bits) => Some(bits.end(reply, context)),
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
+            WorkKind::Data(data) => data.step(reply, context, asked),
         }
     }
 }
 
-fn error_of(error: &Error, storing: bool, context: &WorkContext<'_>) -> Vec<u8> {
+pub(super) fn error_of(error: &Error, storing: bool, context: &WorkContext<'_>) -> Vec<u8> {
     written(|out| failed(error, storing, out, context.here.counters))
 }
 

@@ -1,6 +1,9 @@
 //! Conversations of Redis clients: what is sent, and what is heard. They are those of Redis 7.0 but
 //! where `ours` says otherwise, and a test holds them with a real one if there is one.
 
+#[path = "resp/hashes.rs"]
+mod hashes;
+
 /// A command in words, as an inline command has them, and its reply as [`told`] shows it.
 pub struct RespConversation {
     pub name: &'static str,
@@ -95,8 +98,14 @@ const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range";
 const SYNTAX: &str = "-ERR syntax error";
 const NOT_A_FLOAT: &str = "-ERR value is not a valid float";
 
+const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+
 /// All of them. Each begins with an empty store.
-pub const CONVERSATIONS: &[RespConversation] = &[
+pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
+    CONVERSATIONS.iter().chain(hashes::CONVERSATIONS)
+}
+
+const CONVERSATIONS: &[RespConversation] = &[
     redis(
         "connection",
         &[

@@ -164,8 +164,9 @@ impl Model {
     /// All of them, if all conditions hold.
     fn batch(&mut self, changes: Vec<Change>) -> Reply {
         for Change { key, expect, .. } in &changes {
-            if let (Expect::Absent, Some(held)) = (expect, self.live(key)) {
-                return Reply::Unmet(Unmet::Present { version: held.version });
+            let held = self.live(key);
+            if let Some(unmet) = expect.unmet(held.is_some(), held.map(|held| held.version)) {
+                return Reply::Unmet(unmet);
             }
         }
         let replies = changes.into_iter().map(|change| self.change(change));
@@ -214,7 +215,7 @@ impl Model {
                 held.value = [&bytes[..], &held.value].concat();
                 Reply::Done { version, existed: true }
             }
-            Update::Edit(edit) => match edit.apply(&held.value.clone().into(), held.expiry) {
+            Update::Edit(edit) => match edit.apply(&held.value.clone().into(), held.flags, held.expiry) {
                 Ok(updated) => {
                     (held.value, held.expiry) = (updated.value.to_vec(), Expiry(updated.expiry));
                     held.flags = updated.flags.unwrap_or(held.flags);

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
-use crate::resp::{Arguments, RequestRefusal, Session};
+use crate::resp::commands::hashes;
+use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
 /// Begins a command. The request is whole, and has as many arguments as the command takes.
 type Handler = fn(&mut Connection, &Arguments<'_>, &mut Session, &mut Context<'_>) -> Handled;
@@ -19,7 +20,10 @@ pub(super) struct CommandSpec {
     pub(super) group: &'static str,
     pub(super) since: &'static str,
     pub(super) summary: &'static str,
-    pub(super) run: Handler,
+    /// What begins it here; `None`: it is a data command, and its core is all of it.
+    pub(super) run: Option<Handler>,
+    /// What it does to the records of its keys.
+    pub(super) core: Option<Core>,
 }
 
 /// Longest name.
@@ -43,6 +47,11 @@ impl CommandSpec {
         self.flags.ends_with("no_auth")
     }
 
+    /// Whether it changes no record.
+    pub(super) fn only_reads(&self) -> bool {
+        self.flags.starts_with("readonly")
+    }
+
     /// Whether it takes so many arguments, its name included.
     pub(super) fn takes(&self, arguments: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
@@ -59,7 +68,7 @@ pub(super) fn wrong_count(name: &str) -> RequestRefusal {
 pub(super) fn unknown(arguments: &Arguments<'_>) -> RequestRefusal {
     let name = arguments.get(0);
     let lower = name.to_ascii_lowercase();
-    if let Some(name) = UNSUPPORTED.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
+    if let Some(name) = OF_REDIS.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
         return Cow::Owned(format!("ERR '{name}' is not supported yet: see docs/resp.md for what is"));
     }
     let mut text = format!("ERR unknown command '{}', with args beginning with: ", repeated(name));
@@ -87,7 +96,12 @@ pub(super) fn unsupported_part(name: &str, arguments: &Arguments<'_>) -> Request
 }
 
 macro_rules! commands {
-    ($($name:literal $arity:literal $flags:literal $keys:tt $group:literal $since:literal $run:ident $summary:literal)*) => {
+    (@run) => { None };
+    (@run $run:ident) => { Some(Connection::$run) };
+    (@core) => { None };
+    (@core $core:path) => { Some($core) };
+    ($($name:literal $arity:literal $flags:literal $keys:tt $group:literal $since:literal
+        $($run:ident)? $([$core:path])? $summary:literal)*) => {
         /// In the order of their names.
         pub(super) static COMMANDS: &[CommandSpec] = &[$(CommandSpec {
             name: $name,
@@ -97,12 +111,14 @@ macro_rules! commands {
             group: $group,
             since: $since,
             summary: $summary,
-            run: Connection::$run,
+            run: commands!(@run $($run)?),
+            core: commands!(@core $($core)?),
         },)*];
     };
 }
 
-// Name, arity, flags, keys, group, since when Redis has it, what begins it; then what it does.
+// Name, arity, flags, keys, group, since when Redis has it, what begins it, [its core]; then what
+// it does. A data command has a core only.
 commands! {
     "append" 3 "write denyoom fast" (1, 1, 1) "string" "2.0.0" resp_append
         "Appends a string to the value of a key. Creates the key if it doesn't exist."
@@ -156,8 +172,40 @@ commands! {
         "Returns a substring of the string stored at a key."
     "getset" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_getset
         "Returns the previous string value of a key after setting it to a new value."
+    "hdel" -3 "write fast" (1, 1, 1) "hash" "2.0.0" [hashes::hdel]
+        "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain."
     "hello" -1 "noscript fast no_auth" (0, 0, 0) "connection" "6.0.0" resp_hello
         "Handshakes with the server."
+    "hexists" 3 "readonly fast" (1, 1, 1) "hash" "2.0.0" [hashes::hexists]
+        "Determines whether a field exists in a hash."
+    "hget" 3 "readonly fast" (1, 1, 1) "hash" "2.0.0" [hashes::hget]
+        "Returns the value of a field in a hash."
+    "hgetall" 2 "readonly" (1, 1, 1) "hash" "2.0.0" [hashes::hgetall]
+        "Returns all fields and values in a hash."
+    "hincrby" 4 "write denyoom fast" (1, 1, 1) "hash" "2.0.0" [hashes::hincrby]
+        "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist."
+    "hincrbyfloat" 4 "write denyoom fast" (1, 1, 1) "hash" "2.6.0" [hashes::hincrbyfloat]
+        "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist."
+    "hkeys" 2 "readonly" (1, 1, 1) "hash" "2.0.0" [hashes::hkeys]
+        "Returns all fields in a hash."
+    "hlen" 2 "readonly fast" (1, 1, 1) "hash" "2.0.0" [hashes::hlen]
+        "Returns the number of fields in a hash."
+    "hmget" -3 "readonly fast" (1, 1, 1) "hash" "2.0.0" [hashes::hmget]
+        "Returns the values of the given fields in a hash."
+    "hmset" -4 "write denyoom fast" (1, 1, 1) "hash" "2.0.0" [hashes::hmset]
+        "Sets the values of one or more fields."
+    "hrandfield" -2 "readonly" (1, 1, 1) "hash" "6.2.0" [hashes::hrandfield]
+        "Returns one or more random fields from a hash."
+    "hscan" -3 "readonly" (1, 1, 1) "hash" "2.8.0" [hashes::hscan]
+        "Iterates over fields and values of a hash."
+    "hset" -4 "write denyoom fast" (1, 1, 1) "hash" "2.0.0" [hashes::hset]
+        "Creates or modifies the value of one or more fields in a hash."
+    "hsetnx" 4 "write denyoom fast" (1, 1, 1) "hash" "2.0.0" [hashes::hsetnx]
+        "Sets the value of a field in a hash only when the field doesn't exist."
+    "hstrlen" 3 "readonly fast" (1, 1, 1) "hash" "3.2.0" [hashes::hstrlen]
+        "Returns the length of the value of a field."
+    "hvals" 2 "readonly" (1, 1, 1) "hash" "2.0.0" [hashes::hvals]
+        "Returns all values in a hash."
     "incr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_incr
         "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist."
     "incrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_incrby
@@ -230,24 +278,28 @@ commands! {
         "Answers 0: there are no replicas."
 }
 
-/// Commands of Redis that are not there.
-const UNSUPPORTED: &str = "\
-    acl asking bgrewriteaof bgsave bitfield bitfield_ro bitop blmove blmpop blpop brpop \
-    brpoplpush bzmpop bzpopmax bzpopmin copy debug discard dump eval eval_ro evalsha evalsha_ro exec \
-    failover fcall fcall_ro geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
-    georadiusbymember_ro geosearch geosearchstore hdel hexists hexpire hget hgetall hincrby \
-    hincrbyfloat hkeys hlen hmget hmset hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals \
-    lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim \
-    memory migrate module monitor move multi object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe randomkey rename renamenx replconf replicaof restore \
-    restore-asking rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore shutdown \
-    sinter sintercard sinterstore sismember slaveof slowlog smembers smismember smove sort sort_ro spop \
-    spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \
-    unsubscribe unwatch waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread \
-    xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
-    zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank \
-    zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank \
-    zscan zscore zunion zunionstore";
+/// Commands of Redis, those that are not there among them.
+const OF_REDIS: &str = "\
+    acl append asking auth bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop bitpos blmove blmpop \
+    blpop brpop brpoplpush bzmpop bzpopmax bzpopmin client cluster command config copy dbsize debug decr \
+    decrby del discard dump echo eval eval_ro evalsha evalsha_ro exec exists expire expireat expiretime \
+    failover fcall fcall_ro flushall flushdb function geoadd geodist geohash geopos georadius \
+    georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore get getbit getdel getex \
+    getrange getset hdel hello hexists hexpire hget hgetall hincrby hincrbyfloat hkeys hlen hmget hmset \
+    hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals incr incrby incrbyfloat info keys \
+    lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset \
+    ltrim memory mget migrate module monitor move mset msetnx multi object persist pexpire pexpireat \
+    pexpiretime pfadd pfcount pfdebug pfmerge pfselftest ping psetex psubscribe psync pttl publish \
+    pubsub punsubscribe quit randomkey readonly readwrite rename renamenx replconf replicaof reset \
+    restore restore-asking role rpop rpoplpush rpush rpushx sadd save scan scard script sdiff sdiffstore \
+    select set setbit setex setnx setrange shutdown sinter sintercard sinterstore sismember slaveof \
+    slowlog smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe \
+    strlen subscribe substr sunion sunionstore sunsubscribe swapdb sync time touch ttl type unlink \
+    unsubscribe unwatch wait waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending \
+    xrange xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter \
+    zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex \
+    zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange \
+    zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore";
 
 #[cfg(test)]
 mod tests {
@@ -259,7 +311,7 @@ mod tests {
         for command in COMMANDS {
             let found = CommandSpec::find(command.name.to_ascii_uppercase().as_bytes()).unwrap();
             assert_eq!(found.name, command.name);
-            assert!(!UNSUPPORTED.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
+            assert!(OF_REDIS.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
             assert!(command.summary.ends_with('.') && command.name.len() <= NAME_BYTES_MAX);
         }
         assert!(CommandSpec::find(b"").is_none() && CommandSpec::find(&[b'a'; 100]).is_none());

@@ -4,7 +4,7 @@ use super::*;
 
 #[path = "../../conversations/resp.rs"]
 mod conversations;
-use conversations::{CONVERSATIONS, RespConversation, is_told, of_words, request, told};
+use conversations::{RespConversation, conversations, is_told, of_words, request, told};
 
 /// What is heard of these requests; the same however they come.
 fn heard(sent: &[u8], seeds: u64, change: impl Fn(&mut Bench)) -> Vec<String> {
@@ -23,7 +23,7 @@ fn heard(sent: &[u8], seeds: u64, change: impl Fn(&mut Bench)) -> Vec<String> {
 
 #[test]
 fn every_conversation_of_redis_clients_goes_as_written_whatever_the_order_of_events() {
-    for conversation in CONVERSATIONS {
+    for conversation in conversations() {
         let sent: Vec<u8> = conversation.lines.iter().flat_map(|(line, _)| of_words(line)).collect();
         let replies = heard(&sent, 30, |_| {});
         assert_eq!(replies.len(), conversation.lines.len(), "{}: {replies:?}", conversation.name);

@@ -8,7 +8,7 @@ const MAX: usize = 100;
 /// The record after an edit, `None` if it stays, and the reply.
 fn edited(edit: Edit, old: &[u8], expiry: Expiry) -> (Option<(String, Expiry, Option<u32>)>, String) {
     let rule = EditRule::new(edit, MAX);
-    let changed = rule.apply(&Bytes::copy_from_slice(old), expiry).ok();
+    let changed = rule.apply(&Bytes::copy_from_slice(old), 7, expiry).ok();
     let answer = rule.answer(changed.is_some()).escape_ascii().to_string().replace("\\r\\n", "|");
     let shown = |new: UpdatedRecord| (new.value.escape_ascii().to_string(), Expiry(new.expiry), new.flags);
     (changed.map(shown), answer)

@@ -1,0 +1,260 @@
+//! A data command of one key: carried out at the record's owner if it may change the record, or
+//! over what was read of it.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Key, Wall};
+use stratakv_engine::update::{UpdateError, UpdatedRecord};
+use stratakv_engine::{ChangeKind, Error, Expect, Operation, Record, RecordEdit, RecordPart, Reply, Unmet, Update};
+use stratakv_protocol::resp::{Version, encode};
+
+use super::arguments::{Arguments, Gathered, RequestRefusal};
+use super::edit::{LONG_PAST, too_long};
+use super::records::{Call, Core, Records, StoredRecord, head_of};
+use super::reply::written;
+use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
+use crate::connection::{Target, hash};
+use crate::request::write;
+use crate::server::lock;
+
+/// What a call has beside its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallSettings {
+    pub(crate) version: Version,
+    pub(crate) wall: Wall,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) seed: u64,
+}
+
+/// A data command with its arguments.
+#[derive(Debug)]
+pub(crate) struct DataCommand {
+    core: Core,
+    arguments: Gathered,
+}
+
+impl DataCommand {
+    pub(crate) fn new(core: Core, arguments: &Arguments<'_>) -> DataCommand {
+        DataCommand { core, arguments: arguments.gather() }
+    }
+
+    /// Bytes of memory that it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.arguments.held_bytes()
+    }
+
+    /// Carries it out; the reply is appended, an error too.
+    pub(crate) fn run(&self, settings: CallSettings, records: &mut dyn Records, out: &mut Vec<u8>) {
+        let a = Arguments::new(&self.arguments, b"", &[]);
+        let CallSettings { version, wall, value_bytes_max, seed } = settings;
+        let began = out.len();
+        if let Err(refusal) = (self.core)(&Call { a, version, wall, value_bytes_max, seed }, records, out) {
+            out.truncate(began);
+            encode::error(out, &refusal);
+        }
+    }
+}
+
+/// What becomes of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NewRecord {
+    Unchanged,
+    Put(StoredRecord),
+    Deleted,
+}
+
+/// The record of the one key that a command has.
+#[derive(Debug)]
+struct OneRecord {
+    old: Option<StoredRecord>,
+    new: NewRecord,
+    value_bytes_max: usize,
+}
+
+impl OneRecord {
+    fn now(&self) -> Option<&StoredRecord> {
+        match &self.new {
+            NewRecord::Unchanged => self.old.as_ref(),
+            NewRecord::Put(record) => Some(record),
+            NewRecord::Deleted => None,
+        }
+    }
+}
+
+impl Records for OneRecord {
+    fn get(&self, _: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
+        match self.now() {
+            Some(record) if record.value.len() > self.value_bytes_max => {
+                Err(too_long(record.value.len() as u64, self.value_bytes_max))
+            }
+            record => Ok(record.cloned()),
+        }
+    }
+
+    fn head(&self, _: &[u8]) -> Option<StoredRecord> {
+        self.now().map(head_of)
+    }
+
+    fn put(&mut self, _: &[u8], record: StoredRecord) {
+        self.new = NewRecord::Put(record);
+    }
+
+    fn delete(&mut self, _: &[u8]) {
+        self.new = match self.old {
+            Some(_) => NewRecord::Deleted,
+            None => NewRecord::Unchanged,
+        };
+    }
+}
+
+/// A command on its way to the record's owner, and what it said there.
+#[derive(Debug)]
+pub(crate) struct DataRule {
+    command: DataCommand,
+    settings: CallSettings,
+    said: Mutex<Vec<u8>>,
+}
+
+impl DataRule {
+    fn outcome(&self, old: Option<StoredRecord>) -> NewRecord {
+        let mut record = OneRecord { old, new: NewRecord::Unchanged, value_bytes_max: self.settings.value_bytes_max };
+        let mut said = Vec::new();
+        self.command.run(self.settings, &mut record, &mut said);
+        *lock(&self.said) = said;
+        record.new
+    }
+
+    fn answer(&self) -> Vec<u8> {
+        std::mem::take(&mut *lock(&self.said))
+    }
+}
+
+impl RecordEdit for DataRule {
+    fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
+        let (value, expiry, flags) = match self.outcome(Some(StoredRecord { value: value.clone(), flags, expiry })) {
+            NewRecord::Unchanged => return Err(UpdateError::Unmet(Unmet::Unchanged)),
+            NewRecord::Put(StoredRecord { value, flags, expiry }) => (value, expiry, flags),
+            NewRecord::Deleted => (Bytes::new(), LONG_PAST, 0),
+        };
+        Ok(UpdatedRecord { value, expiry: expiry.0, number: None, flags: Some(flags) })
+    }
+
+    fn value_bytes(&self) -> u64 {
+        self.command.held_bytes() as u64
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct DataWork {
+    key: Key,
+    rule: Arc<DataRule>,
+    only_reads: bool,
+    /// So much of the value is asked for at first.
+    first_bytes: u64,
+    is_creating: bool,
+    attempts: u32,
+}
+
+impl DataWork {
+    pub(crate) fn new(key: Key, command: DataCommand, settings: CallSettings, only_reads: bool) -> DataWork {
+        let rule = Arc::new(DataRule { command, settings, said: Mutex::default() });
+        DataWork { key, rule, only_reads, first_bytes: 0, is_creating: false, attempts: 0 }
+    }
+
+    /// One that reads asks for so much of the value at first.
+    pub(crate) fn with_first_bytes(mut self, first_bytes: u64) -> DataWork {
+        self.first_bytes = first_bytes;
+        self
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.rule.command.held_bytes() + size_of::<DataRule>()
+    }
+
+    /// The key whose whole value is being read.
+    pub(crate) fn reads(&self) -> Option<&Key> {
+        self.only_reads.then_some(&self.key)
+    }
+
+    /// How much has to be asked for where a reply has less than the whole value; `None`: it has it,
+    /// or it is too long.
+    pub(crate) fn missing_bytes(&self, reply: &Reply) -> Option<u64> {
+        let value_bytes = match reply {
+            _ if !self.only_reads => return None,
+            Reply::Longer(bytes) => *bytes,
+            Reply::Part(record, _) => record.value_bytes,
+            Reply::Record(Some(record)) if record.value.len() < record.value_bytes => record.value_bytes,
+            _ => return None,
+        };
+        (value_bytes <= self.rule.settings.value_bytes_max as u64).then_some(value_bytes)
+    }
+
+    pub(crate) fn begin(&self, context: &WorkContext<'_>, asked: &mut Asked) {
+        let key = self.key.clone();
+        asked.push((
+            Target::Key,
+            match self.only_reads {
+                true => {
+                    let len = u32::try_from(self.first_bytes).unwrap_or(u32::MAX);
+                    Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len } }
+                }
+                false => Operation::Update { key, update: Update::Edit(self.rule.clone()), level: context.level },
+            },
+        ));
+    }
+
+    pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        let here = &context.here;
+        match reply {
+            Reply::Failed(error) => Some(error_of(&error, !self.only_reads, context)),
+            Reply::Record(record) => {
+                let counter = if record.is_some() { &here.counters.get_hits } else { &here.counters.get_misses };
+                counter.add(1);
+                Some(self.read(record))
+            }
+            Reply::Longer(bytes) => Some(self.refuse(bytes)),
+            Reply::Part(record, _) => Some(self.refuse(record.value_bytes)),
+            Reply::Done { version, .. } => {
+                here.counters.total_items.add(1);
+                here.marks.forget(&self.key, version);
+                here.recency.stored(hash(&self.key), here.wall);
+                Some(self.rule.answer())
+            }
+            Reply::Unmet(Unmet::Unchanged) => Some(self.rule.answer()),
+            Reply::Unmet(_) if self.attempts >= ATTEMPTS_MAX => Some(error_of(&Error::Busy, false, context)),
+            Reply::Unmet(Unmet::Absent) if !self.is_creating => match self.rule.outcome(None) {
+                NewRecord::Put(StoredRecord { value, flags, expiry }) => {
+                    self.is_creating = true;
+                    let kind = ChangeKind::Put { value, flags, expiry };
+                    asked.push((Target::Key, write(self.key.clone(), Expect::Absent, kind, context.level)));
+                    None
+                }
+                NewRecord::Unchanged | NewRecord::Deleted => Some(self.rule.answer()),
+            },
+            // Another client made it in between.
+            Reply::Unmet(_) => {
+                self.attempts += 1;
+                self.is_creating = false;
+                self.begin(context, asked);
+                None
+            }
+            _ => Some(error_of(&Error::Unknown("the engine gave an answer of another kind"), false, context)),
+        }
+    }
+
+    fn read(&self, record: Option<Record>) -> Vec<u8> {
+        let old = match record {
+            Some(record) if record.value.len() < record.value_bytes => return self.refuse(record.value_bytes),
+            Some(Record { value, flags, expiry, .. }) => Some(StoredRecord { value: value.to_bytes(), flags, expiry }),
+            None => None,
+        };
+        self.rule.outcome(old);
+        self.rule.answer()
+    }
+
+    fn refuse(&self, bytes: u64) -> Vec<u8> {
+        written(|out| encode::error(out, &too_long(bytes, self.rule.settings.value_bytes_max)))
+    }
+}

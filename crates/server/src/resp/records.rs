@@ -1,0 +1,162 @@
+//! What data commands work on: the records of the keys that they name, wherever these come from.
+//!
+//! A data command is a pure function ([`Core`]) of its arguments and of these records. One of one
+//! key is carried out at the record's owner ([`DataRule`](super::data::DataRule)); several, and
+//! those of a transaction, over records that were read before.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Wall};
+use stratakv_protocol::resp::Version;
+use stratakv_structures::{Damaged, HEADER_BYTES, Kind, STRUCTURE_FLAGS, TooLong, kind_of};
+
+use super::arguments::{Arguments, RequestRefusal};
+
+/// What a command answers on a key of another type.
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// A record as a command sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredRecord {
+    pub(crate) value: Bytes,
+    pub(crate) flags: u32,
+    pub(crate) expiry: Expiry,
+}
+
+impl StoredRecord {
+    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
+    pub(crate) fn kind(&self) -> Kind {
+        kind_of(self.flags, &self.value)
+    }
+}
+
+/// The records of a command's keys.
+pub(crate) trait Records {
+    /// The record of a key.
+    ///
+    /// # Errors
+    /// It is longer than what commands look at.
+    fn get(&self, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal>;
+
+    /// The same with as much of its value as tells its type.
+    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
+    fn head(&self, key: &[u8]) -> Option<StoredRecord>;
+
+    /// Gives a key this record. One whose expiry is over is none.
+    fn put(&mut self, key: &[u8], record: StoredRecord);
+
+    /// Removes a key's record.
+    fn delete(&mut self, key: &[u8]);
+}
+
+/// A command that is carried out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    /// With the name of the command.
+    pub(crate) a: Arguments<'a>,
+    pub(crate) version: Version,
+    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
+    pub(crate) wall: Wall,
+    /// Longest value that may be made or looked at; replies that repeat elements are as long.
+    pub(crate) value_bytes_max: usize,
+    /// Whatever is drawn by lot comes of it: the same call on the same records does the same.
+    pub(crate) seed: u64,
+}
+
+/// Carries out a command: appends the reply. A command that refuses has changed nothing.
+pub(crate) type Core = fn(&Call<'_>, &mut dyn Records, &mut Vec<u8>) -> Result<(), RequestRefusal>;
+
+/// The record of a structure of this kind.
+///
+/// # Errors
+/// The key holds another kind of value.
+pub(crate) fn structure(records: &dyn Records, key: &[u8], kind: Kind) -> Result<Option<StoredRecord>, RequestRefusal> {
+    match records.get(key)? {
+        Some(record) => check_kind(record.flags, &record.value, kind).map(|()| Some(record)),
+        None => Ok(None),
+    }
+}
+
+/// The record of a string.
+///
+/// # Errors
+/// The key holds another kind of value.
+#[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
+pub(crate) fn string(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
+    structure(records, key, Kind::String)
+}
+
+/// Whether a record is of this kind.
+///
+/// # Errors
+/// It is of another one.
+pub(crate) fn check_kind(flags: u32, value: &[u8], kind: Kind) -> Result<(), RequestRefusal> {
+    match kind_of(flags, value) {
+        found if found == kind => Ok(()),
+        Kind::Damaged => Err(damaged(stratakv_structures::len(value).err())),
+        _ => Err(Cow::Borrowed(WRONG_TYPE)),
+    }
+}
+
+/// A structure that cannot be read.
+fn damaged(why: Option<Damaged>) -> RequestRefusal {
+    match why {
+        Some(why) => refused_by_damage(why),
+        None => Cow::Borrowed("ERR the structure is damaged: DEL removes it"),
+    }
+}
+
+/// The same, found while its elements were read.
+pub(crate) fn refused_by_damage(why: Damaged) -> RequestRefusal {
+    Cow::Owned(format!("ERR {why}: DEL removes it"))
+}
+
+/// Stores what a structure has become; the key goes with its last element.
+///
+/// # Errors
+/// It is longer than clients may store.
+pub(crate) fn store(
+    call: &Call<'_>,
+    records: &mut dyn Records,
+    key: &[u8],
+    (encoded, expiry): (Result<Option<Vec<u8>>, TooLong>, Expiry),
+) -> Result<(), RequestRefusal> {
+    match encoded {
+        Ok(Some(value)) => {
+            records.put(key, StoredRecord { value: value.into(), flags: STRUCTURE_FLAGS, expiry });
+            Ok(())
+        }
+        Ok(None) => {
+            records.delete(key);
+            Ok(())
+        }
+        Err(TooLong { bytes }) => Err(structure_too_long(bytes, call.value_bytes_max)),
+    }
+}
+
+fn structure_too_long(bytes: usize, most: usize) -> RequestRefusal {
+    Cow::Owned(format!(
+        "ERR the key would hold {bytes} bytes, and clients may store {most}: raise --item-bytes-max, or use more keys"
+    ))
+}
+
+/// The front of a record, of which the type can be told.
+pub(crate) fn head_of(record: &StoredRecord) -> StoredRecord {
+    let value = record.value.slice(..record.value.len().min(HEADER_BYTES));
+    StoredRecord { value, ..*record }
+}
+
+/// Refuses a reply that has become longer than a value may be.
+///
+/// # Errors
+/// It has.
+pub(crate) fn check_reply(call: &Call<'_>, out: &[u8], began: usize) -> Result<(), RequestRefusal> {
+    match out.len().saturating_sub(began) > call.value_bytes_max {
+        true => Err(Cow::Owned(format!(
+            "ERR the reply has more than {} bytes: ask for less, or raise --item-bytes-max",
+            call.value_bytes_max
+        ))),
+        false => Ok(()),
+    }
+}

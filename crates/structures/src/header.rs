@@ -1,0 +1,104 @@
+//! The header of a structure's value: which kind it is, and how many elements it has.
+
+use stratakv_base::codec::Reader;
+
+use crate::Damaged;
+
+/// The memcache flags of a record that holds a structure.
+pub const STRUCTURE_FLAGS: u32 = 0x534B_5601;
+/// Bytes before the first element.
+pub const HEADER_BYTES: usize = 12;
+
+const MAGIC: [u8; 4] = [0xFF, b'S', b'K', b'V'];
+const LAYOUT_VERSION: u8 = 1;
+/// All elements follow the header.
+const PACKED: u8 = 0;
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Plain bytes.
+    String,
+    /// Fields with values.
+    Hash,
+    /// Elements in an order of the user's.
+    List,
+    /// Members, each once.
+    Set,
+    /// Members with scores.
+    SortedSet,
+    /// A structure whose header this version cannot read.
+    Damaged,
+}
+
+impl Kind {
+    /// The name that `TYPE` answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Hash => "hash",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::SortedSet => "zset",
+            Kind::Damaged => "damaged",
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Kind::String | Kind::Damaged => 0,
+            Kind::Hash => 1,
+            Kind::List => 2,
+            Kind::Set => 3,
+            Kind::SortedSet => 4,
+        }
+    }
+}
+
+/// What a record with these flags and this value holds. The first [`HEADER_BYTES`] of the value are
+/// enough; elements are not looked at.
+pub fn kind_of(flags: u32, value: &[u8]) -> Kind {
+    if flags != STRUCTURE_FLAGS || !value.starts_with(&MAGIC) {
+        return Kind::String;
+    }
+    read(value).map_or(Kind::Damaged, |(kind, _)| kind)
+}
+
+/// How many elements the structure in this value has. The first [`HEADER_BYTES`] of the value are
+/// enough.
+///
+/// # Errors
+/// The header is damaged.
+pub fn len(value: &[u8]) -> Result<usize, Damaged> {
+    read(value).map(|(_, count)| count as usize)
+}
+
+/// Kind and count of the structure in `value`.
+pub(crate) fn read(value: &[u8]) -> Result<(Kind, u32), Damaged> {
+    let mut reader = Reader::new(value);
+    let short = |_| Damaged("its header is cut short");
+    if reader.array().map_err(short)? != MAGIC {
+        return Err(Damaged("its magic is missing"));
+    }
+    let [version, code, form, reserved] = reader.array().map_err(short)?;
+    let count = reader.u32().map_err(short)?;
+    if version != LAYOUT_VERSION {
+        return Err(Damaged("its layout is of another version"));
+    }
+    if form != PACKED || reserved != 0 {
+        return Err(Damaged("its form is unknown"));
+    }
+    if count == 0 {
+        return Err(Damaged("it has no elements"));
+    }
+    let kinds = [Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
+    let kind = kinds.into_iter().find(|kind| kind.code() == code).ok_or(Damaged("its type is unknown"))?;
+    Ok((kind, count))
+}
+
+/// The header of a structure; `kind` is one of the four.
+pub(crate) fn write(kind: Kind, count: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&[LAYOUT_VERSION, kind.code(), PACKED, 0]);
+    out.extend_from_slice(&count.to_le_bytes());
+}

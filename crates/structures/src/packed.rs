@@ -1,0 +1,161 @@
+//! Elements behind a header: lengths, bytes and scores, read one after the other.
+
+use stratakv_base::codec::{Reader, Truncated};
+
+use crate::header::{self, HEADER_BYTES};
+use crate::{Damaged, Kind, TooLong};
+
+/// A part of an element: what is written for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ElementPart<'a> {
+    /// A length and these bytes.
+    Bytes(&'a [u8]),
+    /// Eight bytes.
+    Score(f64),
+}
+
+impl ElementPart<'_> {
+    fn encoded_bytes(self) -> usize {
+        match self {
+            ElementPart::Bytes(bytes) => length_bytes(bytes.len()) + bytes.len(),
+            ElementPart::Score(_) => 8,
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        match self {
+            ElementPart::Bytes(bytes) => {
+                write_length(bytes.len(), out);
+                out.extend_from_slice(bytes);
+            }
+            ElementPart::Score(score) => out.extend_from_slice(&score.to_bits().to_le_bytes()),
+        }
+    }
+}
+
+/// Walks over the elements of a packed value.
+#[derive(Clone, Debug)]
+pub(crate) struct Elements<'a> {
+    reader: Reader<'a>,
+    left: u32,
+}
+
+impl<'a> Elements<'a> {
+    /// Those of a value that holds this kind of structure.
+    pub(crate) fn new(kind: Kind, value: &'a [u8]) -> Result<Elements<'a>, Damaged> {
+        let (found, left) = header::read(value)?;
+        if found != kind {
+            return Err(Damaged("its type is another one"));
+        }
+        let mut reader = Reader::new(value);
+        reader.bytes(HEADER_BYTES).map_err(cut_short)?;
+        Ok(Elements { reader, left })
+    }
+
+    /// Room to reserve for the elements, each of at least so many bytes: not what a count promises.
+    pub(crate) fn capacity(&self, element_bytes_min: usize) -> usize {
+        (self.left as usize).min(self.reader.left() / element_bytes_min.max(1))
+    }
+
+    /// Whether another element begins here.
+    ///
+    /// # Errors
+    /// Bytes follow the last element.
+    pub(crate) fn next(&mut self) -> Result<bool, Damaged> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Ok(true)
+            }
+            None if self.reader.left() > 0 => Err(Damaged("bytes follow its last element")),
+            None => Ok(false),
+        }
+    }
+
+    /// A length and so many bytes.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
+        let len = read_length(&mut self.reader)?;
+        self.reader.bytes(len).map_err(cut_short)
+    }
+
+    /// A score.
+    pub(crate) fn score(&mut self) -> Result<f64, Damaged> {
+        let score = f64::from_bits(self.reader.u64().map_err(cut_short)?);
+        if score.is_nan() { Err(Damaged("a score is not a number")) } else { Ok(score) }
+    }
+}
+
+fn cut_short(_: Truncated) -> Damaged {
+    Damaged("it is cut short")
+}
+
+/// A length: seven bits a byte, the lowest first, the high bit of a byte says that another follows.
+fn read_length(reader: &mut Reader<'_>) -> Result<usize, Damaged> {
+    let mut length = 0u32;
+    for shift in [0, 7, 14, 21, 28] {
+        let byte = reader.u8().map_err(cut_short)?;
+        let bits = u32::from(byte & 0x7F);
+        if shift == 28 && byte > 0x0F {
+            break;
+        }
+        length |= bits << shift;
+        if byte & 0x80 == 0 {
+            return match byte == 0 && shift > 0 {
+                true => Err(Damaged("a length is not in its shortest form")),
+                false => Ok(length as usize),
+            };
+        }
+    }
+    Err(Damaged("a length is too large"))
+}
+
+fn write_length(length: usize, out: &mut Vec<u8>) {
+    let mut left = length;
+    while left >= 0x80 {
+        out.push((left & 0x7F) as u8 | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+}
+
+fn length_bytes(length: usize) -> usize {
+    (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize
+}
+
+/// The value of a structure; `None`: it has no elements, so there is no record.
+pub(crate) fn encode<'a>(
+    kind: Kind,
+    count: usize,
+    bytes_max: usize,
+    parts: impl Iterator<Item = ElementPart<'a>> + Clone,
+) -> Result<Option<Vec<u8>>, TooLong> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let bytes = HEADER_BYTES + parts.clone().map(ElementPart::encoded_bytes).sum::<usize>();
+    let count = u32::try_from(count).ok().filter(|_| bytes <= bytes_max).ok_or(TooLong { bytes })?;
+    let mut out = Vec::with_capacity(bytes);
+    header::write(kind, count, &mut out);
+    parts.for_each(|part| part.write(&mut out));
+    Ok(Some(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_have_one_form() {
+        for length in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_456, u32::MAX as usize] {
+            let mut out = Vec::new();
+            write_length(length, &mut out);
+            assert_eq!(out.len(), length_bytes(length));
+            assert_eq!(read_length(&mut Reader::new(&out)), Ok(length));
+            out.pop();
+            assert!(read_length(&mut Reader::new(&out)).is_err(), "{length} cut short");
+        }
+        for bad in [&b"\x80\x00"[..], b"\xff\x80\x00", b"\xff\xff\xff\xff\x10", b"\x80\x80\x80\x80\x80\x01", b""] {
+            assert!(read_length(&mut Reader::new(bad)).is_err(), "{bad:?}");
+        }
+    }
+}
