@@ -25,6 +25,7 @@ pub mod protocol;
 pub mod realdata;
 pub mod redis_suite;
 pub mod requirement;
+pub mod resp;
 pub mod scenario;
 pub mod sim;
 pub mod soak;
