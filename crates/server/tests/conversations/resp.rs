@@ -3,6 +3,14 @@
 
 #[path = "resp/hashes.rs"]
 mod hashes;
+#[path = "resp/lists.rs"]
+mod lists;
+#[path = "resp/score_ranges.rs"]
+mod score_ranges;
+#[path = "resp/sets.rs"]
+mod sets;
+#[path = "resp/sorted_sets.rs"]
+mod sorted_sets;
 
 /// A command in words, as an inline command has them, and its reply as [`told`] shows it.
 pub struct RespConversation {
@@ -102,7 +110,15 @@ const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong k
 
 /// All of them. Each begins with an empty store.
 pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
-    CONVERSATIONS.iter().chain(hashes::CONVERSATIONS)
+    let groups = [
+        CONVERSATIONS,
+        hashes::CONVERSATIONS,
+        sets::CONVERSATIONS,
+        lists::CONVERSATIONS,
+        sorted_sets::CONVERSATIONS,
+        score_ranges::CONVERSATIONS,
+    ];
+    groups.into_iter().flatten()
 }
 
 const CONVERSATIONS: &[RespConversation] = &[
@@ -484,7 +500,7 @@ const CONVERSATIONS: &[RespConversation] = &[
         &[
             ("FOO", "-ERR unknown command \\'FOO\\', with args beginning with: "),
             ("FOO a \"b\\xff\"", "-ERR unknown command \\'FOO\\', with args beginning with: \\'a\\' \\'b\\\\xff\\' "),
-            ("LPUSH a 1", "-ERR \\'lpush\\' is not supported yet: see docs/resp.md for what is"),
+            ("BLPOP a 1", "-ERR \\'blpop\\' is not supported yet: see docs/resp.md for what is"),
             ("EVAL x 0", "-ERR \\'eval\\' is not supported yet: see docs/resp.md for what is"),
             ("MULTI", "-ERR \\'multi\\' is not supported yet: see docs/resp.md for what is"),
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
-use crate::resp::commands::hashes;
+use crate::resp::commands::{hashes, lists, score_ranges, sets, sorted_sets};
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
 /// Begins a command. The request is whole, and has as many arguments as the command takes.
@@ -216,6 +216,28 @@ commands! {
         "Returns information and statistics about the server."
     "keys" 2 "readonly" (0, 0, 0) "generic" "1.0.0" resp_keys
         "Returns all key names that match a pattern."
+    "lindex" 3 "readonly" (1, 1, 1) "list" "1.0.0" [lists::lindex]
+        "Returns an element from a list by its index."
+    "linsert" 5 "write denyoom" (1, 1, 1) "list" "2.2.0" [lists::linsert]
+        "Inserts an element before or after another element in a list."
+    "llen" 2 "readonly fast" (1, 1, 1) "list" "1.0.0" [lists::llen]
+        "Returns the length of a list."
+    "lpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::lpop]
+        "Returns the first elements in a list after removing them. Deletes the list if the last element was popped."
+    "lpos" -3 "readonly" (1, 1, 1) "list" "6.0.6" [lists::lpos]
+        "Returns the index of matching elements in a list."
+    "lpush" -3 "write denyoom fast" (1, 1, 1) "list" "1.0.0" [lists::lpush]
+        "Prepends one or more elements to a list. Creates the key if it doesn't exist."
+    "lpushx" -3 "write denyoom fast" (1, 1, 1) "list" "2.2.0" [lists::lpushx]
+        "Prepends one or more elements to a list only when the list exists."
+    "lrange" 4 "readonly" (1, 1, 1) "list" "1.0.0" [lists::lrange]
+        "Returns a range of elements from a list."
+    "lrem" 4 "write" (1, 1, 1) "list" "1.0.0" [lists::lrem]
+        "Removes elements from a list. Deletes the list if the last element was removed."
+    "lset" 4 "write denyoom" (1, 1, 1) "list" "1.0.0" [lists::lset]
+        "Sets the value of an element in a list by its index."
+    "ltrim" 4 "write" (1, 1, 1) "list" "1.0.0" [lists::ltrim]
+        "Removes elements from both ends of a list. Deletes the list if all elements were trimmed."
     "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget
         "Returns the string values of one or more keys."
     "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset
@@ -246,8 +268,18 @@ commands! {
         "Resets the connection."
     "role" 1 "noscript fast" (0, 0, 0) "server" "2.8.12" resp_role
         "Answers that this is a master without replicas."
+    "rpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::rpop]
+        "Returns the last elements of a list after removing them. Deletes the list if the last element was popped."
+    "rpush" -3 "write denyoom fast" (1, 1, 1) "list" "1.0.0" [lists::rpush]
+        "Appends one or more elements to a list. Creates the key if it doesn't exist."
+    "rpushx" -3 "write denyoom fast" (1, 1, 1) "list" "2.2.0" [lists::rpushx]
+        "Appends one or more elements to a list only when the list exists."
+    "sadd" -3 "write denyoom fast" (1, 1, 1) "set" "1.0.0" [sets::sadd]
+        "Adds one or more members to a set. Creates the key if it doesn't exist."
     "scan" -2 "readonly" (0, 0, 0) "generic" "2.8.0" resp_scan
         "Iterates over the key names."
+    "scard" 2 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::scard]
+        "Returns the number of members in a set."
     "select" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_select
         "Changes the selected database: there is 0."
     "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set
@@ -260,6 +292,20 @@ commands! {
         "Sets the string value of a key only when the key doesn't exist."
     "setrange" 4 "write denyoom" (1, 1, 1) "string" "2.2.0" resp_setrange
         "Overwrites a part of a string value with another by an offset."
+    "sismember" 3 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::sismember]
+        "Determines whether a member belongs to a set."
+    "smembers" 2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::smembers]
+        "Returns all members of a set."
+    "smismember" -3 "readonly fast" (1, 1, 1) "set" "6.2.0" [sets::smismember]
+        "Determines whether multiple members belong to a set."
+    "spop" -2 "write fast" (1, 1, 1) "set" "1.0.0" [sets::spop]
+        "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped."
+    "srandmember" -2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::srandmember]
+        "Returns one or more random members from a set."
+    "srem" -3 "write fast" (1, 1, 1) "set" "1.0.0" [sets::srem]
+        "Removes one or more members from a set. Deletes the set if the last member was removed."
+    "sscan" -3 "readonly" (1, 1, 1) "set" "2.8.0" [sets::sscan]
+        "Iterates over members of a set."
     "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen
         "Returns the length of a string value."
     "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange
@@ -276,6 +322,52 @@ commands! {
         "Deletes one or more keys."
     "wait" 3 "" (0, 0, 0) "generic" "3.0.0" resp_wait
         "Answers 0: there are no replicas."
+    "zadd" -4 "write denyoom fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zadd]
+        "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist."
+    "zcard" 2 "readonly fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zcard]
+        "Returns the number of members in a sorted set."
+    "zcount" 4 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [score_ranges::zcount]
+        "Returns the count of members in a sorted set that have scores within a range."
+    "zincrby" 4 "write denyoom fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zincrby]
+        "Increments the score of a member in a sorted set."
+    "zlexcount" 4 "readonly fast" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zlexcount]
+        "Returns the number of members in a sorted set within a lexicographical range."
+    "zmscore" -3 "readonly fast" (1, 1, 1) "sorted-set" "6.2.0" [sorted_sets::zmscore]
+        "Returns the score of one or more members in a sorted set."
+    "zpopmax" -2 "write fast" (1, 1, 1) "sorted-set" "5.0.0" [sorted_sets::zpopmax]
+        "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped."
+    "zpopmin" -2 "write fast" (1, 1, 1) "sorted-set" "5.0.0" [sorted_sets::zpopmin]
+        "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped."
+    "zrandmember" -2 "readonly" (1, 1, 1) "sorted-set" "6.2.0" [sorted_sets::zrandmember]
+        "Returns one or more random members from a sorted set."
+    "zrange" -4 "readonly" (1, 1, 1) "sorted-set" "1.2.0" [score_ranges::zrange]
+        "Returns members in a sorted set within a range of indexes."
+    "zrangebylex" -4 "readonly" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zrangebylex]
+        "Returns members in a sorted set within a lexicographical range."
+    "zrangebyscore" -4 "readonly" (1, 1, 1) "sorted-set" "1.0.5" [score_ranges::zrangebyscore]
+        "Returns members in a sorted set within a range of scores."
+    "zrank" 3 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [sorted_sets::zrank]
+        "Returns the index of a member in a sorted set ordered by ascending scores."
+    "zrem" -3 "write fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zrem]
+        "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed."
+    "zremrangebylex" 4 "write" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zremrangebylex]
+        "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed."
+    "zremrangebyrank" 4 "write" (1, 1, 1) "sorted-set" "2.0.0" [score_ranges::zremrangebyrank]
+        "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed."
+    "zremrangebyscore" 4 "write" (1, 1, 1) "sorted-set" "1.2.0" [score_ranges::zremrangebyscore]
+        "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed."
+    "zrevrange" -4 "readonly" (1, 1, 1) "sorted-set" "1.2.0" [score_ranges::zrevrange]
+        "Returns members in a sorted set within a range of indexes in reverse order."
+    "zrevrangebylex" -4 "readonly" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zrevrangebylex]
+        "Returns members in a sorted set within a lexicographical range in reverse order."
+    "zrevrangebyscore" -4 "readonly" (1, 1, 1) "sorted-set" "2.2.0" [score_ranges::zrevrangebyscore]
+        "Returns members in a sorted set within a range of scores in reverse order."
+    "zrevrank" 3 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [sorted_sets::zrevrank]
+        "Returns the index of a member in a sorted set ordered by descending scores."
+    "zscan" -3 "readonly" (1, 1, 1) "sorted-set" "2.8.0" [sorted_sets::zscan]
+        "Iterates over members and scores of a sorted set."
+    "zscore" 3 "readonly fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zscore]
+        "Returns the score of a member in a sorted set."
 }
 
 /// Commands of Redis, those that are not there among them.

@@ -1,5 +1,10 @@
 //! Data commands as functions of records, one file for each group.
 
+mod counts;
 pub(crate) mod hashes;
+pub(crate) mod lists;
 mod lots;
 mod scanning;
+pub(crate) mod score_ranges;
+pub(crate) mod sets;
+pub(crate) mod sorted_sets;
