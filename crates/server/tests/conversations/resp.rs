@@ -3,6 +3,8 @@
 
 #[path = "resp/hashes.rs"]
 mod hashes;
+#[path = "resp/keys.rs"]
+mod keys;
 
 /// A command in words, as an inline command has them, and its reply as [`told`] shows it.
 pub struct RespConversation {
@@ -102,7 +104,12 @@ const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong k
 
 /// All of them. Each begins with an empty store.
 pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
-    CONVERSATIONS.iter().chain(hashes::CONVERSATIONS)
+    CONVERSATIONS.iter().chain(hashes::CONVERSATIONS).chain(keys::CONVERSATIONS).chain(conversations_of_batches())
+}
+
+/// Those of them that need changes of several keys as one.
+pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
+    keys::OF_BATCHES.iter()
 }
 
 const CONVERSATIONS: &[RespConversation] = &[

@@ -1,5 +1,6 @@
 //! Data commands as functions of records, one file for each group.
 
 pub(crate) mod hashes;
+pub(crate) mod keys;
 mod lots;
 mod scanning;
