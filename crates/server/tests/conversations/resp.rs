@@ -5,6 +5,8 @@
 mod hashes;
 #[path = "resp/keys.rs"]
 mod keys;
+#[path = "resp/transactions.rs"]
+mod transactions;
 
 /// A command in words, as an inline command has them, and its reply as [`told`] shows it.
 pub struct RespConversation {
@@ -104,12 +106,17 @@ const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong k
 
 /// All of them. Each begins with an empty store.
 pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
-    CONVERSATIONS.iter().chain(hashes::CONVERSATIONS).chain(keys::CONVERSATIONS).chain(conversations_of_batches())
+    CONVERSATIONS
+        .iter()
+        .chain(hashes::CONVERSATIONS)
+        .chain(keys::CONVERSATIONS)
+        .chain(transactions::CONVERSATIONS)
+        .chain(conversations_of_batches())
 }
 
 /// Those of them that need changes of several keys as one.
 pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
-    keys::OF_BATCHES.iter()
+    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES)
 }
 
 const CONVERSATIONS: &[RespConversation] = &[
@@ -460,7 +467,6 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("FOO a \"b\\xff\"", "-ERR unknown command \\'FOO\\', with args beginning with: \\'a\\' \\'b\\\\xff\\' "),
             ("LPUSH a 1", "-ERR \\'lpush\\' is not supported yet: see docs/resp.md for what is"),
             ("EVAL x 0", "-ERR \\'eval\\' is not supported yet: see docs/resp.md for what is"),
-            ("MULTI", "-ERR \\'multi\\' is not supported yet: see docs/resp.md for what is"),
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),
             (
                 "CONFIG SET maxmemory 1",
