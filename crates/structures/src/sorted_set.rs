@@ -94,9 +94,11 @@ impl<'a> SortedSet<'a> {
         scores
     }
 
-    /// Gives members their scores; the last one of a member counts, and NaN is left out.
+    /// Gives members their scores; the last one of a member counts. NaN is left out, and zero has
+    /// no sign.
     pub fn insert_all(&mut self, scores: impl IntoIterator<Item = (&'a [u8], f64)>) {
-        let scores: BTreeMap<&[u8], f64> = scores.into_iter().filter(|(_, score)| !score.is_nan()).collect();
+        let scores = scores.into_iter().filter(|(_, score)| !score.is_nan());
+        let scores: BTreeMap<&[u8], f64> = scores.map(|(member, score)| (member, score + 0.0)).collect();
         self.entries.retain(|(_, member)| !scores.contains_key(member));
         self.entries.extend(scores.into_iter().map(|(member, score)| (score, member)));
         // Stable sorts are fast where much is in order already.

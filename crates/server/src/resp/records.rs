@@ -149,10 +149,15 @@ pub(crate) fn head_of(record: &StoredRecord) -> StoredRecord {
 /// It has.
 pub(crate) fn check_reply(call: &Call<'_>, out: &[u8], began: usize) -> Result<(), RequestRefusal> {
     match out.len().saturating_sub(began) > call.value_bytes_max {
-        true => Err(Cow::Owned(format!(
-            "ERR the reply has more than {} bytes: ask for less, or raise --item-bytes-max",
-            call.value_bytes_max
-        ))),
+        true => Err(reply_too_long(call)),
         false => Ok(()),
     }
+}
+
+/// Refuses a reply that would be longer than a value may be.
+pub(crate) fn reply_too_long(call: &Call<'_>) -> RequestRefusal {
+    Cow::Owned(format!(
+        "ERR the reply has more than {} bytes: ask for less, or raise --item-bytes-max",
+        call.value_bytes_max
+    ))
 }

@@ -5,6 +5,14 @@
 mod hashes;
 #[path = "resp/keys.rs"]
 mod keys;
+#[path = "resp/lists.rs"]
+mod lists;
+#[path = "resp/score_ranges.rs"]
+mod score_ranges;
+#[path = "resp/sets.rs"]
+mod sets;
+#[path = "resp/sorted_sets.rs"]
+mod sorted_sets;
 #[path = "resp/transactions.rs"]
 mod transactions;
 
@@ -106,12 +114,17 @@ const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong k
 
 /// All of them. Each begins with an empty store.
 pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
-    CONVERSATIONS
-        .iter()
-        .chain(hashes::CONVERSATIONS)
-        .chain(keys::CONVERSATIONS)
-        .chain(transactions::CONVERSATIONS)
-        .chain(conversations_of_batches())
+    let groups = [
+        CONVERSATIONS,
+        hashes::CONVERSATIONS,
+        sets::CONVERSATIONS,
+        lists::CONVERSATIONS,
+        sorted_sets::CONVERSATIONS,
+        score_ranges::CONVERSATIONS,
+        keys::CONVERSATIONS,
+        transactions::CONVERSATIONS,
+    ];
+    groups.into_iter().flatten().chain(conversations_of_batches())
 }
 
 /// Those of them that need changes of several keys as one.
@@ -460,16 +473,53 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("CONFIG GET nothing", "[]"),
         ],
     ),
+    redis(
+        "a server that stands alone",
+        &[
+            ("ROLE", "[\"master\", (0), []]"),
+            ("FUNCTION FLUSH", "OK"),
+            ("FUNCTION FLUSH async", "OK"),
+            ("FUNCTION FLUSH x", "-ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+            ("FUNCTION LIST", "[]"),
+            ("CLUSTER INFO", "-ERR This instance has cluster support disabled"),
+            ("READONLY", "-ERR This instance has cluster support disabled"),
+            ("READWRITE", "-ERR This instance has cluster support disabled"),
+        ],
+    ),
+    redis(
+        "settings of encodings",
+        &[
+            ("CONFIG SET zset-max-ziplist-value 10 list-max-ziplist-size -3", "OK"),
+            ("CONFIG GET zset-max-listpack-value", "[\"zset-max-listpack-value\", \"10\"]"),
+            ("CONFIG GET list-max-listpack-size", "[\"list-max-listpack-size\", \"-3\"]"),
+            ("CONFIG SET nothing 1", "-ERR Unknown option or number of arguments for CONFIG SET - \\'nothing\\'"),
+            (
+                "CONFIG SET list-compress-depth 1 set-max-intset-entries x",
+                "-ERR CONFIG SET failed (possibly related to argument \\'set-max-intset-entries\\') - argument couldn\\'t be parsed into an integer",
+            ),
+            (
+                "CONFIG SET list-max-listpack-size 1 list-max-listpack-size 1",
+                "-ERR CONFIG SET failed (possibly related to argument \\'list-max-listpack-size\\') - duplicate parameter",
+            ),
+            ("CONFIG GET list-compress-depth", "[\"list-compress-depth\", \"0\"]"),
+            ("CONFIG SET zset-max-ziplist-value 64 list-max-ziplist-size -2", "OK"),
+            ("CONFIG RESETSTAT", "OK"),
+        ],
+    ),
     ours(
         "what is not there",
         &[
             ("FOO", "-ERR unknown command \\'FOO\\', with args beginning with: "),
             ("FOO a \"b\\xff\"", "-ERR unknown command \\'FOO\\', with args beginning with: \\'a\\' \\'b\\\\xff\\' "),
-            ("LPUSH a 1", "-ERR \\'lpush\\' is not supported yet: see docs/resp.md for what is"),
+            ("BLPOP a 1", "-ERR \\'blpop\\' is not supported yet: see docs/resp.md for what is"),
             ("EVAL x 0", "-ERR \\'eval\\' is not supported yet: see docs/resp.md for what is"),
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),
             (
-                "CONFIG SET maxmemory 1",
+                "CONFIG SET databases 2",
+                "-ERR CONFIG SET failed (possibly related to argument \\'databases\\') - it is an option of the command line: start the server with another one",
+            ),
+            (
+                "CONFIG SET hash-max-listpack-entries",
                 "-ERR unknown subcommand or wrong number of arguments for \\'SET\\': see docs/resp.md for what config has",
             ),
             (

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
 use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
-use crate::resp::commands::{bits, hashes, keys, strings};
+use crate::resp::commands::{bits, hashes, keys, lists, score_ranges, sets, sorted_sets, strings};
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
 /// Begins a command. The request is whole, and has as many arguments as the command takes.
@@ -67,7 +67,7 @@ pub(super) fn wrong_count(name: &str) -> RequestRefusal {
 pub(super) fn unknown(arguments: &Arguments<'_>) -> RequestRefusal {
     let name = arguments.get(0);
     let lower = name.to_ascii_lowercase();
-    if let Some(name) = UNSUPPORTED.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
+    if let Some(name) = OF_REDIS.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
         return Cow::Owned(format!("ERR '{name}' is not supported yet: see docs/resp.md for what is"));
     }
     let mut text = format!("ERR unknown command '{}', with args beginning with: ", repeated(name));
@@ -126,10 +126,12 @@ commands! {
         "Finds the first set or clear bit in a string."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
         "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
+    "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
+        "Answers that there is no cluster."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
         "Returns information about the commands: COUNT, DOCS, INFO, LIST."
     "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config
-        "Returns the values of configuration parameters: GET."
+        "Returns and changes configuration parameters, and forgets statistics: GET, SET, RESETSTAT."
     "copy" -3 "write denyoom" (1, 2, 1) "generic" "6.2.0" [keys::copy]
         "Copies the value of a key to a new key."
     "dbsize" 1 "readonly fast" (0, 0, 0) "server" "1.0.0" resp_dbsize
@@ -158,6 +160,8 @@ commands! {
         "Removes all keys."
     "flushdb" -1 "write" (0, 0, 0) "server" "1.0.0" resp_flush
         "Removes all keys."
+    "function" -2 "noscript" (0, 0, 0) "scripting" "7.0.0" resp_function
+        "Answers that there are no functions: FLUSH, LIST."
     "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get [strings::get]
         "Returns the string value of a key."
     "getbit" 3 "readonly fast" (1, 1, 1) "bitmap" "2.2.0" resp_getbit [bits::getbit]
@@ -214,6 +218,28 @@ commands! {
         "Returns information and statistics about the server."
     "keys" 2 "readonly" (0, 0, 0) "generic" "1.0.0" resp_keys
         "Returns all key names that match a pattern."
+    "lindex" 3 "readonly" (1, 1, 1) "list" "1.0.0" [lists::lindex]
+        "Returns an element from a list by its index."
+    "linsert" 5 "write denyoom" (1, 1, 1) "list" "2.2.0" [lists::linsert]
+        "Inserts an element before or after another element in a list."
+    "llen" 2 "readonly fast" (1, 1, 1) "list" "1.0.0" [lists::llen]
+        "Returns the length of a list."
+    "lpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::lpop]
+        "Returns the first elements in a list after removing them. Deletes the list if the last element was popped."
+    "lpos" -3 "readonly" (1, 1, 1) "list" "6.0.6" [lists::lpos]
+        "Returns the index of matching elements in a list."
+    "lpush" -3 "write denyoom fast" (1, 1, 1) "list" "1.0.0" [lists::lpush]
+        "Prepends one or more elements to a list. Creates the key if it doesn't exist."
+    "lpushx" -3 "write denyoom fast" (1, 1, 1) "list" "2.2.0" [lists::lpushx]
+        "Prepends one or more elements to a list only when the list exists."
+    "lrange" 4 "readonly" (1, 1, 1) "list" "1.0.0" [lists::lrange]
+        "Returns a range of elements from a list."
+    "lrem" 4 "write" (1, 1, 1) "list" "1.0.0" [lists::lrem]
+        "Removes elements from a list. Deletes the list if the last element was removed."
+    "lset" 4 "write denyoom" (1, 1, 1) "list" "1.0.0" [lists::lset]
+        "Sets the value of an element in a list by its index."
+    "ltrim" 4 "write" (1, 1, 1) "list" "1.0.0" [lists::ltrim]
+        "Removes elements from both ends of a list. Deletes the list if all elements were trimmed."
     "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget [strings::mget]
         "Returns the string values of one or more keys."
     "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset [strings::mset]
@@ -238,14 +264,30 @@ commands! {
         "Returns the expiration time in milliseconds of a key."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
+    "readonly" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
+        "Answers that there is no cluster."
+    "readwrite" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
+        "Answers that there is no cluster."
     "rename" 3 "write" (1, 2, 1) "generic" "1.0.0" [keys::rename]
         "Renames a key and overwrites the destination."
     "renamenx" 3 "write fast" (1, 2, 1) "generic" "1.0.0" [keys::renamenx]
         "Renames a key only when the target key name doesn't exist."
     "reset" 1 "noscript fast no_auth" (0, 0, 0) "connection" "6.2.0" resp_reset
         "Resets the connection."
+    "role" 1 "noscript fast" (0, 0, 0) "server" "2.8.12" resp_role
+        "Answers that this is a master without replicas."
+    "rpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::rpop]
+        "Returns the last elements of a list after removing them. Deletes the list if the last element was popped."
+    "rpush" -3 "write denyoom fast" (1, 1, 1) "list" "1.0.0" [lists::rpush]
+        "Appends one or more elements to a list. Creates the key if it doesn't exist."
+    "rpushx" -3 "write denyoom fast" (1, 1, 1) "list" "2.2.0" [lists::rpushx]
+        "Appends one or more elements to a list only when the list exists."
+    "sadd" -3 "write denyoom fast" (1, 1, 1) "set" "1.0.0" [sets::sadd]
+        "Adds one or more members to a set. Creates the key if it doesn't exist."
     "scan" -2 "readonly" (0, 0, 0) "generic" "2.8.0" resp_scan
         "Iterates over the key names."
+    "scard" 2 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::scard]
+        "Returns the number of members in a set."
     "select" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_select
         "Changes the selected database: there is 0."
     "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set [strings::set]
@@ -258,6 +300,20 @@ commands! {
         "Sets the string value of a key only when the key doesn't exist."
     "setrange" 4 "write denyoom" (1, 1, 1) "string" "2.2.0" resp_setrange [strings::setrange]
         "Overwrites a part of a string value with another by an offset."
+    "sismember" 3 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::sismember]
+        "Determines whether a member belongs to a set."
+    "smembers" 2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::smembers]
+        "Returns all members of a set."
+    "smismember" -3 "readonly fast" (1, 1, 1) "set" "6.2.0" [sets::smismember]
+        "Determines whether multiple members belong to a set."
+    "spop" -2 "write fast" (1, 1, 1) "set" "1.0.0" [sets::spop]
+        "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped."
+    "srandmember" -2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::srandmember]
+        "Returns one or more random members from a set."
+    "srem" -3 "write fast" (1, 1, 1) "set" "1.0.0" [sets::srem]
+        "Removes one or more members from a set. Deletes the set if the last member was removed."
+    "sscan" -3 "readonly" (1, 1, 1) "set" "2.8.0" [sets::sscan]
+        "Iterates over members of a set."
     "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen [strings::strlen]
         "Returns the length of a string value."
     "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange [strings::getrange]
@@ -278,26 +334,76 @@ commands! {
         "Answers 0: there are no replicas."
     "watch" -2 "noscript fast" (1, -1, 1) "transactions" "2.2.0" resp_watch
         "Monitors changes to keys to determine the execution of a transaction."
+    "zadd" -4 "write denyoom fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zadd]
+        "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist."
+    "zcard" 2 "readonly fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zcard]
+        "Returns the number of members in a sorted set."
+    "zcount" 4 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [score_ranges::zcount]
+        "Returns the count of members in a sorted set that have scores within a range."
+    "zincrby" 4 "write denyoom fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zincrby]
+        "Increments the score of a member in a sorted set."
+    "zlexcount" 4 "readonly fast" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zlexcount]
+        "Returns the number of members in a sorted set within a lexicographical range."
+    "zmscore" -3 "readonly fast" (1, 1, 1) "sorted-set" "6.2.0" [sorted_sets::zmscore]
+        "Returns the score of one or more members in a sorted set."
+    "zpopmax" -2 "write fast" (1, 1, 1) "sorted-set" "5.0.0" [sorted_sets::zpopmax]
+        "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped."
+    "zpopmin" -2 "write fast" (1, 1, 1) "sorted-set" "5.0.0" [sorted_sets::zpopmin]
+        "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped."
+    "zrandmember" -2 "readonly" (1, 1, 1) "sorted-set" "6.2.0" [sorted_sets::zrandmember]
+        "Returns one or more random members from a sorted set."
+    "zrange" -4 "readonly" (1, 1, 1) "sorted-set" "1.2.0" [score_ranges::zrange]
+        "Returns members in a sorted set within a range of indexes."
+    "zrangebylex" -4 "readonly" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zrangebylex]
+        "Returns members in a sorted set within a lexicographical range."
+    "zrangebyscore" -4 "readonly" (1, 1, 1) "sorted-set" "1.0.5" [score_ranges::zrangebyscore]
+        "Returns members in a sorted set within a range of scores."
+    "zrank" 3 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [sorted_sets::zrank]
+        "Returns the index of a member in a sorted set ordered by ascending scores."
+    "zrem" -3 "write fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zrem]
+        "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed."
+    "zremrangebylex" 4 "write" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zremrangebylex]
+        "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed."
+    "zremrangebyrank" 4 "write" (1, 1, 1) "sorted-set" "2.0.0" [score_ranges::zremrangebyrank]
+        "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed."
+    "zremrangebyscore" 4 "write" (1, 1, 1) "sorted-set" "1.2.0" [score_ranges::zremrangebyscore]
+        "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed."
+    "zrevrange" -4 "readonly" (1, 1, 1) "sorted-set" "1.2.0" [score_ranges::zrevrange]
+        "Returns members in a sorted set within a range of indexes in reverse order."
+    "zrevrangebylex" -4 "readonly" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zrevrangebylex]
+        "Returns members in a sorted set within a lexicographical range in reverse order."
+    "zrevrangebyscore" -4 "readonly" (1, 1, 1) "sorted-set" "2.2.0" [score_ranges::zrevrangebyscore]
+        "Returns members in a sorted set within a range of scores in reverse order."
+    "zrevrank" 3 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [sorted_sets::zrevrank]
+        "Returns the index of a member in a sorted set ordered by descending scores."
+    "zscan" -3 "readonly" (1, 1, 1) "sorted-set" "2.8.0" [sorted_sets::zscan]
+        "Iterates over members and scores of a sorted set."
+    "zscore" 3 "readonly fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zscore]
+        "Returns the score of a member in a sorted set."
 }
 
-/// Commands of Redis that are not there.
-const UNSUPPORTED: &str = "\
-    acl asking bgrewriteaof bgsave bitfield bitfield_ro blmove blmpop blpop brpop \
-    brpoplpush bzmpop bzpopmax bzpopmin cluster debug dump eval eval_ro evalsha evalsha_ro \
-    failover fcall fcall_ro function geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
-    georadiusbymember_ro geosearch geosearchstore hexpire \
-    hpersist hpexpire httl \
-    lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim \
-    memory migrate module monitor move object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe randomkey readonly readwrite replconf replicaof restore \
-    restore-asking role rpop rpoplpush rpush rpushx sadd save scard script sdiff sdiffstore shutdown \
-    sinter sintercard sinterstore sismember slaveof slowlog smembers smismember smove sort sort_ro spop \
-    spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \
-    unsubscribe waitaof xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread \
-    xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
-    zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank \
-    zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank \
-    zscan zscore zunion zunionstore";
+/// Commands of Redis, those that are not there among them.
+const OF_REDIS: &str = "\
+    acl append asking auth bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop bitpos blmove blmpop \
+    blpop brpop brpoplpush bzmpop bzpopmax bzpopmin client cluster command config copy dbsize debug decr \
+    decrby del discard dump echo eval eval_ro evalsha evalsha_ro exec exists expire expireat expiretime \
+    failover fcall fcall_ro flushall flushdb function geoadd geodist geohash geopos georadius \
+    georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore get getbit getdel getex \
+    getrange getset hdel hello hexists hexpire hget hgetall hincrby hincrbyfloat hkeys hlen hmget hmset \
+    hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals incr incrby incrbyfloat info keys \
+    lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset \
+    ltrim memory mget migrate module monitor move mset msetnx multi object persist pexpire pexpireat \
+    pexpiretime pfadd pfcount pfdebug pfmerge pfselftest ping psetex psubscribe psync pttl publish \
+    pubsub punsubscribe quit randomkey readonly readwrite rename renamenx replconf replicaof reset \
+    restore restore-asking role rpop rpoplpush rpush rpushx sadd save scan scard script sdiff sdiffstore \
+    select set setbit setex setnx setrange shutdown sinter sintercard sinterstore sismember slaveof \
+    slowlog smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe \
+    strlen subscribe substr sunion sunionstore sunsubscribe swapdb sync time touch ttl type unlink \
+    unsubscribe unwatch wait waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending \
+    xrange xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter \
+    zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex \
+    zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange \
+    zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore";
 
 #[cfg(test)]
 mod tests {
@@ -309,7 +415,7 @@ mod tests {
         for command in COMMANDS {
             let found = CommandSpec::find(command.name.to_ascii_uppercase().as_bytes()).unwrap();
             assert_eq!(found.name, command.name);
-            assert!(!UNSUPPORTED.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
+            assert!(OF_REDIS.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
             assert!(command.summary.ends_with('.') && command.name.len() <= NAME_BYTES_MAX);
         }
         assert!(CommandSpec::find(b"").is_none() && CommandSpec::find(&[b'a'; 100]).is_none());

@@ -23,15 +23,19 @@ fn heard(sent: &[u8], seeds: u64, change: impl Fn(&mut Bench)) -> Vec<String> {
 
 #[test]
 fn every_conversation_of_redis_clients_goes_as_written_whatever_the_order_of_events() {
+    let mut wrong = Vec::new();
     for conversation in conversations() {
         let sent: Vec<u8> = conversation.lines.iter().flat_map(|(line, _)| of_words(line)).collect();
         let replies = heard(&sent, 30, |_| {});
         assert_eq!(replies.len(), conversation.lines.len(), "{}: {replies:?}", conversation.name);
         for (reply, (line, expected)) in replies.iter().zip(conversation.lines) {
             let RespConversation { name, ours, .. } = conversation;
-            assert!(is_told(reply, expected), "{name} (ours alone: {ours}), {line}: {reply}, not {expected}");
+            if !is_told(reply, expected) {
+                wrong.push(format!("{name} (ours alone: {ours}), {line}: {reply}, not {expected}"));
+            }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

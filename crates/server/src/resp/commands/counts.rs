@@ -1,0 +1,38 @@
+//! Counts as arguments.
+
+use std::borrow::Cow;
+
+use stratakv_protocol::resp::number;
+
+use super::super::arguments::RequestRefusal;
+use super::super::records::Call;
+
+/// A count of 0 or more.
+///
+/// # Errors
+/// It is none; the text says so.
+pub(super) fn from_zero(text: &[u8], refusal: &'static str) -> Result<usize, RequestRefusal> {
+    let count = number::integer(text).and_then(|count| usize::try_from(count).ok());
+    count.ok_or(Cow::Borrowed(refusal))
+}
+
+/// A count of 0 or more elements.
+///
+/// # Errors
+/// It is none.
+pub(super) fn of_elements(text: &[u8]) -> Result<usize, RequestRefusal> {
+    from_zero(text, "ERR value is out of range, must be positive")
+}
+
+/// A number whose sign may be turned.
+///
+/// # Errors
+/// It is none.
+pub(super) fn of_any_sign(call: &Call<'_>, at: usize) -> Result<i64, RequestRefusal> {
+    match call.a.integer(at)? {
+        i64::MIN => {
+            Err(Cow::Owned(format!("ERR value is out of range, value must between {} and {}", -i64::MAX, i64::MAX)))
+        }
+        number => Ok(number),
+    }
+}

@@ -1,0 +1,348 @@
+//! Sorted sets: members and their scores. Ranges and combinations have files of their own.
+
+use std::borrow::Cow;
+
+use stratakv_base::Expiry;
+use stratakv_protocol::resp::number::{self, double_text};
+use stratakv_protocol::resp::{Version, encode, glob};
+use stratakv_structures::{Kind, SortedSet};
+
+use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::edit::NOT_A_FLOAT;
+use super::super::records::{Call, Records, StoredRecord, refused_by_damage, reply_too_long, store, structure};
+use super::{counts, lots, scanning};
+
+type Done = Result<(), RequestRefusal>;
+
+pub(super) fn record(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
+    structure(records, key, Kind::SortedSet)
+}
+
+pub(super) fn parsed(record: Option<&StoredRecord>) -> Result<SortedSet<'_>, RequestRefusal> {
+    match record {
+        Some(record) => SortedSet::parse(&record.value).map_err(refused_by_damage),
+        None => Ok(SortedSet::default()),
+    }
+}
+
+/// Stores what a sorted set has become that expires as before.
+pub(super) fn store_sorted_set(
+    call: &Call<'_>,
+    records: &mut dyn Records,
+    key: &[u8],
+    (set, old): (&SortedSet<'_>, Option<&StoredRecord>),
+) -> Done {
+    let expiry = old.map_or(Expiry::NEVER, |old| old.expiry);
+    store(call, records, key, (set.encode(call.value_bytes_max), expiry))
+}
+
+/// How members and scores are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryForm {
+    /// Members without their scores.
+    Members,
+    /// Members and scores one after the other, in RESP3 as pairs.
+    Scores,
+}
+
+/// Appends an array of members.
+pub(super) fn write_entries<'a>(
+    call: &Call<'_>,
+    entries: impl ExactSizeIterator<Item = (&'a [u8], f64)>,
+    form: EntryForm,
+    out: &mut Vec<u8>,
+) {
+    let is_paired = form == EntryForm::Scores && call.version == Version::Resp3;
+    let is_flat = form == EntryForm::Scores && !is_paired;
+    encode::array(out, if is_flat { entries.len() * 2 } else { entries.len() });
+    for (member, score) in entries {
+        if is_paired {
+            encode::array(out, 2);
+        }
+        encode::bulk(out, member);
+        if form != EntryForm::Members {
+            encode::double(out, score, call.version);
+        }
+    }
+}
+
+/// The options of ZADD.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddOptions {
+    /// NX.
+    only_new: bool,
+    /// XX.
+    only_present: bool,
+    /// GT.
+    only_greater: bool,
+    /// LT.
+    only_less: bool,
+    /// CH.
+    counts_changes: bool,
+    /// INCR.
+    increments: bool,
+}
+
+impl AddOptions {
+    /// Those in the arguments from the second on, and where the scores begin.
+    fn read(call: &Call<'_>, increments: bool) -> Result<(AddOptions, usize), RequestRefusal> {
+        let mut options = AddOptions { increments, ..AddOptions::default() };
+        let mut at = 2;
+        loop {
+            let option = match () {
+                () if call.a.is(at, "NX") => &mut options.only_new,
+                () if call.a.is(at, "XX") => &mut options.only_present,
+                () if call.a.is(at, "GT") => &mut options.only_greater,
+                () if call.a.is(at, "LT") => &mut options.only_less,
+                () if call.a.is(at, "CH") => &mut options.counts_changes,
+                () if call.a.is(at, "INCR") => &mut options.increments,
+                () => break,
+            };
+            *option = true;
+            at += 1;
+        }
+        let rest = call.a.len().saturating_sub(at);
+        let by_order = u8::from(options.only_greater) + u8::from(options.only_less) + u8::from(options.only_new);
+        let refusal = match () {
+            () if rest == 0 || !rest.is_multiple_of(2) => SYNTAX,
+            () if options.only_new && options.only_present => {
+                "ERR XX and NX options at the same time are not compatible"
+            }
+            () if by_order > 1 => "ERR GT, LT, and/or NX options at the same time are not compatible",
+            () if options.increments && rest > 2 => "ERR INCR option supports a single increment-element pair",
+            () => return Ok((options, at)),
+        };
+        Err(Cow::Borrowed(refusal))
+    }
+
+    /// The score that a member gets which has the score `old`; `None`: nothing is done.
+    fn new_score(self, old: Option<f64>, given: f64) -> Result<Option<f64>, RequestRefusal> {
+        let Some(old) = old else { return Ok((!self.only_present).then_some(given)) };
+        if self.only_new {
+            return Ok(None);
+        }
+        let score = if self.increments { old + given } else { given };
+        if score.is_nan() {
+            return Err(Cow::Borrowed("ERR resulting score is not a number (NaN)"));
+        }
+        let is_kept = (self.only_less && score >= old) || (self.only_greater && score <= old);
+        Ok((!is_kept).then_some(score))
+    }
+}
+
+fn add(call: &Call<'_>, records: &mut dyn Records, increments: bool, out: &mut Vec<u8>) -> Done {
+    let (options, first) = AddOptions::read(call, increments)?;
+    let places = (first..call.a.len()).step_by(2);
+    let given: Vec<(&[u8], f64)> = places
+        .map(|at| Some((call.a.get(at + 1), number::double(call.a.get(at))?)))
+        .collect::<Option<_>>()
+        .ok_or(Cow::Borrowed(NOT_A_FLOAT))?;
+    let key = call.a.get(1);
+    let old = record(records, key)?;
+    let mut set = parsed(old.as_ref())?;
+    let mut scores = set.scores_of(given.iter().map(|(member, _)| *member));
+    let (mut added, mut updated, mut last) = (0, 0, None);
+    let mut changed = Vec::new();
+    for (member, given) in given {
+        let Some(score) = scores.get_mut(member) else { continue };
+        last = options.new_score(*score, given)?;
+        let Some(new) = last else { continue };
+        match *score {
+            // As Redis: zero stays the zero that it is.
+            Some(old) if old == new => continue,
+            Some(_) => updated += 1,
+            None => added += 1,
+        }
+        *score = Some(new);
+        changed.push((member, new));
+    }
+    if !changed.is_empty() {
+        set.insert_all(changed);
+        store_sorted_set(call, records, key, (&set, old.as_ref()))?;
+    }
+    match (options.increments, last) {
+        (true, Some(score)) => encode::double(out, score, call.version),
+        (true, None) => encode::null(out, call.version),
+        (false, _) if options.counts_changes => encode::integer(out, added + updated),
+        (false, _) => encode::integer(out, added),
+    }
+    Ok(())
+}
+
+pub(crate) fn zadd(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    add(call, records, false, out)
+}
+
+pub(crate) fn zincrby(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    add(call, records, true, out)
+}
+
+pub(crate) fn zrem(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let old = record(records, call.a.get(1))?;
+    let mut set = parsed(old.as_ref())?;
+    let removed = set.remove_all(call.a.from(2));
+    if removed > 0 {
+        store_sorted_set(call, records, call.a.get(1), (&set, old.as_ref()))?;
+    }
+    encode::integer(out, removed as i64);
+    Ok(())
+}
+
+pub(crate) fn zcard(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let members = match record(records, call.a.get(1))? {
+        Some(record) => stratakv_structures::len(&record.value).map_err(refused_by_damage)?,
+        None => 0,
+    };
+    encode::integer(out, members as i64);
+    Ok(())
+}
+
+fn write_score(call: &Call<'_>, score: Option<f64>, out: &mut Vec<u8>) {
+    match score {
+        Some(score) => encode::double(out, score, call.version),
+        None => encode::null(out, call.version),
+    }
+}
+
+pub(crate) fn zscore(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let score = match record(records, call.a.get(1))? {
+        Some(record) => SortedSet::lookup(&record.value, call.a.get(2)).map_err(refused_by_damage)?,
+        None => None,
+    };
+    write_score(call, score, out);
+    Ok(())
+}
+
+pub(crate) fn zmscore(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let old = record(records, call.a.get(1))?;
+    let scores = parsed(old.as_ref())?.scores_of(call.a.from(2));
+    encode::array(out, call.a.len() - 2);
+    for member in call.a.from(2) {
+        write_score(call, scores.get(member).copied().flatten(), out);
+    }
+    Ok(())
+}
+
+fn rank(call: &Call<'_>, records: &dyn Records, is_reverse: bool, out: &mut Vec<u8>) -> Done {
+    let old = record(records, call.a.get(1))?;
+    let set = parsed(old.as_ref())?;
+    match set.rank(call.a.get(2)) {
+        Some(rank) if is_reverse => encode::integer(out, (set.len() - 1 - rank) as i64),
+        Some(rank) => encode::integer(out, rank as i64),
+        None => encode::null(out, call.version),
+    }
+    Ok(())
+}
+
+pub(crate) fn zrank(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    rank(call, records, false, out)
+}
+
+pub(crate) fn zrevrank(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    rank(call, records, true, out)
+}
+
+/// Takes members with the least scores, or the greatest, and gives them to `write`.
+pub(super) fn take(
+    call: &Call<'_>,
+    records: &mut dyn Records,
+    (key, old): (&[u8], &StoredRecord),
+    (takes_greatest, count): (bool, usize),
+    write: impl FnOnce(&[(&[u8], f64)]),
+) -> Done {
+    let mut set = parsed(Some(old))?;
+    let count = count.min(set.len());
+    let mut taken = match takes_greatest {
+        true => set.remove_places(set.len() - count..set.len()),
+        false => set.remove_places(0..count),
+    };
+    if takes_greatest {
+        taken.reverse();
+    }
+    if count > 0 {
+        store_sorted_set(call, records, key, (&set, Some(old)))?;
+    }
+    write(&taken);
+    Ok(())
+}
+
+fn pop(call: &Call<'_>, records: &mut dyn Records, takes_greatest: bool, out: &mut Vec<u8>) -> Done {
+    let count = match call.a.len() {
+        2 => None,
+        3 => Some(counts::of_elements(call.a.get(2))?),
+        _ => return Err(Cow::Borrowed(SYNTAX)),
+    };
+    let key = call.a.get(1);
+    let Some(old) = record(records, key)? else {
+        encode::array(out, 0);
+        return Ok(());
+    };
+    take(call, records, (key, &old), (takes_greatest, count.unwrap_or(1)), |taken| match (count, taken.first()) {
+        (None, Some((member, score))) => {
+            encode::array(out, 2);
+            encode::bulk(out, member);
+            encode::double(out, *score, call.version);
+        }
+        _ => write_entries(call, taken.iter().copied(), EntryForm::Scores, out),
+    })
+}
+
+pub(crate) fn zpopmin(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    pop(call, records, false, out)
+}
+
+pub(crate) fn zpopmax(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    pop(call, records, true, out)
+}
+
+pub(crate) fn zrandmember(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let count = match call.a.len() {
+        2 => None,
+        _ => Some(counts::of_any_sign(call, 2)?),
+    };
+    let form = match call.a.len() {
+        2 | 3 => EntryForm::Members,
+        4 if call.a.is(3, "WITHSCORES") => EntryForm::Scores,
+        _ => return Err(Cow::Borrowed(SYNTAX)),
+    };
+    if form == EntryForm::Scores && count.is_some_and(|count| count.unsigned_abs() > i64::MAX as u64 / 2) {
+        return Err(Cow::Borrowed("ERR value is out of range"));
+    }
+    let old = record(records, call.a.get(1))?;
+    let set = parsed(old.as_ref())?;
+    let Some(count) = count else {
+        match lots::any(set.len(), call.seed).and_then(|place| set.get_at(place)) {
+            Some((member, _)) => encode::bulk(out, member),
+            None => encode::null(out, call.version),
+        }
+        return Ok(());
+    };
+    let places = lots::places(call, set.len(), count)?;
+    let drawn = places.iter().map(|place| set.get_at(*place).unwrap_or_default());
+    // One member may come often.
+    let bytes: usize = drawn.clone().map(|(member, _)| member.len()).sum();
+    if bytes > call.value_bytes_max {
+        return Err(reply_too_long(call));
+    }
+    write_entries(call, drawn, form, out);
+    Ok(())
+}
+
+/// All members at once, whatever their number: the record was read as a whole.
+pub(crate) fn zscan(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    scanning::check_cursor(call.a.get(2))?;
+    let old = record(records, call.a.get(1))?;
+    let pattern = match &old {
+        Some(_) => scanning::pattern(call, 3)?,
+        // As Redis, which looks for the key first.
+        None => None,
+    };
+    let set = parsed(old.as_ref())?;
+    let found = || set.iter().filter(|(member, _)| pattern.is_none_or(|pattern| glob::matches(pattern, member)));
+    scanning::begin(out, found().count() * 2);
+    for (member, score) in found() {
+        encode::bulk(out, member);
+        encode::bulk(out, double_text(score).as_bytes());
+    }
+    Ok(())
+}
