@@ -28,6 +28,7 @@ mod server;
 mod session;
 mod strings;
 mod table;
+mod transactions;
 
 use table::CommandSpec;
 
@@ -203,9 +204,12 @@ impl Connection {
         if self.is_stranger(context) && !is_open {
             return Err(Cow::Borrowed(session::NO_AUTH));
         }
+        if session.transaction.queue.is_some() && !command.is_some_and(transactions::is_at_once) {
+            return self.queue(command, arguments, session, context);
+        }
         let command = command.ok_or_else(|| table::unknown(arguments))?;
         if !command.takes(arguments.len()) {
-            return Err(table::wrong_count(command.name));
+            return Err(transactions::wrong_count(command, session));
         }
         match (command.run, command.core) {
             (Some(run), _) => run(self, arguments, session, context),
@@ -251,10 +255,8 @@ impl Connection {
         self.reading.bytes += reading_bytes;
         let place = self.place(Answer::Work(work), false, access);
         (place.missing, place.reading_bytes, place.writing_bytes) = (1, reading_bytes, writing_bytes);
-        if let Some(answer) = ended {
-            let last = self.answers.pending.len() - 1;
-            self.end_work(last, answer);
-        }
+        let last = self.answers.pending.len() - 1;
+        self.complete_step(last, ended);
     }
 
     /// Goes on with a command whose replies have come.
@@ -277,9 +279,35 @@ impl Connection {
         for (target, operation) in asked {
             context.submissions.push(super::Submission { sequence, target, operation });
         }
-        if let Some(answer) = ended {
-            self.end_work(index, answer);
+        self.complete_step(index, ended);
+    }
+
+    /// Goes on with a command that has waited for room for so many bytes.
+    pub(super) fn go_on_with_room(&mut self, index: usize, bytes: u64, context: &mut Context<'_>) {
+        let sequence = self.answers.first.wrapping_add(index as u32);
+        let mut asked: Vec<(Target, Operation)> = Vec::new();
+        let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
+            return;
+        };
+        let ended = work.has_room(bytes, &work_context(context), &mut asked);
+        for (target, operation) in asked {
+            context.submissions.push(super::Submission { sequence, target, operation });
         }
+        self.complete_step(index, ended);
+    }
+
+    /// A command has its answer, or waits for room.
+    fn complete_step(&mut self, index: usize, ended: Option<Vec<u8>>) {
+        if let Some(answer) = ended {
+            return self.end_work(index, answer);
+        }
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        let Answer::Work(work) = &mut pending.answer else { return };
+        let Some(bytes) = work.take_wanted_room() else { return };
+        let held_bytes = work.held_bytes();
+        self.reading.bytes = self.reading.bytes - pending.reading_bytes + held_bytes;
+        (pending.reading_bytes, pending.again_bytes) = (held_bytes, Some(bytes));
+        self.reading.postponed += 1;
     }
 
     fn spend_on(&mut self, work: &Work, operations: usize) {
@@ -306,7 +334,7 @@ impl Connection {
             self.unfinished.more = Some(more);
         }
         context.counters.cmd_get.add(1);
-        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::Value { touches: false }, version });
+        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::OneOfValues, version });
         self.ask_once(Request::of(key, strings::GET), answer, false, context)
     }
 }

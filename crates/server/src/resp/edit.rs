@@ -14,7 +14,7 @@ use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::arguments::{NOT_AN_INTEGER, RequestRefusal};
 use super::bits;
-use super::records::check_kind;
+use super::records::{Records, StoredRecord, check_kind};
 use super::reply::written;
 use crate::server::lock;
 
@@ -29,6 +29,8 @@ pub(super) const LONG_PAST: Expiry = Expiry(1);
 pub(crate) enum Edit {
     /// SET with GET or KEEPTTL, GETSET. `expiry`: `None` keeps it.
     Replace { value: Bytes, expiry: Option<Expiry>, wants_old: bool, only_if_present: bool },
+    /// GETEX that changes the expiry.
+    GetExpire(Expiry),
     /// GETDEL.
     Remove,
     /// SET with NX and GET, of a record that is there: it stays.
@@ -110,7 +112,7 @@ impl EditRule {
 
     /// Whether the old value comes with the answer.
     pub(crate) fn takes_old(&self) -> bool {
-        matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::Remove | Edit::Look)
+        matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Look)
     }
 
     /// Whether the record has to be a string.
@@ -119,6 +121,7 @@ impl EditRule {
             Edit::Replace { wants_old, .. } => *wants_old,
             Edit::Expire { .. } | Edit::Persist => false,
             Edit::Remove
+            | Edit::GetExpire(_)
             | Edit::Look
             | Edit::Append(_)
             | Edit::SetRange { .. }
@@ -136,6 +139,7 @@ impl EditRule {
         let made = match &self.edit {
             Edit::Replace { only_if_present: true, .. }
             | Edit::Remove
+            | Edit::GetExpire(_)
             | Edit::Look
             | Edit::Expire { .. }
             | Edit::Persist => return Ok(None),
@@ -150,6 +154,36 @@ impl EditRule {
         Ok(Some(made))
     }
 
+    /// Carries it out over records in memory; the reply is appended.
+    ///
+    /// # Errors
+    /// It cannot be done, and nothing was changed.
+    pub(super) fn carry_out(
+        &self,
+        key: &[u8],
+        version: Version,
+        records: &mut dyn Records,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestRefusal> {
+        let Some(old) = records.get(key)? else {
+            let made = self.absent()?;
+            let is_made = made.is_some();
+            if let Some((value, expiry)) = made {
+                records.put(key, StoredRecord { value, flags: 0, expiry });
+            }
+            out.append(&mut self.answer_of_absent(is_made, version));
+            return Ok(());
+        };
+        let (change, seen) = self.change(&old.value, old.flags, old.expiry)?;
+        *lock(&self.seen) = Ok(seen);
+        let is_changed = change.is_some();
+        if let Some(Change { value, expiry, flags }) = change {
+            records.put(key, StoredRecord { value, flags: flags.unwrap_or(old.flags), expiry });
+        }
+        out.append(&mut self.answer(is_changed));
+        Ok(())
+    }
+
     /// The reply where a record was made, or none was made.
     pub(crate) fn answer_of_absent(&self, is_made: bool, version: Version) -> Vec<u8> {
         written(|out| match (&self.edit, is_made) {
@@ -161,7 +195,7 @@ impl EditRule {
             (Edit::SetRange { .. } | Edit::SetBit { .. } | Edit::Expire { .. } | Edit::Persist, _) => {
                 encode::integer(out, 0);
             }
-            (Edit::Replace { .. } | Edit::Remove | Edit::Look, _) => encode::null(out, version),
+            (Edit::Replace { .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Look, _) => encode::null(out, version),
         })
     }
 
@@ -231,6 +265,7 @@ impl EditRule {
                 let change = Change { value: Bytes::new(), expiry: LONG_PAST, flags: None };
                 (Some(change), Seen::Old(old.clone()))
             }
+            Edit::GetExpire(expiry) => (at(*expiry), Seen::Old(old.clone())),
             Edit::Look => (None, Seen::Old(old.clone())),
             Edit::Append(more) => {
                 self.check_length(old.len() + more.len())?;

@@ -25,7 +25,6 @@ pub(crate) struct StoredRecord {
 }
 
 impl StoredRecord {
-    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.flags, &self.value)
     }
@@ -40,7 +39,6 @@ pub(crate) trait Records {
     fn get(&self, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal>;
 
     /// The same with as much of its value as tells its type.
-    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
     fn head(&self, key: &[u8]) -> Option<StoredRecord>;
 
     /// Gives a key this record. One whose expiry is over is none.
@@ -56,7 +54,6 @@ pub(crate) struct Call<'a> {
     /// With the name of the command.
     pub(crate) a: Arguments<'a>,
     pub(crate) version: Version,
-    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
     pub(crate) wall: Wall,
     /// Longest value that may be made or looked at; replies that repeat elements are as long.
     pub(crate) value_bytes_max: usize,
@@ -82,7 +79,6 @@ pub(crate) fn structure(records: &dyn Records, key: &[u8], kind: Kind) -> Result
 ///
 /// # Errors
 /// The key holds another kind of value.
-#[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
 pub(crate) fn string(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
     structure(records, key, Kind::String)
 }

@@ -2,17 +2,20 @@
 
 use std::borrow::Cow;
 
+use stratakv_base::Key;
 use stratakv_protocol::resp::{glob, number};
+use stratakv_structures::Kind;
 
-use super::strings::{expiry_of, not_an_integer};
-use super::table::repeated;
+use super::strings::not_an_integer;
 use super::{Connection, Context, Handled};
 use crate::answer::FlushWords;
+use crate::connection::hash;
 use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
+use crate::resp::commands::options;
 use crate::resp::{
-    Arguments, Counted, Edit, ExpireIf, KeyCount, KeyList, RequestRefusal, SYNTAX, Said, Session, Walk, WalkKind, Work,
-    WorkKind,
+    Arguments, Counted, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, RequestRefusal, SYNTAX, Said,
+    Session, Walk, WalkKind, Work, WorkKind,
 };
 use crate::walk::WalkPlace;
 
@@ -47,26 +50,27 @@ impl Connection {
     }
 
     pub(super) fn resp_type(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.ask_resp(a.key(1)?, LOOK, Said::Type, s, context);
+        self.look(a.key(1)?, HeadQuestion::Type, (s, context));
         Ok(())
     }
 
+    /// Asks what is known of a record without its value.
+    pub(super) fn look(&mut self, key: Key, question: HeadQuestion, (s, context): (&Session, &mut Context<'_>)) {
+        let access = Access::Read(hash(&key));
+        let work = Work::new(WorkKind::Head(HeadRead { key, question }), s.version);
+        self.begin_work(work, access, (0, 0), context);
+    }
+
     pub(super) fn resp_ttl(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let name = a.get(0);
-        let in_seconds = !name.first().is_some_and(|first| first.eq_ignore_ascii_case(&b'p'));
-        let is_absolute = name.len() > b"pttl".len();
+        let (in_seconds, is_absolute) = options::ttl_said(a);
         self.ask_resp(a.key(1)?, LOOK, Said::Ttl { in_seconds, is_absolute }, s, context);
         Ok(())
     }
 
     /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT.
     pub(super) fn resp_expire(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let name = a.get(0).to_ascii_lowercase();
-        let (in_seconds, is_absolute) = (!name.starts_with(b"p"), name.ends_with(b"at"));
-        let command = String::from_utf8_lossy(&name);
         let key = a.key(1)?;
-        let expiry = expiry_of(a.integer(2)?, in_seconds, is_absolute, context.wall, &command)?;
-        let only_if = expire_if(a)?;
+        let (expiry, only_if) = options::expiry_said(a, context.wall)?;
         context.counters.cmd_touch.add(1);
         if only_if == ExpireIf::default() {
             let touch = Some(expiry);
@@ -86,13 +90,13 @@ impl Connection {
     pub(super) fn resp_scan(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let cursor = std::str::from_utf8(a.get(1)).ok().and_then(|text| text.parse::<u64>().ok());
         let cursor = cursor.ok_or(Cow::Borrowed("ERR invalid cursor"))?;
-        let (mut wanted, mut pattern, mut finds_none) = (SCAN_COUNT, None, false);
+        let (mut wanted, mut pattern, mut kind) = (SCAN_COUNT, None, None);
         for at in (2..a.len()).step_by(2) {
             match () {
                 () if at + 1 >= a.len() => return Err(Cow::Borrowed(SYNTAX)),
                 () if a.is(at, "COUNT") => wanted = scan_count(a.get(at + 1))?,
                 () if a.is(at, "MATCH") => pattern = Some(pattern_of(a.get(at + 1))?),
-                () if a.is(at, "TYPE") => finds_none = !a.is(at + 1, "string"),
+                () if a.is(at, "TYPE") => kind = Some(kind_named(a.get(at + 1))),
                 () => return Err(Cow::Borrowed(SYNTAX)),
             }
         }
@@ -102,13 +106,13 @@ impl Connection {
         };
         let place =
             place.ok_or(Cow::Borrowed("ERR invalid cursor: it is not known, or too old; begin again with 0"))?;
-        self.walk(Walk::new(WalkKind::Scan { cursor, wanted }, place, pattern, finds_none), (s, context));
+        self.walk(Walk::new(WalkKind::Scan { cursor, wanted, kind }, place, pattern), (s, context));
         Ok(())
     }
 
     pub(super) fn resp_keys(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let pattern = Some(pattern_of(a.get(1))?);
-        self.walk(Walk::new(WalkKind::Keys, WalkPlace::start(), pattern, false), (s, context));
+        self.walk(Walk::new(WalkKind::Keys, WalkPlace::start(), pattern), (s, context));
         Ok(())
     }
 
@@ -132,29 +136,10 @@ impl Connection {
     }
 }
 
-/// Conditions of EXPIRE.
-fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, RequestRefusal> {
-    let mut only_if = ExpireIf::default();
-    for at in 3..a.len() {
-        match () {
-            () if a.is(at, "NX") => only_if.has_none = true,
-            () if a.is(at, "XX") => only_if.has_one = true,
-            () if a.is(at, "GT") => only_if.is_later = true,
-            () if a.is(at, "LT") => only_if.is_earlier = true,
-            () => {
-                let word = repeated(a.get(at));
-                return Err(Cow::Owned(format!("ERR Unsupported option {word}")));
-            }
-        }
-    }
-    let others = only_if.has_one || only_if.is_later || only_if.is_earlier;
-    if only_if.has_none && others {
-        return Err(Cow::Borrowed("ERR NX and XX, GT or LT options at the same time are not compatible"));
-    }
-    if only_if.is_later && only_if.is_earlier {
-        return Err(Cow::Borrowed("ERR GT and LT options at the same time are not compatible"));
-    }
-    Ok(only_if)
+/// The type of this name; `None`: there is none.
+fn kind_named(name: &[u8]) -> Option<Kind> {
+    let kinds = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
+    kinds.into_iter().find(|kind| kind.name().as_bytes().eq_ignore_ascii_case(name))
 }
 
 fn scan_count(text: &[u8]) -> Result<u32, RequestRefusal> {
