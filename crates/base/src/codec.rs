@@ -36,6 +36,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `len` bytes.
+    #[inline]
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Truncated> {
         let left = self.left();
         let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
@@ -46,25 +47,31 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
-        let mut out = [0; N];
-        out.copy_from_slice(self.bytes(N)?);
-        Ok(out)
+        let left = self.bytes.get(self.at..).and_then(|left| left.first_chunk());
+        let field = left.ok_or(Truncated { at: self.at, wanted: N, left: self.left() })?;
+        self.at += N;
+        Ok(*field)
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, Truncated> {
         Ok(u8::from_le_bytes(self.array()?))
     }
     /// Two bytes, little-endian.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         Ok(u16::from_le_bytes(self.array()?))
     }
     /// Four bytes, little-endian.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         Ok(u32::from_le_bytes(self.array()?))
     }
     /// Eight bytes, little-endian.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         Ok(u64::from_le_bytes(self.array()?))
     }

@@ -624,7 +624,8 @@ impl Connection {
         // write of its key ends the mark.
         let are_marks = !context.marks.is_empty();
         let waits_for = |p: &PendingAnswer| p.is_open() || (are_marks && matches!(p.access, Access::Read(_)));
-        let must_wait = self.answers.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
+        let must_wait = self.answers.accesses.may_conflict(access)
+            && self.answers.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
         let reading_bytes = held.reading_bytes();
         if must_wait || (reading_bytes > self.reading.first_bytes && !self.may_take(reading_bytes)) {
             self.unfinished.held = Some(held);

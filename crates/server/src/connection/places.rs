@@ -7,7 +7,7 @@ use stratakv_protocol::memcache::expiry;
 
 use super::{Connection, Context, Submission, Target, delete_everything};
 use crate::answer::{Answer, FlushWords};
-use crate::pending::{Access, PendingAnswer, Reading};
+use crate::pending::{Access, AccessFilter, PendingAnswer, Reading};
 
 impl Connection {
     pub(super) fn flush(&mut self, delay: i64, noreply: bool, words: FlushWords, context: &mut Context<'_>) {
@@ -35,6 +35,10 @@ impl Connection {
     /// its 264 bytes twice.
     pub(super) fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut PendingAnswer {
         let last = self.answers.pending.len();
+        if last == 0 {
+            self.answers.accesses = AccessFilter::default();
+        }
+        self.answers.accesses.add(access);
         self.answers.pending.resize_with(last + 1, PendingAnswer::default);
         let place = &mut self.answers.pending[last];
         (place.answer, place.noreply, place.access) = (answer, noreply, access);

@@ -13,7 +13,7 @@ use crate::answer::ResponseEncoder;
 use crate::block_budget::{BlockBudget, BlockPermit};
 use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::output::Output;
-use crate::pending::{ParsedCommand, PendingAnswer};
+use crate::pending::{AccessFilter, ParsedCommand, PendingAnswer};
 use crate::received::Received;
 use crate::resp::RespClient;
 
@@ -93,6 +93,8 @@ impl Rest {
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) pending: VecDeque<PendingAnswer>,
+    /// Of `pending`, and of some that were there since it was last empty.
+    pub(super) accesses: AccessFilter,
     /// Number of the first of `pending`.
     pub(super) first: u32,
     /// Requests of several operations whose reply has come, by number.

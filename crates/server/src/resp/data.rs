@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::update::{UpdateError, UpdatedRecord};
-use stratakv_engine::{ChangeKind, Error, Expect, Operation, Record, RecordEdit, RecordPart, Reply, Unmet, Update};
+use stratakv_engine::{Error, Operation, Record, RecordEdit, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::resp::{Version, encode};
 
 use super::arguments::{Arguments, Gathered, RequestRefusal};
@@ -15,7 +15,6 @@ use super::records::{Call, Core, Records, StoredRecord, head_of};
 use super::reply::written;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
 use crate::connection::{Target, hash};
-use crate::request::write;
 use crate::server::lock;
 
 /// What a call has beside its arguments.
@@ -132,17 +131,28 @@ impl DataRule {
 
 impl RecordEdit for DataRule {
     fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
-        let (value, expiry, flags) = match self.outcome(Some(StoredRecord { value: value.clone(), flags, expiry })) {
-            NewRecord::Unchanged => return Err(UpdateError::Unmet(Unmet::Unchanged)),
-            NewRecord::Put(StoredRecord { value, flags, expiry }) => (value, expiry, flags),
-            NewRecord::Deleted => (Bytes::new(), LONG_PAST, 0),
-        };
-        Ok(UpdatedRecord { value, expiry: expiry.0, number: None, flags: Some(flags) })
+        match self.outcome(Some(StoredRecord { value: value.clone(), flags, expiry })) {
+            NewRecord::Unchanged => Err(UpdateError::Unmet(Unmet::Unchanged)),
+            NewRecord::Put(record) => Ok(updated(record)),
+            NewRecord::Deleted => Ok(updated(StoredRecord { value: Bytes::new(), flags: 0, expiry: LONG_PAST })),
+        }
+    }
+
+    fn create(&self) -> Result<UpdatedRecord, UpdateError> {
+        match self.outcome(None) {
+            NewRecord::Put(record) => Ok(updated(record)),
+            NewRecord::Unchanged | NewRecord::Deleted => Err(UpdateError::Unmet(Unmet::Absent)),
+        }
     }
 
     fn value_bytes(&self) -> u64 {
         self.command.held_bytes() as u64
     }
+}
+
+fn updated(record: StoredRecord) -> UpdatedRecord {
+    let StoredRecord { value, flags, expiry } = record;
+    UpdatedRecord { value, expiry: expiry.0, number: None, flags: Some(flags) }
 }
 
 /// See the module.
@@ -153,14 +163,13 @@ pub(crate) struct DataWork {
     only_reads: bool,
     /// So much of the value is asked for at first.
     first_bytes: u64,
-    is_creating: bool,
     attempts: u32,
 }
 
 impl DataWork {
     pub(crate) fn new(key: Key, command: DataCommand, settings: CallSettings, only_reads: bool) -> DataWork {
         let rule = Arc::new(DataRule { command, settings, said: Mutex::default() });
-        DataWork { key, rule, only_reads, first_bytes: 0, is_creating: false, attempts: 0 }
+        DataWork { key, rule, only_reads, first_bytes: 0, attempts: 0 }
     }
 
     /// One that reads asks for so much of the value at first.
@@ -182,7 +191,6 @@ impl DataWork {
             }
             false => Operation::Update { key, update: Update::Edit(self.rule.clone()), level: context.level },
         };
-        self.is_creating = false;
         asked.push((Target::Key, operation));
         Progress::Waits
     }
@@ -194,7 +202,7 @@ impl DataWork {
         Progress::Waits
     }
 
-    pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+    pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>) -> Progress {
         let here = &context.here;
         match reply {
             Reply::Failed(error) => Progress::Ended(error_of(&error, !self.only_reads, context)),
@@ -223,22 +231,7 @@ impl DataWork {
                 here.recency.stored(hash(&self.key), here.wall);
                 Progress::Ended(self.rule.answer())
             }
-            Reply::Unmet(Unmet::Unchanged) => Progress::Ended(self.rule.answer()),
-            Reply::Unmet(_) if self.attempts >= ATTEMPTS_MAX => Progress::Ended(error_of(&Error::Busy, false, context)),
-            Reply::Unmet(Unmet::Absent) if !self.is_creating => match self.rule.outcome(None) {
-                NewRecord::Put(StoredRecord { value, flags, expiry }) => {
-                    self.is_creating = true;
-                    let kind = ChangeKind::Put { value, flags, expiry };
-                    asked.push((Target::Key, write(self.key.clone(), Expect::Absent, kind, context.level)));
-                    Progress::Waits
-                }
-                NewRecord::Unchanged | NewRecord::Deleted => Progress::Ended(self.rule.answer()),
-            },
-            // Another client made it in between.
-            Reply::Unmet(_) => {
-                self.attempts += 1;
-                self.begin(context, asked)
-            }
+            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => Progress::Ended(self.rule.answer()),
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))

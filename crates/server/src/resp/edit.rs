@@ -33,8 +33,8 @@ pub(crate) enum Edit {
     GetExpire(Expiry),
     /// GETDEL.
     Remove,
-    /// SET with NX and GET, of a record that is there: it stays.
-    Look,
+    /// SET with NX and GET: a record that is there stays.
+    Make { value: Bytes, expiry: Expiry },
     /// APPEND.
     Append(Bytes),
     /// SETRANGE.
@@ -112,7 +112,10 @@ impl EditRule {
 
     /// Whether the old value comes with the answer.
     pub(crate) fn takes_old(&self) -> bool {
-        matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Look)
+        matches!(
+            self.edit,
+            Edit::Replace { wants_old: true, .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Make { .. }
+        )
     }
 
     /// Whether the record has to be a string.
@@ -122,7 +125,7 @@ impl EditRule {
             Edit::Expire { .. } | Edit::Persist => false,
             Edit::Remove
             | Edit::GetExpire(_)
-            | Edit::Look
+            | Edit::Make { .. }
             | Edit::Append(_)
             | Edit::SetRange { .. }
             | Edit::SetBit { .. }
@@ -140,11 +143,11 @@ impl EditRule {
             Edit::Replace { only_if_present: true, .. }
             | Edit::Remove
             | Edit::GetExpire(_)
-            | Edit::Look
             | Edit::Expire { .. }
             | Edit::Persist => return Ok(None),
             Edit::SetRange { value, .. } if value.is_empty() => return Ok(None),
             Edit::Replace { value, expiry, .. } => (value.clone(), expiry.unwrap_or(Expiry::NEVER)),
+            Edit::Make { value, expiry } => (value.clone(), *expiry),
             Edit::Append(value) => (value.clone(), Expiry::NEVER),
             Edit::SetRange { offset, value } => (self.overwritten(b"", *offset, value)?, Expiry::NEVER),
             Edit::SetBit { place, is_set } => (self.with_bit(b"", *place, *is_set)?, Expiry::NEVER),
@@ -186,7 +189,9 @@ impl EditRule {
 
     /// The reply where a record was made, or none was made.
     pub(crate) fn answer_of_absent(&self, is_made: bool, version: Version) -> Vec<u8> {
+        let seen = lock(&self.seen).clone();
         written(|out| match (&self.edit, is_made) {
+            _ if let Err(refusal) = seen => encode::error(out, &refusal),
             (Edit::Replace { wants_old: false, .. }, true) => encode::simple(out, "OK"),
             (Edit::Append(value), _) => encode::integer(out, value.len() as i64),
             (Edit::SetRange { offset, value }, true) => encode::integer(out, (offset + value.len()) as i64),
@@ -195,7 +200,9 @@ impl EditRule {
             (Edit::SetRange { .. } | Edit::SetBit { .. } | Edit::Expire { .. } | Edit::Persist, _) => {
                 encode::integer(out, 0);
             }
-            (Edit::Replace { .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Look, _) => encode::null(out, version),
+            (Edit::Replace { .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Make { .. }, _) => {
+                encode::null(out, version)
+            }
         })
     }
 
@@ -266,7 +273,7 @@ impl EditRule {
                 (Some(change), Seen::Old(old.clone()))
             }
             Edit::GetExpire(expiry) => (at(*expiry), Seen::Old(old.clone())),
-            Edit::Look => (None, Seen::Old(old.clone())),
+            Edit::Make { .. } => (None, Seen::Old(old.clone())),
             Edit::Append(more) => {
                 self.check_length(old.len() + more.len())?;
                 let value: Bytes = [&old[..], more].concat().into();
@@ -314,9 +321,23 @@ impl RecordEdit for EditRule {
         }
     }
 
+    fn create(&self) -> Result<UpdatedRecord, UpdateError> {
+        let made = self.absent();
+        let mut seen = lock(&self.seen);
+        *seen = Ok(Seen::Nothing);
+        match made {
+            Ok(Some((value, expiry))) => Ok(UpdatedRecord { value, expiry: expiry.0, number: None, flags: Some(0) }),
+            Ok(None) => Err(UpdateError::Unmet(Unmet::Absent)),
+            Err(refusal) => {
+                *seen = Err(refusal);
+                Err(UpdateError::Unmet(Unmet::Absent))
+            }
+        }
+    }
+
     fn value_bytes(&self) -> u64 {
         match &self.edit {
-            Edit::Replace { value, .. } | Edit::Append(value) => value.len() as u64,
+            Edit::Replace { value, .. } | Edit::Make { value, .. } | Edit::Append(value) => value.len() as u64,
             Edit::SetRange { offset, value } => offset.saturating_add(value.len()) as u64,
             Edit::SetBit { place, .. } => (place / 8 + 1) as u64,
             _ => 0,

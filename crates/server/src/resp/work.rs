@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::resp::{Version, encode};
@@ -75,10 +74,9 @@ impl Work {
         Work { kind, version, arrived: VecDeque::new(), wanted_room: None, doubtful: None }
     }
 
-    /// An edit of one record; `creates_first`: where it is expected not to be there.
-    pub(crate) fn edit(key: Key, rule: EditRule, creates_first: Option<(Bytes, Expiry)>, version: Version) -> Work {
-        let edit = EditWork { key, rule: Arc::new(rule), creates_first, is_creating: false, attempts: 0 };
-        Work::new(WorkKind::Edit(edit), version)
+    /// An edit of one record.
+    pub(crate) fn edit(key: Key, rule: EditRule, version: Version) -> Work {
+        Work::new(WorkKind::Edit(EditWork { key, rule: Arc::new(rule) }), version)
     }
 
     /// Whether it takes as long as many commands of one key.
@@ -153,7 +151,7 @@ impl Work {
     /// The first operations; the answer, if there is nothing to ask.
     pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
         match &mut self.kind {
-            WorkKind::Edit(edit) => edit.begin(context, self.version, asked),
+            WorkKind::Edit(edit) => edit.begin(context, asked),
             WorkKind::Count(count) => count.ask(context, asked),
             WorkKind::Batch(batch) => {
                 let changes = std::mem::take(&mut batch.changes);
@@ -193,7 +191,7 @@ impl Work {
             None => return None,
         };
         match &mut self.kind {
-            WorkKind::Edit(edit) => edit.step(reply, context, self.version, asked),
+            WorkKind::Edit(edit) => Some(edit.end(reply, context, self.version)),
             WorkKind::Count(count) => count.step(reply, context, asked),
             WorkKind::Batch(batch) => Some(batch.end(reply, context)),
             WorkKind::Each(each) => each.step(reply, context, asked),
@@ -203,7 +201,7 @@ impl Work {
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
             WorkKind::Watch(watch) => watch.step(reply, context, asked),
             WorkKind::Data(data) => {
-                let progress = data.step(reply, context, asked);
+                let progress = data.step(reply, context);
                 self.follow(progress)
             }
             WorkKind::Many(many) => {
@@ -223,66 +221,25 @@ pub(super) fn error_of(error: &Error, storing: bool, context: &WorkContext<'_>) 
 pub(crate) struct EditWork {
     key: Key,
     rule: Arc<EditRule>,
-    /// It begins by making the record: SET with NX and GET.
-    creates_first: Option<(Bytes, Expiry)>,
-    is_creating: bool,
-    attempts: u32,
 }
 
 impl EditWork {
-    fn begin(&mut self, context: &WorkContext<'_>, version: Version, asked: &mut Asked) -> Option<Vec<u8>> {
-        if self.creates_first.is_some() {
-            return self.create(context, version, asked);
-        }
-        self.is_creating = false;
+    fn begin(&self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
         let update = Update::Edit(self.rule.clone());
         asked.push((Target::Key, Operation::Update { key: self.key.clone(), update, level: context.level }));
         None
     }
 
-    /// Makes the record, if the command does that.
-    fn create(&mut self, context: &WorkContext<'_>, version: Version, asked: &mut Asked) -> Option<Vec<u8>> {
-        let made = match &self.creates_first {
-            Some(made) => Ok(Some(made.clone())),
-            None => self.rule.absent(),
-        };
-        let (value, expiry) = match made {
-            Ok(Some(made)) => made,
-            Ok(None) => return Some(self.rule.answer_of_absent(false, version)),
-            Err(refusal) => return Some(written(|out| encode::error(out, &refusal))),
-        };
-        self.is_creating = true;
-        let kind = ChangeKind::Put { value, flags: 0, expiry };
-        asked.push((Target::Key, write(self.key.clone(), Expect::Absent, kind, context.level)));
-        None
-    }
-
-    fn step(
-        &mut self,
-        reply: Reply,
-        context: &WorkContext<'_>,
-        version: Version,
-        asked: &mut Asked,
-    ) -> Option<Vec<u8>> {
+    fn end(&self, reply: Reply, context: &WorkContext<'_>, version: Version) -> Vec<u8> {
         match reply {
-            Reply::Failed(error) => Some(error_of(&error, !self.rule.takes_old(), context)),
-            Reply::Done { version: written, .. } => {
+            Reply::Failed(error) => error_of(&error, !self.rule.takes_old(), context),
+            Reply::Done { version: written, existed } => {
                 self.note(written, context);
-                Some(if self.is_creating { self.rule.answer_of_absent(true, version) } else { self.rule.answer(true) })
+                if existed { self.rule.answer(true) } else { self.rule.answer_of_absent(true, version) }
             }
-            Reply::Unmet(Unmet::Unchanged) => Some(self.rule.answer(false)),
-            Reply::Unmet(Unmet::Absent) if !self.is_creating && self.attempts < ATTEMPTS_MAX => {
-                self.create(context, version, asked)
-            }
-            // Another client made it in between.
-            Reply::Unmet(_) if self.is_creating && self.attempts < ATTEMPTS_MAX => {
-                self.attempts += 1;
-                self.is_creating = false;
-                let update = Update::Edit(self.rule.clone());
-                asked.push((Target::Key, Operation::Update { key: self.key.clone(), update, level: context.level }));
-                None
-            }
-            _ => Some(error_of(&Error::Busy, false, context)),
+            Reply::Unmet(Unmet::Unchanged) => self.rule.answer(false),
+            Reply::Unmet(Unmet::Absent) => self.rule.answer_of_absent(false, version),
+            _ => error_of(&Error::Unknown("the engine gave an answer of another kind"), false, context),
         }
     }
 
@@ -299,7 +256,11 @@ impl EditWork {
             }
             Edit::Persist => here.marks.keep(&self.key, version, None, Some(Expiry::NEVER)),
             Edit::Add(_) | Edit::AddFloat(_) => here.marks.keep(&self.key, version, None, None),
-            Edit::Look | Edit::Replace { .. } | Edit::Append(_) | Edit::SetRange { .. } | Edit::SetBit { .. } => {
+            Edit::Make { .. }
+            | Edit::Replace { .. }
+            | Edit::Append(_)
+            | Edit::SetRange { .. }
+            | Edit::SetBit { .. } => {
                 here.counters.total_items.add(1);
                 here.marks.forget(&self.key, version);
                 here.recency.stored(hash(&self.key), here.wall);

@@ -11,7 +11,7 @@ impl Connection {
         let key = a.key(1)?;
         let edit = bits::set_bit(a)?;
         context.counters.cmd_set.add(1);
-        self.edit(key, edit, None, (s, context));
+        self.edit(key, edit, (s, context));
         Ok(())
     }
 

@@ -77,13 +77,13 @@ impl Connection {
             let action = Action::Get { value: false, touch, vivify: None, before: false, told: false };
             self.ask_resp(key, action, Said::Touched, s, context);
         } else {
-            self.edit(key, Edit::Expire { expiry, only_if }, None, (s, context));
+            self.edit(key, Edit::Expire { expiry, only_if }, (s, context));
         }
         Ok(())
     }
 
     pub(super) fn resp_persist(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.edit(a.key(1)?, Edit::Persist, None, (s, context));
+        self.edit(a.key(1)?, Edit::Persist, (s, context));
         Ok(())
     }
 

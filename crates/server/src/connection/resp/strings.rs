@@ -57,8 +57,7 @@ impl Connection {
         }
         let value = a.bytes(2);
         if options.only_if_absent {
-            let made = Some((value, expiry));
-            self.edit(key, Edit::Look, made, (s, context));
+            self.edit(key, Edit::Make { value, expiry }, (s, context));
             return Ok(());
         }
         let edit = Edit::Replace {
@@ -67,7 +66,7 @@ impl Connection {
             wants_old: options.wants_old,
             only_if_present: options.only_if_present,
         };
-        self.edit(key, edit, None, (s, context));
+        self.edit(key, edit, (s, context));
         Ok(())
     }
 
@@ -102,20 +101,13 @@ impl Connection {
     }
 
     /// A change of one record at its owner.
-    pub(super) fn edit(
-        &mut self,
-        key: Key,
-        edit: Edit,
-        creates_first: Option<(Bytes, Expiry)>,
-        (session, context): (&Session, &mut Context<'_>),
-    ) {
+    pub(super) fn edit(&mut self, key: Key, edit: Edit, (session, context): (&Session, &mut Context<'_>)) {
         let value_bytes_max = usize::try_from(self.client.item_bytes_max).unwrap_or(usize::MAX);
         let rule = EditRule::new(edit, value_bytes_max);
-        let made = creates_first.as_ref().map_or(0, |(value, _)| value.len() as u64);
-        let writing_bytes = stratakv_engine::RecordEdit::value_bytes(&rule).min(value_bytes_max as u64) + made;
+        let writing_bytes = stratakv_engine::RecordEdit::value_bytes(&rule).min(value_bytes_max as u64);
         let reading_bytes = if rule.takes_old() { value_bytes_max as u64 } else { 0 };
         let access = Access::Alone(hash(&key));
-        let work = Work::edit(key, rule, creates_first, session.version);
+        let work = Work::edit(key, rule, session.version);
         self.begin_work(work, access, (reading_bytes, writing_bytes), context);
     }
 
@@ -123,12 +115,12 @@ impl Connection {
         context.counters.cmd_set.add(1);
         let (value, expiry) = (a.bytes(2), Some(Expiry::NEVER));
         let edit = Edit::Replace { value, expiry, wants_old: true, only_if_present: false };
-        self.edit(a.key(1)?, edit, None, (s, context));
+        self.edit(a.key(1)?, edit, (s, context));
         Ok(())
     }
 
     pub(super) fn resp_getdel(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.edit(a.key(1)?, Edit::Remove, None, (s, context));
+        self.edit(a.key(1)?, Edit::Remove, (s, context));
         Ok(())
     }
 
@@ -142,7 +134,7 @@ impl Connection {
             }
             Some(expiry) => {
                 context.counters.cmd_touch.add(1);
-                self.edit(key, Edit::GetExpire(expiry), None, (s, context));
+                self.edit(key, Edit::GetExpire(expiry), (s, context));
             }
         }
         Ok(())
@@ -150,7 +142,7 @@ impl Connection {
 
     pub(super) fn resp_append(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         context.counters.cmd_set.add(1);
-        self.edit(a.key(1)?, Edit::Append(a.bytes(2)), None, (s, context));
+        self.edit(a.key(1)?, Edit::Append(a.bytes(2)), (s, context));
         Ok(())
     }
 
@@ -158,7 +150,7 @@ impl Connection {
         let key = a.key(1)?;
         let edit = strings::set_range(a)?;
         context.counters.cmd_set.add(1);
-        self.edit(key, edit, None, (s, context));
+        self.edit(key, edit, (s, context));
         Ok(())
     }
 
@@ -178,7 +170,7 @@ impl Connection {
     /// INCR, DECR, INCRBY, DECRBY and INCRBYFLOAT.
     pub(super) fn resp_add(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let key = a.key(1)?;
-        self.edit(key, strings::addition(a)?, None, (s, context));
+        self.edit(key, strings::addition(a)?, (s, context));
         Ok(())
     }
 

@@ -94,7 +94,10 @@ fn a_new_value_takes_the_place_of_the_old_one() {
     let (changed, answer) = edited(Edit::Remove, b"old", LATER);
     let (value, expiry, _) = changed.unwrap();
     assert!(value.is_empty() && expiry.is_past(stratakv_base::Wall(1)));
-    assert_eq!((answer.as_str(), edited(Edit::Look, b"old", LATER)), ("$3|old|", (None, "$3|old|".into())));
+    assert_eq!(
+        (answer.as_str(), edited(Edit::Make { value: "new".into(), expiry: LATER }, b"old", LATER)),
+        ("$3|old|", (None, "$3|old|".into()))
+    );
 }
 
 #[test]
@@ -130,13 +133,12 @@ fn an_expiry_is_set_where_its_condition_holds() {
 fn where_there_is_no_record_one_is_made_or_not() {
     let made = |edit: Edit| {
         let rule = EditRule::new(edit, MAX);
-        let made = rule.absent().map(|made| made.map(|(value, _)| value.escape_ascii().to_string()));
-        let is_made = matches!(made, Ok(Some(_)));
-        let answer = rule.answer_of_absent(is_made, Version::Resp2).escape_ascii().to_string();
+        let made = rule.create().map(|made| made.value.escape_ascii().to_string());
+        let answer = rule.answer_of_absent(made.is_ok(), Version::Resp2).escape_ascii().to_string();
         (made, answer.replace("\\r\\n", "|"))
     };
-    let some = |value: &str, answer: &str| (Ok(Some(value.to_owned())), answer.to_owned());
-    let none = |answer: &str| (Ok(None), answer.to_owned());
+    let some = |value: &str, answer: &str| (Ok(value.to_owned()), answer.to_owned());
+    let none = |answer: &str| (Err(UpdateError::Unmet(Unmet::Absent)), answer.to_owned());
     let replace =
         |wants_old, only_if_present| Edit::Replace { value: "v".into(), expiry: None, wants_old, only_if_present };
     assert_eq!(made(replace(false, false)), some("v", "+OK|"));
@@ -146,7 +148,9 @@ fn where_there_is_no_record_one_is_made_or_not() {
     assert_eq!(made(Edit::Append("ab".into())), some("ab", ":2|"));
     assert_eq!(made(Edit::SetRange { offset: 2, value: "x".into() }), some("\\x00\\x00x", ":3|"));
     assert_eq!(made(Edit::SetRange { offset: 2, value: "".into() }), none(":0|"));
-    assert!(made(Edit::SetRange { offset: 100, value: "x".into() }).0.is_err());
+    let (refused, answer) = made(Edit::SetRange { offset: 100, value: "x".into() });
+    assert!(refused.is_err() && answer.starts_with("-ERR string exceeds"), "{answer}");
+    assert_eq!(made(Edit::Make { value: "v".into(), expiry: LATER }), some("v", "$-1|"));
     assert_eq!(made(Edit::Add(-3)), some("-3", ":-3|"));
     assert_eq!(made(Edit::AddFloat("1.50".into())), some("1.5", "$3|1.5|"));
     let expire = Edit::Expire { expiry: LATER, only_if: ExpireIf::default() };
