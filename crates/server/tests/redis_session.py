@@ -61,7 +61,21 @@ def session(version):
     same(client.config_get("databases")["databases"], "1", "config_get") if version == 2 else client.config_get("*")
     same("get" in client.command(), True, "command")
     same(client.dbsize() > 0, True, "dbsize")
-    refused(lambda: client.lpush("list", 1), "not supported yet", "lpush")
+    refused(lambda: client.blpop("list", 1), "not supported yet", "blpop")
+    same(client.rpush("list", "a", "b", "c"), 3, "rpush")
+    same(client.lrange("list", 0, -1), [b"a", b"b", b"c"], "lrange")
+    same((client.lpop("list"), client.rpop("list", 2), client.lpop("list")), (b"a", [b"c", b"b"], None), "lpop")
+    same(client.sadd("set", "a", "b"), 2, "sadd")
+    same((set(client.smembers("set")), bool(client.sismember("set", "a"))), ({b"a", b"b"}, True), "smembers")
+    same(sorted(client.sscan_iter("set")), [b"a", b"b"], "sscan_iter")
+    same(client.zadd("scores", {"a": 1, "b": 2.5, "c": float("inf")}), 3, "zadd")
+    same((client.zscore("scores", "b"), client.zscore("scores", "none")), (2.5, None), "zscore")
+    same([tuple(pair) for pair in client.zrange("scores", 0, 1, withscores=True)], [(b"a", 1.0), (b"b", 2.5)], "zrange")
+    same(client.zrangebyscore("scores", "(1", "+inf"), [b"b", b"c"], "zrangebyscore")
+    same(client.zincrby("scores", 0.25, "b"), 2.75, "zincrby")
+    same(client.zrevrank("scores", "a"), 2, "zrevrank")
+    same(dict(client.zscan_iter("scores")), {b"a": 1.0, b"b": 2.75, b"c": float("inf")}, "zscan_iter")
+    same(client.delete("set", "scores"), 2, "delete of structures")
     refused(lambda: client.incr("f"), "not an integer", "incr of a fraction")
 
     pipeline = client.pipeline(transaction=False)
@@ -79,6 +93,28 @@ def session(version):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     same(client.get("threads"), b"400", "increments of eight threads")
+
+    same(client.hset("hash", mapping={"a": 1, "b": "two"}), 2, "hset")
+    same(client.hgetall("hash"), {b"a": b"1", b"b": b"two"}, "hgetall")
+    same((client.hget("hash", "none"), client.hincrby("hash", "a", 4)), (None, 5), "hincrby")
+    same(dict(client.hscan_iter("hash")), {b"a": b"5", b"b": b"two"}, "hscan_iter")
+    same(client.hdel("hash", "a", "b", "c"), 2, "hdel")
+    transaction = client.pipeline()
+    transaction.set("t", 1)
+    transaction.incr("t")
+    same(transaction.execute(), [True, 2], "transaction")
+    same(client.transaction(lambda pipe: (pipe.get("t"), pipe.multi(), pipe.incr("t")), "t"), [3], "watched")
+    watching = client.pipeline()
+    watching.watch("t")
+    client.set("t", 9)
+    watching.multi()
+    watching.incr("t")
+    try:
+        watching.execute()
+        same("done", "an error", "a watched key that was changed")
+    except redis.WatchError:
+        pass
+    same(client.get("t"), b"9", "t")
     client.close()
 
 

@@ -666,7 +666,7 @@ fn redis_cli_works_with_it() {
         assert_eq!(cli(&["get", "user:1"]), "Ada\n");
         assert_eq!(cli(&["-3", "get", "none"]), "\n");
         assert_eq!(cli(&["--no-raw", "ttl", "user:1"]), "(integer) -1\n");
-        assert_eq!(cli(&["lpush", "a", "1"]), "ERR 'lpush' is not supported yet: see docs/resp.md for what is\n\n");
+        assert_eq!(cli(&["blpop", "a", "1"]), "ERR 'blpop' is not supported yet: see docs/resp.md for what is\n\n");
         assert_eq!(cli(&["--scan", "--pattern", "user:*"]), "user:1\n");
         assert!(cli(&["--bigkeys"]).contains("1 strings with 3 bytes"), "{}", cli(&["--bigkeys"]));
         assert_eq!(cli(&["-r", "3", "incr", "n"]), "1\n2\n3\n");

@@ -2,7 +2,7 @@
 
 use stratakv_base::Key;
 use stratakv_engine::{Error, Operation, RecordPart, Reply};
-use stratakv_protocol::resp::encode;
+use stratakv_protocol::resp::{Version, encode};
 use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::bits::{self, BitRange};
@@ -10,7 +10,11 @@ use super::edit::too_long;
 use super::records::WRONG_TYPE;
 use super::reply::written;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
-use crate::connection::Target;
+use crate::connection::{Target, hash};
+
+/// As Redis says it where it does not count.
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
+    Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
 /// GETRANGE: a part of a value, counted from its front or its end.
 #[derive(Clone, Debug)]
@@ -140,7 +144,7 @@ impl BitRead {
     }
 }
 
-/// STRLEN and TYPE.
+/// STRLEN, TYPE and OBJECT.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadRead {
     pub(crate) key: Key,
@@ -154,11 +158,19 @@ pub(crate) enum HeadQuestion {
     Length,
     /// What its type is called.
     Type,
+    /// How it is laid out.
+    Encoding,
+    /// How many hold it: nothing is shared.
+    References,
+    /// How many seconds ago it was used last, as far as the server remembers it.
+    IdleTime,
+    /// How often it is used: nobody counts.
+    Frequency,
 }
 
 impl HeadRead {
     /// What is answered of a record of this kind, or of none.
-    pub(super) fn end(&self, reply: Reply, kind: Kind, context: &WorkContext<'_>) -> Vec<u8> {
+    pub(super) fn end(&self, reply: Reply, (kind, version): (Kind, Version), context: &WorkContext<'_>) -> Vec<u8> {
         let record = match reply {
             Reply::Failed(error) => return error_of(&error, false, context),
             Reply::Record(record) => record,
@@ -168,10 +180,20 @@ impl HeadRead {
             (HeadQuestion::Type, record) => {
                 encode::simple(out, record.as_ref().map_or("none", |_| kind.name()));
             }
+            (HeadQuestion::Length, None) => encode::integer(out, 0),
+            (_, None) => encode::null(out, version),
+            (HeadQuestion::Encoding, Some(_)) => {
+                encode::bulk(out, if kind == Kind::String { b"raw" } else { b"listpack" });
+            }
+            (HeadQuestion::References, Some(_)) => encode::integer(out, 1),
+            (HeadQuestion::IdleTime, Some(_)) => {
+                let (_, seconds) = context.here.recency.of(hash(&self.key), context.here.wall);
+                encode::integer(out, seconds.into());
+            }
+            (HeadQuestion::Frequency, Some(_)) => encode::error(out, NO_FREQUENCY),
             (HeadQuestion::Length, Some(_)) if kind != Kind::String => encode::error(out, WRONG_TYPE),
-            (HeadQuestion::Length, record) => {
-                let bytes = record.as_ref().map_or(0, |record| record.value_bytes);
-                encode::integer(out, i64::try_from(bytes).unwrap_or(i64::MAX));
+            (HeadQuestion::Length, Some(record)) => {
+                encode::integer(out, i64::try_from(record.value_bytes).unwrap_or(i64::MAX));
             }
         })
     }

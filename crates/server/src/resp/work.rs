@@ -13,6 +13,7 @@ use super::data::{DataWork, Progress};
 use super::edit::{Edit, EditRule};
 use super::key_list::KeyList;
 use super::many::ManyWork;
+use super::random_key::RandomKey;
 use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
@@ -54,6 +55,7 @@ pub(crate) enum WorkKind {
     Data(DataWork),
     Many(Box<ManyWork>),
     Watch(WatchWork),
+    Random(RandomKey),
 }
 
 /// What a command may ask and is told.
@@ -81,7 +83,7 @@ impl Work {
 
     /// Whether it takes as long as many commands of one key.
     pub(crate) fn takes_long(&self) -> bool {
-        matches!(self.kind, WorkKind::Walk(_))
+        matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_))
     }
 
     /// It waits for room for so many bytes, if it does.
@@ -143,7 +145,7 @@ impl Work {
             WorkKind::Data(data) => data.held_bytes(),
             WorkKind::Many(many) => many.held_bytes(),
             WorkKind::Watch(watch) => watch.held_bytes(),
-            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
+            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) | WorkKind::Random(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
     }
@@ -170,6 +172,7 @@ impl Work {
             }
             WorkKind::Walk(walk) => walk.ask(context, asked),
             WorkKind::Watch(watch) => watch.ask(asked),
+            WorkKind::Random(random) => random.begin(context, asked),
             WorkKind::Data(data) => {
                 let progress = data.begin(context, asked);
                 self.follow(progress)
@@ -197,9 +200,10 @@ impl Work {
             WorkKind::Each(each) => each.step(reply, context, asked),
             WorkKind::Range(range) => range.step(reply, context, asked),
             WorkKind::Bits(bits) => Some(bits.end(reply, context)),
-            WorkKind::Head(head) => Some(head.end(reply, kind, context)),
+            WorkKind::Head(head) => Some(head.end(reply, (kind, self.version), context)),
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
             WorkKind::Watch(watch) => watch.step(reply, context, asked),
+            WorkKind::Random(random) => random.step(reply, self.version, context, asked),
             WorkKind::Data(data) => {
                 let progress = data.step(reply, context);
                 self.follow(progress)

@@ -106,3 +106,27 @@ fn flags_alone_make_no_structure() {
         }
     }
 }
+
+/// Of a few keys every one can come, and no other.
+#[test]
+fn a_random_key_is_one_of_those_that_are_there() {
+    for engine in ENGINES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let keys: BTreeSet<String> = (0..12).map(|number| format!("\"key:{number}\"")).collect();
+        for key in &keys {
+            assert_eq!(client.ask(&format!("SET {key} v")), "OK");
+        }
+        let mut drawn = BTreeSet::new();
+        for _ in 0..1000 {
+            drawn.insert(client.ask("RANDOMKEY"));
+            if drawn.len() == keys.len() {
+                break;
+            }
+        }
+        assert_eq!(drawn, keys, "{engine:?}");
+        assert!((0..=2).contains(&client.number("OBJECT IDLETIME key:1")), "{engine:?}");
+        assert_eq!(client.ask("FLUSHALL"), "OK");
+        assert_eq!(client.ask("RANDOMKEY"), "nil", "{engine:?}");
+    }
+}

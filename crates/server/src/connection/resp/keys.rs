@@ -14,8 +14,8 @@ use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
 use crate::resp::commands::options;
 use crate::resp::{
-    Arguments, Counted, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, RequestRefusal, SYNTAX, Said,
-    Session, Walk, WalkKind, Work, WorkKind,
+    Arguments, Counted, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, RandomKey, RequestRefusal, SYNTAX,
+    Said, Session, Walk, WalkKind, Work, WorkKind,
 };
 use crate::walk::WalkPlace;
 
@@ -51,6 +51,31 @@ impl Connection {
 
     pub(super) fn resp_type(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         self.look(a.key(1)?, HeadQuestion::Type, (s, context));
+        Ok(())
+    }
+
+    pub(super) fn resp_object(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let question = match () {
+            () if a.is(1, "ENCODING") => HeadQuestion::Encoding,
+            () if a.is(1, "REFCOUNT") => HeadQuestion::References,
+            () if a.is(1, "IDLETIME") => HeadQuestion::IdleTime,
+            () if a.is(1, "FREQ") => HeadQuestion::Frequency,
+            () => return Err(super::table::unsupported_part("object", a)),
+        };
+        if a.len() != 3 {
+            let name = String::from_utf8_lossy(a.get(1)).to_ascii_lowercase();
+            return Err(super::table::wrong_count(&format!("object|{name}")));
+        }
+        self.look(a.key(2)?, question, (s, context));
+        Ok(())
+    }
+
+    pub(super) fn resp_randomkey(&mut self, _: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let seed = s.draw(context.server.client_id(), context.wall);
+        // Of `tier` a cursor is a tag, and of `hash` a hash.
+        let cursor_bits = if context.is_cache { 40 } else { u64::BITS };
+        let work = Work::new(WorkKind::Random(RandomKey::new(seed, cursor_bits)), s.version);
+        self.begin_work(work, Access::Everything, (0, 0), context);
         Ok(())
     }
 

@@ -248,6 +248,8 @@ commands! {
         "Sets the string values of one or more keys only when none of them exists."
     "multi" 1 "noscript fast" (0, 0, 0) "transactions" "1.2.0" resp_multi
         "Starts a transaction."
+    "object" -2 "readonly" (2, 2, 1) "generic" "2.2.3" resp_object
+        "Returns what is known of a key's record: ENCODING, FREQ, IDLETIME, REFCOUNT."
     "persist" 2 "write fast" (1, 1, 1) "generic" "2.2.0" resp_persist [keys::persist]
         "Removes the expiration time of a key."
     "pexpire" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire [keys::expire]
@@ -264,6 +266,8 @@ commands! {
         "Returns the expiration time in milliseconds of a key."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
+    "randomkey" 1 "readonly" (0, 0, 0) "generic" "1.0.0" resp_randomkey
+        "Returns a random key name."
     "readonly" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
         "Answers that there is no cluster."
     "readwrite" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly

@@ -12,7 +12,7 @@ use super::super::session::mixed;
 const ELEMENT_BYTES_MIN: usize = 6;
 
 /// One place of so many; `None`: there is none.
-pub(super) fn any(len: usize, seed: u64) -> Option<usize> {
+pub(in crate::resp) fn any(len: usize, seed: u64) -> Option<usize> {
     usize::try_from(mixed(seed).checked_rem(len as u64)?).ok()
 }
 

@@ -5,7 +5,7 @@ mod counts;
 pub(crate) mod hashes;
 pub(crate) mod keys;
 pub(crate) mod lists;
-mod lots;
+pub(super) mod lots;
 pub(crate) mod options;
 mod scanning;
 pub(crate) mod score_ranges;
