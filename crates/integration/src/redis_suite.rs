@@ -23,7 +23,6 @@ pub const UNITS: &[&str] = &[
     "multi",
     "scan",
     "sort",
-    "info",
     "info-command",
     "other",
     "protocol",

@@ -82,3 +82,8 @@ fn garbage_from_many_connections_harms_no_honest_client() {
 fn sigterm_under_load_ends_in_order_with_everything_acknowledged() {
     run("sigterm");
 }
+
+#[test]
+fn transactions_of_redis_clients_are_whole_or_not_there_after_a_kill() {
+    run("transactions");
+}
