@@ -17,8 +17,6 @@ pub const UNITS: &[&str] = &[
     "type/set",
     "type/zset",
     "type/list",
-    "type/list-2",
-    "type/list-3",
     "bitops",
     "expire",
     "keyspace",

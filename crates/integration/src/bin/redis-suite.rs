@@ -78,6 +78,9 @@ fn suite(arguments: &Arguments) -> Result<(), String> {
     let mut faults = Vec::new();
     for unit in &arguments.units {
         let theirs = run(unit, SuiteServer::Redis, &source, &folder)?;
+        if theirs.is_empty() {
+            return Err(format!("{unit} ran no test with Redis: the list of units or of tags is wrong"));
+        }
         let mut line = format!("{unit}: redis {}", told(&theirs));
         for (server, tally) in arguments.servers.iter().zip(&mut tallies) {
             let ours = run(unit, *server, &source, &folder)?;

@@ -166,6 +166,8 @@ pub(crate) enum HeadQuestion {
     IdleTime,
     /// How often it is used: nobody counts.
     Frequency,
+    /// How many bytes its key and its value have.
+    Memory,
 }
 
 impl HeadRead {
@@ -189,6 +191,10 @@ impl HeadRead {
             (HeadQuestion::IdleTime, Some(_)) => {
                 let (_, seconds) = context.here.recency.of(hash(&self.key), context.here.wall);
                 encode::integer(out, seconds.into());
+            }
+            (HeadQuestion::Memory, Some(record)) => {
+                let bytes = record.value_bytes.saturating_add(self.key.encoded().len() as u64);
+                encode::integer(out, i64::try_from(bytes).unwrap_or(i64::MAX));
             }
             (HeadQuestion::Frequency, Some(_)) => encode::error(out, NO_FREQUENCY),
             (HeadQuestion::Length, Some(_)) if kind != Kind::String => encode::error(out, WRONG_TYPE),

@@ -156,10 +156,13 @@ pub(crate) fn client(shared: &Shared, peer: &Peer) -> String {
 pub(crate) fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     let timeout = shared.limits.idle_limit.get().map_or(0, |limit| limit.as_secs());
     vec![
+        // Every write is kept; there are no snapshots beside that.
+        ("appendonly", "no".to_owned()),
         ("databases", "1".to_owned()),
         ("io-threads", shared.figures.counters.len().to_string()),
         ("maxclients", shared.limits.connections_max.to_string()),
         ("proto-max-bulk-len", shared.limits.item_bytes_max.to_string()),
+        ("save", String::new()),
         ("timeout", timeout.to_string()),
     ]
 }

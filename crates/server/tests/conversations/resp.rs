@@ -516,8 +516,21 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),
             (
                 "CONFIG SET databases 2",
-                "-ERR CONFIG SET failed (possibly related to argument \\'databases\\') - it is an option of the command line: start the server with another one",
+                "-ERR CONFIG SET failed (possibly related to argument \\'databases\\') - it cannot be changed while the server runs",
             ),
+            ("CONFIG SET databases 1", "OK"),
+            ("SET a 12345", "OK"),
+            ("MEMORY USAGE a", "*"),
+            ("MEMORY USAGE none", "nil"),
+            ("MEMORY USAGE a SAMPLES 5", "*"),
+            ("MEMORY USAGE a SAMPLES x", "-ERR value is not an integer or out of range"),
+            ("MEMORY USAGE a b", "-ERR syntax error"),
+            ("MEMORY USAGE", "-ERR wrong number of arguments for \\'memory|usage\\' command"),
+            (
+                "MEMORY DOCTOR",
+                "-ERR unknown subcommand or wrong number of arguments for \\'DOCTOR\\': see docs/resp.md for what memory has",
+            ),
+            ("DEL a", "(1)"),
             (
                 "CONFIG SET hash-max-listpack-entries",
                 "-ERR unknown subcommand or wrong number of arguments for \\'SET\\': see docs/resp.md for what config has",

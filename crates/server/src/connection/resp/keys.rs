@@ -70,6 +70,19 @@ impl Connection {
         Ok(())
     }
 
+    pub(super) fn resp_memory(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        match () {
+            () if !a.is(1, "USAGE") => return Err(super::table::unsupported_part("memory", a)),
+            () if a.len() < 3 => return Err(super::table::wrong_count("memory|usage")),
+            () if a.len() == 3 => {}
+            // How many elements are looked at: all are counted anyway.
+            () if a.len() == 5 && a.is(3, "SAMPLES") => _ = a.integer(4)?,
+            () => return Err(Cow::Borrowed(SYNTAX)),
+        }
+        self.look(a.key(2)?, HeadQuestion::Memory, (s, context));
+        Ok(())
+    }
+
     pub(super) fn resp_randomkey(&mut self, _: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let seed = s.draw(context.server.client_id(), context.wall);
         // Of `tier` a cursor is a tag, and of `hash` a hash.

@@ -84,11 +84,15 @@ impl Connection {
             let failed =
                 |why| Cow::Owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"));
             let Some(number) = EncodingSettings::find(a.get(at)) else {
-                let is_known = context.server.resp_settings().iter().any(|(known, _)| *known == name);
-                return Err(match is_known {
-                    true => failed("it is an option of the command line: start the server with another one"),
-                    false => Cow::Owned(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")),
-                });
+                let settings = context.server.resp_settings();
+                match settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name)) {
+                    Some((_, value)) if value.as_bytes() == a.get(at + 1) => continue,
+                    Some(_) => return Err(failed("it cannot be changed while the server runs")),
+                    None => {
+                        let text = format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'");
+                        return Err(Cow::Owned(text));
+                    }
+                }
             };
             let value = a.integer(at + 1).map_err(|_| failed("argument couldn't be parsed into an integer"))?;
             if changes.iter().any(|(changed, _)| *changed == number) {

@@ -240,6 +240,8 @@ commands! {
         "Sets the value of an element in a list by its index."
     "ltrim" 4 "write" (1, 1, 1) "list" "1.0.0" [lists::ltrim]
         "Removes elements from both ends of a list. Deletes the list if all elements were trimmed."
+    "memory" -2 "readonly" (2, 2, 1) "server" "4.0.0" resp_memory
+        "Returns how many bytes a key and its value have: USAGE."
     "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget [strings::mget]
         "Returns the string values of one or more keys."
     "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset [strings::mset]
