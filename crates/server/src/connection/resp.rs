@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::pending::{Access, ParsedCommand, Reading};
 use crate::request::{Action, Request};
 use crate::resp::{
-    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, written,
+    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, WorkKind, written,
 };
 use crate::schedule::UNITS_EACH;
 
@@ -305,6 +305,10 @@ impl Connection {
         let Answer::Work(work) = &mut pending.answer else { return };
         let Some(bytes) = work.take_wanted_room() else { return };
         let held_bytes = work.held_bytes();
+        if let WorkKind::Data(_) = work.kind {
+            // As much is asked for at first of those that follow.
+            self.reading.value_bytes = bytes.max(self.reading.value_bytes - self.reading.value_bytes / 8);
+        }
         self.reading.bytes = self.reading.bytes - pending.reading_bytes + held_bytes;
         (pending.reading_bytes, pending.again_bytes) = (held_bytes, Some(bytes));
         self.reading.postponed += 1;

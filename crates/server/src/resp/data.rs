@@ -23,6 +23,7 @@ pub(crate) struct CallSettings {
     pub(crate) version: Version,
     pub(crate) wall: Wall,
     pub(crate) value_bytes_max: usize,
+    pub(crate) reply_bytes_max: usize,
     pub(crate) seed: u64,
 }
 
@@ -46,9 +47,11 @@ impl DataCommand {
     /// Carries it out; the reply is appended, an error too.
     pub(crate) fn run(&self, settings: CallSettings, records: &mut dyn Records, out: &mut Vec<u8>) {
         let a = Arguments::new(&self.arguments, b"", &[]);
-        let CallSettings { version, wall, value_bytes_max, seed } = settings;
+        let CallSettings { version, wall, value_bytes_max, reply_bytes_max, seed } = settings;
         let began = out.len();
-        if let Err(refusal) = (self.core)(&Call { a, version, wall, value_bytes_max, seed }, records, out) {
+        if let Err(refusal) =
+            (self.core)(&Call { a, version, wall, value_bytes_max, reply_bytes_max, seed }, records, out)
+        {
             out.truncate(began);
             encode::error(out, &refusal);
         }

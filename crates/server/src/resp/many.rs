@@ -308,6 +308,7 @@ impl ManyWork {
             self.next += 1;
             // Each draws its own lots.
             let mut settings = self.settings;
+            settings.reply_bytes_max = usize::try_from(self.limits.bytes_max).unwrap_or(usize::MAX);
             settings.seed = mixed(settings.seed ^ self.next as u64);
             command.run(settings, &mut self.overlay, &mut self.said);
             seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes();

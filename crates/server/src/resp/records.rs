@@ -55,8 +55,10 @@ pub(crate) struct Call<'a> {
     pub(crate) a: Arguments<'a>,
     pub(crate) version: Version,
     pub(crate) wall: Wall,
-    /// Longest value that may be made or looked at; replies that repeat elements are as long.
+    /// Longest value that may be made or looked at.
     pub(crate) value_bytes_max: usize,
+    /// Longest reply to what may repeat elements or values as often as it is asked to.
+    pub(crate) reply_bytes_max: usize,
     /// Whatever is drawn by lot comes of it: the same call on the same records does the same.
     pub(crate) seed: u64,
 }
@@ -148,7 +150,7 @@ pub(crate) fn head_of(record: &StoredRecord) -> StoredRecord {
 /// # Errors
 /// It has.
 pub(crate) fn check_reply(call: &Call<'_>, out: &[u8], began: usize) -> Result<(), RequestRefusal> {
-    match out.len().saturating_sub(began) > call.value_bytes_max {
+    match out.len().saturating_sub(began) > call.reply_bytes_max {
         true => Err(reply_too_long(call)),
         false => Ok(()),
     }
@@ -158,6 +160,6 @@ pub(crate) fn check_reply(call: &Call<'_>, out: &[u8], began: usize) -> Result<(
 pub(crate) fn reply_too_long(call: &Call<'_>) -> RequestRefusal {
     Cow::Owned(format!(
         "ERR the reply has more than {} bytes: ask for less, or raise --item-bytes-max",
-        call.value_bytes_max
+        call.reply_bytes_max
     ))
 }

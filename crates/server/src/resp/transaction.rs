@@ -6,6 +6,7 @@ use stratakv_base::Key;
 
 use super::data::DataCommand;
 use super::watching::SharedWatchList;
+use crate::server::lock;
 
 /// What a command takes beside its arguments.
 const COMMAND_BYTES: usize = 128;
@@ -70,8 +71,12 @@ impl Transaction {
         self.watched_keys
     }
 
-    /// These keys are watched too.
-    pub(crate) fn watch(&mut self, keys: &[Key]) -> SharedWatchList {
+    /// These keys are watched too; those of them that were not yet.
+    pub(crate) fn watch(&mut self, keys: &mut Vec<Key>) -> SharedWatchList {
+        if let Some(watched) = &self.watched {
+            let watched = lock(watched);
+            keys.retain(|key| !watched.has(key));
+        }
         let bytes: usize = keys.iter().map(|key| COMMAND_BYTES + key.user().len()).sum();
         self.watched_keys += keys.len();
         self.watched_bytes += bytes;

@@ -30,6 +30,11 @@ impl WatchList {
         self.versions.keys().cloned().collect()
     }
 
+    /// Whether a key is watched already.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.versions.contains_key(key)
+    }
+
     /// Whether a key's record, if the key is watched, is still the one that was seen.
     pub(super) fn is_unchanged(&self, key: &Key, version: Option<u64>) -> bool {
         self.versions.get(key).is_none_or(|seen| *seen == version)

@@ -100,6 +100,16 @@ fn transactions_stay_within_their_memory() {
     assert_eq!(client.ask("COPY h0 c0"), "(1)");
     assert_eq!(client.ask("RENAME c0 c1"), "OK");
     assert_eq!(client.number("HSTRLEN c1 f"), 400_000);
+    // One key may be told often, and not as often as anybody likes.
+    assert_eq!(client.ask(&format!("SET s {value}")), "OK");
+    let often = format!("MGET{}", " s".repeat(1000));
+    let lines = ["MULTI".to_owned(), often, "STRLEN s".to_owned(), "EXEC".to_owned()];
+    let told = transaction(&mut client, &lines);
+    assert!(
+        told.starts_with("[-ERR the reply has more than ") && told.ends_with(", (400000)]"),
+        "{} bytes",
+        told.len()
+    );
     // A queue that is too long is refused, and the connection goes on.
     assert_eq!(client.ask("MULTI"), "OK");
     let set = of_words(&format!("SET a {value}"));

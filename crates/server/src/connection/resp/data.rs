@@ -56,10 +56,12 @@ impl Connection {
     }
 
     pub(super) fn call_settings(&self, session: &mut Session, context: &Context<'_>) -> CallSettings {
+        let value_bytes_max = usize::try_from(self.client.item_bytes_max).unwrap_or(usize::MAX);
         CallSettings {
             version: session.version,
             wall: context.wall,
-            value_bytes_max: usize::try_from(self.client.item_bytes_max).unwrap_or(usize::MAX),
+            value_bytes_max,
+            reply_bytes_max: value_bytes_max,
             seed: session.draw(context.server.client_id(), context.wall),
         }
     }

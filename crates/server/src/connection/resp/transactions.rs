@@ -58,8 +58,8 @@ impl Connection {
         if s.transaction.watched_keys() + a.len() - 1 > KEYS_MAX {
             return Err(Cow::Owned(format!("ERR a client watches up to {KEYS_MAX} keys: UNWATCH, or watch fewer")));
         }
-        let keys = (1..a.len()).map(|at| a.key(at)).collect::<Result<Vec<_>, _>>()?;
-        let list = s.transaction.watch(&keys);
+        let mut keys = (1..a.len()).map(|at| a.key(at)).collect::<Result<Vec<_>, _>>()?;
+        let list = s.transaction.watch(&mut keys);
         let work = Work::new(WorkKind::Watch(WatchWork::new(keys, list)), s.version);
         self.begin_work(work, Access::Everything, (0, 0), context);
         Ok(())

@@ -9,7 +9,7 @@ use stratakv_structures::Kind;
 
 use super::super::arguments::{Arguments, RequestRefusal};
 use super::super::edit::{Edit, EditRule, NOT_A_FLOAT};
-use super::super::records::{Call, Records, StoredRecord, string};
+use super::super::records::{Call, Records, StoredRecord, check_reply, string};
 use super::options::{Options, OptionsOf, positive_expiry};
 
 type Done = Result<(), RequestRefusal>;
@@ -154,8 +154,11 @@ fn part(value: &[u8], first: i64, last: i64) -> &[u8] {
 }
 
 pub(crate) fn mget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let began = out.len();
     encode::array(out, call.a.len() - 1);
     for key in call.a.from(1) {
+        // One key may come often.
+        check_reply(call, out, began)?;
         // Of another type it is none.
         let record = records.get(key)?.filter(|record| record.kind() == Kind::String);
         say(call, record.as_ref(), out);

@@ -140,7 +140,7 @@ pub const CONVERSATIONS: &[RespConversation] = &[
             ("EXEC", "[(4)]"),
             ("WATCH a", "OK"),
             ("SET a 3", "OK"),
-            ("WATCH a", "OK"),
+            ("WATCH a none", "OK"),
             ("MULTI", "OK"),
             ("EXEC", "nil array"),
             ("WATCH a", "OK"),
