@@ -131,7 +131,6 @@ impl Answer {
         match self {
             Answer::Value { key, .. } => Some(key),
             Answer::Resp(answer) if answer.wants_value() => Some(&answer.key),
-            Answer::Work(work) => work.reads(),
             Answer::Planned(planned) if planned.plan.wants_value() => Some(&planned.plan.request.key),
             _ => None,
         }

@@ -222,9 +222,6 @@ impl Connection {
         let Some(reply) = self.after_old_value(index, reply) else { return };
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         if let Answer::Work(work) = &mut pending.answer {
-            if let Some(bytes) = work.missing_bytes(&reply) {
-                return self.postpone(index, bytes);
-            }
             work.arrived.push_back(reply);
             self.answers.replied.push(sequence);
             return;

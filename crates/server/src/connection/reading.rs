@@ -91,15 +91,18 @@ impl Connection {
             _ => self.may_hold(bytes) && self.may_begin(bytes),
         };
         let Some(pending) = self.answers.pending.get_mut(index).filter(|_| may) else { return false };
+        if let Answer::Work(_) = pending.answer {
+            (pending.reading_bytes, pending.again_bytes) = (pending.reading_bytes + bytes, None);
+            self.reading.bytes += bytes;
+            self.reading.postponed -= 1;
+            self.go_on_with_room(index, bytes, context);
+            return true;
+        }
         let Some(key) = pending.answer.reads().cloned() else { return false };
         (pending.reading_bytes, pending.again_bytes) = (bytes, None);
         self.reading.bytes += bytes;
         self.reading.postponed -= 1;
-        let part = match pending.answer {
-            // It is looked at as a whole.
-            Answer::Work(_) => RecordPart::Range { start: 0, len: bytes },
-            _ => RecordPart::Sliced { hold: 0, start: 0, len: bytes.try_into().unwrap_or(u32::MAX) },
-        };
+        let part = RecordPart::Sliced { hold: 0, start: 0, len: bytes.try_into().unwrap_or(u32::MAX) };
         let sequence = self.answers.first.wrapping_add(index as u32);
         context.submissions.push(Submission { sequence, target: Target::Key, operation: Operation::Get { key, part } });
         true

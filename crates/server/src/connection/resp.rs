@@ -245,10 +245,8 @@ impl Connection {
         self.reading.bytes += reading_bytes;
         let place = self.place(Answer::Work(work), false, access);
         (place.missing, place.reading_bytes, place.writing_bytes) = (1, reading_bytes, writing_bytes);
-        if let Some(answer) = ended {
-            let last = self.answers.pending.len() - 1;
-            self.end_work(last, answer);
-        }
+        let last = self.answers.pending.len() - 1;
+        self.complete_step(last, ended);
     }
 
     /// Goes on with a command whose replies have come.
@@ -271,9 +269,35 @@ impl Connection {
         for (target, operation) in asked {
             context.submissions.push(super::Submission { sequence, target, operation });
         }
-        if let Some(answer) = ended {
-            self.end_work(index, answer);
+        self.complete_step(index, ended);
+    }
+
+    /// Goes on with a command that has waited for room for so many bytes.
+    pub(super) fn go_on_with_room(&mut self, index: usize, bytes: u64, context: &mut Context<'_>) {
+        let sequence = self.answers.first.wrapping_add(index as u32);
+        let mut asked: Vec<(Target, Operation)> = Vec::new();
+        let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
+            return;
+        };
+        let ended = work.has_room(bytes, &work_context(context), &mut asked);
+        for (target, operation) in asked {
+            context.submissions.push(super::Submission { sequence, target, operation });
         }
+        self.complete_step(index, ended);
+    }
+
+    /// A command has its answer, or waits for room.
+    fn complete_step(&mut self, index: usize, ended: Option<Vec<u8>>) {
+        if let Some(answer) = ended {
+            return self.end_work(index, answer);
+        }
+        let Some(pending) = self.answers.pending.get_mut(index) else { return };
+        let Answer::Work(work) = &mut pending.answer else { return };
+        let Some(bytes) = work.take_wanted_room() else { return };
+        let held_bytes = work.held_bytes();
+        self.reading.bytes = self.reading.bytes - pending.reading_bytes + held_bytes;
+        (pending.reading_bytes, pending.again_bytes) = (held_bytes, Some(bytes));
+        self.reading.postponed += 1;
     }
 
     fn spend_on(&mut self, work: &Work, operations: usize) {

@@ -58,7 +58,7 @@ impl DataCommand {
 
 /// What becomes of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum NewRecord {
+pub(super) enum NewRecord {
     Unchanged,
     Put(StoredRecord),
     Deleted,
@@ -173,88 +173,96 @@ impl DataWork {
         self.rule.command.held_bytes() + size_of::<DataRule>()
     }
 
-    /// The key whose whole value is being read.
-    pub(crate) fn reads(&self) -> Option<&Key> {
-        self.only_reads.then_some(&self.key)
-    }
-
-    /// How much has to be asked for where a reply has less than the whole value; `None`: it has it,
-    /// or it is too long.
-    pub(crate) fn missing_bytes(&self, reply: &Reply) -> Option<u64> {
-        let value_bytes = match reply {
-            _ if !self.only_reads => return None,
-            Reply::Longer(bytes) => *bytes,
-            Reply::Part(record, _) => record.value_bytes,
-            Reply::Record(Some(record)) if record.value.len() < record.value_bytes => record.value_bytes,
-            _ => return None,
-        };
-        (value_bytes <= self.rule.settings.value_bytes_max as u64).then_some(value_bytes)
-    }
-
-    pub(crate) fn begin(&self, context: &WorkContext<'_>, asked: &mut Asked) {
+    pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let key = self.key.clone();
-        asked.push((
-            Target::Key,
-            match self.only_reads {
-                true => {
-                    let len = u32::try_from(self.first_bytes).unwrap_or(u32::MAX);
-                    Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len } }
-                }
-                false => Operation::Update { key, update: Update::Edit(self.rule.clone()), level: context.level },
-            },
-        ));
+        let operation = match self.only_reads {
+            true => {
+                let len = u32::try_from(self.first_bytes).unwrap_or(u32::MAX);
+                Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len } }
+            }
+            false => Operation::Update { key, update: Update::Edit(self.rule.clone()), level: context.level },
+        };
+        self.is_creating = false;
+        asked.push((Target::Key, operation));
+        Progress::Waits
     }
 
-    pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+    /// There is room for so many bytes of the value.
+    pub(crate) fn has_room(&mut self, bytes: u64, asked: &mut Asked) -> Progress {
+        let part = RecordPart::Range { start: 0, len: bytes };
+        asked.push((Target::Key, Operation::Get { key: self.key.clone(), part }));
+        Progress::Waits
+    }
+
+    pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let here = &context.here;
         match reply {
-            Reply::Failed(error) => Some(error_of(&error, !self.only_reads, context)),
+            Reply::Failed(error) => Progress::Ended(error_of(&error, !self.only_reads, context)),
+            Reply::Longer(bytes) => self.is_longer(bytes, context),
+            Reply::Part(record, _) => self.is_longer(record.value_bytes, context),
+            Reply::Record(Some(record)) if record.value.len() < record.value_bytes => {
+                self.is_longer(record.value_bytes, context)
+            }
             Reply::Record(record) => {
                 let counter = if record.is_some() { &here.counters.get_hits } else { &here.counters.get_misses };
                 counter.add(1);
-                Some(self.read(record))
+                if record.is_some() {
+                    here.recency.fetched(hash(&self.key), here.wall);
+                }
+                let old = record.map(|Record { value, flags, expiry, .. }| StoredRecord {
+                    value: value.to_bytes(),
+                    flags,
+                    expiry,
+                });
+                self.rule.outcome(old);
+                Progress::Ended(self.rule.answer())
             }
-            Reply::Longer(bytes) => Some(self.refuse(bytes)),
-            Reply::Part(record, _) => Some(self.refuse(record.value_bytes)),
             Reply::Done { version, .. } => {
                 here.counters.total_items.add(1);
                 here.marks.forget(&self.key, version);
                 here.recency.stored(hash(&self.key), here.wall);
-                Some(self.rule.answer())
+                Progress::Ended(self.rule.answer())
             }
-            Reply::Unmet(Unmet::Unchanged) => Some(self.rule.answer()),
-            Reply::Unmet(_) if self.attempts >= ATTEMPTS_MAX => Some(error_of(&Error::Busy, false, context)),
+            Reply::Unmet(Unmet::Unchanged) => Progress::Ended(self.rule.answer()),
+            Reply::Unmet(_) if self.attempts >= ATTEMPTS_MAX => Progress::Ended(error_of(&Error::Busy, false, context)),
             Reply::Unmet(Unmet::Absent) if !self.is_creating => match self.rule.outcome(None) {
                 NewRecord::Put(StoredRecord { value, flags, expiry }) => {
                     self.is_creating = true;
                     let kind = ChangeKind::Put { value, flags, expiry };
                     asked.push((Target::Key, write(self.key.clone(), Expect::Absent, kind, context.level)));
-                    None
+                    Progress::Waits
                 }
-                NewRecord::Unchanged | NewRecord::Deleted => Some(self.rule.answer()),
+                NewRecord::Unchanged | NewRecord::Deleted => Progress::Ended(self.rule.answer()),
             },
             // Another client made it in between.
             Reply::Unmet(_) => {
                 self.attempts += 1;
-                self.is_creating = false;
-                self.begin(context, asked);
-                None
+                self.begin(context, asked)
             }
-            _ => Some(error_of(&Error::Unknown("the engine gave an answer of another kind"), false, context)),
+            _ => {
+                let error = Error::Unknown("the engine gave an answer of another kind");
+                Progress::Ended(error_of(&error, false, context))
+            }
         }
     }
 
-    fn read(&self, record: Option<Record>) -> Vec<u8> {
-        let old = match record {
-            Some(record) if record.value.len() < record.value_bytes => return self.refuse(record.value_bytes),
-            Some(Record { value, flags, expiry, .. }) => Some(StoredRecord { value: value.to_bytes(), flags, expiry }),
-            None => None,
-        };
-        self.rule.outcome(old);
-        self.rule.answer()
+    /// The value has more bytes than were asked for.
+    fn is_longer(&mut self, bytes: u64, context: &WorkContext<'_>) -> Progress {
+        self.attempts += 1;
+        let most = self.rule.settings.value_bytes_max;
+        match () {
+            () if bytes > most as u64 => Progress::Ended(written(|out| encode::error(out, &too_long(bytes, most)))),
+            () if self.attempts > ATTEMPTS_MAX => Progress::Ended(error_of(&Error::Busy, false, context)),
+            () => Progress::WantsRoom(bytes),
+        }
     }
+}
 
-    fn refuse(&self, bytes: u64) -> Vec<u8> {
-        written(|out| encode::error(out, &too_long(bytes, self.rule.settings.value_bytes_max)))
-    }
+/// What comes of a step of a data command.
+pub(crate) enum Progress {
+    /// It goes on when a reply has come.
+    Waits,
+    /// It goes on when there is room for so many bytes that it reads.
+    WantsRoom(u64),
+    Ended(Vec<u8>),
 }

@@ -40,7 +40,6 @@ pub(crate) trait Records {
     fn get(&self, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal>;
 
     /// The same with as much of its value as tells its type.
-    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
     fn head(&self, key: &[u8]) -> Option<StoredRecord>;
 
     /// Gives a key this record. One whose expiry is over is none.

@@ -10,9 +10,10 @@ use stratakv_protocol::resp::{Version, encode, glob};
 
 use super::bits::{self, BitRange};
 use super::cursors::Cursors;
-use super::data::DataWork;
+use super::data::{DataWork, Progress};
 use super::edit::{Edit, EditRule, too_long};
 use super::key_list::KeyList;
+use super::many::ManyWork;
 use super::reply::{failed, written};
 use crate::answer::AnswerContext;
 use crate::connection::{Target, hash};
@@ -42,6 +43,7 @@ pub(crate) struct Work {
     pub(crate) version: Version,
     /// Replies that came and were not looked at.
     pub(crate) arrived: VecDeque<Reply>,
+    wanted_room: Option<u64>,
 }
 
 /// Which one.
@@ -55,6 +57,7 @@ pub(crate) enum WorkKind {
     Bits(BitRead),
     Walk(Walk),
     Data(DataWork),
+    Many(Box<ManyWork>),
 }
 
 /// What a command may ask and is told.
@@ -72,7 +75,7 @@ pub(crate) type Asked = Vec<(Target, Operation)>;
 
 impl Work {
     pub(crate) fn new(kind: WorkKind, version: Version) -> Work {
-        Work { kind, version, arrived: VecDeque::new() }
+        Work { kind, version, arrived: VecDeque::new(), wanted_room: None }
     }
 
     /// An edit of one record; `creates_first`: where it is expected not to be there.
@@ -86,14 +89,30 @@ impl Work {
         matches!(self.kind, WorkKind::Walk(_))
     }
 
-    /// The key whose whole value is being read, in as many steps as its length needs.
-    pub(crate) fn reads(&self) -> Option<&Key> {
-        if let WorkKind::Data(data) = &self.kind { data.reads() } else { None }
+    /// It waits for room for so many bytes, if it does.
+    pub(crate) fn take_wanted_room(&mut self) -> Option<u64> {
+        self.wanted_room.take()
     }
 
-    /// See [`DataWork::missing_bytes`].
-    pub(crate) fn missing_bytes(&self, reply: &Reply) -> Option<u64> {
-        if let WorkKind::Data(data) = &self.kind { data.missing_bytes(reply) } else { None }
+    /// There is room for as many bytes as it waited for; the answer, if nothing is to be asked.
+    pub(crate) fn has_room(&mut self, bytes: u64, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        let progress = match &mut self.kind {
+            WorkKind::Data(data) => data.has_room(bytes, asked),
+            WorkKind::Many(many) => many.has_room(bytes, context, asked),
+            _ => Progress::Waits,
+        };
+        self.follow(progress)
+    }
+
+    fn follow(&mut self, progress: Progress) -> Option<Vec<u8>> {
+        match progress {
+            Progress::Waits => None,
+            Progress::WantsRoom(bytes) => {
+                self.wanted_room = Some(bytes);
+                None
+            }
+            Progress::Ended(answer) => Some(answer),
+        }
     }
 
     /// Bytes that it holds beside those it reads and writes.
@@ -104,6 +123,7 @@ impl Work {
             WorkKind::Each(each) => each.keys.held_bytes() + each.changes.capacity() * size_of::<Change>(),
             WorkKind::Walk(walk) => walk.found.capacity() + LIST_BYTES_MAX,
             WorkKind::Data(data) => data.held_bytes(),
+            WorkKind::Many(many) => many.held_bytes(),
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
@@ -127,8 +147,12 @@ impl Work {
             }
             WorkKind::Walk(walk) => walk.ask(context, asked),
             WorkKind::Data(data) => {
-                data.begin(context, asked);
-                None
+                let progress = data.begin(context, asked);
+                self.follow(progress)
+            }
+            WorkKind::Many(many) => {
+                let progress = many.begin(context, asked);
+                self.follow(progress)
             }
         }
     }
@@ -143,7 +167,14 @@ impl Work {
             WorkKind::Range(range) => range.step(reply, context, asked),
             WorkKind::Bits(bits) => Some(bits.end(reply, context)),
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
-            WorkKind::Data(data) => data.step(reply, context, asked),
+            WorkKind::Data(data) => {
+                let progress = data.step(reply, context, asked);
+                self.follow(progress)
+            }
+            WorkKind::Many(many) => {
+                let progress = many.step(reply, context, asked);
+                self.follow(progress)
+            }
         }
     }
 }

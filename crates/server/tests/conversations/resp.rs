@@ -3,6 +3,8 @@
 
 #[path = "resp/hashes.rs"]
 mod hashes;
+#[path = "resp/keys.rs"]
+mod keys;
 #[path = "resp/lists.rs"]
 mod lists;
 #[path = "resp/score_ranges.rs"]
@@ -113,12 +115,18 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
     let groups = [
         CONVERSATIONS,
         hashes::CONVERSATIONS,
+        keys::CONVERSATIONS,
         sets::CONVERSATIONS,
         lists::CONVERSATIONS,
         sorted_sets::CONVERSATIONS,
         score_ranges::CONVERSATIONS,
     ];
-    groups.into_iter().flatten()
+    groups.into_iter().flatten().chain(conversations_of_batches())
+}
+
+/// Those of them that need changes of several keys as one.
+pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
+    keys::OF_BATCHES.iter()
 }
 
 const CONVERSATIONS: &[RespConversation] = &[

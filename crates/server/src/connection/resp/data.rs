@@ -1,10 +1,23 @@
 //! Data commands: pure functions of the records of the keys that they name.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use stratakv_base::Key;
+use stratakv_protocol::resp::number;
+
 use super::table::CommandSpec;
-use super::{Connection, Context, Handled};
+use super::{Connection, Context, Handled, REQUEST_BYTES_MIN, REQUEST_SHARE};
 use crate::connection::hash;
 use crate::pending::Access;
-use crate::resp::{Arguments, CallSettings, Core, DataCommand, DataWork, Session, Work, WorkKind};
+use crate::resp::{
+    Arguments, CallSettings, Core, DataCommand, DataWork, ManyLimits, ManyWork, RequestRefusal, Session, Work, WorkKind,
+};
+
+/// Most keys of one command or transaction: the checks of all are one write.
+pub(super) const KEYS_MAX: usize = 16_384;
+/// Values of the longest length that a command may hold: two that it reads, and two that it makes.
+const VALUES_HELD: u64 = 4;
 
 impl Connection {
     pub(super) fn data_command(
@@ -15,23 +28,34 @@ impl Connection {
         (session, context): (&mut Session, &mut Context<'_>),
     ) -> Handled {
         let settings = self.call_settings(session, context);
-        let key = a.key(1)?;
+        let keys = keys_of(command, a)?;
         let only_reads = command.only_reads();
-        let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
+        let counter = if only_reads { &context.counters.cmd_get } else { &context.counters.cmd_set };
+        counter.add(1);
         let data = DataCommand::new(core, a);
-        let bytes = if only_reads {
-            context.counters.cmd_get.add(1);
-            (self.reading.first_bytes, 0)
-        } else {
-            context.counters.cmd_set.add(1);
-            (0, data.held_bytes() as u64)
+        let writing_bytes = if only_reads { 0 } else { data.held_bytes() as u64 };
+        let first_bytes = self.reading.first_bytes;
+        let (work, access, reading_bytes) = match <[Key; 1]>::try_from(keys) {
+            Ok([key]) if only_reads => {
+                let access = Access::Read(hash(&key));
+                let work = DataWork::new(key, data, settings, true).with_first_bytes(first_bytes);
+                (WorkKind::Data(work), access, first_bytes)
+            }
+            Ok([key]) => {
+                let access = Access::Alone(hash(&key));
+                (WorkKind::Data(DataWork::new(key, data, settings, false)), access, 0)
+            }
+            Err(keys) => {
+                let work = ManyWork::new(vec![data], keys, settings, self.many_limits(context));
+                let reading_bytes = work.first_bytes();
+                (WorkKind::Many(Box::new(work)), Access::Everything, reading_bytes)
+            }
         };
-        let work = DataWork::new(key, data, settings, only_reads).with_first_bytes(self.reading.first_bytes);
-        self.begin_work(Work::new(WorkKind::Data(work), session.version), access, bytes, context);
+        self.begin_work(Work::new(work, session.version), access, (reading_bytes, writing_bytes), context);
         Ok(())
     }
 
-    fn call_settings(&self, session: &mut Session, context: &Context<'_>) -> CallSettings {
+    pub(super) fn call_settings(&self, session: &mut Session, context: &Context<'_>) -> CallSettings {
         CallSettings {
             version: session.version,
             wall: context.wall,
@@ -39,4 +63,44 @@ impl Connection {
             seed: session.draw(context.server.client_id(), context.wall),
         }
     }
+
+    /// What a command of several keys may hold: a part of the memory for clients, whatever others
+    /// hold, and some values in any case.
+    pub(super) fn many_limits(&self, context: &Context<'_>) -> ManyLimits {
+        let (budget, item_bytes_max) = (self.budget().max_bytes(), self.client.item_bytes_max);
+        let least = item_bytes_max.saturating_mul(VALUES_HELD).saturating_add(REQUEST_BYTES_MIN as u64);
+        ManyLimits {
+            bytes_max: (budget / REQUEST_SHARE).max(least).min(budget / 2),
+            first_bytes: self.reading.first_bytes,
+            has_batches: !context.is_cache,
+        }
+    }
+}
+
+/// The keys of a command, each once. None, if it does not say how many there are: the command tells
+/// that itself.
+pub(super) fn keys_of(command: &CommandSpec, a: &Arguments<'_>) -> Result<Vec<Key>, RequestRefusal> {
+    let (first, last, step) = command.keys;
+    let (first, last, step) = (usize::try_from(first), isize::from(last), usize::try_from(step).unwrap_or(1));
+    let mut places = Vec::new();
+    if let Ok(first @ 1..) = first {
+        let last = if last < 0 { a.len().saturating_add_signed(last) } else { last.unsigned_abs() };
+        places.extend((first..=last).step_by(step.max(1)));
+    }
+    if command.flags.ends_with("movablekeys") {
+        // The number of keys stands behind those that have a place.
+        let at = places.last().map_or(1, |last| last + 1);
+        match number::integer(a.get(at)).and_then(|count| usize::try_from(count).ok()) {
+            Some(count) if count > 0 && count <= a.len().saturating_sub(at + 1) => {
+                places.extend(at + 1..=at + count);
+            }
+            _ => return Ok(Vec::new()),
+        }
+    }
+    if places.len() > KEYS_MAX {
+        return Err(Cow::Owned(format!("ERR a command takes up to {KEYS_MAX} keys: send them in parts")));
+    }
+    let mut seen = HashSet::with_capacity(places.len());
+    places.retain(|place| seen.insert(a.get(*place)));
+    places.into_iter().map(|place| a.key(place)).collect()
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
-use crate::resp::commands::{hashes, lists, score_ranges, sets, sorted_sets};
+use crate::resp::commands::{hashes, keys, lists, score_ranges, sets, sorted_sets};
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
 /// Begins a command. The request is whole, and has as many arguments as the command takes.
@@ -134,6 +134,8 @@ commands! {
         "Returns information about the commands: COUNT, DOCS, INFO, LIST."
     "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config
         "Returns the values of configuration parameters: GET."
+    "copy" -3 "write denyoom" (1, 2, 1) "generic" "6.2.0" [keys::copy]
+        "Copies the value of a key to a new key."
     "dbsize" 1 "readonly fast" (0, 0, 0) "server" "1.0.0" resp_dbsize
         "Returns the number of records of the store."
     "decr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_decr
@@ -256,6 +258,10 @@ commands! {
         "Returns the expiration time in milliseconds of a key."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
+    "rename" 3 "write" (1, 2, 1) "generic" "1.0.0" [keys::rename]
+        "Renames a key and overwrites the destination."
+    "renamenx" 3 "write fast" (1, 2, 1) "generic" "1.0.0" [keys::renamenx]
+        "Renames a key only when the target key name doesn't exist."
     "reset" 1 "noscript fast no_auth" (0, 0, 0) "connection" "6.2.0" resp_reset
         "Resets the connection."
     "rpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::rpop]
@@ -363,13 +369,13 @@ commands! {
 /// Commands of Redis that are not there.
 const UNSUPPORTED: &str = "\
     acl asking bgrewriteaof bgsave bitfield bitfield_ro bitop blmove blmpop blpop brpop \
-    brpoplpush bzmpop bzpopmax bzpopmin cluster copy debug discard dump eval eval_ro evalsha evalsha_ro exec \
+    brpoplpush bzmpop bzpopmax bzpopmin cluster debug discard dump eval eval_ro evalsha evalsha_ro exec \
     failover fcall fcall_ro function geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
     georadiusbymember_ro geosearch geosearchstore hexpire \
     hpersist hpexpire httl \
     lastsave latency lcs lmove lmpop lolwut \
     memory migrate module monitor move multi object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe randomkey readonly readwrite rename renamenx replconf replicaof restore \
+    publish pubsub punsubscribe randomkey readonly readwrite replconf replicaof restore \
     restore-asking role rpoplpush save script sdiff sdiffstore shutdown \
     sinter sintercard sinterstore slaveof slowlog smove sort sort_ro \
     spublish ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \

@@ -2,6 +2,7 @@
 
 mod counts;
 pub(crate) mod hashes;
+pub(crate) mod keys;
 pub(crate) mod lists;
 mod lots;
 mod scanning;
