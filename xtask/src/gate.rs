@@ -63,6 +63,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("mutations that nobody planned", &["mutate", "--minutes", "120"]),
     Step::xtask("answers beside memcached's", &["differ", "--seconds", "600", "--seeds", "1000..1000000"]),
     Step::xtask("test suites of memcache clients", &["suites"]),
+    Step::xtask("Redis's own tests", &["redis-suite", "--servers", "slab,packed,hash,matrix,tier"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
@@ -138,6 +139,7 @@ mod tests {
             "walks",
             "mutate",
             "suites",
+            "redis-suite",
         ] {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }

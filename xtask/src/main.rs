@@ -64,6 +64,7 @@ usage: cargo xtask COMMAND
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
+  redis-suite [OPTIONS] Redis's own tests, in Tcl, against each engine, Redis as the control; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "attacks" | "crash" | "differ" | "realdata" | "soak" | "suites" | "walks" => {
+        "attacks" | "crash" | "differ" | "realdata" | "redis-suite" | "soak" | "suites" | "walks" => {
             cargo::harness(&repository(), command, rest)
         }
         "help" | "--help" | "-h" => {

@@ -10,6 +10,7 @@ mod parts;
 mod shutdown;
 mod space;
 mod tampering;
+mod transactions;
 
 use std::path::Path;
 
@@ -89,6 +90,11 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "descriptors", what: "more connections than descriptors", run: network::descriptors },
     Scenario { name: "garbage", what: "garbage and half commands from many connections", run: network::garbage },
+    Scenario {
+        name: "transactions",
+        what: "kill -9 amid transactions of Redis clients over hashes, lists, sets and sorted sets",
+        run: transactions::transactions,
+    },
     Scenario { name: "sigterm", what: "SIGTERM under load", run: shutdown::sigterm },
 ];
 

@@ -30,7 +30,7 @@ use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
-use crate::resp::{ClientDescription, Cursors};
+use crate::resp::{ClientDescription, Cursors, EncodingSettings};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
@@ -158,6 +158,8 @@ pub(crate) trait ServerContext {
     fn info(&self, sections: &[String], wall: Wall) -> String;
     /// What `CONFIG GET` knows.
     fn resp_settings(&self) -> Vec<(&'static str, String)>;
+    /// What `CONFIG SET` may change.
+    fn resp_encodings(&self) -> &EncodingSettings;
 }
 
 /// The buffer of a receive in flight.

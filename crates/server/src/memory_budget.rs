@@ -6,7 +6,7 @@
 //! threads ask; nobody waits in here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stratakv_base::Mono;
 
@@ -48,6 +48,8 @@ pub(crate) struct MemoryBudget {
     values_bytes: AtomicU64,
     /// Of long answers that came in by the eighth which is theirs.
     long_bytes: AtomicU64,
+    /// A connection has the turn of large requests.
+    has_turn: AtomicBool,
     /// Connections that stopped for want of a permit.
     waiting: AtomicUsize,
     trim: Trim,
@@ -74,6 +76,7 @@ impl MemoryBudget {
             peak_bytes,
             values_bytes: 0.into(),
             long_bytes: 0.into(),
+            has_turn: false.into(),
             waiting,
             trim: Trim::default(),
         })
@@ -134,6 +137,11 @@ impl MemoryBudget {
         self.held_bytes() > self.max_bytes() / 8 * 5
     }
 
+    /// Whether a connection has the turn of large requests.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.has_turn.load(Ordering::Relaxed)
+    }
+
     /// Connections that wait for permits.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -153,6 +161,18 @@ impl MemoryBudget {
 
     fn give_back(&self, bytes: u64) {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The turn of large requests: one connection of the server has it, and may hold what the rest of
+/// its request takes, whatever others hold. Those whose requests came in parts would else wait for
+/// each other. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct RequestTurn(Arc<MemoryBudget>);
+
+impl Drop for RequestTurn {
+    fn drop(&mut self) {
+        self.0.has_turn.store(false, Ordering::Release);
     }
 }
 
@@ -221,6 +241,19 @@ impl MemoryPermit {
         let all = self.budget.values_bytes.fetch_add(missing, Ordering::Relaxed) + missing;
         let permit = ValuePermit { budget: Arc::clone(&self.budget), bytes: missing };
         (all <= max / 2 && self.try_grow_to(held_bytes, missing, max)).then_some(permit)
+    }
+
+    /// The same for a request that has the turn: it goes on in any case.
+    pub(crate) fn take_value(&mut self, held_bytes: u64, missing: u64) -> ValuePermit {
+        self.budget.values_bytes.fetch_add(missing, Ordering::Relaxed);
+        self.try_grow_to(held_bytes, missing, u64::MAX);
+        ValuePermit { budget: Arc::clone(&self.budget), bytes: missing }
+    }
+
+    /// The turn of large requests, if no other connection has it.
+    pub(crate) fn try_turn(&self) -> Option<RequestTurn> {
+        let has = self.budget.has_turn.swap(true, Ordering::Acquire);
+        (!has).then(|| RequestTurn(Arc::clone(&self.budget)))
     }
 
     /// The same for an answer that is begun: to five eighths only, so that those that are begun can

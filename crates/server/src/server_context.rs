@@ -11,7 +11,7 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
-use crate::resp::ClientDescription;
+use crate::resp::{ClientDescription, EncodingSettings};
 use crate::server::{Peer, lock};
 use crate::shared::{Shared, block_budget_bytes, client_bytes};
 use crate::statistics;
@@ -135,5 +135,9 @@ impl ServerContext for CommandContext<'_> {
 
     fn resp_settings(&self) -> Vec<(&'static str, String)> {
         statistics::redis::settings(self.shared)
+    }
+
+    fn resp_encodings(&self) -> &EncodingSettings {
+        &self.shared.resp.encodings
     }
 }

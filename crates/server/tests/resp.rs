@@ -519,6 +519,34 @@ fn promised_lengths_take_no_memory() {
     assert_eq!(told, ["-ERR Protocol error: invalid bulk length"]);
 }
 
+/// Clients whose requests come in parts hold those, and waited for each other: some were ended.
+#[test]
+fn large_requests_of_many_clients_at_once_are_all_carried_out() {
+    const CLIENTS: usize = 12;
+    const VALUES: usize = 10;
+    let bench = Bench::with(Engine::Tier, |options| options.limits.client_memory_bytes = Some(8 << 20));
+    let began = std::sync::Barrier::new(CLIENTS);
+    for bytes in [900, 90_000] {
+        let values = VALUES * 90_000 / bytes;
+        let said = at_once(&bench, CLIENTS, |number, client| {
+            client.send(format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * values).as_bytes());
+            for value in 0..values {
+                // Each has a part of its request there before any sends the rest.
+                if value == values / 5 {
+                    began.wait();
+                }
+                let key = format!("{number} {value}");
+                client.send(format!("${}\r\n{key}\r\n${bytes}\r\n", key.len()).as_bytes());
+                client.send(&vec![b'v'; bytes]);
+                client.send(b"\r\n");
+            }
+            client.read()
+        });
+        assert_eq!(said, ["OK"; CLIENTS], "{bytes}");
+    }
+    assert!(bench.memcache("stats\r\n").contains("STAT memory_kicks 0\r\n"));
+}
+
 #[test]
 fn what_is_told_of_server_and_clients_is_so() {
     let bench = Bench::of(Engine::Slab);

@@ -167,6 +167,10 @@ impl Connection {
         }
         let held = self.footprint();
         let claimed = self.memory.permit.try_value(held, missing as u64);
+        let claimed = match claimed {
+            None if self.has_turn() => Some(self.memory.permit.take_value(held, missing as u64)),
+            claimed => claimed,
+        };
         self.memory.is_starved |= claimed.is_none();
         match &mut self.unfinished.storing {
             Some(storing) => {

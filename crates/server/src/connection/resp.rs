@@ -20,6 +20,7 @@ use crate::resp::{
 use crate::schedule::UNITS_EACH;
 
 mod about;
+mod alone;
 mod bits;
 mod data;
 mod keys;
@@ -89,8 +90,7 @@ impl Connection {
                 Some(consumed)
             }
             Parsed::TooLarge { excess, consumed } => {
-                client.gathered.clear();
-                client.parser.shrink();
+                client.end_request();
                 self.refuse_request(excess, limits, context);
                 Some(consumed)
             }
@@ -119,7 +119,16 @@ impl Connection {
             ClientProtocol::Resp(client) => client.held_bytes(),
             _ => return true,
         };
-        held <= RECV_BYTES_MAX || self.may_take(self.input.received.fresh().len() as u64)
+        held <= RECV_BYTES_MAX || self.may_take(self.input.received.fresh().len() as u64) || self.has_turn()
+    }
+
+    /// Whether it has the turn of large requests, which it takes if it may. Only for a request that
+    /// holds much: those that hold nothing can wait.
+    pub(super) fn has_turn(&mut self) -> bool {
+        let ClientProtocol::Resp(client) = &mut self.client.protocol else { return false };
+        let has = client.held_bytes() > RECV_BYTES_MAX && client.take_turn(&self.memory.permit);
+        self.memory.is_starved &= !has;
+        has
     }
 
     /// A long argument is whole.
@@ -175,17 +184,14 @@ impl Connection {
     fn request(&mut self, fresh: &[u8], context: &mut Context<'_>) {
         let protocol = std::mem::replace(&mut self.client.protocol, ClientProtocol::Undecided);
         let ClientProtocol::Resp(mut client) = protocol else { return };
-        let RespClient { parser, gathered, session } = &mut *client;
+        let RespClient { parser, gathered, session, .. } = &mut *client;
         let arguments = Arguments::new(gathered, fresh, parser.spans());
         if let Err(why) = self.dispatch(&arguments, session, context) {
             self.client.errors += 1;
             context.counters.protocol_errors.add(1);
             self.answer(refusal(&why), false);
         }
-        if !client.gathered.is_empty() {
-            client.gathered.clear();
-        }
-        client.parser.shrink();
+        client.end_request();
         self.client.protocol = ClientProtocol::Resp(client);
     }
 

@@ -57,7 +57,9 @@ impl Gathered {
 
     /// Forgets all, and gives room back.
     pub(crate) fn clear(&mut self) {
-        *self = Gathered::default();
+        if !self.is_empty() {
+            *self = Gathered::default();
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use stratakv_base::Wall;
 use stratakv_protocol::resp::{Parser, Version};
 
 use super::arguments::Gathered;
+use crate::memory_budget::{MemoryPermit, RequestTurn};
 
 /// The request that is coming, and who sends it.
 #[derive(Debug, Default)]
@@ -11,12 +12,29 @@ pub(crate) struct RespClient {
     pub(crate) parser: Parser,
     pub(crate) gathered: Gathered,
     pub(crate) session: Session,
+    /// Of the request that is coming.
+    turn: Option<RequestTurn>,
 }
 
 impl RespClient {
     /// Bytes of memory that it holds for a request that has not come whole.
     pub(crate) fn held_bytes(&self) -> usize {
         self.parser.held_bytes() + self.gathered.held_bytes()
+    }
+
+    /// Has the turn of large requests from now on, or not.
+    pub(crate) fn take_turn(&mut self, permit: &MemoryPermit) -> bool {
+        if self.turn.is_none() {
+            self.turn = permit.try_turn();
+        }
+        self.turn.is_some()
+    }
+
+    /// The request is over: forgets what was kept of it.
+    pub(crate) fn end_request(&mut self) {
+        self.gathered.clear();
+        self.parser.shrink();
+        self.turn = None;
     }
 
     /// Whether no request has begun.

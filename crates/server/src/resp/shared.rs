@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stratakv::Level;
 
 use super::cursors::Cursors;
+use super::encodings::EncodingSettings;
 use super::session::ClientDescription;
 use crate::server::RespPeer;
 
@@ -13,6 +14,7 @@ use crate::server::RespPeer;
 #[derive(Debug)]
 pub(crate) struct RespShared {
     pub(crate) cursors: Cursors,
+    pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
     /// Of the client that came last.
@@ -21,7 +23,8 @@ pub(crate) struct RespShared {
 
 impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
-        RespShared { cursors: Cursors::default(), batch_level, last_id: 0.into() }
+        let (cursors, encodings) = Default::default();
+        RespShared { cursors, encodings, batch_level, last_id: 0.into() }
     }
 
     /// A new client, so many seconds after the server's start.

@@ -141,9 +141,11 @@ impl Worker {
                 self.driver.cancel(&entry.socket);
             }
         }
-        // Those that wait may hold what they wait for.
+        // Those that wait may hold what they wait for. While one has the turn of large requests, they
+        // wait for it, and it goes on or is an offender.
         let threads = self.shared.worker_slots.len() as u64;
-        if offenders.is_empty() && stuck_bytes * 2 * threads > self.shared.memory.budget.max_bytes() {
+        let is_stuck = offenders.is_empty() && !self.shared.memory.budget.has_turn();
+        if is_stuck && stuck_bytes * 2 * threads > self.shared.memory.budget.max_bytes() {
             offenders = stuck;
         }
         offenders.sort_unstable();

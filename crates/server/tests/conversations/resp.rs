@@ -470,6 +470,39 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("CONFIG GET nothing", "[]"),
         ],
     ),
+    redis(
+        "a server that stands alone",
+        &[
+            ("ROLE", "[\"master\", (0), []]"),
+            ("FUNCTION FLUSH", "OK"),
+            ("FUNCTION FLUSH async", "OK"),
+            ("FUNCTION FLUSH x", "-ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+            ("FUNCTION LIST", "[]"),
+            ("CLUSTER INFO", "-ERR This instance has cluster support disabled"),
+            ("READONLY", "-ERR This instance has cluster support disabled"),
+            ("READWRITE", "-ERR This instance has cluster support disabled"),
+        ],
+    ),
+    redis(
+        "settings of encodings",
+        &[
+            ("CONFIG SET zset-max-ziplist-value 10 list-max-ziplist-size -3", "OK"),
+            ("CONFIG GET zset-max-listpack-value", "[\"zset-max-listpack-value\", \"10\"]"),
+            ("CONFIG GET list-max-listpack-size", "[\"list-max-listpack-size\", \"-3\"]"),
+            ("CONFIG SET nothing 1", "-ERR Unknown option or number of arguments for CONFIG SET - \\'nothing\\'"),
+            (
+                "CONFIG SET list-compress-depth 1 set-max-intset-entries x",
+                "-ERR CONFIG SET failed (possibly related to argument \\'set-max-intset-entries\\') - argument couldn\\'t be parsed into an integer",
+            ),
+            (
+                "CONFIG SET list-max-listpack-size 1 list-max-listpack-size 1",
+                "-ERR CONFIG SET failed (possibly related to argument \\'list-max-listpack-size\\') - duplicate parameter",
+            ),
+            ("CONFIG GET list-compress-depth", "[\"list-compress-depth\", \"0\"]"),
+            ("CONFIG SET zset-max-ziplist-value 64 list-max-ziplist-size -2", "OK"),
+            ("CONFIG RESETSTAT", "OK"),
+        ],
+    ),
     ours(
         "what is not there",
         &[
@@ -480,7 +513,11 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("MULTI", "-ERR \\'multi\\' is not supported yet: see docs/resp.md for what is"),
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),
             (
-                "CONFIG SET maxmemory 1",
+                "CONFIG SET databases 2",
+                "-ERR CONFIG SET failed (possibly related to argument \\'databases\\') - it is an option of the command line: start the server with another one",
+            ),
+            (
+                "CONFIG SET hash-max-listpack-entries",
                 "-ERR unknown subcommand or wrong number of arguments for \\'SET\\': see docs/resp.md for what config has",
             ),
             (

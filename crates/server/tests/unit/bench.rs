@@ -1,8 +1,7 @@
 //! A connection without sockets, for tests and the fuzzer: its store is a map, its peer a list of
 //! bytes.
 
-use std::sync::Arc;
-
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use stratakv_base::random::Random;
@@ -19,7 +18,7 @@ use crate::marks::Marks;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
 use crate::recency::Recency;
-use crate::resp::{ClientDescription, Cursors};
+use crate::resp::{ClientDescription, Cursors, EncodingSettings};
 use crate::schedule::UNITS_EACH;
 use crate::watch::{Log, Watches, Watching};
 
@@ -80,6 +79,10 @@ impl ServerContext for NoServer {
     }
     fn resp_settings(&self) -> Vec<(&'static str, String)> {
         vec![("databases", "1".to_owned()), ("maxclients", "10".to_owned())]
+    }
+    fn resp_encodings(&self) -> &EncodingSettings {
+        static SETTINGS: LazyLock<EncodingSettings> = LazyLock::new(EncodingSettings::default);
+        &SETTINGS
     }
 }
 

@@ -214,7 +214,7 @@ fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut
         Update::Append(bytes) => (Bytes::from([old, &bytes[..]].concat()), None),
         Update::Prepend(bytes) => (Bytes::from([&bytes[..], old].concat()), None),
         Update::Touch(_) => (old.clone(), None),
-        Update::Edit(edit) => match edit.apply(old, stratakv_base::Expiry::NEVER) {
+        Update::Edit(edit) => match edit.apply(old, 0, stratakv_base::Expiry::NEVER) {
             Ok(updated) => (updated.value, None),
             Err(_) => return (answer == Answer::Unmet(Unmet::Unchanged)).then_some(()),
         },

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
+use stratakv_protocol::memcache::Statistics;
 use stratakv_protocol::resp::{Version, encode, glob};
 
+use super::table::repeated;
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::pending::{ParsedCommand, ServerQuestion};
-use crate::resp::{Arguments, Session, written};
+use crate::resp::{Arguments, EncodingSettings, Session, written};
 use crate::schedule::cost_of_text;
 
 impl Connection {
@@ -44,15 +46,25 @@ impl Connection {
     }
 
     pub(super) fn resp_config(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        if !a.is(1, "GET") || a.len() < 3 {
-            return Err(super::table::unsupported_part("config", a));
+        match () {
+            () if a.is(1, "GET") && a.len() > 2 => self.settings(a, s, context),
+            () if a.is(1, "SET") && a.len() > 3 && a.len().is_multiple_of(2) => self.set_settings(a, context),
+            () if a.is(1, "RESETSTAT") && a.len() == 2 => {
+                context.server.statistics(Statistics::Reset, context.wall);
+                self.say(|out| encode::simple(out, "OK"))
+            }
+            () => Err(super::table::unsupported_part("config", a)),
         }
+    }
+
+    fn settings(&mut self, a: &Arguments<'_>, s: &Session, context: &Context<'_>) -> Handled {
         if a.from(2).any(|pattern| pattern.len() > glob::PATTERN_BYTES_MAX) || a.len() > 64 {
             return Err(Cow::Borrowed("ERR too many parameters, or one is too long: ask for fewer"));
         }
         let is_asked =
             |name: &str| a.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
         let mut settings = context.server.resp_settings();
+        settings.extend(context.server.resp_encodings().all());
         settings.retain(|(name, _)| is_asked(name));
         self.say(|out| {
             encode::map(out, settings.len(), s.version);
@@ -61,6 +73,31 @@ impl Connection {
                 encode::bulk(out, value.as_bytes());
             }
         })
+    }
+
+    /// All of them or none.
+    fn set_settings(&mut self, a: &Arguments<'_>, context: &Context<'_>) -> Handled {
+        let encodings = context.server.resp_encodings();
+        let mut changes: Vec<(usize, i64)> = Vec::new();
+        for at in (2..a.len()).step_by(2) {
+            let name = repeated(a.get(at));
+            let failed =
+                |why| Cow::Owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"));
+            let Some(number) = EncodingSettings::find(a.get(at)) else {
+                let is_known = context.server.resp_settings().iter().any(|(known, _)| *known == name);
+                return Err(match is_known {
+                    true => failed("it is an option of the command line: start the server with another one"),
+                    false => Cow::Owned(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")),
+                });
+            };
+            let value = a.integer(at + 1).map_err(|_| failed("argument couldn't be parsed into an integer"))?;
+            if changes.iter().any(|(changed, _)| *changed == number) {
+                return Err(failed("duplicate parameter"));
+            }
+            changes.push((number, value));
+        }
+        changes.into_iter().for_each(|(number, value)| encodings.set(number, value));
+        self.say(|out| encode::simple(out, "OK"))
     }
 
     pub(super) fn resp_time(&mut self, _: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {

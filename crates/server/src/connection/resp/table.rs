@@ -68,7 +68,7 @@ pub(super) fn wrong_count(name: &str) -> RequestRefusal {
 pub(super) fn unknown(arguments: &Arguments<'_>) -> RequestRefusal {
     let name = arguments.get(0);
     let lower = name.to_ascii_lowercase();
-    if let Some(name) = UNSUPPORTED.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
+    if let Some(name) = OF_REDIS.split_ascii_whitespace().find(|known| known.as_bytes() == lower) {
         return Cow::Owned(format!("ERR '{name}' is not supported yet: see docs/resp.md for what is"));
     }
     let mut text = format!("ERR unknown command '{}', with args beginning with: ", repeated(name));
@@ -130,10 +130,12 @@ commands! {
         "Finds the first set or clear bit in a string."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
         "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
+    "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
+        "Answers that there is no cluster."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
         "Returns information about the commands: COUNT, DOCS, INFO, LIST."
     "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config
-        "Returns the values of configuration parameters: GET."
+        "Returns and changes configuration parameters, and forgets statistics: GET, SET, RESETSTAT."
     "copy" -3 "write denyoom" (1, 2, 1) "generic" "6.2.0" [keys::copy]
         "Copies the value of a key to a new key."
     "dbsize" 1 "readonly fast" (0, 0, 0) "server" "1.0.0" resp_dbsize
@@ -158,6 +160,8 @@ commands! {
         "Removes all keys."
     "flushdb" -1 "write" (0, 0, 0) "server" "1.0.0" resp_flush
         "Removes all keys."
+    "function" -2 "noscript" (0, 0, 0) "scripting" "7.0.0" resp_function
+        "Answers that there are no functions: FLUSH, LIST."
     "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get
         "Returns the string value of a key."
     "getbit" 3 "readonly fast" (1, 1, 1) "bitmap" "2.2.0" resp_getbit
@@ -258,12 +262,18 @@ commands! {
         "Returns the expiration time in milliseconds of a key."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
+    "readonly" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
+        "Answers that there is no cluster."
+    "readwrite" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
+        "Answers that there is no cluster."
     "rename" 3 "write" (1, 2, 1) "generic" "1.0.0" [keys::rename]
         "Renames a key and overwrites the destination."
     "renamenx" 3 "write fast" (1, 2, 1) "generic" "1.0.0" [keys::renamenx]
         "Renames a key only when the target key name doesn't exist."
     "reset" 1 "noscript fast no_auth" (0, 0, 0) "connection" "6.2.0" resp_reset
         "Resets the connection."
+    "role" 1 "noscript fast" (0, 0, 0) "server" "2.8.12" resp_role
+        "Answers that this is a master without replicas."
     "rpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::rpop]
         "Returns the last elements of a list after removing them. Deletes the list if the last element was popped."
     "rpush" -3 "write denyoom fast" (1, 1, 1) "list" "1.0.0" [lists::rpush]
@@ -366,24 +376,28 @@ commands! {
         "Returns the score of a member in a sorted set."
 }
 
-/// Commands of Redis that are not there.
-const UNSUPPORTED: &str = "\
-    acl asking bgrewriteaof bgsave bitfield bitfield_ro bitop blmove blmpop blpop brpop \
-    brpoplpush bzmpop bzpopmax bzpopmin cluster debug discard dump eval eval_ro evalsha evalsha_ro exec \
-    failover fcall fcall_ro function geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
-    georadiusbymember_ro geosearch geosearchstore hexpire \
-    hpersist hpexpire httl \
-    lastsave latency lcs lmove lmpop lolwut \
-    memory migrate module monitor move multi object pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe randomkey readonly readwrite replconf replicaof restore \
-    restore-asking role rpoplpush save script sdiff sdiffstore shutdown \
-    sinter sintercard sinterstore slaveof slowlog smove sort sort_ro \
-    spublish ssubscribe subscribe sunion sunionstore sunsubscribe swapdb sync \
-    unsubscribe unwatch waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread \
-    xreadgroup xrevrange xsetid xtrim zdiff zdiffstore zinter zintercard zinterstore \
-    zmpop zrangestore \
-    \
-    zunion zunionstore";
+/// Commands of Redis, those that are not there among them.
+const OF_REDIS: &str = "\
+    acl append asking auth bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop bitpos blmove blmpop \
+    blpop brpop brpoplpush bzmpop bzpopmax bzpopmin client cluster command config copy dbsize debug decr \
+    decrby del discard dump echo eval eval_ro evalsha evalsha_ro exec exists expire expireat expiretime \
+    failover fcall fcall_ro flushall flushdb function geoadd geodist geohash geopos georadius \
+    georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore get getbit getdel getex \
+    getrange getset hdel hello hexists hexpire hget hgetall hincrby hincrbyfloat hkeys hlen hmget hmset \
+    hpersist hpexpire hrandfield hscan hset hsetnx hstrlen httl hvals incr incrby incrbyfloat info keys \
+    lastsave latency lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset \
+    ltrim memory mget migrate module monitor move mset msetnx multi object persist pexpire pexpireat \
+    pexpiretime pfadd pfcount pfdebug pfmerge pfselftest ping psetex psubscribe psync pttl publish \
+    pubsub punsubscribe quit randomkey readonly readwrite rename renamenx replconf replicaof reset \
+    restore restore-asking role rpop rpoplpush rpush rpushx sadd save scan scard script sdiff sdiffstore \
+    select set setbit setex setnx setrange shutdown sinter sintercard sinterstore sismember slaveof \
+    slowlog smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe \
+    strlen subscribe substr sunion sunionstore sunsubscribe swapdb sync time touch ttl type unlink \
+    unsubscribe unwatch wait waitaof watch xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending \
+    xrange xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter \
+    zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex \
+    zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange \
+    zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore";
 
 #[cfg(test)]
 mod tests {
@@ -395,7 +409,7 @@ mod tests {
         for command in COMMANDS {
             let found = CommandSpec::find(command.name.to_ascii_uppercase().as_bytes()).unwrap();
             assert_eq!(found.name, command.name);
-            assert!(!UNSUPPORTED.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
+            assert!(OF_REDIS.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
             assert!(command.summary.ends_with('.') && command.name.len() <= NAME_BYTES_MAX);
         }
         assert!(CommandSpec::find(b"").is_none() && CommandSpec::find(&[b'a'; 100]).is_none());

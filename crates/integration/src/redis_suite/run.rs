@@ -1,0 +1,185 @@
+//! Runs a unit of the suite against a server.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{TAGS, read};
+use crate::engine::Engine;
+use crate::program::{Serve, Served, free_address};
+use crate::suites::Results;
+
+/// Memory of ours.
+const MEMORY: &str = "1G";
+
+/// Some tests set values of so many bytes.
+const ITEM_BYTES: &str = "16M";
+
+/// A unit takes half a minute at most; one that hangs is ended after so long.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Between two looks at a process.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A server that the suite is run against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuiteServer {
+    /// Redis itself: the control.
+    Redis,
+    /// Ours with this engine, in its usual placement.
+    Ours(Engine),
+    /// Ours with engine `slab` and placement `packed`.
+    Packed,
+}
+
+impl SuiteServer {
+    /// Ours.
+    pub const OURS: &[SuiteServer] = &[
+        SuiteServer::Ours(Engine::Slab),
+        SuiteServer::Packed,
+        SuiteServer::Ours(Engine::Hash),
+        SuiteServer::Ours(Engine::Matrix),
+        SuiteServer::Ours(Engine::Tier),
+    ];
+
+    /// Its name in tables and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            SuiteServer::Redis => "redis",
+            SuiteServer::Ours(engine) => engine.name(),
+            SuiteServer::Packed => "packed",
+        }
+    }
+
+    /// Options of `stratakv serve`.
+    fn options(self, resp: &str) -> Vec<String> {
+        let (engine, placement) = match self {
+            SuiteServer::Ours(Engine::Slab) | SuiteServer::Redis => (Engine::Slab, Some("in_place")),
+            SuiteServer::Ours(engine) => (engine, None),
+            SuiteServer::Packed => (Engine::Slab, Some("packed")),
+        };
+        let level = engine.levels().last().copied().unwrap_or("memory");
+        let mut options = engine.serve_options().to_vec();
+        options.extend(["--durability", level, "--memory", MEMORY, "--item-bytes-max", ITEM_BYTES, "--resp", resp]);
+        options.extend(placement.map(|placement| ["--placement", placement]).into_iter().flatten());
+        options.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// A running server. Killed when dropped.
+enum Running {
+    Redis(Child),
+    Ours(Served),
+}
+
+impl Running {
+    fn start(server: SuiteServer, address: SocketAddr, folder: &Path) -> Result<Running, String> {
+        let cannot = |error| format!("cannot start {}: {error}", server.name());
+        if server != SuiteServer::Redis {
+            let options = server.options(&address.to_string());
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            let mut served = Serve::on(&folder.join("data")).options(&options).spawn().map_err(cannot)?;
+            served.wait_ready()?;
+            return Ok(Running::Ours(served));
+        }
+        let output = File::create(folder.join("redis.log")).map_err(cannot)?;
+        let mut redis = Command::new("redis-server");
+        redis.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]).current_dir(folder);
+        let child = redis.stdin(Stdio::null()).stdout(output).stderr(Stdio::null()).spawn().map_err(cannot)?;
+        let mut running = Running::Redis(child);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > deadline || !running.is_running() {
+                return Err(format!("redis-server does not answer; see {}", folder.join("redis.log").display()));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(running)
+    }
+
+    fn is_running(&mut self) -> bool {
+        match self {
+            Running::Redis(child) => matches!(child.try_wait(), Ok(None)),
+            Running::Ours(served) => served.is_running(),
+        }
+    }
+
+    fn said(&self) -> String {
+        match self {
+            Running::Redis(_) => String::new(),
+            Running::Ours(served) => served.said(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Running::Redis(child) = self {
+            // An error means that it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs a unit against a server of its own, in `folder`, which keeps the output.
+///
+/// # Errors
+/// The server or the suite does not start, the server ends, the unit hangs or reports no test.
+pub fn run(unit: &str, server: SuiteServer, source: &Path, folder: &Path) -> Result<Results, String> {
+    let place = folder.join(format!("{}-{}", server.name(), unit.replace('/', "-")));
+    let failed = |error| format!("cannot prepare {}: {error}", place.display());
+    if place.exists() {
+        fs::remove_dir_all(&place).map_err(failed)?;
+    }
+    fs::create_dir_all(&place).map_err(failed)?;
+    let address = free_address().map_err(failed)?;
+    let mut running = Running::start(server, address, &place)?;
+    let log = place.join("suite.log");
+    let output = File::create(&log).map_err(failed)?;
+    let mut tests = Command::new("tclsh");
+    tests.args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &address.port().to_string()]);
+    // A server that is there already: one database, no digests and encodings. A test that breaks off
+    // has failed, and the next one goes on.
+    tests.args(["--singledb", "--ignore-encoding", "--ignore-digest", "--durable", "--dont-clean", "--clients", "1"]);
+    tests.args(["--single", &format!("unit/{unit}"), "--tags", TAGS]);
+    tests.current_dir(source).stdin(Stdio::null()).process_group(0);
+    let errors = output.try_clone().map_err(failed)?;
+    let tests = tests.stdout(output).stderr(errors).spawn();
+    finish(tests.map_err(|error| format!("cannot start the tests: {error}"))?, unit)?;
+    if !running.is_running() {
+        return Err(format!("{}: the server ended during {unit}:\n{}", server.name(), running.said()));
+    }
+    let text = fs::read(&log).map_err(failed)?;
+    let results = read(&String::from_utf8_lossy(&text));
+    drop(running);
+    // Its log stays.
+    let data = place.join("data");
+    if data.exists() {
+        fs::remove_dir_all(&data).map_err(failed)?;
+    }
+    match results.is_empty() {
+        true => Err(format!("{unit} ran no test with {}; see {}", server.name(), log.display())),
+        false => Ok(results),
+    }
+}
+
+/// Waits for the end of the tests. What they started and left is ended with them.
+fn finish(mut child: Child, unit: &str) -> Result<(), String> {
+    let deadline = Instant::now() + TIMEOUT;
+    let group = rustix::process::Pid::from_child(&child);
+    let ended = loop {
+        match child.try_wait().map_err(|error| format!("cannot wait for {unit}: {error}"))? {
+            Some(_) => break Ok(()),
+            None if Instant::now() > deadline => break Err(format!("{unit} hangs")),
+            None => std::thread::sleep(POLL),
+        }
+    };
+    // An error means that nothing of it is left.
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    let _ = child.wait();
+    ended
+}
