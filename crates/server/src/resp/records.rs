@@ -25,7 +25,6 @@ pub(crate) struct StoredRecord {
 }
 
 impl StoredRecord {
-    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.flags, &self.value)
     }
