@@ -14,6 +14,7 @@ use crate::output::Output;
 use crate::recency::Recency;
 use crate::request::{Plan, Request, RequestOutcome};
 use crate::resp::{self, RespAnswer, Work};
+use crate::structure::is_structure;
 use crate::watch::{self, Log};
 
 /// What a client waits for.
@@ -188,6 +189,21 @@ impl ResponseEncoder {
         true
     }
 
+    /// The answer of a get whose record is a structure of Redis clients.
+    pub(crate) fn refuse_structure(&mut self, answer: &Answer, out: &mut Output, here: &AnswerContext<'_>) {
+        match answer {
+            Answer::Value { .. } if !self.get_failed => {
+                self.get_failed = true;
+                out.push(reply::NOT_A_STRING);
+            }
+            Answer::Planned(planned) => {
+                planned.dialect.write(&planned.plan.request, RequestOutcome::NotAString, out, here);
+            }
+            Answer::Resp(answer) => answer.refuse_structure(out),
+            _ => {}
+        }
+    }
+
     /// Appends the answer, nothing if the client wants none. `reply` is `None` for answers without
     /// operation.
     pub(crate) fn write(
@@ -214,6 +230,9 @@ impl ResponseEncoder {
                 }
             }
             (Answer::Value { .. }, _) if self.get_failed => {}
+            (answer @ Answer::Value { .. }, Some(Reply::Record(Some(record)))) if is_structure(&record) => {
+                self.refuse_structure(&answer, out, here);
+            }
             (Answer::Value { .. }, Some(Reply::Failed(error))) => {
                 self.get_failed = true;
                 failed(&error, false, out, counters);
@@ -287,6 +306,7 @@ fn stored(verb: Verb, key: &Key, reply: Option<&Reply>, here: &AnswerContext<'_>
             counters.cas_misses.add(1);
             reply::NOT_FOUND
         }
+        Some(Reply::Unmet(Unmet::Unchanged)) => reply::NOT_A_STRING,
         Some(Reply::Unmet(_)) if is_cas => {
             counters.cas_badval.add(1);
             reply::EXISTS

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_engine::{Error, Record};
 use stratakv_protocol::memcache::binary::{Status, Tag, refusal, response, status};
-use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expiry};
+use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expiry, reply};
 
 use crate::answer::{AnswerContext, FlushWords, count_failure};
 use crate::connection::{Context, hash};
@@ -163,6 +163,8 @@ impl Words {
         meta::tell(request, &outcome, here);
         match (&request.action, outcome) {
             (_, RequestOutcome::Failed(error)) => self.failed(&error, out, here.counters),
+            (_, RequestOutcome::NotAString) => self.refuse_as(reply::NOT_A_STRING, out),
+            (_, RequestOutcome::ReservedFlags) => self.refuse_as(reply::RESERVED_FLAGS, out),
             (Action::Get { touch, value, .. }, outcome) => {
                 self.get(request, outcome, touch.is_some(), *value, here, out);
             }
@@ -274,6 +276,13 @@ impl Words {
 
     fn refuse(&self, why: Status, out: &mut Output) {
         out.text(|out| status(out, self.tag, why));
+    }
+
+    /// As the text protocol says it.
+    fn refuse_as(&self, line: &[u8], out: &mut Output) {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_start_matches("CLIENT_ERROR ").trim_end();
+        out.text(|out| refusal(out, self.tag, Status::Invalid, text));
     }
 
     /// Of a flush; its caller leaves it out if it is not wanted.

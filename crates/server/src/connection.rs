@@ -29,7 +29,7 @@ use crate::memory_budget::MemoryPermit;
 use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
-use crate::request::{Action, Next, Plan, Request};
+use crate::request::{Action, Next, Plan, Request, RequestOutcome};
 use crate::resp::{ClientDescription, Cursors, EncodingSettings};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
@@ -587,7 +587,13 @@ impl Connection {
     /// Begins a request, or holds it.
     fn plan(&mut self, request: Request, dialect: Dialect, context: &mut Context<'_>) -> bool {
         let reading = self.reading_of(&request, context.wall);
-        let planned = Box::new(Planned { plan: Plan::new(request, self.reading.first_bytes), dialect, outcome: None });
+        let outcome = request.has_reserved_flags().then_some(RequestOutcome::ReservedFlags);
+        let is_refused = outcome.is_some();
+        let planned = Box::new(Planned { plan: Plan::new(request, self.reading.first_bytes), dialect, outcome });
+        if is_refused {
+            self.answer(Answer::Planned(planned), false);
+            return true;
+        }
         self.begin(ParsedCommand::Planned { planned, reading }, context)
     }
 

@@ -51,6 +51,7 @@ mod server;
 mod server_context;
 mod shared;
 mod statistics;
+mod structure;
 mod timing;
 mod tls;
 mod unix;

@@ -146,6 +146,8 @@ impl Words {
                 let storing = matches!(self.verb, MetaVerb::Set { .. });
                 failed(&error, storing, out, here.counters);
             }
+            (_, RequestOutcome::NotAString) => out.push(reply::NOT_A_STRING),
+            (_, RequestOutcome::ReservedFlags) => out.push(reply::RESERVED_FLAGS),
             (MetaVerb::Debug, outcome) => self.debug(request, outcome, here, out),
             (MetaVerb::Get, outcome) => self.get(request, outcome, here, out),
             (MetaVerb::Set { .. }, outcome) => self.set(request, &outcome, here, out),

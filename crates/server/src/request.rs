@@ -5,15 +5,19 @@
 //! making what is missing), a [`Plan`] asks several, each on the condition of the version that the
 //! one before it saw: what other clients do in between makes it begin again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, Wall, probe};
 use stratakv_engine::update::{self, UpdateError};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::memcache::StoreMode;
+use stratakv_structures::STRUCTURE_FLAGS;
 
 use crate::connection::hash;
 use crate::marks::{Mark, Marks};
 use crate::pending::Access;
+use crate::structure::{Join, is_structure};
 
 /// Begun again so often because of other clients' writes, a request gives up.
 const ATTEMPTS_MAX: u32 = 100;
@@ -94,6 +98,10 @@ pub(crate) enum RequestOutcome {
     Exists,
     /// It is no number.
     NotANumber,
+    /// It is a structure of Redis clients, which other clients cannot read.
+    NotAString,
+    /// The flags are those of such structures.
+    ReservedFlags,
     /// The operation failed.
     Failed(Error),
 }
@@ -148,6 +156,19 @@ impl Request {
     /// One without conditions.
     pub(crate) fn of(key: Key, action: Action) -> Request {
         Request { key, action, compare: None, version: None }
+    }
+
+    /// Whether it would make a record with the flags of a structure.
+    pub(crate) fn has_reserved_flags(&self) -> bool {
+        let flags = match &self.action {
+            Action::Store { flags, mode, vivify, .. } => {
+                let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend) && vivify.is_none();
+                if joins { None } else { Some(*flags) }
+            }
+            Action::Invalidate { clear, .. } => *clear,
+            Action::Get { .. } | Action::Delete | Action::Arithmetic { .. } => None,
+        };
+        flags == Some(STRUCTURE_FLAGS)
     }
 
     /// Whether the whole record is read, changed here and written.
@@ -220,8 +241,10 @@ impl Request {
             Action::Store { mode, value, flags, expiry, .. } => {
                 let value = value.clone();
                 let expect = match mode {
-                    StoreMode::Append => return Operation::Update { key, update: Update::Append(value), level },
-                    StoreMode::Prepend => return Operation::Update { key, update: Update::Prepend(value), level },
+                    StoreMode::Append | StoreMode::Prepend => {
+                        let join = Join { bytes: value, is_front: *mode == StoreMode::Prepend };
+                        return Operation::Update { key, update: Update::Edit(Arc::new(join)), level };
+                    }
                     StoreMode::Add => Expect::Absent,
                     StoreMode::Replace if self.compare.is_none() => Expect::Present,
                     StoreMode::Set | StoreMode::Replace => expect(),
@@ -356,6 +379,7 @@ impl Plan {
                 Next::Ask(Operation::Get { key: request.key.clone(), part: RecordPart::Meta })
             }
             (_, Reply::Unmet(Unmet::Version { .. })) => Next::End(RequestOutcome::Exists),
+            (_, Reply::Unmet(Unmet::Unchanged)) => Next::End(RequestOutcome::NotAString),
             _ => Next::End(RequestOutcome::NotStored),
         }
     }
@@ -363,6 +387,9 @@ impl Plan {
     fn found(&self, record: Record, marks: &Marks) -> Next {
         if let Action::Get { touch: touch @ Some(_), .. } = self.request.action {
             marks.keep(&self.request.key, record.version, None, touch);
+        }
+        if matches!(self.request.action, Action::Get { value: true, .. }) && is_structure(&record) {
+            return Next::End(RequestOutcome::NotAString);
         }
         Next::End(RequestOutcome::Found { record, before: self.read.map(|(_, expiry)| expiry), follows: false })
     }
@@ -428,6 +455,9 @@ impl Plan {
         self.before = record.expiry;
         if let Action::Get { .. } = request.action {
             return Next::Ask(self.begin(level, marks));
+        }
+        if matches!(request.action, Action::Store { .. }) && is_structure(&record) {
+            return Next::End(RequestOutcome::NotAString);
         }
         let (mut flags, mut expiry) = (record.flags, record.expiry);
         let change = match &request.action {

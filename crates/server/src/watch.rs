@@ -332,7 +332,7 @@ pub(crate) fn status_of(outcome: &RequestOutcome) -> &'static str {
         RequestOutcome::Failed(error) => status_of_error(error),
         RequestOutcome::Exists => "exists",
         RequestOutcome::Missing => "not_found",
-        RequestOutcome::NotStored => "not_stored",
+        RequestOutcome::NotStored | RequestOutcome::NotAString | RequestOutcome::ReservedFlags => "not_stored",
         _ => "stored",
     }
 }

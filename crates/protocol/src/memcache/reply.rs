@@ -34,6 +34,11 @@ pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
 pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 /// The value of incr or decr is no number of 64 bits.
 pub const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+/// Of a value that only Redis clients can read.
+pub const NOT_A_STRING: &[u8] =
+    b"CLIENT_ERROR the key holds a structure of Redis, which memcache clients cannot read or append to\r\n";
+/// Flags that tell structures from values.
+pub const RESERVED_FLAGS: &[u8] = b"CLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\n";
 /// The expiry time is no number.
 pub const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
 /// A flag of a meta command says no number.

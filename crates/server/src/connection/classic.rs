@@ -197,7 +197,12 @@ impl Connection {
         };
         let answer = Answer::Stored { verb, key: key.clone(), value_bytes: value.len() as u64, expiry };
         let action = Action::Store { mode, value, flags, expiry, late: false, vivify: None, sized: false };
-        self.ask_once(Request { compare, ..Request::of(key, action) }, answer, noreply, context)
+        let request = Request { compare, ..Request::of(key, action) };
+        if request.has_reserved_flags() {
+            self.answer(Answer::Text(reply::RESERVED_FLAGS), noreply);
+            return true;
+        }
+        self.ask_once(request, answer, noreply, context)
     }
 
     /// A classic command of one key that brings no value.

@@ -9,6 +9,7 @@ use crate::answer::Answer;
 use crate::memory_budget::FREE_BYTES;
 use crate::pending::PendingAnswer;
 use crate::schedule::cost_of;
+use crate::structure::is_structure;
 
 /// Bytes of answers read, being read, waiting and being sent for one connection, beyond which
 /// nothing more is begun. A longer value comes alone; one that is next in order and asked for again
@@ -41,6 +42,8 @@ pub(crate) struct Stream {
     taken_bytes: u64,
     /// Being read.
     asked_bytes: u64,
+    /// It is one of Redis clients, and no value.
+    is_structure: bool,
 }
 
 impl Connection {
@@ -115,6 +118,7 @@ impl Connection {
         self.reading.value_bytes = read_bytes.max(self.reading.value_bytes - self.reading.value_bytes / 8);
         // The engine reads whole slices. What there is no room for is let go, and read again when
         // it is its turn.
+        let is_structure = is_structure(&record);
         let has_room = read_bytes <= asked_bytes || self.may_take(read_bytes - asked_bytes);
         if !has_room {
             record.value = Value::Inline(Bytes::new());
@@ -125,8 +129,15 @@ impl Connection {
         pending.reading_bytes = read_bytes;
         pending.block_permit = self.sending.block_budget.permit(&mut record.value);
         let (version, value_bytes) = (record.version, record.value_bytes);
-        let stream =
-            Stream { hold, front: Some(record), version, value_bytes, taken_bytes: read_bytes, asked_bytes: 0 };
+        let stream = Stream {
+            hold,
+            front: Some(record),
+            version,
+            value_bytes,
+            taken_bytes: read_bytes,
+            asked_bytes: 0,
+            is_structure,
+        };
         pending.stream = Some(Box::new(stream));
     }
 
@@ -163,6 +174,12 @@ impl Connection {
         let (Some(stream), Some(key)) = (&mut first.stream, first.answer.reads()) else { return false };
         if let Some(record) = stream.front.take() {
             self.reading.bytes -= std::mem::take(&mut first.reading_bytes);
+            if stream.is_structure {
+                let encoder = &mut self.answers.response_encoder;
+                encoder.refuse_structure(&first.answer, &mut self.sending.output, &context.here());
+                (first.answer, first.stream, first.block_permit, first.missing) = (Answer::Text(b""), None, None, 0);
+                return true;
+            }
             if !self.answers.response_encoder.begin_value(
                 &first.answer,
                 record,

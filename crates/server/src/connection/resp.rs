@@ -330,7 +330,7 @@ impl Connection {
             self.unfinished.more = Some(more);
         }
         context.counters.cmd_get.add(1);
-        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::Value { touches: false }, version });
+        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::OneOfValues, version });
         self.ask_once(Request::of(key, strings::GET), answer, false, context)
     }
 }

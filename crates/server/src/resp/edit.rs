@@ -29,6 +29,8 @@ pub(super) const LONG_PAST: Expiry = Expiry(1);
 pub(crate) enum Edit {
     /// SET with GET or KEEPTTL, GETSET. `expiry`: `None` keeps it.
     Replace { value: Bytes, expiry: Option<Expiry>, wants_old: bool, only_if_present: bool },
+    /// GETEX that changes the expiry.
+    GetExpire(Expiry),
     /// GETDEL.
     Remove,
     /// SET with NX and GET, of a record that is there: it stays.
@@ -110,7 +112,7 @@ impl EditRule {
 
     /// Whether the old value comes with the answer.
     pub(crate) fn takes_old(&self) -> bool {
-        matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::Remove | Edit::Look)
+        matches!(self.edit, Edit::Replace { wants_old: true, .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Look)
     }
 
     /// Whether the record has to be a string.
@@ -119,6 +121,7 @@ impl EditRule {
             Edit::Replace { wants_old, .. } => *wants_old,
             Edit::Expire { .. } | Edit::Persist => false,
             Edit::Remove
+            | Edit::GetExpire(_)
             | Edit::Look
             | Edit::Append(_)
             | Edit::SetRange { .. }
@@ -136,6 +139,7 @@ impl EditRule {
         let made = match &self.edit {
             Edit::Replace { only_if_present: true, .. }
             | Edit::Remove
+            | Edit::GetExpire(_)
             | Edit::Look
             | Edit::Expire { .. }
             | Edit::Persist => return Ok(None),
@@ -161,7 +165,7 @@ impl EditRule {
             (Edit::SetRange { .. } | Edit::SetBit { .. } | Edit::Expire { .. } | Edit::Persist, _) => {
                 encode::integer(out, 0);
             }
-            (Edit::Replace { .. } | Edit::Remove | Edit::Look, _) => encode::null(out, version),
+            (Edit::Replace { .. } | Edit::GetExpire(_) | Edit::Remove | Edit::Look, _) => encode::null(out, version),
         })
     }
 
@@ -231,6 +235,7 @@ impl EditRule {
                 let change = Change { value: Bytes::new(), expiry: LONG_PAST, flags: None };
                 (Some(change), Seen::Old(old.clone()))
             }
+            Edit::GetExpire(expiry) => (at(*expiry), Seen::Old(old.clone())),
             Edit::Look => (None, Seen::Old(old.clone())),
             Edit::Append(more) => {
                 self.check_length(old.len() + more.len())?;

@@ -11,10 +11,12 @@ mod encodings;
 mod key_list;
 mod many;
 mod overlay;
+mod reads;
 mod records;
 mod reply;
 mod session;
 mod shared;
+mod walking;
 mod work;
 
 pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, RequestRefusal, SYNTAX};
@@ -25,13 +27,13 @@ pub(crate) use edit::{Edit, EditRule, ExpireIf};
 pub(crate) use encodings::EncodingSettings;
 pub(crate) use key_list::KeyList;
 pub(crate) use many::{ManyLimits, ManyWork};
+pub(crate) use reads::{BitQuestion, BitRead, HeadQuestion, HeadRead, RangeRead};
 pub(crate) use records::Core;
 pub(crate) use reply::{RespAnswer, Said, failed, written};
 pub(crate) use session::{ClientDescription, RespClient, Session};
 pub(crate) use shared::RespShared;
-pub(crate) use work::{
-    Batch, BitQuestion, BitRead, Counted, EachPut, KeyCount, RangeRead, Walk, WalkKind, Work, WorkContext, WorkKind,
-};
+pub(crate) use walking::{Walk, WalkKind};
+pub(crate) use work::{Batch, Counted, EachPut, KeyCount, Work, WorkContext, WorkKind};
 
 /// What clients are told: the Redis whose commands and replies these are, and nothing else. They
 /// decide by it what a server understands. `INFO` has our own version beside it.

@@ -4,10 +4,12 @@ use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::{Error, Record, Reply};
 use stratakv_protocol::resp::{Version, encode};
 
+use super::records::WRONG_TYPE;
 use crate::answer::{AnswerContext, count_failure};
 use crate::connection::hash;
 use crate::counters::Counters;
 use crate::output::Output;
+use crate::structure::is_structure;
 
 /// How the reply to an operation of one key is said.
 #[derive(Clone, Debug)]
@@ -20,8 +22,10 @@ pub(crate) struct RespAnswer {
 /// See [`RespAnswer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Its value. `touches`: the record got an expiry.
-    Value { touches: bool },
+    /// Its value.
+    Value,
+    /// The same as one of several values, where one of another type is none.
+    OneOfValues,
     /// OK, or null where the condition does not hold; `counts`: 1 or 0.
     Stored { bytes: u64, expiry: Expiry, counts: bool },
     /// How many went: 1 or 0.
@@ -30,10 +34,6 @@ pub(crate) enum Said {
     Exists,
     /// Whether it got an expiry: 1 or 0.
     Touched,
-    /// Length of its value.
-    Length,
-    /// The name of its type.
-    Type,
     /// When it expires.
     Ttl { in_seconds: bool, is_absolute: bool },
 }
@@ -58,7 +58,7 @@ pub(crate) fn failed(error: &Error, storing: bool, out: &mut Vec<u8>, counters: 
 impl RespAnswer {
     /// Whether the client waits for the value.
     pub(crate) fn wants_value(&self) -> bool {
-        matches!(self.said, Said::Value { .. })
+        matches!(self.said, Said::Value | Said::OneOfValues)
     }
 
     /// Begins the reply of a value that follows slice by slice.
@@ -66,6 +66,14 @@ impl RespAnswer {
         self.found(&record, here);
         out.text(|text| encode::bulk_header(text, record.value_bytes));
         out.push_value(record.value);
+    }
+
+    /// The reply of a value that is a structure.
+    pub(crate) fn refuse_structure(&self, out: &mut Output) {
+        out.text(|text| match self.said {
+            Said::OneOfValues => encode::null(text, self.version),
+            _ => encode::error(text, WRONG_TYPE),
+        });
     }
 
     /// Appends the reply.
@@ -78,7 +86,10 @@ impl RespAnswer {
                 }
                 out.text(|text| failed(&error, is_store, text, here.counters));
             }
-            (Said::Value { .. }, Some(Reply::Record(Some(record)))) => {
+            (Said::Value | Said::OneOfValues, Some(Reply::Record(Some(record)))) if is_structure(&record) => {
+                self.refuse_structure(out);
+            }
+            (Said::Value | Said::OneOfValues, Some(Reply::Record(Some(record)))) => {
                 let len = record.value.len();
                 self.found(&record, here);
                 out.text(|text| encode::bulk_header(text, len));
@@ -95,9 +106,8 @@ impl RespAnswer {
             _ => None,
         };
         match self.said {
-            Said::Value { touches } => {
-                let misses = if touches { &here.counters.touch_misses } else { &here.counters.get_misses };
-                misses.add(1);
+            Said::Value | Said::OneOfValues => {
+                here.counters.get_misses.add(1);
                 here.log.fetched(&self.key, None);
                 encode::null(out, self.version);
             }
@@ -129,8 +139,6 @@ impl RespAnswer {
                 counter.add(1);
                 encode::integer(out, i64::from(record.is_some()));
             }
-            Said::Length => encode::integer(out, record.map_or(0, |record| record.value_bytes as i64)),
-            Said::Type => encode::simple(out, if record.is_some() { "string" } else { "none" }),
             Said::Ttl { in_seconds, is_absolute } => {
                 let told = record.map_or(-2, |record| ttl(record.expiry, in_seconds, is_absolute, here.wall));
                 encode::integer(out, told);
@@ -139,12 +147,7 @@ impl RespAnswer {
     }
 
     fn found(&self, record: &Record, here: &AnswerContext<'_>) {
-        if self.said == (Said::Value { touches: true }) {
-            here.counters.touch_hits.add(1);
-            here.marks.keep(&self.key, record.version, None, Some(record.expiry));
-        } else {
-            here.counters.get_hits.add(1);
-        }
+        here.counters.get_hits.add(1);
         here.recency.fetched(hash(&self.key), here.wall);
         here.log.fetched(&self.key, Some(record.value_bytes));
     }

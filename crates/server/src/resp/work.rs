@@ -5,36 +5,28 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level};
-use stratakv_engine::{Capability, Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
-use stratakv_protocol::resp::{Version, encode, glob};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
+use stratakv_protocol::resp::{Version, encode};
+use stratakv_structures::{HEADER_BYTES, Kind};
 
-use super::bits::{self, BitRange};
 use super::cursors::Cursors;
 use super::data::{DataWork, Progress};
-use super::edit::{Edit, EditRule, too_long};
+use super::edit::{Edit, EditRule};
 use super::key_list::KeyList;
 use super::many::ManyWork;
+use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
+use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
+use super::walking::Walk;
 use crate::answer::AnswerContext;
 use crate::connection::{Target, hash};
 use crate::request::write;
-use crate::walk::{WalkPlace, keys_of};
+use crate::structure;
 
 /// Begun again so often because of other clients' writes, a command gives up.
 pub(super) const ATTEMPTS_MAX: u32 = 100;
 /// Operations of one command that are under way at once.
 const IN_FLIGHT_MAX: usize = 32;
-/// Pages that one `SCAN` reads, however few keys they have.
-const SCAN_PAGES_MAX: u32 = 16;
-/// Records and bytes of a page.
-const PAGE_ITEMS_MAX: u32 = 1000;
-const PAGE_BYTES_MAX: u32 = 32 << 10;
-/// Bytes of keys of a page that lists records of `hash`; of `tier` it may be eight times that.
-const LIST_BYTES_MAX: usize = 64 << 10;
-/// Bytes of keys that one `SCAN` gathers before it answers.
-const SCAN_BYTES_MAX: usize = 64 << 10;
-/// Bytes of keys that `KEYS` may answer.
-const KEYS_BYTES_MAX: usize = 1 << 20;
 
 /// A command under way.
 #[derive(Clone, Debug)]
@@ -44,6 +36,8 @@ pub(crate) struct Work {
     /// Replies that came and were not looked at.
     pub(crate) arrived: VecDeque<Reply>,
     wanted_room: Option<u64>,
+    /// Read of a string, if it is one.
+    doubtful: Option<Box<Reply>>,
 }
 
 /// Which one.
@@ -56,6 +50,7 @@ pub(crate) enum WorkKind {
     Range(RangeRead),
     Bits(BitRead),
     Walk(Walk),
+    Head(HeadRead),
     Data(DataWork),
     Many(Box<ManyWork>),
 }
@@ -75,7 +70,7 @@ pub(crate) type Asked = Vec<(Target, Operation)>;
 
 impl Work {
     pub(crate) fn new(kind: WorkKind, version: Version) -> Work {
-        Work { kind, version, arrived: VecDeque::new(), wanted_room: None }
+        Work { kind, version, arrived: VecDeque::new(), wanted_room: None, doubtful: None }
     }
 
     /// An edit of one record; `creates_first`: where it is expected not to be there.
@@ -104,6 +99,29 @@ impl Work {
         self.follow(progress)
     }
 
+    /// Of what is read of a string: whether it is one. A reply with the flags of a structure waits
+    /// until the front of the value has come.
+    fn see_type(&mut self, reply: Reply, asked: &mut Asked) -> Option<(Reply, Kind)> {
+        let key = match &self.kind {
+            WorkKind::Range(range) => &range.key,
+            WorkKind::Bits(bits) => &bits.key,
+            WorkKind::Head(head) => &head.key,
+            _ => return Some((reply, Kind::String)),
+        };
+        match (self.doubtful.take(), reply) {
+            (None, reply) if is_doubtful(&reply) => {
+                let part = RecordPart::Range { start: 0, len: HEADER_BYTES as u64 };
+                asked.push((Target::Key, Operation::Get { key: key.clone(), part }));
+                self.doubtful = Some(Box::new(reply));
+                None
+            }
+            (Some(_), reply @ Reply::Failed(_)) => Some((reply, Kind::String)),
+            (Some(doubtful), Reply::Record(Some(front))) => Some((*doubtful, structure::kind(&front))),
+            // It has gone since.
+            (_, reply) => Some((reply, Kind::String)),
+        }
+    }
+
     fn follow(&mut self, progress: Progress) -> Option<Vec<u8>> {
         match progress {
             Progress::Waits => None,
@@ -121,10 +139,10 @@ impl Work {
             WorkKind::Count(count) => count.keys.held_bytes(),
             WorkKind::Batch(batch) => batch.keys.held_bytes() + batch.changes.capacity() * size_of::<Change>(),
             WorkKind::Each(each) => each.keys.held_bytes() + each.changes.capacity() * size_of::<Change>(),
-            WorkKind::Walk(walk) => walk.found.capacity() + LIST_BYTES_MAX,
+            WorkKind::Walk(walk) => walk.held_bytes(),
             WorkKind::Data(data) => data.held_bytes(),
             WorkKind::Many(many) => many.held_bytes(),
-            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) => 0,
+            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
     }
@@ -145,6 +163,10 @@ impl Work {
                 asked.push((Target::Key, Operation::Get { key: bits.key.clone(), part: bits.part() }));
                 None
             }
+            WorkKind::Head(head) => {
+                asked.push((Target::Key, Operation::Get { key: head.key.clone(), part: RecordPart::Meta }));
+                None
+            }
             WorkKind::Walk(walk) => walk.ask(context, asked),
             WorkKind::Data(data) => {
                 let progress = data.begin(context, asked);
@@ -159,6 +181,13 @@ impl Work {
 
     /// Looks at a reply; the answer, if it was the last one.
     pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        let (reply, kind) = match self.see_type(reply, asked) {
+            Some((_, kind)) if kind != Kind::String && !matches!(self.kind, WorkKind::Head(_)) => {
+                return Some(written(|out| encode::error(out, WRONG_TYPE)));
+            }
+            Some(seen) => seen,
+            None => return None,
+        };
         match &mut self.kind {
             WorkKind::Edit(edit) => edit.step(reply, context, self.version, asked),
             WorkKind::Count(count) => count.step(reply, context, asked),
@@ -166,6 +195,7 @@ impl Work {
             WorkKind::Each(each) => each.step(reply, context, asked),
             WorkKind::Range(range) => range.step(reply, context, asked),
             WorkKind::Bits(bits) => Some(bits.end(reply, context)),
+            WorkKind::Head(head) => Some(head.end(reply, kind, context)),
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
             WorkKind::Data(data) => {
                 let progress = data.step(reply, context, asked);
@@ -259,7 +289,9 @@ impl EditWork {
                 here.log.deleted(&self.key);
                 here.marks.forget(&self.key, version);
             }
-            Edit::Expire { expiry, .. } => here.marks.keep(&self.key, version, None, Some(*expiry)),
+            Edit::Expire { expiry, .. } | Edit::GetExpire(expiry) => {
+                here.marks.keep(&self.key, version, None, Some(*expiry))
+            }
             Edit::Persist => here.marks.keep(&self.key, version, None, Some(Expiry::NEVER)),
             Edit::Add(_) | Edit::AddFloat(_) => here.marks.keep(&self.key, version, None, None),
             Edit::Look | Edit::Replace { .. } | Edit::Append(_) | Edit::SetRange { .. } | Edit::SetBit { .. } => {
@@ -410,230 +442,5 @@ impl EachPut {
             _ => {}
         }
         self.ask(context, asked)
-    }
-}
-
-/// GETRANGE: a part of a value, counted from its front or its end.
-#[derive(Clone, Debug)]
-pub(crate) struct RangeRead {
-    key: Key,
-    first: i64,
-    last: i64,
-    /// Longest answer.
-    bytes_max: usize,
-    /// The version whose length was asked for.
-    measured: Option<u64>,
-    is_measuring: bool,
-    attempts: u32,
-}
-
-impl RangeRead {
-    pub(crate) fn new(key: Key, (first, last): (i64, i64), bytes_max: usize) -> RangeRead {
-        RangeRead { key, first, last, bytes_max, measured: None, is_measuring: false, attempts: 0 }
-    }
-
-    fn begin(&mut self, asked: &mut Asked) -> Option<Vec<u8>> {
-        self.is_measuring = self.first < 0 || self.last < 0;
-        let part = match self.is_measuring {
-            true => RecordPart::Meta,
-            false if self.last < self.first => return Some(written(|out| encode::bulk(out, b""))),
-            false => self.part(self.first.unsigned_abs(), self.last.unsigned_abs()),
-        };
-        asked.push((Target::Key, Operation::Get { key: self.key.clone(), part }));
-        None
-    }
-
-    /// One byte more than may be answered, so that it can be told.
-    fn part(&self, first: u64, last: u64) -> RecordPart {
-        let len = last.saturating_sub(first).saturating_add(1).min(self.bytes_max as u64 + 1);
-        RecordPart::Range { start: first, len }
-    }
-
-    fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
-        let record = match reply {
-            Reply::Failed(error) => return Some(error_of(&error, false, context)),
-            Reply::Record(Some(record)) => record,
-            _ => return Some(written(|out| encode::bulk(out, b""))),
-        };
-        if self.is_measuring {
-            self.is_measuring = false;
-            self.measured = Some(record.version);
-            let length = i64::try_from(record.value_bytes).unwrap_or(i64::MAX);
-            let from_front = |place: i64| if place < 0 { place.saturating_add(length) } else { place };
-            let (first, last) = (from_front(self.first).max(0), from_front(self.last).max(0).min(length - 1));
-            let is_backwards = self.first < 0 && self.last < 0 && self.last < self.first;
-            if last < first || is_backwards {
-                return Some(written(|out| encode::bulk(out, b"")));
-            }
-            let part = self.part(first.unsigned_abs(), last.unsigned_abs());
-            asked.push((Target::Key, Operation::Get { key: self.key.clone(), part }));
-            return None;
-        }
-        if self.measured.is_some_and(|measured| measured != record.version) {
-            // It was written in between.
-            self.attempts += 1;
-            return match self.attempts > ATTEMPTS_MAX {
-                true => Some(error_of(&Error::Busy, false, context)),
-                false => self.begin(asked),
-            };
-        }
-        let value = record.value.to_bytes();
-        Some(written(|out| match value.len() > self.bytes_max {
-            true => encode::error(out, &too_long(value.len() as u64, self.bytes_max)),
-            false => encode::bulk(out, &value),
-        }))
-    }
-}
-
-/// GETBIT, BITCOUNT and BITPOS.
-#[derive(Clone, Debug)]
-pub(crate) struct BitRead {
-    pub(crate) key: Key,
-    pub(crate) question: BitQuestion,
-    /// Longest value that is looked at.
-    pub(crate) bytes_max: usize,
-}
-
-/// What is asked about the bits of a value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum BitQuestion {
-    /// Whether this one is set.
-    Bit(usize),
-    /// How many are set.
-    Count(BitRange),
-    /// Where the first one is that is set, or not.
-    Position { is_set: bool, range: BitRange },
-}
-
-impl BitRead {
-    fn part(&self) -> RecordPart {
-        match self.question {
-            BitQuestion::Bit(place) => RecordPart::Range { start: (place / 8) as u64, len: 1 },
-            // One byte more, so that it can be told.
-            _ => RecordPart::Range { start: 0, len: self.bytes_max as u64 + 1 },
-        }
-    }
-
-    fn end(&self, reply: Reply, context: &WorkContext<'_>) -> Vec<u8> {
-        let value = match reply {
-            Reply::Failed(error) => return error_of(&error, false, context),
-            Reply::Record(Some(record)) => Some(record.value.to_bytes()),
-            _ => None,
-        };
-        if let Some(value) = value.as_ref().filter(|value| value.len() > self.bytes_max) {
-            return written(|out| encode::error(out, &too_long(value.len() as u64, self.bytes_max)));
-        }
-        let number = match (self.question, value) {
-            (BitQuestion::Bit(place), value) => i64::from(bits::bit(&value.unwrap_or_default(), place % 8)),
-            (BitQuestion::Count(range), value) => bits::count(&value.unwrap_or_default(), range),
-            (BitQuestion::Position { is_set, range }, Some(value)) => bits::position(&value, is_set, range),
-            (BitQuestion::Position { is_set, .. }, None) => {
-                if is_set {
-                    -1
-                } else {
-                    0
-                }
-            }
-        };
-        written(|out| encode::integer(out, number))
-    }
-}
-
-/// SCAN or KEYS.
-#[derive(Clone, Debug)]
-pub(crate) struct Walk {
-    pub(crate) kind: WalkKind,
-    pub(crate) place: WalkPlace,
-    pub(crate) pattern: Option<Vec<u8>>,
-    /// No key has the type that was asked for.
-    pub(crate) finds_none: bool,
-    /// Keys found, as bulk strings.
-    found: Vec<u8>,
-    count: usize,
-    seen: u32,
-    pages: u32,
-}
-
-/// See [`Walk`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WalkKind {
-    /// About so many keys, from this cursor on.
-    Scan {
-        cursor: u64,
-        wanted: u32,
-    },
-    Keys,
-}
-
-impl Walk {
-    pub(crate) fn new(kind: WalkKind, place: WalkPlace, pattern: Option<Vec<u8>>, finds_none: bool) -> Walk {
-        Walk { kind, place, pattern, finds_none, found: Vec::new(), count: 0, seen: 0, pages: 0 }
-    }
-
-    /// Asks for the next page; the answer, if this is enough.
-    fn ask(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
-        let is_over = self.place.shard >= context.shards;
-        let items_max = match self.kind {
-            WalkKind::Scan { wanted, .. } => {
-                let is_enough =
-                    self.seen >= wanted || self.pages >= SCAN_PAGES_MAX || self.found.len() > SCAN_BYTES_MAX;
-                if is_over || is_enough {
-                    return Some(self.answer(is_over, context));
-                }
-                wanted - self.seen
-            }
-            WalkKind::Keys if self.found.len() > KEYS_BYTES_MAX => {
-                let limit = KEYS_BYTES_MAX >> 20;
-                let text = format!("ERR more than {limit} MiB of keys match: take them piece by piece, with SCAN");
-                return Some(written(|out| encode::error(out, &text)));
-            }
-            WalkKind::Keys if is_over => return Some(self.answer(true, context)),
-            WalkKind::Keys => PAGE_ITEMS_MAX,
-        };
-        self.pages = self.pages.saturating_add(1);
-        let page = self.place.page(items_max.clamp(1, PAGE_ITEMS_MAX), PAGE_BYTES_MAX);
-        asked.push((Target::Shard(self.place.shard), page));
-        None
-    }
-
-    fn answer(&mut self, is_over: bool, context: &WorkContext<'_>) -> Vec<u8> {
-        written(|out| {
-            if let WalkKind::Scan { cursor, .. } = self.kind {
-                let next = match is_over {
-                    true => 0,
-                    false => context.cursors.keep(cursor, self.place.clone(), context.here.wall),
-                };
-                encode::array(out, 2);
-                encode::bulk(out, next.to_string().as_bytes());
-            }
-            encode::array(out, self.count);
-            out.append(&mut self.found);
-        })
-    }
-
-    fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
-        match reply {
-            Reply::Page { items, next } => {
-                keys_of(items).for_each(|key| self.take(&key));
-                self.place.pass_page(next);
-            }
-            Reply::Listed { items, next } => {
-                keys_of(items).for_each(|key| self.take(&key));
-                self.place.pass_list(next);
-            }
-            Reply::Failed(Error::Unsupported(Capability::Ordered)) => self.place.has_no_order(),
-            Reply::Failed(error) => return Some(error_of(&error, false, context)),
-            _ => return Some(error_of(&Error::Unknown("the engine gave an answer of another kind"), false, context)),
-        }
-        self.ask(context, asked)
-    }
-
-    fn take(&mut self, key: &Key) {
-        self.seen = self.seen.saturating_add(1);
-        let matches = self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key.user()));
-        if matches && !self.finds_none {
-            self.count += 1;
-            encode::bulk(&mut self.found, key.user());
-        }
     }
 }

@@ -125,6 +125,11 @@ const CONVERSATIONS: &[Conversation] = &[
         "STORED\r\nVALUE \x01\t 0 1\r\n1\r\nEND\r\n",
     ),
     ours("a zero byte may not", "get a\0b\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    ours(
+        "flags of structures are reserved",
+        "set a 1397446145 0 1\r\n1\r\nset a 1397446145 0 1 noreply\r\n1\r\nappend a 1397446145 0 1\r\n1\r\nadd a 1397446145 0 1\r\n1\r\ncas a 1397446145 0 1 1\r\n1\r\nms a 1 F1397446145\r\n1\r\nms a 1 F1397446145 MA N0\r\n1\r\nms a 1 F1397446145 MA\r\n1\r\nmd a x F1397446145\r\nget a\r\nset a 1397446144 0 1\r\n1\r\nget a\r\n",
+        "CLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\nNOT_STORED\r\nCLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\nCLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\nCLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\nCLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\nNS\r\nCLIENT_ERROR flags 1397446145 are reserved for structures of Redis\r\nEND\r\nSTORED\r\nVALUE a 1397446144 1\r\n1\r\nEND\r\n",
+    ),
     ours("flags have 32 bits", "set a 4294967296 0 1\r\n", "CLIENT_ERROR bad command line format\r\n"),
     ours(
         "a backup has a name, and no path",

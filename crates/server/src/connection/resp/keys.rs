@@ -2,17 +2,20 @@
 
 use std::borrow::Cow;
 
+use stratakv_base::Key;
 use stratakv_protocol::resp::{glob, number};
+use stratakv_structures::Kind;
 
 use super::strings::{expiry_of, not_an_integer};
 use super::table::repeated;
 use super::{Connection, Context, Handled};
 use crate::answer::FlushWords;
+use crate::connection::hash;
 use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
 use crate::resp::{
-    Arguments, Counted, Edit, ExpireIf, KeyCount, KeyList, RequestRefusal, SYNTAX, Said, Session, Walk, WalkKind, Work,
-    WorkKind,
+    Arguments, Counted, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, RequestRefusal, SYNTAX, Said,
+    Session, Walk, WalkKind, Work, WorkKind,
 };
 use crate::walk::WalkPlace;
 
@@ -47,8 +50,15 @@ impl Connection {
     }
 
     pub(super) fn resp_type(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.ask_resp(a.key(1)?, LOOK, Said::Type, s, context);
+        self.look(a.key(1)?, HeadQuestion::Type, (s, context));
         Ok(())
+    }
+
+    /// Asks what is known of a record without its value.
+    pub(super) fn look(&mut self, key: Key, question: HeadQuestion, (s, context): (&Session, &mut Context<'_>)) {
+        let access = Access::Read(hash(&key));
+        let work = Work::new(WorkKind::Head(HeadRead { key, question }), s.version);
+        self.begin_work(work, access, (0, 0), context);
     }
 
     pub(super) fn resp_ttl(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
@@ -86,13 +96,13 @@ impl Connection {
     pub(super) fn resp_scan(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let cursor = std::str::from_utf8(a.get(1)).ok().and_then(|text| text.parse::<u64>().ok());
         let cursor = cursor.ok_or(Cow::Borrowed("ERR invalid cursor"))?;
-        let (mut wanted, mut pattern, mut finds_none) = (SCAN_COUNT, None, false);
+        let (mut wanted, mut pattern, mut kind) = (SCAN_COUNT, None, None);
         for at in (2..a.len()).step_by(2) {
             match () {
                 () if at + 1 >= a.len() => return Err(Cow::Borrowed(SYNTAX)),
                 () if a.is(at, "COUNT") => wanted = scan_count(a.get(at + 1))?,
                 () if a.is(at, "MATCH") => pattern = Some(pattern_of(a.get(at + 1))?),
-                () if a.is(at, "TYPE") => finds_none = !a.is(at + 1, "string"),
+                () if a.is(at, "TYPE") => kind = Some(kind_named(a.get(at + 1))),
                 () => return Err(Cow::Borrowed(SYNTAX)),
             }
         }
@@ -102,13 +112,13 @@ impl Connection {
         };
         let place =
             place.ok_or(Cow::Borrowed("ERR invalid cursor: it is not known, or too old; begin again with 0"))?;
-        self.walk(Walk::new(WalkKind::Scan { cursor, wanted }, place, pattern, finds_none), (s, context));
+        self.walk(Walk::new(WalkKind::Scan { cursor, wanted, kind }, place, pattern), (s, context));
         Ok(())
     }
 
     pub(super) fn resp_keys(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let pattern = Some(pattern_of(a.get(1))?);
-        self.walk(Walk::new(WalkKind::Keys, WalkPlace::start(), pattern, false), (s, context));
+        self.walk(Walk::new(WalkKind::Keys, WalkPlace::start(), pattern), (s, context));
         Ok(())
     }
 
@@ -155,6 +165,12 @@ fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, RequestRefusal> {
         return Err(Cow::Borrowed("ERR GT and LT options at the same time are not compatible"));
     }
     Ok(only_if)
+}
+
+/// The type of this name; `None`: there is none.
+fn kind_named(name: &[u8]) -> Option<Kind> {
+    let kinds = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
+    kinds.into_iter().find(|kind| kind.name().as_bytes().eq_ignore_ascii_case(name))
 }
 
 fn scan_count(text: &[u8]) -> Result<u32, RequestRefusal> {

@@ -15,8 +15,8 @@ use crate::connection::hash;
 use crate::pending::Access;
 use crate::request::Action;
 use crate::resp::{
-    Arguments, Batch, EachPut, Edit, EditRule, KeyList, NOT_AN_INTEGER, RangeRead, RequestRefusal, SYNTAX, Said,
-    Session, Work, WorkKind, written,
+    Arguments, Batch, EachPut, Edit, EditRule, HeadQuestion, KeyList, NOT_AN_INTEGER, RangeRead, RequestRefusal,
+    SYNTAX, Said, Session, Work, WorkKind, written,
 };
 
 /// Reads a value.
@@ -124,13 +124,12 @@ impl Connection {
     pub(super) fn resp_get(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let key = a.key(1)?;
         context.counters.cmd_get.add(1);
-        self.ask_resp(key, GET, Said::Value { touches: false }, s, context);
+        self.ask_resp(key, GET, Said::Value, s, context);
         Ok(())
     }
 
     pub(super) fn resp_strlen(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let key = a.key(1)?;
-        self.ask_resp(key, super::keys::LOOK, Said::Length, s, context);
+        self.look(a.key(1)?, HeadQuestion::Length, (s, context));
         Ok(())
     }
 
@@ -228,11 +227,16 @@ impl Connection {
     pub(super) fn resp_getex(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let key = a.key(1)?;
         let options = Options::read(a, 2, OptionsOf::Getex, context.wall)?;
-        let touch = if options.persists { Some(Expiry::NEVER) } else { options.expiry };
-        let counter = if touch.is_some() { &context.counters.cmd_touch } else { &context.counters.cmd_get };
-        counter.add(1);
-        let action = Action::Get { value: true, touch, vivify: None, before: false, told: false };
-        self.ask_resp(key, action, Said::Value { touches: touch.is_some() }, s, context);
+        match if options.persists { Some(Expiry::NEVER) } else { options.expiry } {
+            None => {
+                context.counters.cmd_get.add(1);
+                self.ask_resp(key, GET, Said::Value, s, context);
+            }
+            Some(expiry) => {
+                context.counters.cmd_touch.add(1);
+                self.edit(key, Edit::GetExpire(expiry), None, (s, context));
+            }
+        }
         Ok(())
     }
 
