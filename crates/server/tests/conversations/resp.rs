@@ -1,6 +1,8 @@
 //! Conversations of Redis clients: what is sent, and what is heard. They are those of Redis 7.0 but
 //! where `ours` says otherwise, and a test holds them with a real one if there is one.
 
+#[path = "resp/combinations.rs"]
+mod combinations;
 #[path = "resp/hashes.rs"]
 mod hashes;
 #[path = "resp/keys.rs"]
@@ -120,13 +122,14 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
         lists::CONVERSATIONS,
         sorted_sets::CONVERSATIONS,
         score_ranges::CONVERSATIONS,
+        combinations::CONVERSATIONS,
     ];
     groups.into_iter().flatten().chain(conversations_of_batches())
 }
 
 /// Those of them that need changes of several keys as one.
 pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
-    keys::OF_BATCHES.iter()
+    keys::OF_BATCHES.iter().chain(combinations::OF_BATCHES)
 }
 
 const CONVERSATIONS: &[RespConversation] = &[
