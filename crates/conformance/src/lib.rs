@@ -102,6 +102,7 @@ macro_rules! cases {
             updates::only_numbers_are_counted,
             updates::touch,
             updates::edits,
+            updates::edits_make_records,
             updates::of_an_absent_key,
             updates::growing_past_the_limit_changes_nothing,
             expiry::at_its_millisecond_a_record_is_gone,

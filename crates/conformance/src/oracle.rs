@@ -140,7 +140,12 @@ impl Oracle {
 
     fn update(&mut self, key: Key, update: Update) -> Result<Reply, Reply> {
         let Some(old) = self.live(&key).cloned() else {
-            return Err(update::absent(&update));
+            let update::UpdatedRecord { value, expiry, flags, .. } = update::create(&update)?;
+            check_value(&value)?;
+            let version = self.next_version();
+            let stored = Stored { value, flags: flags.unwrap_or(0), expiry: Expiry(expiry), version };
+            self.records.insert(key, stored);
+            return Ok(Reply::Done { version, existed: false });
         };
         let (mut new, mut number) = (old.clone(), None);
         match update {

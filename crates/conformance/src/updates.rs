@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use stratakv_base::Expiry;
 use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::{Expiry, Key};
 use stratakv_engine::update::{UpdateError, UpdatedRecord};
 use stratakv_engine::{Error, Expect, RecordEdit, Reply, Unmet, Update};
 
@@ -172,7 +172,49 @@ pub fn edits(subject: &mut dyn Subject) {
     assert_eq!(unmet(subject.execute(update_of(&k, Update::Edit(Arc::new(Doubling::default()))))), Unmet::Absent);
 }
 
-/// No update makes a record.
+/// Makes a record where there is none; one that is there grows by a byte.
+#[derive(Debug)]
+struct Making;
+
+impl RecordEdit for Making {
+    fn apply(&self, value: &Bytes, _: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError> {
+        Ok(UpdatedRecord { value: [value, &b"+"[..]].concat().into(), expiry: expiry.0, number: None, flags: None })
+    }
+
+    fn create(&self) -> Result<UpdatedRecord, UpdateError> {
+        Ok(UpdatedRecord { value: "made".into(), expiry: 0, number: None, flags: Some(7) })
+    }
+
+    fn value_bytes(&self) -> u64 {
+        4
+    }
+}
+
+/// An edit may make a record: of a key that never was, was deleted, or has expired.
+pub fn edits_make_records(subject: &mut dyn Subject) {
+    let make = |key: &Key| update_of(key, Update::Edit(Arc::new(Making)));
+    let (fresh, deleted, expired) = (key("fresh"), key("deleted"), key("expired"));
+    put(subject, &deleted, "old");
+    super::ask::delete(subject, &deleted);
+    let soon = Expiry(subject.wall().0 + 1000);
+    done(subject.execute(put_with(&expired, "a value of another length", 3, soon, Expect::Any)));
+    subject.advance_wall(3000);
+    for key in [&fresh, &deleted, &expired] {
+        let replies = subject.execute_all(vec![make(key), make(key)]);
+        let existed = |reply: &Reply| matches!(reply, Reply::Done { existed: true, .. });
+        assert_eq!(replies.iter().map(existed).collect::<Vec<_>>(), [false, true], "{replies:?}");
+        let record = expect_value(subject, key, b"made+");
+        assert_eq!((record.flags, record.expiry), (7, Expiry::NEVER));
+    }
+    subject.reopen();
+    for key in [&fresh, &deleted, &expired] {
+        expect_value(subject, key, b"made+");
+        super::ask::delete(subject, key);
+        expect_absent(subject, key);
+    }
+}
+
+/// No other update makes a record.
 pub fn of_an_absent_key(subject: &mut dyn Subject) {
     let k = key("k");
     for round in 0..2 {

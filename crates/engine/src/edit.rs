@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use stratakv_base::Expiry;
 
+use crate::Unmet;
 use crate::update::{UpdateError, UpdatedRecord};
 
 /// A rule that makes a new record of an old one, carried out at the record's owner:
@@ -20,9 +21,18 @@ pub trait RecordEdit: Debug + Send + Sync {
     /// neither waits nor panics, and the same record gives the same result.
     ///
     /// # Errors
-    /// [`UpdateError::Unmet`] with [`Unmet::Unchanged`](crate::Unmet::Unchanged) leaves the record
+    /// [`UpdateError::Unmet`] with [`Unmet::Unchanged`] leaves the record
     /// as it is. [`UpdateError::TooLarge`]: the value would be too long.
     fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError>;
+
+    /// What becomes of a key that has no record, of which an edit may make one. As
+    /// [`RecordEdit::apply`].
+    ///
+    /// # Errors
+    /// [`UpdateError::Unmet`] with [`Unmet::Absent`]: none is made.
+    fn create(&self) -> Result<UpdatedRecord, UpdateError> {
+        Err(UpdateError::Unmet(Unmet::Absent))
+    }
 
     /// Bytes that it brings: room for them is asked for before it is applied.
     fn value_bytes(&self) -> u64;

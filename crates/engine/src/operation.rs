@@ -137,7 +137,8 @@ pub enum ChangeKind {
     Check,
 }
 
-/// Read-modify-write of one record at its owner. The key must exist, else [`Unmet::Absent`].
+/// Read-modify-write of one record at its owner. The key must exist, else [`Unmet::Absent`]; an
+/// edit may make a record where there is none.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// Value = value + bytes.

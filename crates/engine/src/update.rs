@@ -14,7 +14,7 @@ pub struct UpdatedRecord {
     pub expiry: u64,
     /// The new number, for increment and decrement.
     pub number: Option<u64>,
-    /// New flags; `None`: they stay.
+    /// New flags; `None`: they stay, and are 0 of a new record.
     pub flags: Option<u32>,
 }
 
@@ -27,13 +27,21 @@ pub enum UpdateError {
     TooLarge(Error),
 }
 
-/// What an update of a key that is not there is answered: a touch finds no record, every other one
-/// has a condition that does not hold.
-pub fn absent(update: &Update) -> Reply {
-    match update {
-        Update::Touch(_) => Reply::Record(None),
-        _ => Reply::Unmet(Unmet::Absent),
-    }
+/// The record that an update makes of a key that has none: only an edit does.
+///
+/// # Errors
+/// What is answered if it makes none: a touch finds no record, every other update has a condition
+/// that does not hold.
+pub fn create(update: &Update) -> Result<UpdatedRecord, Reply> {
+    let made = match update {
+        Update::Touch(_) => return Err(Reply::Record(None)),
+        Update::Edit(edit) => edit.create().and_then(checked),
+        _ => Err(UpdateError::Unmet(Unmet::Absent)),
+    };
+    made.map_err(|error| match error {
+        UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
+        UpdateError::TooLarge(error) => Reply::Failed(error),
+    })
 }
 
 /// Applies `update` to a record.
@@ -54,13 +62,15 @@ pub fn apply(update: &Update, old: &Bytes, flags: u32, expiry: u64) -> Result<Up
         Update::Touch(expiry) => Ok(UpdatedRecord { value: old.clone(), expiry: expiry.0, number: None, flags: None }),
         Update::Increment(by) => number(old, expiry, |number| number.wrapping_add(*by)),
         Update::Decrement(by) => number(old, expiry, |number| number.saturating_sub(*by)),
-        Update::Edit(edit) => {
-            let updated = edit.apply(old, flags, Expiry(expiry))?;
-            match updated.value.len() {
-                len if len > VALUE_BYTES_MAX => Err(UpdateError::TooLarge(too_large(len))),
-                _ => Ok(updated),
-            }
-        }
+        Update::Edit(edit) => edit.apply(old, flags, Expiry(expiry)).and_then(checked),
+    }
+}
+
+/// What an edit made, if it is not too long.
+fn checked(updated: UpdatedRecord) -> Result<UpdatedRecord, UpdateError> {
+    match updated.value.len() {
+        len if len > VALUE_BYTES_MAX => Err(UpdateError::TooLarge(too_large(len))),
+        _ => Ok(updated),
     }
 }
 

@@ -175,7 +175,17 @@ impl<P: Pmem> Hash<P> {
     /// Reads, computes, and writes if nobody was faster; else again.
     fn update(&self, key: &Key, update: &Update, wall: Wall) -> Result<Reply, Error> {
         loop {
-            let Some(record) = self.get(key, wall)? else { return Ok(update::absent(update)) };
+            let Some(record) = self.get(key, wall)? else {
+                let made = match update::create(update) {
+                    Ok(made) => made,
+                    Err(reply) => return Ok(reply),
+                };
+                let about = (made.flags.unwrap_or(0), Expiry(made.expiry));
+                match self.put(key, &made.value, about, Expect::Absent, wall)? {
+                    Written::Done { version, .. } => return Ok(Reply::Done { version, existed: false }),
+                    Written::Unmet(_) => continue,
+                }
+            };
             let outcome = match update::apply(update, &record.value.to_bytes(), record.flags, record.expiry.0) {
                 Ok(outcome) => outcome,
                 Err(UpdateError::Unmet(unmet)) => return Ok(Reply::Unmet(unmet)),

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Corruption, Expiry, Wall, fault_point};
-use stratakv_engine::update::{UpdateError, apply};
+use stratakv_engine::update::{UpdateError, apply, create};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Record, Reply, Unmet, Update, Value};
 use stratakv_pmem::Pmem;
 
@@ -216,13 +216,18 @@ impl<P: Pmem> Matrix<P> {
         placed: &[Placed],
         long: &mut Option<LongRead>,
     ) -> Result<OperationStep, Stop> {
-        let Some((meta, value)) = self.record_in_memory(key, long)? else {
-            return Ok(OperationStep::Reply(stratakv_engine::update::absent(update)));
+        let old = self.record_in_memory(key, long)?;
+        let (existed, old_flags) = (old.is_some(), old.as_ref().map_or(0, |(meta, _)| meta.flags));
+        let outcome = match &old {
+            Some((meta, value)) => apply(update, value, meta.flags, meta.expiry.0).map_err(|error| match error {
+                UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
+                UpdateError::TooLarge(error) => Reply::Failed(error),
+            }),
+            None => create(update),
         };
-        let outcome = match apply(update, &value, meta.flags, meta.expiry.0) {
+        let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(UpdateError::Unmet(unmet)) => return Ok(OperationStep::Reply(Reply::Unmet(unmet))),
-            Err(UpdateError::TooLarge(error)) => return Ok(OperationStep::Reply(Reply::Failed(error))),
+            Err(reply) => return Ok(OperationStep::Reply(reply)),
         };
         if let Some(error) = Self::value_error(outcome.value.len()) {
             return Ok(OperationStep::Reply(Reply::Failed(error)));
@@ -237,7 +242,7 @@ impl<P: Pmem> Matrix<P> {
         if let Some(waits) = self.waits_for_room(placed.is_empty()) {
             return Ok(waits);
         }
-        let append = Append { key, flags: outcome.flags.unwrap_or(meta.flags), expiry, what };
+        let append = Append { key, flags: outcome.flags.unwrap_or(old_flags), expiry, what };
         let version = match self.append(&[append]) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
@@ -247,11 +252,11 @@ impl<P: Pmem> Matrix<P> {
             (Update::Touch(_), None) => Reply::Record(Some(Record {
                 value_bytes: outcome.value.len() as u64,
                 value: Value::Inline(outcome.value),
-                flags: meta.flags,
+                flags: old_flags,
                 version,
                 expiry,
             })),
-            (_, None) => Reply::Done { version, existed: true },
+            (_, None) => Reply::Done { version, existed },
         }))
     }
 

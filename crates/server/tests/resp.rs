@@ -7,12 +7,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use stratakv::{Engine, Level, Options, PutOptions, Store};
+use stratakv::{Engine, Level, Options, Store};
 use stratakv_server::{RespListeners, Server, ServerOptions};
 
 #[path = "conversations/resp.rs"]
 mod conversations;
 mod redis_tools;
+mod structures;
+mod transactions;
 
 use conversations::{
     RespConversation, conversations, conversations_of_batches, is_told, of_words, reply, request, told,
@@ -265,109 +267,6 @@ fn both_protocols_see_one_data_set() {
     }
 }
 
-/// The response to a request of the binary protocol for the key `h`.
-fn binary(address: SocketAddr, opcode: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
-    let body = [extras, b"h", value].concat();
-    let mut request = vec![0x80, opcode, 0, 1, extras.len() as u8, 0, 0, 0];
-    request.extend((body.len() as u32).to_be_bytes());
-    request.extend([0; 12]);
-    converse(address, &[request, body].concat())
-}
-
-/// A hash is no value for memcache clients, however long it is, and stays as it is.
-#[test]
-fn memcache_clients_are_told_of_structures() {
-    let refused =
-        "CLIENT_ERROR the key holds a structure of Redis, which memcache clients cannot read or append to\r\n";
-    let no_number = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-    for engine in ENGINES {
-        for bytes in [1, 5_000, 200_000, 900_000] {
-            let bench = Bench::of(engine);
-            let mut client = bench.connect();
-            assert_eq!(client.ask(&format!("HSET h a {}", "v".repeat(bytes))), "(1)");
-            assert_eq!(client.ask("SET s 1"), "OK");
-            for command in ["get h", "gets h", "gat 0 h", "mg h v", "mg h v T0 q", "get s h s"] {
-                let told = bench.memcache(&format!("{command}\r\nget s\r\n"));
-                let before = if command.contains(" s ") { "VALUE s 0 1\r\n1\r\n" } else { "" };
-                assert_eq!(told, format!("{before}{refused}VALUE s 0 1\r\n1\r\nEND\r\n"), "{engine:?}, {command}");
-            }
-            for command in ["append h 0 0 1\r\nx", "prepend h 0 0 1\r\nx", "ms h 1 MA\r\nx", "ms h 1 MP s\r\nx"] {
-                let told = bench.memcache(&format!("{command}\r\n"));
-                assert_eq!(told, refused, "{engine:?}, {command}");
-            }
-            for command in ["incr h 1", "decr h 1", "ma h", "ma h t"] {
-                assert_eq!(bench.memcache(&format!("{command}\r\n")), no_number, "{engine:?}, {command}");
-            }
-            // Of the binary protocol: get, getk, gat, append, prepend, and a set with the flags.
-            let flags = [&0x534B_5601_u32.to_be_bytes()[..], &[0; 4]].concat();
-            for (opcode, extras, value, reason) in [
-                (0x00, &b""[..], &b""[..], "the key holds a structure"),
-                (0x0C, b"", b"", "the key holds a structure"),
-                (0x1D, &[0; 4], b"", "the key holds a structure"),
-                (0x0E, b"", b"x", "the key holds a structure"),
-                (0x0F, b"", b"x", "the key holds a structure"),
-                (0x01, &flags, b"x", "flags 1397446145 are reserved"),
-            ] {
-                let told = binary(bench.server.addresses()[0], opcode, extras, value);
-                assert_eq!(told[6..8], [0, 4], "{engine:?}, {opcode}");
-                assert!(told[24..].starts_with(reason.as_bytes()), "{}", told.escape_ascii());
-            }
-            assert_eq!(bench.memcache("touch h 1000\r\nmg h f\r\n"), "TOUCHED\r\nHD f1397446145\r\n");
-            assert!((990..=1000).contains(&client.number("TTL h")), "{engine:?}");
-            assert_eq!(client.number("HSTRLEN h a"), bytes as i64, "{engine:?}");
-            let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-            for command in ["GET h", "STRLEN h", "GETRANGE h 0 10", "GETRANGE h -10 -1", "BITCOUNT h", "GETEX h EX 5"] {
-                assert_eq!(client.ask(command), wrong, "{engine:?}, {command}, {bytes} bytes");
-            }
-            assert_eq!(client.ask("MGET h s h"), "[nil, \"1\", nil]", "{engine:?}, {bytes} bytes");
-            assert_eq!(client.ask("TYPE h"), "hash");
-            assert_eq!(bench.memcache("set h 7 0 1\r\nx\r\nget h\r\n"), "STORED\r\nVALUE h 7 1\r\nx\r\nEND\r\n");
-            assert_eq!(client.ask("HGETALL h"), wrong);
-            assert_eq!(bench.memcache("delete h\r\n"), "DELETED\r\n");
-            assert_eq!(client.ask("HSET h a 1"), "(1)");
-            assert_eq!(bench.memcache("delete h\r\n"), "DELETED\r\n");
-            assert_eq!(client.ask("HGET h a"), "nil");
-        }
-    }
-}
-
-/// A record of the library with the flags of a structure, which is none, is a string; one that
-/// looks like a structure and is damaged is told to be so.
-#[test]
-fn flags_alone_make_no_structure() {
-    for engine in ENGINES {
-        let bench = Bench::of(engine);
-        let mut client = bench.connect();
-        let put = |key: &str, value: &[u8]| {
-            let options = PutOptions { flags: 0x534B_5601, ..PutOptions::default() };
-            bench.store.put_with(key.as_bytes(), value, &options).unwrap();
-        };
-        put("s", b"text");
-        assert_eq!(client.ask("GET s"), "\"text\"");
-        assert_eq!(client.ask("TYPE s"), "string");
-        assert_eq!(client.ask("STRLEN s"), "(4)");
-        assert_eq!(client.ask("GETRANGE s 1 2"), "\"ex\"");
-        assert_eq!(client.ask("MGET s s"), "[\"text\", \"text\"]");
-        assert_eq!(bench.memcache("get s\r\n"), "VALUE s 1397446145 4\r\ntext\r\nEND\r\n");
-        put("empty", b"");
-        assert_eq!(client.ask("GET empty"), "\"\"");
-        assert_eq!(
-            client.ask("SETRANGE empty 0 \"\\xffSKV\\x01\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\""),
-            "(14)"
-        );
-        assert_eq!(client.ask("TYPE empty"), "string", "what is a string stays one");
-        for damaged in [&b"\xffSKV"[..], b"\xffSKV\x09\x01\0\0\x01\0\0\0", b"\xffSKV\x01\x01\0\0\x02\0\0\0\x01a\x01"] {
-            put("d", damaged);
-            for command in ["HGETALL d", "HSET d a 1", "HDEL d a", "HLEN d", "GET d", "APPEND d x", "INCR d"] {
-                let told = client.ask(command);
-                let is_read = command == "HLEN d" && damaged.len() > 12;
-                assert!(is_read || told.starts_with("-"), "{engine:?}, {command}: {told}");
-            }
-            assert_eq!(client.ask("DEL d"), "(1)");
-        }
-    }
-}
-
 /// Runs the same with so many clients at once, and gathers what each has.
 fn at_once<R: Send>(bench: &Bench, clients: usize, each: impl Fn(usize, &mut Client) -> R + Sync) -> Vec<R> {
     let each = &each;
@@ -390,6 +289,16 @@ fn changes_of_one_key_by_many_clients_are_all_made_once() {
         let sums: BTreeSet<i64> = sums.into_iter().flatten().collect();
         let expected: BTreeSet<i64> = (1..=(CLIENTS * ROUNDS) as i64).map(|round| 3 * round).collect();
         assert_eq!(sums, expected, "{engine:?}: every sum is told once");
+        let sums: Vec<Vec<i64>> =
+            at_once(&bench, CLIENTS, |_, client| (0..ROUNDS).map(|_| client.number("HINCRBY h count 3")).collect());
+        let sums: BTreeSet<i64> = sums.into_iter().flatten().collect();
+        assert_eq!(sums, expected, "{engine:?}: every sum of a hash is told once");
+        // Each adds fields of its own, and takes half of them away.
+        at_once(&bench, CLIENTS, |number, client| {
+            (0..ROUNDS).for_each(|round| _ = client.ask(&format!("HSET fields {number}.{round} v")));
+            (0..ROUNDS / 2).for_each(|round| assert_eq!(client.ask(&format!("HDEL fields {number}.{round}")), "(1)"));
+        });
+        assert_eq!(bench.connect().number("HLEN fields"), (CLIENTS * ROUNDS / 2) as i64, "{engine:?}");
         let lengths: Vec<Vec<i64>> =
             at_once(&bench, CLIENTS, |_, client| (0..ROUNDS).map(|_| client.number("APPEND text ab")).collect());
         let lengths: BTreeSet<i64> = lengths.into_iter().flatten().collect();

@@ -178,7 +178,11 @@ impl<P: Placement> Shard for IndexedShard<P> {
             Operation::Get { key, part } => self.get(token, key, part, effects),
             Operation::Write { changes, level } => self.accept_write(token, changes, level, effects),
             Operation::Update { key, update, level } => {
-                let expect = stratakv_engine::Expect::Present;
+                // An edit may make a record.
+                let expect = match update {
+                    stratakv_engine::Update::Edit(_) => stratakv_engine::Expect::Any,
+                    _ => stratakv_engine::Expect::Present,
+                };
                 let work = Work::new(Origin::Client(token), key, expect, Kind::Update(update), level);
                 self.accept_work(token, work, effects);
             }

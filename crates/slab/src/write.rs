@@ -332,7 +332,7 @@ impl<P: Placement> IndexedShard<P> {
             let mut pending = newest.pending;
             fault_point!("refused_by_what_may_be_lost", pending = false);
             let refusal = match &work.kind {
-                Kind::Update(update) if unmet == Unmet::Absent => update::absent(update),
+                Kind::Update(Update::Touch(_)) if unmet == Unmet::Absent => Reply::Record(None),
                 _ => Reply::Unmet(unmet),
             };
             return Err(if pending { Wait::Drain.into() } else { Stop::Answer(refusal) });
@@ -396,26 +396,33 @@ impl<P: Placement> IndexedShard<P> {
         change: &Update,
         effects: &mut Effects,
     ) -> Result<(), Stop<P>> {
-        let Some((meta, old)) = current else { return Err(Stop::Answer(update::absent(change))) };
-        let outcome = match update::apply(change, &old, meta.flags, meta.expiry) {
-            Ok(outcome) => outcome,
-            Err(_) if newest.pending => return Err(Wait::Drain.into()),
-            Err(update::UpdateError::Unmet(unmet)) => return Err(Stop::Answer(Reply::Unmet(unmet))),
-            Err(update::UpdateError::TooLarge(error)) => return Err(error.into()),
+        let old_flags = current.as_ref().map_or(0, |(meta, _)| meta.flags);
+        let outcome = match &current {
+            Some((meta, old)) => update::apply(change, old, meta.flags, meta.expiry).map_err(|error| match error {
+                update::UpdateError::Unmet(unmet) => Stop::Answer(Reply::Unmet(unmet)),
+                update::UpdateError::TooLarge(error) => error.into(),
+            }),
+            None => update::create(change).map_err(Stop::Answer),
         };
-        let flags = outcome.flags.unwrap_or(meta.flags);
+        // Refused by a state that may still be lost: ask again when it is durable.
+        let outcome = match outcome {
+            Err(_) if newest.pending => return Err(Wait::Drain.into()),
+            outcome => outcome?,
+        };
+        let flags = outcome.flags.unwrap_or(old_flags);
         let meta = Meta { version: 0, flags, expiry: outcome.expiry };
+        let existed = current.is_some();
         let value = outcome.value.clone();
         let reply = move |version| match (outcome.number, change) {
             (Some(number), _) => Reply::Number { number, version },
             (None, Update::Touch(expiry)) => Reply::Record(Some(Record {
                 value_bytes: outcome.value.len() as u64,
                 value: Value::Inline(outcome.value.clone()),
-                flags: meta.flags,
+                flags,
                 version,
                 expiry: *expiry,
             })),
-            (None, _) => Reply::Done { version, existed: true },
+            (None, _) => Reply::Done { version, existed },
         };
         P::put(self, work, newest, (meta, &value), &reply, effects)
     }

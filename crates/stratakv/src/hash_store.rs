@@ -103,11 +103,18 @@ impl HashStore {
 
     /// Whether it would make an index grow that has its share of the memory.
     fn is_too_much(&self, operation: &Operation, now: Now) -> bool {
-        let Operation::Write { changes, .. } = operation else { return false };
-        changes.iter().filter(|change| matches!(change.kind, ChangeKind::Put { .. })).any(|change| {
-            let get = Operation::Get { key: change.key.clone(), part: RecordPart::Meta };
+        let is_new = |key: &Key| {
+            let get = Operation::Get { key: key.clone(), part: RecordPart::Meta };
             matches!(self.hash.execute(get, now), Reply::Record(None))
-        })
+        };
+        match operation {
+            Operation::Write { changes, .. } => {
+                let mut puts = changes.iter().filter(|change| matches!(change.kind, ChangeKind::Put { .. }));
+                puts.any(|change| is_new(&change.key))
+            }
+            Operation::Update { key, update: Update::Edit(_), .. } => is_new(key),
+            _ => false,
+        }
     }
 
     fn tell(&self, event: &StoreEvent) {

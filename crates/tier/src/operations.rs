@@ -583,28 +583,35 @@ impl Tier {
             Ok(found) => found,
             Err(missing) => return StepEnd::Missing(missing),
         };
-        let Some(old) = self.record(&found, RecordPart::Whole) else {
-            return StepEnd::Done(update::absent(update));
+        let old = self.record(&found, RecordPart::Whole);
+        let outcome = match &old {
+            Some(old) => {
+                update::apply(update, &old.value.to_bytes(), old.flags, old.expiry.0).map_err(|error| match error {
+                    UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
+                    UpdateError::TooLarge(error) => Reply::Failed(error),
+                })
+            }
+            None => update::create(update),
         };
-        let outcome = match update::apply(update, &old.value.to_bytes(), old.flags, old.expiry.0) {
+        let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(UpdateError::Unmet(unmet)) => return StepEnd::Done(Reply::Unmet(unmet)),
-            Err(UpdateError::TooLarge(error)) => return StepEnd::Done(Reply::Failed(error)),
+            Err(reply) => return StepEnd::Done(reply),
         };
         if let Some(error) = self.too_large(key, outcome.value.len() as u64) {
             return StepEnd::Done(Reply::Failed(error));
         }
         let expiry = Expiry(outcome.expiry);
-        let item = Item { key, value: &outcome.value, flags: outcome.flags.unwrap_or(old.flags), expiry };
+        let old_flags = old.as_ref().map_or(0, |old| old.flags);
+        let item = Item { key, value: &outcome.value, flags: outcome.flags.unwrap_or(old_flags), expiry };
         let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return StepEnd::NoRoom;
         }
         let Some(version) = self.store(item, tag, effects) else { return self.no_block(effects) };
-        StepEnd::Done(match (update, outcome.number) {
-            (Update::Touch(_), _) => Reply::Record(Some(Record { version, expiry, ..old })),
-            (_, Some(number)) => Reply::Number { number, version },
-            _ => Reply::Done { version, existed: true },
+        StepEnd::Done(match (update, outcome.number, old) {
+            (Update::Touch(_), _, Some(old)) => Reply::Record(Some(Record { version, expiry, ..old })),
+            (_, Some(number), _) => Reply::Number { number, version },
+            (_, _, old) => Reply::Done { version, existed: old.is_some() },
         })
     }
 }

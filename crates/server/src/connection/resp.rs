@@ -28,6 +28,7 @@ mod server;
 mod session;
 mod strings;
 mod table;
+mod transactions;
 
 use table::CommandSpec;
 
@@ -203,9 +204,12 @@ impl Connection {
         if self.is_stranger(context) && !is_open {
             return Err(Cow::Borrowed(session::NO_AUTH));
         }
+        if session.transaction.queue.is_some() && !command.is_some_and(transactions::is_at_once) {
+            return self.queue(command, arguments, session, context);
+        }
         let command = command.ok_or_else(|| table::unknown(arguments))?;
         if !command.takes(arguments.len()) {
-            return Err(table::wrong_count(command.name));
+            return Err(transactions::wrong_count(command, session));
         }
         match (command.run, command.core) {
             (Some(run), _) => run(self, arguments, session, context),

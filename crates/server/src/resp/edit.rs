@@ -14,7 +14,7 @@ use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::arguments::{NOT_AN_INTEGER, RequestRefusal};
 use super::bits;
-use super::records::check_kind;
+use super::records::{Records, StoredRecord, check_kind};
 use super::reply::written;
 use crate::server::lock;
 
@@ -152,6 +152,36 @@ impl EditRule {
             Edit::AddFloat(delta) => (sum(b"0", delta)?, Expiry::NEVER),
         };
         Ok(Some(made))
+    }
+
+    /// Carries it out over records in memory; the reply is appended.
+    ///
+    /// # Errors
+    /// It cannot be done, and nothing was changed.
+    pub(super) fn carry_out(
+        &self,
+        key: &[u8],
+        version: Version,
+        records: &mut dyn Records,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestRefusal> {
+        let Some(old) = records.get(key)? else {
+            let made = self.absent()?;
+            let is_made = made.is_some();
+            if let Some((value, expiry)) = made {
+                records.put(key, StoredRecord { value, flags: 0, expiry });
+            }
+            out.append(&mut self.answer_of_absent(is_made, version));
+            return Ok(());
+        };
+        let (change, seen) = self.change(&old.value, old.flags, old.expiry)?;
+        *lock(&self.seen) = Ok(seen);
+        let is_changed = change.is_some();
+        if let Some(Change { value, expiry, flags }) = change {
+            records.put(key, StoredRecord { value, flags: flags.unwrap_or(old.flags), expiry });
+        }
+        out.append(&mut self.answer(is_changed));
+        Ok(())
     }
 
     /// The reply where a record was made, or none was made.

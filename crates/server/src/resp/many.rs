@@ -4,6 +4,7 @@
 //! What is read and answered has room in the memory for clients before it is asked for. Where short
 //! records were expected and one is long, the lengths of all are asked first.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use stratakv_base::{Key, Level};
@@ -15,9 +16,14 @@ use super::data::{CallSettings, DataCommand, Progress};
 use super::overlay::{Overlay, ReadRecord};
 use super::records::StoredRecord;
 use super::reply::written;
+use super::session::mixed;
+use super::watching::SharedWatchList;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
 use crate::connection::{Target, hash};
+use crate::server::lock;
 
+/// Bytes of records and arguments that commands look at, after which others have their turn.
+const SEEN_BYTES: usize = 4 << 20;
 /// Bytes of replies for which there is room from the beginning.
 const REPLY_BYTES: u64 = 4 << 10;
 
@@ -40,6 +46,8 @@ enum Stage {
     ReadingFront,
     /// Their lengths are asked.
     Measuring,
+    /// The commands are carried out, and others have their turn.
+    Running,
     /// What was made of them is written.
     Writing,
 }
@@ -50,8 +58,12 @@ pub(crate) struct ManyWork {
     commands: Arc<[DataCommand]>,
     settings: CallSettings,
     limits: ManyLimits,
-    /// Each once.
-    keys: Arc<[Key]>,
+    /// Each once; behind those of the commands those that are only watched.
+    keys: Vec<Key>,
+    /// How many of them the commands have.
+    named: usize,
+    /// Of EXEC, whose reply is an array; with what its client watches.
+    transaction: Option<Option<SharedWatchList>>,
     stage: Stage,
     /// The key that is being asked for.
     at: usize,
@@ -61,6 +73,8 @@ pub(crate) struct ManyWork {
     measured_bytes: u64,
     /// What it will answer once it is written.
     said: Vec<u8>,
+    /// The command that is next.
+    next: usize,
     changed: Vec<Changed>,
     attempts: u32,
 }
@@ -83,21 +97,30 @@ impl ManyWork {
             commands: commands.into(),
             settings,
             limits,
-            keys: keys.into(),
+            named: keys.len(),
+            keys,
+            transaction: None,
             stage: Stage::Reading,
             at: 0,
             overlay: Overlay::default(),
             room_bytes: None,
             measured_bytes: 0,
             said: Vec::new(),
+            next: 0,
             changed: Vec::new(),
             attempts: 0,
         }
     }
 
+    /// It is a transaction, of a client that watches these keys.
+    pub(crate) fn in_transaction(mut self, watched: Option<SharedWatchList>) -> ManyWork {
+        self.transaction = Some(watched);
+        self
+    }
+
     /// Bytes of records and replies for which it needs room to begin.
     pub(crate) fn first_bytes(&self) -> u64 {
-        self.limits.first_bytes.saturating_mul(self.keys.len() as u64).min(self.limits.bytes_max) + REPLY_BYTES
+        self.limits.first_bytes.saturating_mul(self.named as u64).min(self.limits.bytes_max) + REPLY_BYTES
     }
 
     /// Bytes of memory that it holds beside records and replies.
@@ -115,10 +138,26 @@ impl ManyWork {
     /// Begins, or begins again.
     pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         self.at = 0;
+        if let Some(Some(watched)) = &self.transaction {
+            let watched = lock(watched);
+            if watched.has_failed() {
+                return self.is_touched();
+            }
+            if self.keys.len() == self.named {
+                let named: HashSet<&Key> = self.keys.iter().collect();
+                let others: Vec<Key> = watched.keys().into_iter().filter(|key| !named.contains(key)).collect();
+                self.keys.extend(others);
+            }
+        }
         self.overlay = Overlay::new(self.settings.value_bytes_max, self.settings.wall);
-        self.said = Vec::new();
+        (self.said, self.next) = (Vec::new(), 0);
         self.changed.clear();
         self.read(context, asked)
+    }
+
+    /// A watched key is not what it was.
+    fn is_touched(&self) -> Progress {
+        Progress::Ended(written(|out| encode::null_array(out, self.settings.version)))
     }
 
     /// There is room for so many bytes.
@@ -132,6 +171,7 @@ impl ManyWork {
         self.stage = Stage::Reading;
         let Some(key) = self.keys.get(self.at) else { return self.run(context, asked) };
         let part = match self.room_bytes {
+            _ if self.at >= self.named => RecordPart::Meta,
             // One byte more, so that it can be told.
             Some(_) => RecordPart::Range { start: 0, len: self.settings.value_bytes_max as u64 + 1 },
             None => {
@@ -145,7 +185,7 @@ impl ManyWork {
 
     fn measure(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         self.stage = Stage::Measuring;
-        match self.keys.get(self.at) {
+        match self.keys.get(self.at).filter(|_| self.at < self.named) {
             Some(key) => {
                 asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
                 Progress::Waits
@@ -181,6 +221,7 @@ impl ManyWork {
                 self.at += 1;
                 self.measure(context, asked)
             }
+            (Stage::Running, Reply::Record(_)) => self.run(context, asked),
             (Stage::Writing, Reply::Done { version, .. }) => {
                 self.note(version, context);
                 Progress::Ended(std::mem::take(&mut self.said))
@@ -201,8 +242,14 @@ impl ManyWork {
     /// A record came, or its front.
     fn came(&mut self, record: Option<Record>, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let Some(key) = self.keys.get(self.at) else { return self.run(context, asked) };
+        if let Some(Some(watched)) = &self.transaction
+            && !lock(watched).is_unchanged(key, record.as_ref().map(|record| record.version))
+        {
+            return self.is_touched();
+        }
+        let is_named = self.at < self.named;
         let read = match record {
-            Some(record) if record.value.len() < record.value_bytes && self.stage == Stage::Reading => {
+            Some(record) if is_named && record.value.len() < record.value_bytes && self.stage == Stage::Reading => {
                 return self.is_longer(record.value_bytes, context, asked);
             }
             Some(Record { value, value_bytes, flags, version, expiry }) => {
@@ -244,25 +291,40 @@ impl ManyWork {
         self.measure(context, asked)
     }
 
-    /// All records are there.
+    /// Goes on with the commands: all records are there. What takes long lets others have their
+    /// turn in between.
     fn run(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        let mut overlay = std::mem::take(&mut self.overlay);
-        let mut said = Vec::new();
+        if self.next == 0 && self.transaction.is_some() {
+            encode::array(&mut self.said, self.commands.len());
+        }
+        let mut seen_bytes = 0;
         let bytes_max = self.limits.bytes_max + self.keys_bytes();
-        for command in self.commands.iter() {
-            command.run(self.settings, &mut overlay, &mut said);
-            let bytes = (overlay.held_bytes() + said.len()) as u64;
-            if bytes > bytes_max {
-                return self.want(bytes, context);
+        while let Some(command) = self.commands.get(self.next) {
+            if let (true, Some(key)) = (seen_bytes > SEEN_BYTES, self.keys.first()) {
+                self.stage = Stage::Running;
+                asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
+                return Progress::Waits;
+            }
+            self.next += 1;
+            // Each draws its own lots.
+            let mut settings = self.settings;
+            settings.seed = mixed(settings.seed ^ self.next as u64);
+            command.run(settings, &mut self.overlay, &mut self.said);
+            seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes();
+            if self.made_bytes() > bytes_max {
+                return self.want(self.made_bytes(), context);
             }
         }
-        let bytes = (overlay.held_bytes() + said.len()) as u64;
-        if bytes > self.has_bytes() + self.keys_bytes() {
-            return self.want(bytes, context);
+        if self.made_bytes() > self.has_bytes() + self.keys_bytes() {
+            return self.want(self.made_bytes(), context);
         }
-        let (changes, changed) = overlay.into_changes();
-        self.said = said;
+        let (changes, changed) = std::mem::take(&mut self.overlay).into_changes();
         self.write(changes, changed, context, asked)
+    }
+
+    /// Bytes of records and replies.
+    fn made_bytes(&self) -> u64 {
+        (self.overlay.held_bytes() + self.said.len()) as u64
     }
 
     fn write(
@@ -273,6 +335,12 @@ impl ManyWork {
         asked: &mut Asked,
     ) -> Progress {
         if !self.limits.has_batches {
+            if self.transaction.is_some() && changed > 0 && changes.len() > 1 {
+                return refused(
+                    "ERR the engine `tier` has no batches: a transaction that changes something has one key there, \
+                     the watched ones included",
+                );
+            }
             if changed > 1 {
                 return refused(
                     "ERR the engine `tier` has no batches, so changes of several keys cannot be all or nothing: \

@@ -16,11 +16,12 @@ mod records;
 mod reply;
 mod session;
 mod shared;
+pub(crate) mod transaction;
 mod walking;
+pub(crate) mod watching;
 mod work;
 
 pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, RequestRefusal, SYNTAX};
-pub(crate) use bits::BitRange;
 pub(crate) use cursors::Cursors;
 pub(crate) use data::{CallSettings, DataCommand, DataWork};
 pub(crate) use edit::{Edit, EditRule, ExpireIf};

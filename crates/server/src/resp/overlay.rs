@@ -1,6 +1,7 @@
 //! Records of several keys as they were read, and what commands make of them: in memory, until one
 //! write makes all of it so.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use stratakv_base::{Key, Wall};
@@ -22,6 +23,8 @@ pub(crate) struct Overlay {
     wall: Wall,
     /// Bytes of what was read, and of what was made.
     bytes: usize,
+    /// Bytes that were looked at, since this was last asked.
+    seen_bytes: Cell<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +75,11 @@ impl Overlay {
         self.bytes
     }
 
+    /// Bytes of records that commands have looked at, since this was last asked.
+    pub(crate) fn take_seen_bytes(&self) -> usize {
+        self.seen_bytes.take()
+    }
+
     fn make(&mut self, key: &[u8], new: NewRecord) {
         debug_assert!(self.entries.contains_key(key), "a command's keys are read before it runs");
         if let Some(entry) = self.entries.get_mut(key) {
@@ -116,7 +124,12 @@ impl Records for Overlay {
             .filter(|read| entry.new == NewRecord::Unchanged && read.value_bytes > self.value_bytes_max as u64);
         match long {
             Some(read) => Err(too_long(read.value_bytes, self.value_bytes_max)),
-            None => Ok(entry.now().cloned()),
+            None => {
+                let record = entry.now().cloned();
+                let bytes = record.as_ref().map_or(0, |record| record.value.len());
+                self.seen_bytes.set(self.seen_bytes.get() + bytes);
+                Ok(record)
+            }
         }
     }
 

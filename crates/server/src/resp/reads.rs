@@ -104,6 +104,19 @@ pub(crate) enum BitQuestion {
     Position { is_set: bool, range: BitRange },
 }
 
+impl BitQuestion {
+    /// The number that is answered of a value, or of none. Of one bit alone the byte is there.
+    pub(super) fn answer(self, value: Option<&[u8]>) -> i64 {
+        match (self, value) {
+            (BitQuestion::Bit(place), value) => i64::from(bits::bit(value.unwrap_or_default(), place % 8)),
+            (BitQuestion::Count(range), value) => bits::count(value.unwrap_or_default(), range),
+            (BitQuestion::Position { is_set, range }, Some(value)) => bits::position(value, is_set, range),
+            (BitQuestion::Position { is_set: true, .. }, None) => -1,
+            (BitQuestion::Position { is_set: false, .. }, None) => 0,
+        }
+    }
+}
+
 impl BitRead {
     pub(super) fn part(&self) -> RecordPart {
         match self.question {
@@ -122,18 +135,7 @@ impl BitRead {
         if let Some(value) = value.as_ref().filter(|value| value.len() > self.bytes_max) {
             return written(|out| encode::error(out, &too_long(value.len() as u64, self.bytes_max)));
         }
-        let number = match (self.question, value) {
-            (BitQuestion::Bit(place), value) => i64::from(bits::bit(&value.unwrap_or_default(), place % 8)),
-            (BitQuestion::Count(range), value) => bits::count(&value.unwrap_or_default(), range),
-            (BitQuestion::Position { is_set, range }, Some(value)) => bits::position(&value, is_set, range),
-            (BitQuestion::Position { is_set, .. }, None) => {
-                if is_set {
-                    -1
-                } else {
-                    0
-                }
-            }
-        };
+        let number = self.question.answer(value.as_deref());
         written(|out| encode::integer(out, number))
     }
 }

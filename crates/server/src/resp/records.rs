@@ -54,7 +54,6 @@ pub(crate) struct Call<'a> {
     /// With the name of the command.
     pub(crate) a: Arguments<'a>,
     pub(crate) version: Version,
-    #[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
     pub(crate) wall: Wall,
     /// Longest value that may be made or looked at; replies that repeat elements are as long.
     pub(crate) value_bytes_max: usize,
@@ -80,7 +79,6 @@ pub(crate) fn structure(records: &dyn Records, key: &[u8], kind: Kind) -> Result
 ///
 /// # Errors
 /// The key holds another kind of value.
-#[expect(dead_code, reason = "commands of strings and of several keys will ask for it")]
 pub(crate) fn string(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
     structure(records, key, Kind::String)
 }

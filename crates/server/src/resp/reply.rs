@@ -164,7 +164,7 @@ impl RespAnswer {
 }
 
 /// When a record expires, in words of TTL and its kin; -1 for never.
-fn ttl(expiry: Expiry, in_seconds: bool, is_absolute: bool, wall: Wall) -> i64 {
+pub(super) fn ttl(expiry: Expiry, in_seconds: bool, is_absolute: bool, wall: Wall) -> i64 {
     if expiry == Expiry::NEVER {
         return -1;
     }

@@ -4,6 +4,7 @@ use stratakv_base::Wall;
 use stratakv_protocol::resp::{Parser, Version};
 
 use super::arguments::Gathered;
+use super::transaction::Transaction;
 use crate::memory_budget::{MemoryPermit, RequestTurn};
 
 /// The request that is coming, and who sends it.
@@ -17,9 +18,9 @@ pub(crate) struct RespClient {
 }
 
 impl RespClient {
-    /// Bytes of memory that it holds for a request that has not come whole.
+    /// Bytes of memory that it holds for a request that has not come whole, and for a transaction.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.parser.held_bytes() + self.gathered.held_bytes()
+        self.parser.held_bytes() + self.gathered.held_bytes() + self.session.transaction.held_bytes()
     }
 
     /// Has the turn of large requests from now on, or not.
@@ -48,6 +49,7 @@ impl RespClient {
 pub(crate) struct Session {
     pub(crate) version: Version,
     pub(crate) description: ClientDescription,
+    pub(crate) transaction: Transaction,
     /// Commands that may have drawn lots.
     draws: u64,
 }

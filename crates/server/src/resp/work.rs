@@ -18,6 +18,7 @@ use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
 use super::walking::Walk;
+use super::watching::WatchWork;
 use crate::answer::AnswerContext;
 use crate::connection::{Target, hash};
 use crate::request::write;
@@ -53,6 +54,7 @@ pub(crate) enum WorkKind {
     Head(HeadRead),
     Data(DataWork),
     Many(Box<ManyWork>),
+    Watch(WatchWork),
 }
 
 /// What a command may ask and is told.
@@ -142,6 +144,7 @@ impl Work {
             WorkKind::Walk(walk) => walk.held_bytes(),
             WorkKind::Data(data) => data.held_bytes(),
             WorkKind::Many(many) => many.held_bytes(),
+            WorkKind::Watch(watch) => watch.held_bytes(),
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
@@ -168,6 +171,7 @@ impl Work {
                 None
             }
             WorkKind::Walk(walk) => walk.ask(context, asked),
+            WorkKind::Watch(watch) => watch.ask(asked),
             WorkKind::Data(data) => {
                 let progress = data.begin(context, asked);
                 self.follow(progress)
@@ -197,6 +201,7 @@ impl Work {
             WorkKind::Bits(bits) => Some(bits.end(reply, context)),
             WorkKind::Head(head) => Some(head.end(reply, kind, context)),
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
+            WorkKind::Watch(watch) => watch.step(reply, context, asked),
             WorkKind::Data(data) => {
                 let progress = data.step(reply, context, asked);
                 self.follow(progress)

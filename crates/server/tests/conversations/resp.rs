@@ -15,6 +15,8 @@ mod score_ranges;
 mod sets;
 #[path = "resp/sorted_sets.rs"]
 mod sorted_sets;
+#[path = "resp/transactions.rs"]
+mod transactions;
 
 /// A command in words, as an inline command has them, and its reply as [`told`] shows it.
 pub struct RespConversation {
@@ -123,13 +125,14 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
         sorted_sets::CONVERSATIONS,
         score_ranges::CONVERSATIONS,
         combinations::CONVERSATIONS,
+        transactions::CONVERSATIONS,
     ];
     groups.into_iter().flatten().chain(conversations_of_batches())
 }
 
 /// Those of them that need changes of several keys as one.
 pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
-    keys::OF_BATCHES.iter().chain(combinations::OF_BATCHES)
+    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES).chain(combinations::OF_BATCHES)
 }
 
 const CONVERSATIONS: &[RespConversation] = &[
@@ -513,7 +516,6 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("FOO a \"b\\xff\"", "-ERR unknown command \\'FOO\\', with args beginning with: \\'a\\' \\'b\\\\xff\\' "),
             ("BLPOP a 1", "-ERR \\'blpop\\' is not supported yet: see docs/resp.md for what is"),
             ("EVAL x 0", "-ERR \\'eval\\' is not supported yet: see docs/resp.md for what is"),
-            ("MULTI", "-ERR \\'multi\\' is not supported yet: see docs/resp.md for what is"),
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),
             (
                 "CONFIG SET databases 2",

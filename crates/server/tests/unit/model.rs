@@ -203,8 +203,17 @@ impl Model {
     }
 
     fn update(&mut self, key: Key, update: Update) -> Reply {
-        let Some(mut held) = self.live(&key) else { return stratakv_engine::update::absent(&update) };
         let version = self.versions.get(&key).copied().unwrap_or(FIRST_VERSION) + 1;
+        let Some(mut held) = self.live(&key) else {
+            let made = match stratakv_engine::update::create(&update) {
+                Ok(made) => made,
+                Err(reply) => return reply,
+            };
+            let (flags, expiry) = (made.flags.unwrap_or(0), Expiry(made.expiry));
+            self.versions.insert(key.clone(), version);
+            self.records.insert(key, Held { value: made.value.to_vec(), flags, version, expiry });
+            return Reply::Done { version, existed: false };
+        };
         let number = || stratakv_base::decimal::unsigned(&held.value);
         let reply = match update {
             Update::Append(bytes) => {

@@ -6,13 +6,13 @@ use stratakv_base::Key;
 use stratakv_protocol::resp::{glob, number};
 use stratakv_structures::Kind;
 
-use super::strings::{expiry_of, not_an_integer};
-use super::table::repeated;
+use super::strings::not_an_integer;
 use super::{Connection, Context, Handled};
 use crate::answer::FlushWords;
 use crate::connection::hash;
 use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
+use crate::resp::commands::options;
 use crate::resp::{
     Arguments, Counted, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, RequestRefusal, SYNTAX, Said,
     Session, Walk, WalkKind, Work, WorkKind,
@@ -62,21 +62,15 @@ impl Connection {
     }
 
     pub(super) fn resp_ttl(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let name = a.get(0);
-        let in_seconds = !name.first().is_some_and(|first| first.eq_ignore_ascii_case(&b'p'));
-        let is_absolute = name.len() > b"pttl".len();
+        let (in_seconds, is_absolute) = options::ttl_said(a);
         self.ask_resp(a.key(1)?, LOOK, Said::Ttl { in_seconds, is_absolute }, s, context);
         Ok(())
     }
 
     /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT.
     pub(super) fn resp_expire(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let name = a.get(0).to_ascii_lowercase();
-        let (in_seconds, is_absolute) = (!name.starts_with(b"p"), name.ends_with(b"at"));
-        let command = String::from_utf8_lossy(&name);
         let key = a.key(1)?;
-        let expiry = expiry_of(a.integer(2)?, in_seconds, is_absolute, context.wall, &command)?;
-        let only_if = expire_if(a)?;
+        let (expiry, only_if) = options::expiry_said(a, context.wall)?;
         context.counters.cmd_touch.add(1);
         if only_if == ExpireIf::default() {
             let touch = Some(expiry);
@@ -140,31 +134,6 @@ impl Connection {
         self.begin(ParsedCommand::Flush { delay: 0, noreply: false, words: FlushWords::Resp }, context);
         Ok(())
     }
-}
-
-/// Conditions of EXPIRE.
-fn expire_if(a: &Arguments<'_>) -> Result<ExpireIf, RequestRefusal> {
-    let mut only_if = ExpireIf::default();
-    for at in 3..a.len() {
-        match () {
-            () if a.is(at, "NX") => only_if.has_none = true,
-            () if a.is(at, "XX") => only_if.has_one = true,
-            () if a.is(at, "GT") => only_if.is_later = true,
-            () if a.is(at, "LT") => only_if.is_earlier = true,
-            () => {
-                let word = repeated(a.get(at));
-                return Err(Cow::Owned(format!("ERR Unsupported option {word}")));
-            }
-        }
-    }
-    let others = only_if.has_one || only_if.is_later || only_if.is_earlier;
-    if only_if.has_none && others {
-        return Err(Cow::Borrowed("ERR NX and XX, GT or LT options at the same time are not compatible"));
-    }
-    if only_if.is_later && only_if.is_earlier {
-        return Err(Cow::Borrowed("ERR GT and LT options at the same time are not compatible"));
-    }
-    Ok(only_if)
 }
 
 /// The type of this name; `None`: there is none.

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use stratakv_protocol::memcache::Statistics;
 use stratakv_protocol::resp::{Version, encode, glob};
 
-use super::table::repeated;
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::pending::{ParsedCommand, ServerQuestion};
+use crate::resp::commands::options::repeated;
 use crate::resp::{Arguments, EncodingSettings, Session, written};
 use crate::schedule::cost_of_text;
 

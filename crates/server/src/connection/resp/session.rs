@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use stratakv_protocol::resp::{Version, encode};
 
-use super::table::repeated;
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::pending::{ParsedCommand, ServerQuestion};
+use crate::resp::commands::options::repeated;
 use crate::resp::{Arguments, REDIS_VERSION, RequestRefusal, SYNTAX, Session, written};
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 

@@ -4,19 +4,21 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use stratakv_base::{Expiry, Key, Wall};
+use stratakv_base::{Expiry, Key};
 use stratakv_engine::{Change, ChangeKind, Expect};
 use stratakv_protocol::memcache::StoreMode;
-use stratakv_protocol::resp::{encode, number};
+use stratakv_protocol::resp::encode;
 
 use super::{Connection, Context, Handled, MoreKeys};
 use crate::answer::Answer;
 use crate::connection::hash;
 use crate::pending::Access;
 use crate::request::Action;
+use crate::resp::commands::options::{Options, OptionsOf, positive_expiry};
+use crate::resp::commands::strings;
 use crate::resp::{
-    Arguments, Batch, EachPut, Edit, EditRule, HeadQuestion, KeyList, NOT_AN_INTEGER, RangeRead, RequestRefusal,
-    SYNTAX, Said, Session, Work, WorkKind, written,
+    Arguments, Batch, EachPut, Edit, EditRule, HeadQuestion, KeyList, NOT_AN_INTEGER, RangeRead, RequestRefusal, Said,
+    Session, Work, WorkKind, written,
 };
 
 /// Reads a value.
@@ -25,100 +27,6 @@ pub(super) const GET: Action = Action::Get { value: true, touch: None, vivify: N
 const BATCH_KEYS_MAX: usize = 16_384;
 /// What a change of a batch takes beside its value.
 const CHANGE_BYTES: u64 = 160;
-
-/// What SET, GETEX and their kin say beside key and value.
-#[derive(Debug, Default)]
-struct Options {
-    /// `None`: not said.
-    expiry: Option<Expiry>,
-    keeps_expiry: bool,
-    only_if_absent: bool,
-    only_if_present: bool,
-    wants_old: bool,
-    persists: bool,
-}
-
-/// Which of them a command has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OptionsOf {
-    Set,
-    Getex,
-}
-
-impl Options {
-    fn read(arguments: &Arguments<'_>, from: usize, of: OptionsOf, wall: Wall) -> Result<Options, RequestRefusal> {
-        let (mut options, mut at) = (Options::default(), from);
-        let is_set = of == OptionsOf::Set;
-        while at < arguments.len() {
-            let is = |word| arguments.is(at, word);
-            let unit = [("EX", true, false), ("PX", false, false), ("EXAT", true, true), ("PXAT", false, true)];
-            match () {
-                () if is_set && is("NX") => options.only_if_absent = true,
-                () if is_set && is("XX") => options.only_if_present = true,
-                () if is_set && is("GET") => options.wants_old = true,
-                () if is_set && is("KEEPTTL") => options.keeps_expiry = true,
-                () if !is_set && is("PERSIST") => options.persists = true,
-                () => {
-                    let unit = unit.iter().find(|(word, ..)| is(word)).ok_or(Cow::Borrowed(SYNTAX))?;
-                    if options.expiry.is_some() || at + 1 >= arguments.len() {
-                        return Err(Cow::Borrowed(SYNTAX));
-                    }
-                    let command = if is_set { "set" } else { "getex" };
-                    at += 1;
-                    let (_, in_seconds, is_absolute) = *unit;
-                    let number = arguments.integer(at)?;
-                    options.expiry = Some(positive_expiry(number, in_seconds, is_absolute, wall, command)?);
-                }
-            }
-            at += 1;
-        }
-        let times = [options.expiry.is_some(), options.keeps_expiry, options.persists];
-        let has_both = options.only_if_absent && options.only_if_present;
-        match has_both || times.iter().filter(|is_said| **is_said).count() > 1 {
-            true => Err(Cow::Borrowed(SYNTAX)),
-            false => Ok(options),
-        }
-    }
-}
-
-/// When a record expires that gets this time, by commands to which a time that is over is an error.
-fn positive_expiry(
-    number: i64,
-    in_seconds: bool,
-    is_absolute: bool,
-    wall: Wall,
-    command: &str,
-) -> Result<Expiry, RequestRefusal> {
-    if number <= 0 {
-        return Err(invalid_expiry(command));
-    }
-    expiry_of(number, in_seconds, is_absolute, wall, command)
-}
-
-fn invalid_expiry(command: &str) -> RequestRefusal {
-    Cow::Owned(format!("ERR invalid expire time in '{command}' command"))
-}
-
-/// The same, where it may be over: the record is gone then.
-pub(super) fn expiry_of(
-    number: i64,
-    in_seconds: bool,
-    is_absolute: bool,
-    wall: Wall,
-    command: &str,
-) -> Result<Expiry, RequestRefusal> {
-    let millis = i128::from(number) * if in_seconds { 1000 } else { 1 };
-    if millis < i128::from(i64::MIN) {
-        return Err(invalid_expiry(command));
-    }
-    let at = millis + if is_absolute { 0 } else { i128::from(wall.0) };
-    match u64::try_from(at.max(1)) {
-        Ok(at) if at <= Expiry::MAX.0 => Ok(Expiry(at)),
-        _ => Err(Cow::Owned(format!(
-            "ERR invalid expire time in '{command}' command: the latest that is kept is in the year 2106"
-        ))),
-    }
-}
 
 impl Connection {
     pub(super) fn resp_get(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
@@ -247,10 +155,10 @@ impl Connection {
     }
 
     pub(super) fn resp_setrange(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let (key, offset) = (a.key(1)?, a.integer(2)?);
-        let offset = usize::try_from(offset).map_err(|_| Cow::Borrowed("ERR offset is out of range"))?;
+        let key = a.key(1)?;
+        let edit = strings::set_range(a)?;
         context.counters.cmd_set.add(1);
-        self.edit(key, Edit::SetRange { offset, value: a.bytes(3) }, None, (s, context));
+        self.edit(key, edit, None, (s, context));
         Ok(())
     }
 
@@ -267,39 +175,10 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn resp_incr(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.add(a, 1, (s, context))
-    }
-
-    pub(super) fn resp_decr(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.add(a, -1, (s, context))
-    }
-
-    pub(super) fn resp_incrby(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        self.add(a, a.integer(2)?, (s, context))
-    }
-
-    pub(super) fn resp_decrby(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let delta = a.integer(2)?.checked_neg().ok_or(Cow::Borrowed("ERR decrement would overflow"))?;
-        self.add(a, delta, (s, context))
-    }
-
-    fn add(&mut self, a: &Arguments<'_>, delta: i64, (s, context): (&Session, &mut Context<'_>)) -> Handled {
-        self.edit(a.key(1)?, Edit::Add(delta), None, (s, context));
-        Ok(())
-    }
-
-    pub(super) fn resp_incrbyfloat(
-        &mut self,
-        a: &Arguments<'_>,
-        s: &mut Session,
-        context: &mut Context<'_>,
-    ) -> Handled {
-        let (key, delta) = (a.key(1)?, a.bytes(2));
-        if !number::is_float(&delta) {
-            return Err(Cow::Borrowed("ERR value is not a valid float"));
-        }
-        self.edit(key, Edit::AddFloat(delta), None, (s, context));
+    /// INCR, DECR, INCRBY, DECRBY and INCRBYFLOAT.
+    pub(super) fn resp_add(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let key = a.key(1)?;
+        self.edit(key, strings::addition(a)?, None, (s, context));
         Ok(())
     }
 

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
+use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
 use crate::resp::commands::{
-    hashes, keys, list_moves, lists, score_combinations, score_ranges, set_combinations, sets, sorted_sets,
+    bits, hashes, keys, list_moves, lists, score_combinations, score_ranges, set_combinations, sets, sorted_sets,
+    strings,
 };
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
@@ -30,8 +32,6 @@ pub(super) struct CommandSpec {
 
 /// Longest name.
 const NAME_BYTES_MAX: usize = 24;
-/// Bytes of arguments that the reply to an unknown command repeats.
-const REPEATED_BYTES_MAX: usize = 128;
 
 impl CommandSpec {
     /// The command of this name, in letters of any case.
@@ -83,11 +83,6 @@ pub(super) fn unknown(arguments: &Arguments<'_>) -> RequestRefusal {
     Cow::Owned(text)
 }
 
-/// What a client said, as it is repeated to it.
-pub(super) fn repeated(text: &[u8]) -> String {
-    text.get(..REPEATED_BYTES_MAX).unwrap_or(text).escape_ascii().to_string()
-}
-
 /// The reply to a part of a command that is not there, or that has other arguments.
 pub(super) fn unsupported_part(name: &str, arguments: &Arguments<'_>) -> RequestRefusal {
     let part = arguments.get(1);
@@ -122,13 +117,15 @@ macro_rules! commands {
 // Name, arity, flags, keys, group, since when Redis has it, what begins it, [its core]; then what
 // it does. A data command has a core only.
 commands! {
-    "append" 3 "write denyoom fast" (1, 1, 1) "string" "2.0.0" resp_append
+    "append" 3 "write denyoom fast" (1, 1, 1) "string" "2.0.0" resp_append [strings::append]
         "Appends a string to the value of a key. Creates the key if it doesn't exist."
     "auth" -2 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_auth
         "Authenticates the connection."
-    "bitcount" -2 "readonly" (1, 1, 1) "bitmap" "2.6.0" resp_bitcount
+    "bitcount" -2 "readonly" (1, 1, 1) "bitmap" "2.6.0" resp_bitcount [bits::bitcount]
         "Counts the number of set bits in a string."
-    "bitpos" -3 "readonly" (1, 1, 1) "bitmap" "2.8.7" resp_bitpos
+    "bitop" -4 "write denyoom" (2, -1, 1) "bitmap" "2.6.0" [bits::bitop]
+        "Performs bitwise operations on multiple strings, and stores the result."
+    "bitpos" -3 "readonly" (1, 1, 1) "bitmap" "2.8.7" resp_bitpos [bits::bitpos]
         "Finds the first set or clear bit in a string."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
         "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
@@ -142,21 +139,25 @@ commands! {
         "Copies the value of a key to a new key."
     "dbsize" 1 "readonly fast" (0, 0, 0) "server" "1.0.0" resp_dbsize
         "Returns the number of records of the store."
-    "decr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_decr
+    "decr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_add [strings::add]
         "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist."
-    "decrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_decrby
+    "decrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_add [strings::add]
         "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist."
-    "del" -2 "write" (1, -1, 1) "generic" "1.0.0" resp_del
+    "del" -2 "write" (1, -1, 1) "generic" "1.0.0" resp_del [keys::del]
         "Deletes one or more keys."
-    "echo" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_echo
+    "discard" 1 "noscript fast" (0, 0, 0) "transactions" "2.0.0" resp_discard
+        "Discards a transaction."
+    "echo" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_echo [keys::echo]
         "Returns the given string."
-    "exists" -2 "readonly fast" (1, -1, 1) "generic" "1.0.0" resp_exists
+    "exec" 1 "noscript" (0, 0, 0) "transactions" "1.2.0" resp_exec
+        "Executes all commands in a transaction: all or none."
+    "exists" -2 "readonly fast" (1, -1, 1) "generic" "1.0.0" resp_exists [keys::exists]
         "Determines whether one or more keys exist."
-    "expire" -3 "write fast" (1, 1, 1) "generic" "1.0.0" resp_expire
+    "expire" -3 "write fast" (1, 1, 1) "generic" "1.0.0" resp_expire [keys::expire]
         "Sets the expiration time of a key in seconds."
-    "expireat" -3 "write fast" (1, 1, 1) "generic" "1.2.0" resp_expire
+    "expireat" -3 "write fast" (1, 1, 1) "generic" "1.2.0" resp_expire [keys::expire]
         "Sets the expiration time of a key to a Unix timestamp."
-    "expiretime" 2 "readonly fast" (1, 1, 1) "generic" "7.0.0" resp_ttl
+    "expiretime" 2 "readonly fast" (1, 1, 1) "generic" "7.0.0" resp_ttl [keys::ttl]
         "Returns the expiration time of a key as a Unix timestamp."
     "flushall" -1 "write" (0, 0, 0) "server" "1.0.0" resp_flush
         "Removes all keys."
@@ -164,17 +165,17 @@ commands! {
         "Removes all keys."
     "function" -2 "noscript" (0, 0, 0) "scripting" "7.0.0" resp_function
         "Answers that there are no functions: FLUSH, LIST."
-    "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get
+    "get" 2 "readonly fast" (1, 1, 1) "string" "1.0.0" resp_get [strings::get]
         "Returns the string value of a key."
-    "getbit" 3 "readonly fast" (1, 1, 1) "bitmap" "2.2.0" resp_getbit
+    "getbit" 3 "readonly fast" (1, 1, 1) "bitmap" "2.2.0" resp_getbit [bits::getbit]
         "Returns a bit value by offset."
-    "getdel" 2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getdel
+    "getdel" 2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getdel [strings::getdel]
         "Returns the string value of a key after deleting the key."
-    "getex" -2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getex
+    "getex" -2 "write fast" (1, 1, 1) "string" "6.2.0" resp_getex [strings::getex]
         "Returns the string value of a key after setting its expiration time."
-    "getrange" 4 "readonly" (1, 1, 1) "string" "2.4.0" resp_getrange
+    "getrange" 4 "readonly" (1, 1, 1) "string" "2.4.0" resp_getrange [strings::getrange]
         "Returns a substring of the string stored at a key."
-    "getset" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_getset
+    "getset" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_getset [strings::getset]
         "Returns the previous string value of a key after setting it to a new value."
     "hdel" -3 "write fast" (1, 1, 1) "hash" "2.0.0" [hashes::hdel]
         "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain."
@@ -210,11 +211,11 @@ commands! {
         "Returns the length of the value of a field."
     "hvals" 2 "readonly" (1, 1, 1) "hash" "2.0.0" [hashes::hvals]
         "Returns all values in a hash."
-    "incr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_incr
+    "incr" 2 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_add [strings::add]
         "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist."
-    "incrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_incrby
+    "incrby" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_add [strings::add]
         "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist."
-    "incrbyfloat" 3 "write denyoom fast" (1, 1, 1) "string" "2.6.0" resp_incrbyfloat
+    "incrbyfloat" 3 "write denyoom fast" (1, 1, 1) "string" "2.6.0" resp_add [strings::add]
         "Increments the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist."
     "info" -1 "loading" (0, 0, 0) "server" "1.0.0" resp_info
         "Returns information and statistics about the server."
@@ -246,25 +247,27 @@ commands! {
         "Sets the value of an element in a list by its index."
     "ltrim" 4 "write" (1, 1, 1) "list" "1.0.0" [lists::ltrim]
         "Removes elements from both ends of a list. Deletes the list if all elements were trimmed."
-    "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget
+    "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget [strings::mget]
         "Returns the string values of one or more keys."
-    "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset
+    "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset [strings::mset]
         "Sets the string values of one or more keys: all or none."
-    "msetnx" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_msetnx
+    "msetnx" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_msetnx [strings::msetnx]
         "Sets the string values of one or more keys only when none of them exists."
-    "persist" 2 "write fast" (1, 1, 1) "generic" "2.2.0" resp_persist
+    "multi" 1 "noscript fast" (0, 0, 0) "transactions" "1.2.0" resp_multi
+        "Starts a transaction."
+    "persist" 2 "write fast" (1, 1, 1) "generic" "2.2.0" resp_persist [keys::persist]
         "Removes the expiration time of a key."
-    "pexpire" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire
+    "pexpire" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire [keys::expire]
         "Sets the expiration time of a key in milliseconds."
-    "pexpireat" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire
+    "pexpireat" -3 "write fast" (1, 1, 1) "generic" "2.6.0" resp_expire [keys::expire]
         "Sets the expiration time of a key to a Unix milliseconds timestamp."
-    "pexpiretime" 2 "readonly fast" (1, 1, 1) "generic" "7.0.0" resp_ttl
+    "pexpiretime" 2 "readonly fast" (1, 1, 1) "generic" "7.0.0" resp_ttl [keys::ttl]
         "Returns the expiration time of a key as a Unix milliseconds timestamp."
-    "ping" -1 "fast" (0, 0, 0) "connection" "1.0.0" resp_ping
+    "ping" -1 "fast" (0, 0, 0) "connection" "1.0.0" resp_ping [keys::ping]
         "Returns the server's liveliness response."
-    "psetex" 4 "write denyoom" (1, 1, 1) "string" "2.6.0" resp_psetex
+    "psetex" 4 "write denyoom" (1, 1, 1) "string" "2.6.0" resp_psetex [strings::psetex]
         "Sets both string value and expiration time in milliseconds of a key."
-    "pttl" 2 "readonly fast" (1, 1, 1) "generic" "2.6.0" resp_ttl
+    "pttl" 2 "readonly fast" (1, 1, 1) "generic" "2.6.0" resp_ttl [keys::ttl]
         "Returns the expiration time in milliseconds of a key."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
@@ -300,15 +303,15 @@ commands! {
         "Stores the difference of multiple sets in a key."
     "select" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_select
         "Changes the selected database: there is 0."
-    "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set
+    "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set [strings::set]
         "Sets the string value of a key. The key is created if it doesn't exist."
-    "setbit" 4 "write denyoom" (1, 1, 1) "bitmap" "2.2.0" resp_setbit
+    "setbit" 4 "write denyoom" (1, 1, 1) "bitmap" "2.2.0" resp_setbit [bits::setbit]
         "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist."
-    "setex" 4 "write denyoom" (1, 1, 1) "string" "2.0.0" resp_setex
+    "setex" 4 "write denyoom" (1, 1, 1) "string" "2.0.0" resp_setex [strings::setex]
         "Sets the string value and expiration time of a key."
-    "setnx" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_setnx
+    "setnx" 3 "write denyoom fast" (1, 1, 1) "string" "1.0.0" resp_setnx [strings::setnx]
         "Sets the string value of a key only when the key doesn't exist."
-    "setrange" 4 "write denyoom" (1, 1, 1) "string" "2.2.0" resp_setrange
+    "setrange" 4 "write denyoom" (1, 1, 1) "string" "2.2.0" resp_setrange [strings::setrange]
         "Overwrites a part of a string value with another by an offset."
     "sinter" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sinter]
         "Returns the intersect of multiple sets."
@@ -332,26 +335,30 @@ commands! {
         "Removes one or more members from a set. Deletes the set if the last member was removed."
     "sscan" -3 "readonly" (1, 1, 1) "set" "2.8.0" [sets::sscan]
         "Iterates over members of a set."
-    "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen
+    "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen [strings::strlen]
         "Returns the length of a string value."
-    "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange
+    "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange [strings::getrange]
         "Returns a substring of a string value."
     "sunion" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sunion]
         "Returns the union of multiple sets."
     "sunionstore" -3 "write denyoom" (1, -1, 1) "set" "1.0.0" [set_combinations::sunionstore]
         "Stores the union of multiple sets in a key."
-    "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time
+    "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time [keys::time]
         "Returns the server time."
-    "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists
+    "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists [keys::exists]
         "Returns the number of existing keys out of those specified."
-    "ttl" 2 "readonly fast" (1, 1, 1) "generic" "1.0.0" resp_ttl
+    "ttl" 2 "readonly fast" (1, 1, 1) "generic" "1.0.0" resp_ttl [keys::ttl]
         "Returns the expiration time in seconds of a key."
-    "type" 2 "readonly fast" (1, 1, 1) "generic" "1.0.0" resp_type
+    "type" 2 "readonly fast" (1, 1, 1) "generic" "1.0.0" resp_type [keys::kind]
         "Determines the type of value stored at a key."
-    "unlink" -2 "write fast" (1, -1, 1) "generic" "4.0.0" resp_del
+    "unlink" -2 "write fast" (1, -1, 1) "generic" "4.0.0" resp_del [keys::del]
         "Deletes one or more keys."
+    "unwatch" 1 "noscript fast" (0, 0, 0) "transactions" "2.2.0" resp_unwatch [keys::unwatch]
+        "Forgets about watched keys of a transaction."
     "wait" 3 "" (0, 0, 0) "generic" "3.0.0" resp_wait
         "Answers 0: there are no replicas."
+    "watch" -2 "noscript fast" (1, -1, 1) "transactions" "2.2.0" resp_watch
+        "Monitors changes to keys to determine the execution of a transaction."
     "zadd" -4 "write denyoom fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zadd]
         "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist."
     "zcard" 2 "readonly fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zcard]

@@ -5,9 +5,85 @@ use std::borrow::Cow;
 use stratakv_protocol::resp::encode;
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::edit::Edit;
 use super::super::records::{Call, Records, StoredRecord};
+use super::super::reply::ttl as time_to_live;
+use super::options;
+use super::strings::edited;
 
 type Done = Result<(), RequestRefusal>;
+
+/// DEL and UNLINK.
+pub(crate) fn del(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let mut deleted = 0;
+    for key in call.a.from(1) {
+        deleted += i64::from(records.head(key).is_some());
+        records.delete(key);
+    }
+    encode::integer(out, deleted);
+    Ok(())
+}
+
+/// EXISTS and TOUCH.
+pub(crate) fn exists(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let present = call.a.from(1).filter(|key| records.head(key).is_some()).count();
+    encode::integer(out, present as i64);
+    Ok(())
+}
+
+/// TYPE.
+pub(crate) fn kind(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let record = records.head(call.a.get(1));
+    encode::simple(out, record.map_or("none", |record| record.kind().name()));
+    Ok(())
+}
+
+/// EXPIRE and its kin.
+pub(crate) fn expire(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let (expiry, only_if) = options::expiry_said(&call.a, call.wall)?;
+    edited(call, records, out, Edit::Expire { expiry, only_if })
+}
+
+pub(crate) fn persist(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    edited(call, records, out, Edit::Persist)
+}
+
+/// TTL and its kin.
+pub(crate) fn ttl(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let (in_seconds, is_absolute) = options::ttl_said(&call.a);
+    let record = records.head(call.a.get(1));
+    let told = record.map_or(-2, |record| time_to_live(record.expiry, in_seconds, is_absolute, call.wall));
+    encode::integer(out, told);
+    Ok(())
+}
+
+pub(crate) fn ping(call: &Call<'_>, _: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    match call.a.len() {
+        1 => encode::simple(out, "PONG"),
+        2 => encode::bulk(out, call.a.get(1)),
+        _ => return Err(Cow::Borrowed("ERR wrong number of arguments for 'ping' command")),
+    }
+    Ok(())
+}
+
+pub(crate) fn echo(call: &Call<'_>, _: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    encode::bulk(out, call.a.get(1));
+    Ok(())
+}
+
+pub(crate) fn time(call: &Call<'_>, _: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let millis = call.wall.0;
+    encode::array(out, 2);
+    encode::bulk(out, (millis / 1000).to_string().as_bytes());
+    encode::bulk(out, (millis % 1000 * 1000).to_string().as_bytes());
+    Ok(())
+}
+
+/// UNWATCH in a transaction, which watches nothing once it runs.
+pub(crate) fn unwatch(_: &Call<'_>, _: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    encode::simple(out, "OK");
+    Ok(())
+}
 
 fn renamed(call: &Call<'_>, records: &dyn Records) -> Result<StoredRecord, RequestRefusal> {
     records.get(call.a.get(1))?.ok_or(Cow::Borrowed("ERR no such key"))
