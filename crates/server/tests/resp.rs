@@ -1,7 +1,7 @@
 //! Redis clients on a server of each engine, and what a real Redis says.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,6 +12,7 @@ use stratakv_server::{RespListeners, Server, ServerOptions};
 
 #[path = "conversations/resp.rs"]
 mod conversations;
+mod redis_tools;
 mod structures;
 mod transactions;
 
@@ -643,73 +644,6 @@ fn records_are_there_when_the_store_is_opened_again() {
     let values: Vec<_> = ["a", "b", "c", "d"].map(|key| store.get(key.as_bytes()).unwrap()).into_iter().collect();
     let values: Vec<_> = values.into_iter().map(|value| value.map(|value| value.to_bytes())).collect();
     assert_eq!(values, [Some("10".into()), None, Some("3".into()), Some("4".into())]);
-}
-
-/// What redis-cli prints of a command.
-fn redis_cli(address: SocketAddr, arguments: &[&str]) -> String {
-    let port = address.port().to_string();
-    let mut command = Command::new("/usr/bin/redis-cli");
-    let output = command.args(["-p", &port]).args(arguments).stdin(Stdio::null()).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn redis_cli_works_with_it() {
-    if !is_installed("redis-cli") {
-        return;
-    }
-    for engine in ENGINES {
-        let bench = Bench::of(engine);
-        let cli = |arguments: &[&str]| redis_cli(bench.address(), arguments);
-        assert_eq!(cli(&["ping"]), "PONG\n");
-        assert_eq!(cli(&["-3", "set", "user:1", "Ada"]), "OK\n");
-        assert_eq!(cli(&["get", "user:1"]), "Ada\n");
-        assert_eq!(cli(&["-3", "get", "none"]), "\n");
-        assert_eq!(cli(&["--no-raw", "ttl", "user:1"]), "(integer) -1\n");
-        assert_eq!(cli(&["blpop", "a", "1"]), "ERR 'blpop' is not supported yet: see docs/resp.md for what is\n\n");
-        assert_eq!(cli(&["--scan", "--pattern", "user:*"]), "user:1\n");
-        assert!(cli(&["--bigkeys"]).contains("1 strings with 3 bytes"), "{}", cli(&["--bigkeys"]));
-        assert_eq!(cli(&["-r", "3", "incr", "n"]), "1\n2\n3\n");
-        assert!(cli(&["info", "server"]).contains("redis_mode:standalone"));
-    }
-}
-
-/// Commands that people type, in one connection, and a file of requests.
-#[test]
-fn redis_cli_takes_commands_and_requests_from_its_input() {
-    if !is_installed("redis-cli") {
-        return;
-    }
-    let bench = Bench::of(Engine::Slab);
-    let port = bench.address().port().to_string();
-    let run = |arguments: &[&str], input: &[u8]| {
-        let mut command = Command::new("/usr/bin/redis-cli");
-        command.args(["-p", &port]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        process.stdin.take().unwrap().write_all(input).unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap).collect::<Vec<_>>();
-        assert!(process.wait().unwrap().success());
-        lines.join("|")
-    };
-    assert_eq!(run(&[], b"set a \"b c\"\nget a\nhello 3\nincr a\n").split('|').next(), Some("OK"));
-    let piped = run(&["--pipe"], &of_words("SET p 1").repeat(1000));
-    assert!(piped.contains("errors: 0, replies: 1000"), "{piped}");
-    assert_eq!(bench.connect().ask("GET p"), "\"1\"");
-}
-
-#[test]
-fn redis_benchmark_works_with_it() {
-    if !is_installed("redis-benchmark") {
-        return;
-    }
-    let bench = Bench::of(Engine::Tier);
-    let port = bench.address().port().to_string();
-    let mut command = Command::new("/usr/bin/redis-benchmark");
-    command.args(["-p", &port, "-n", "2000", "-c", "20", "-P", "4", "-q", "-t", "ping,set,get,incr,mset"]);
-    let output = command.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && told.matches("requests per second").count() == 6, "{told}");
-    assert_eq!(bench.connect().ask("GET counter:__rand_int__"), "\"2000\"");
 }
 
 /// A request of arguments of any bytes.

@@ -1,6 +1,8 @@
 //! Conversations of Redis clients: what is sent, and what is heard. They are those of Redis 7.0 but
 //! where `ours` says otherwise, and a test holds them with a real one if there is one.
 
+#[path = "resp/combinations.rs"]
+mod combinations;
 #[path = "resp/hashes.rs"]
 mod hashes;
 #[path = "resp/keys.rs"]
@@ -117,11 +119,12 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
     let groups = [
         CONVERSATIONS,
         hashes::CONVERSATIONS,
+        keys::CONVERSATIONS,
         sets::CONVERSATIONS,
         lists::CONVERSATIONS,
         sorted_sets::CONVERSATIONS,
         score_ranges::CONVERSATIONS,
-        keys::CONVERSATIONS,
+        combinations::CONVERSATIONS,
         transactions::CONVERSATIONS,
     ];
     groups.into_iter().flatten().chain(conversations_of_batches())
@@ -129,7 +132,7 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
 
 /// Those of them that need changes of several keys as one.
 pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
-    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES)
+    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES).chain(combinations::OF_BATCHES)
 }
 
 const CONVERSATIONS: &[RespConversation] = &[

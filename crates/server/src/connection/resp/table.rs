@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use super::{Connection, Context, Handled};
 use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
-use crate::resp::commands::{bits, hashes, keys, lists, score_ranges, sets, sorted_sets, strings};
+use crate::resp::commands::{
+    bits, hashes, keys, list_moves, lists, score_combinations, score_ranges, set_combinations, sets, sorted_sets,
+    strings,
+};
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
 /// Begins a command. The request is whole, and has as many arguments as the command takes.
@@ -224,6 +227,10 @@ commands! {
         "Inserts an element before or after another element in a list."
     "llen" 2 "readonly fast" (1, 1, 1) "list" "1.0.0" [lists::llen]
         "Returns the length of a list."
+    "lmove" 5 "write denyoom" (1, 2, 1) "list" "6.2.0" [list_moves::lmove]
+        "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved."
+    "lmpop" -4 "write movablekeys" (0, 0, 0) "list" "7.0.0" [list_moves::lmpop]
+        "Returns multiple elements from a list after removing them. Deletes the list if the last element was popped."
     "lpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::lpop]
         "Returns the first elements in a list after removing them. Deletes the list if the last element was popped."
     "lpos" -3 "readonly" (1, 1, 1) "list" "6.0.6" [lists::lpos]
@@ -284,6 +291,8 @@ commands! {
         "Answers that this is a master without replicas."
     "rpop" -2 "write fast" (1, 1, 1) "list" "1.0.0" [lists::rpop]
         "Returns the last elements of a list after removing them. Deletes the list if the last element was popped."
+    "rpoplpush" 3 "write denyoom" (1, 2, 1) "list" "1.2.0" [list_moves::rpoplpush]
+        "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped."
     "rpush" -3 "write denyoom fast" (1, 1, 1) "list" "1.0.0" [lists::rpush]
         "Appends one or more elements to a list. Creates the key if it doesn't exist."
     "rpushx" -3 "write denyoom fast" (1, 1, 1) "list" "2.2.0" [lists::rpushx]
@@ -294,6 +303,10 @@ commands! {
         "Iterates over the key names."
     "scard" 2 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::scard]
         "Returns the number of members in a set."
+    "sdiff" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sdiff]
+        "Returns the difference of multiple sets."
+    "sdiffstore" -3 "write denyoom" (1, -1, 1) "set" "1.0.0" [set_combinations::sdiffstore]
+        "Stores the difference of multiple sets in a key."
     "select" 2 "fast" (0, 0, 0) "connection" "1.0.0" resp_select
         "Changes the selected database: there is 0."
     "set" -3 "write denyoom" (1, 1, 1) "string" "1.0.0" resp_set [strings::set]
@@ -306,12 +319,20 @@ commands! {
         "Sets the string value of a key only when the key doesn't exist."
     "setrange" 4 "write denyoom" (1, 1, 1) "string" "2.2.0" resp_setrange [strings::setrange]
         "Overwrites a part of a string value with another by an offset."
+    "sinter" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sinter]
+        "Returns the intersect of multiple sets."
+    "sintercard" -3 "readonly movablekeys" (0, 0, 0) "set" "7.0.0" [set_combinations::sintercard]
+        "Returns the number of members of the intersect of multiple sets."
+    "sinterstore" -3 "write denyoom" (1, -1, 1) "set" "1.0.0" [set_combinations::sinterstore]
+        "Stores the intersect of multiple sets in a key."
     "sismember" 3 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::sismember]
         "Determines whether a member belongs to a set."
     "smembers" 2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::smembers]
         "Returns all members of a set."
     "smismember" -3 "readonly fast" (1, 1, 1) "set" "6.2.0" [sets::smismember]
         "Determines whether multiple members belong to a set."
+    "smove" 4 "write fast" (1, 2, 1) "set" "1.0.0" [set_combinations::smove]
+        "Moves a member from one set to another."
     "spop" -2 "write fast" (1, 1, 1) "set" "1.0.0" [sets::spop]
         "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped."
     "srandmember" -2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::srandmember]
@@ -324,6 +345,10 @@ commands! {
         "Returns the length of a string value."
     "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange [strings::getrange]
         "Returns a substring of a string value."
+    "sunion" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sunion]
+        "Returns the union of multiple sets."
+    "sunionstore" -3 "write denyoom" (1, -1, 1) "set" "1.0.0" [set_combinations::sunionstore]
+        "Stores the union of multiple sets in a key."
     "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time [keys::time]
         "Returns the server time."
     "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists [keys::exists]
@@ -346,10 +371,22 @@ commands! {
         "Returns the number of members in a sorted set."
     "zcount" 4 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [score_ranges::zcount]
         "Returns the count of members in a sorted set that have scores within a range."
+    "zdiff" -3 "readonly movablekeys" (0, 0, 0) "sorted-set" "6.2.0" [score_combinations::zdiff]
+        "Returns the difference between multiple sorted sets."
+    "zdiffstore" -4 "write denyoom movablekeys" (1, 1, 1) "sorted-set" "6.2.0" [score_combinations::zdiffstore]
+        "Stores the difference of multiple sorted sets in a key."
     "zincrby" 4 "write denyoom fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zincrby]
         "Increments the score of a member in a sorted set."
+    "zinter" -3 "readonly movablekeys" (0, 0, 0) "sorted-set" "6.2.0" [score_combinations::zinter]
+        "Returns the intersect of multiple sorted sets."
+    "zintercard" -3 "readonly movablekeys" (0, 0, 0) "sorted-set" "7.0.0" [score_combinations::zintercard]
+        "Returns the number of members of the intersect of multiple sorted sets."
+    "zinterstore" -4 "write denyoom movablekeys" (1, 1, 1) "sorted-set" "2.0.0" [score_combinations::zinterstore]
+        "Stores the intersect of multiple sorted sets in a key."
     "zlexcount" 4 "readonly fast" (1, 1, 1) "sorted-set" "2.8.9" [score_ranges::zlexcount]
         "Returns the number of members in a sorted set within a lexicographical range."
+    "zmpop" -4 "write movablekeys" (0, 0, 0) "sorted-set" "7.0.0" [score_combinations::zmpop]
+        "Returns the highest- or lowest-scoring members from one or more sorted sets after removing them. Deletes the sorted set if the last member was popped."
     "zmscore" -3 "readonly fast" (1, 1, 1) "sorted-set" "6.2.0" [sorted_sets::zmscore]
         "Returns the score of one or more members in a sorted set."
     "zpopmax" -2 "write fast" (1, 1, 1) "sorted-set" "5.0.0" [sorted_sets::zpopmax]
@@ -364,6 +401,8 @@ commands! {
         "Returns members in a sorted set within a lexicographical range."
     "zrangebyscore" -4 "readonly" (1, 1, 1) "sorted-set" "1.0.5" [score_ranges::zrangebyscore]
         "Returns members in a sorted set within a range of scores."
+    "zrangestore" -5 "write denyoom" (1, 2, 1) "sorted-set" "6.2.0" [score_combinations::zrangestore]
+        "Stores a range of members from sorted set in a key."
     "zrank" 3 "readonly fast" (1, 1, 1) "sorted-set" "2.0.0" [sorted_sets::zrank]
         "Returns the index of a member in a sorted set ordered by ascending scores."
     "zrem" -3 "write fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zrem]
@@ -386,6 +425,10 @@ commands! {
         "Iterates over members and scores of a sorted set."
     "zscore" 3 "readonly fast" (1, 1, 1) "sorted-set" "1.2.0" [sorted_sets::zscore]
         "Returns the score of a member in a sorted set."
+    "zunion" -3 "readonly movablekeys" (0, 0, 0) "sorted-set" "6.2.0" [score_combinations::zunion]
+        "Returns the union of multiple sorted sets."
+    "zunionstore" -4 "write denyoom movablekeys" (1, 1, 1) "sorted-set" "2.0.0" [score_combinations::zunionstore]
+        "Stores the union of multiple sorted sets in a key."
 }
 
 /// Commands of Redis, those that are not there among them.

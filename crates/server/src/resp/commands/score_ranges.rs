@@ -142,7 +142,7 @@ impl<'a> MemberRange<'a> {
 }
 
 /// What ZRANGE and its kin ask for.
-struct RangeQuery<'a> {
+pub(super) struct RangeQuery<'a> {
     range: MemberRange<'a>,
     is_reverse: bool,
     form: EntryForm,
@@ -154,15 +154,20 @@ struct RangeQuery<'a> {
 
 /// What the name of a command says of its range.
 #[derive(Clone, Copy, Debug, Default)]
-struct RangeName {
+pub(super) struct RangeName {
     by: Option<RangeBy>,
     is_reverse: Option<bool>,
     stores: bool,
 }
 
+impl RangeName {
+    /// Everything is said by arguments, and the members are stored.
+    pub(super) const STORING: RangeName = RangeName { by: None, is_reverse: None, stores: true };
+}
+
 impl<'a> RangeQuery<'a> {
     /// The one in the arguments from the key at `key` on.
-    fn read(call: &Call<'a>, key: usize, name: RangeName) -> Result<RangeQuery<'a>, RequestRefusal> {
+    pub(super) fn read(call: &Call<'a>, key: usize, name: RangeName) -> Result<RangeQuery<'a>, RequestRefusal> {
         let RangeName { mut by, mut is_reverse, stores } = name;
         let (mut form, mut offset, mut limit) = (EntryForm::Members, 0, -1);
         let mut at = key + 3;
@@ -198,7 +203,7 @@ impl<'a> RangeQuery<'a> {
     }
 
     /// The members asked for, in the order asked for.
-    fn members<'b>(&self, set: &SortedSet<'b>) -> Vec<(&'b [u8], f64)> {
+    pub(super) fn members<'b>(&self, set: &SortedSet<'b>) -> Vec<(&'b [u8], f64)> {
         let places = self.range.places(set, self.is_reverse);
         let is_by_rank = matches!(self.range, MemberRange::Rank(..));
         let offset = if is_by_rank { Some(0) } else { usize::try_from(self.offset).ok() };

@@ -43,6 +43,8 @@ pub(super) enum EntryForm {
     Members,
     /// Members and scores one after the other, in RESP3 as pairs.
     Scores,
+    /// Pairs.
+    Pairs,
 }
 
 /// Appends an array of members.
@@ -52,7 +54,7 @@ pub(super) fn write_entries<'a>(
     form: EntryForm,
     out: &mut Vec<u8>,
 ) {
-    let is_paired = form == EntryForm::Scores && call.version == Version::Resp3;
+    let is_paired = form == EntryForm::Pairs || (form == EntryForm::Scores && call.version == Version::Resp3);
     let is_flat = form == EntryForm::Scores && !is_paired;
     encode::array(out, if is_flat { entries.len() * 2 } else { entries.len() });
     for (member, score) in entries {
