@@ -248,7 +248,7 @@ impl Connection {
         let was_starved = self.memory.is_starved;
         self.input.receiving_bytes = buffer.capacity();
         let spare = buffer.capacity() - buffer.len();
-        if room <= RECV_BYTES_MIN || room <= spare || self.may_take((room - spare) as u64) {
+        if room <= RECV_BYTES_MIN || room <= spare || self.may_take((room - spare) as u64) || self.has_turn() {
             buffer.reserve_exact(room);
         } else if buffer.len() < RECV_BYTES_MIN {
             // Less will do.

@@ -193,7 +193,7 @@ impl HeadRead {
                 encode::integer(out, seconds.into());
             }
             (HeadQuestion::Memory, Some(record)) => {
-                let bytes = record.value_bytes.saturating_add(self.key.encoded().len() as u64);
+                let bytes = record.value_bytes.saturating_add(self.key.user().len() as u64);
                 encode::integer(out, i64::try_from(bytes).unwrap_or(i64::MAX));
             }
             (HeadQuestion::Frequency, Some(_)) => encode::error(out, NO_FREQUENCY),

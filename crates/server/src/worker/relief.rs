@@ -20,6 +20,8 @@ const RELIEVE_EVERY: Duration = Duration::from_millis(100);
 /// Where most of the memory is held by connections that wait for more of it, they may wait for so
 /// long.
 const STUCK: Duration = Duration::from_secs(1);
+/// And for so long where one connection has the turn of large requests, which they wait for.
+const STUCK_FOR_TURN: Duration = Duration::from_secs(10);
 /// How often the log tells of it.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -126,6 +128,7 @@ impl Worker {
     /// give theirs back.
     fn offenders(&mut self, now: Mono) -> Vec<(Mono, u32, u64)> {
         let (mut offenders, mut stuck, mut stuck_bytes) = (Vec::new(), Vec::new(), 0);
+        let patience = if self.shared.memory.budget.has_turn() { STUCK_FOR_TURN } else { STUCK };
         for (number, slot) in (0u32..).zip(&mut self.entries) {
             let Some(entry) = slot.as_mut().filter(|entry| entry.memory.held_bytes > 0 && !entry.ending.shut) else {
                 continue;
@@ -135,17 +138,15 @@ impl Worker {
                 offenders.extend(entry.progress.slow_since(now).map(|since| (since, number, entry.memory.held_bytes)));
             } else if let Some(since) = entry.memory.starved_since {
                 stuck_bytes += entry.memory.held_bytes;
-                stuck.extend((after(since, STUCK) <= now).then_some((since, number, entry.memory.held_bytes)));
+                stuck.extend((after(since, patience) <= now).then_some((since, number, entry.memory.held_bytes)));
             } else if entry.in_flight.receiving && entry.has_idle_room() {
                 entry.in_flight.calls_off = true;
                 self.driver.cancel(&entry.socket);
             }
         }
-        // Those that wait may hold what they wait for. While one has the turn of large requests, they
-        // wait for it, and it goes on or is an offender.
+        // Those that wait may hold what they wait for.
         let threads = self.shared.worker_slots.len() as u64;
-        let is_stuck = offenders.is_empty() && !self.shared.memory.budget.has_turn();
-        if is_stuck && stuck_bytes * 2 * threads > self.shared.memory.budget.max_bytes() {
+        if offenders.is_empty() && stuck_bytes * 2 * threads > self.shared.memory.budget.max_bytes() {
             offenders = stuck;
         }
         offenders.sort_unstable();
