@@ -142,8 +142,8 @@ pub fn run(unit: &str, server: SuiteServer, source: &Path, folder: &Path) -> Res
     let output = File::create(&log).map_err(failed)?;
     let mut tests = Command::new("tclsh");
     tests.args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &address.port().to_string()]);
-    // A server that is there already: one database, no digests and encodings. A test that breaks off
-    // has failed, and the next one goes on.
+    // A server that is there already: one database, no digests and encodings. A test that breaks
+    // off has failed, and the next one goes on.
     tests.args(["--singledb", "--ignore-encoding", "--ignore-digest", "--durable", "--dont-clean", "--clients", "1"]);
     tests.args(["--single", &format!("unit/{unit}"), "--tags", TAGS]);
     tests.current_dir(source).stdin(Stdio::null()).process_group(0);

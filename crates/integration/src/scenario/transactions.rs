@@ -24,7 +24,7 @@ const LIFE_MILLIS_MAX: u64 = 500;
 
 /// What a client's keys must hold after so many of its transactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct ClientKeys {
     transactions: u64,
     hash: BTreeMap<String, String>,
     list: VecDeque<String>,
@@ -35,7 +35,7 @@ struct Held {
 /// A client of its own keys, outside the process that is killed.
 struct TransactionClient {
     number: u64,
-    acknowledged: Held,
+    acknowledged: ClientKeys,
     /// A transaction was sent and not answered.
     is_in_doubt: bool,
     random: Random,
@@ -50,7 +50,7 @@ struct Seen {
     transfers: u64,
 }
 
-impl Held {
+impl ClientKeys {
     /// The commands of the next transaction of a client.
     fn commands(&self, client: u64) -> Vec<String> {
         let n = self.transactions;
@@ -73,7 +73,7 @@ impl Held {
     }
 
     /// What these make of it.
-    fn next(&self) -> Held {
+    fn next(&self) -> ClientKeys {
         let (mut next, n) = (self.clone(), self.transactions);
         if n.is_multiple_of(11) {
             next.hash.clear();
@@ -95,7 +95,7 @@ impl Held {
     }
 
     /// What a client's keys hold.
-    fn read(connection: &mut RespConnection, client: u64) -> Result<Held, String> {
+    fn read(connection: &mut RespConnection, client: u64) -> Result<ClientKeys, String> {
         let mut ask = |command: &str| {
             let told = connection.ask(command).map_err(|error| format!("{command}: {error}"))?;
             Ok::<_, String>((command.to_owned(), told))
@@ -114,7 +114,7 @@ impl Held {
         let pairs = |texts: Vec<String>| {
             texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<BTreeMap<_, _>>()
         };
-        Ok(Held {
+        Ok(ClientKeys {
             transactions,
             hash: pairs(texts(ask(&format!("HGETALL c{client}:hash"))?)?),
             list: texts(ask(&format!("LRANGE c{client}:list 0 -1"))?)?.into(),
@@ -127,7 +127,7 @@ impl Held {
 impl TransactionClient {
     fn new(number: u64, seed: u64) -> TransactionClient {
         let random = Random::new(seed ^ (number + 1) << 32);
-        TransactionClient { number, acknowledged: Held::default(), is_in_doubt: false, random }
+        TransactionClient { number, acknowledged: ClientKeys::default(), is_in_doubt: false, random }
     }
 
     /// Transactions until told to stop, or until the connection ends.
@@ -186,7 +186,7 @@ impl TransactionClient {
 
     /// Compares the client's keys with what it knows, and settles on what is there.
     fn verify(&mut self, connection: &mut RespConnection, seen: &mut Seen) -> Result<(), String> {
-        let found = Held::read(connection, self.number)?;
+        let found = ClientKeys::read(connection, self.number)?;
         let is_next = self.is_in_doubt && found == self.acknowledged.next();
         seen.in_doubt += u64::from(self.is_in_doubt);
         seen.in_doubt_present += u64::from(is_next);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_a_transaction_makes_differs_from_what_was_before_in_every_structure() {
-        let mut held = Held::default();
+        let mut held = ClientKeys::default();
         for _ in 0..50 {
             let next = held.next();
             assert!(next.hash != held.hash && next.list != held.list && next.scores != held.scores);

@@ -656,7 +656,8 @@ fn new_keys_beyond_the_memory_cap_are_refused_and_others_go_on() {
     assert!(store.delete(&1u64.to_le_bytes()).expect("a delete"));
     assert_eq!(value(&store, &0u64.to_le_bytes()), Some(b"w".to_vec()));
     drop(store);
-    // A running store also counts what finds its space: what an opening asks of the cap may be a little less.
+    // A running store also counts what finds its space: what an opening asks of the cap may be a
+    // little less.
     refused(&cap.memory_bytes(MIB), &data, ErrorKind::Usage, &["of memory, and the cap is", "--memory"]);
     assert_eq!(
         Options::new().level(Level::ProcessCrash).open(&data).expect("with more").recovery().records,
