@@ -22,7 +22,6 @@ pub const UNITS: &[&str] = &[
     "keyspace",
     "multi",
     "scan",
-    "sort",
     "info-command",
     "other",
     "protocol",

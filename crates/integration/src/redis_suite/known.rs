@@ -1,4 +1,4 @@
-//! Tests that come out otherwise than with Redis, each with its reason.
+//! Tests that are not run against ours, each with its reason.
 
 use super::UNITS;
 use super::run::SuiteServer;
@@ -23,7 +23,7 @@ pub const REASONS: &[(&str, &str)] = &[
 pub struct Known {
     /// The unit.
     pub unit: String,
-    /// The servers that differ; none: all of ours.
+    /// The servers that it is not run against; none: all of ours.
     pub servers: Vec<String>,
     /// The test; with a `*` at its end all whose names begin so.
     pub test: String,
@@ -66,7 +66,20 @@ impl Known {
         self.servers.is_empty() || self.servers.iter().any(|name| name == server.name())
     }
 
-    /// Whether this is the reason why a test differs.
+    /// How the suite is told to skip it.
+    pub fn pattern(&self) -> String {
+        let Some(front) = self.test.strip_suffix('*') else { return self.test.clone() };
+        let mut pattern = String::from("/^");
+        for letter in front.chars() {
+            if !letter.is_alphanumeric() && letter != ' ' {
+                pattern.push('\\');
+            }
+            pattern.push(letter);
+        }
+        pattern
+    }
+
+    /// Whether this is the reason why a test is skipped.
     pub fn explains(&self, unit: &str, server: SuiteServer, test: &str) -> bool {
         let is_test = match self.test.strip_suffix('*') {
             Some(front) => test.starts_with(front),
@@ -91,6 +104,7 @@ mod tests {
             *SuiteServer::OURS.iter().find(|server| server.name() == name).expect("there is such a server")
         });
         let known = line("scan | packed | streams | XADD a | b*").expect("four fields");
+        assert_eq!(known.pattern(), "/^XADD a \\| b");
         assert!(known.explains("scan", packed, "XADD a | bc") && !known.explains("scan", packed, "XADD a"));
         assert!(!known.explains("scan", tier, "XADD a | b") && !known.explains("multi", packed, "XADD a | b"));
         assert!(line("scan | all | later | x").expect("four fields").explains("scan", tier, "x"));

@@ -125,11 +125,17 @@ impl Drop for Running {
     }
 }
 
-/// Runs a unit against a server of its own, in `folder`, which keeps the output.
+/// Runs a unit against a server of its own, in `folder`, which keeps the output. Tests of these
+/// names are skipped, and those that a pattern matches that begins with `/`.
 ///
 /// # Errors
 /// The server or the suite does not start, the server ends, or the unit hangs.
-pub fn run(unit: &str, server: SuiteServer, source: &Path, folder: &Path) -> Result<Results, String> {
+pub fn run(
+    unit: &str,
+    server: SuiteServer,
+    source: &Path,
+    (folder, skipped): (&Path, &[String]),
+) -> Result<Results, String> {
     let place = folder.join(format!("{}-{}", server.name(), unit.replace('/', "-")));
     let failed = |error| format!("cannot prepare {}: {error}", place.display());
     if place.exists() {
@@ -146,6 +152,11 @@ pub fn run(unit: &str, server: SuiteServer, source: &Path, folder: &Path) -> Res
     // off has failed, and the next one goes on.
     tests.args(["--singledb", "--ignore-encoding", "--ignore-digest", "--durable", "--dont-clean", "--clients", "1"]);
     tests.args(["--single", &format!("unit/{unit}"), "--tags", TAGS]);
+    if !skipped.is_empty() {
+        let file = place.join("skipped");
+        fs::write(&file, skipped.join("\n")).map_err(failed)?;
+        tests.arg("--skipfile").arg(file);
+    }
     tests.current_dir(source).stdin(Stdio::null()).process_group(0);
     let errors = output.try_clone().map_err(failed)?;
     let tests = tests.stdout(output).stderr(errors).spawn();

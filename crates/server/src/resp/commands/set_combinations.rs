@@ -27,8 +27,11 @@ pub(crate) fn smove(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
     }
     let mut to_set = parsed(to.as_ref())?;
     from_set.remove_all([member]);
-    to_set.insert_all([member]);
-    store_set(call, records, destination, (&to_set, to.as_ref()))?;
+    // A destination that has it stays as it is, for those who watch it too.
+    if !to_set.contains(member) {
+        to_set.insert_all([member]);
+        store_set(call, records, destination, (&to_set, to.as_ref()))?;
+    }
     store_set(call, records, source, (&from_set, Some(&from)))?;
     encode::integer(out, 1);
     Ok(())
