@@ -7,7 +7,6 @@ use bytes::Bytes;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::update::UpdateError;
 use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Error, Expect, Item, ListRequest, Operation, PageRequest, Record,
     RecordPart, Reply, Unmet, Update, Value, update,
@@ -160,14 +159,11 @@ impl Oracle {
                 (new.value, number) = (padded(difference, old.value.len()), Some(difference));
             }
             Update::Touch(expiry) => new.expiry = expiry,
-            Update::Edit(edit) => match edit.apply(&old.value, old.flags, old.expiry) {
-                Ok(updated) => {
-                    (new.value, new.expiry) = (updated.value, Expiry(updated.expiry));
-                    new.flags = updated.flags.unwrap_or(old.flags);
-                }
-                Err(UpdateError::Unmet(unmet)) => return Err(Reply::Unmet(unmet)),
-                Err(UpdateError::TooLarge(error)) => return Err(Reply::Failed(error)),
-            },
+            Update::Edit(edit) => {
+                let updated = edit.apply(&old.value, old.flags, old.expiry)?;
+                (new.value, new.expiry) = (updated.value, Expiry(updated.expiry));
+                new.flags = updated.flags.unwrap_or(old.flags);
+            }
         }
         check_value(&new.value)?;
         new.version = self.next_version();

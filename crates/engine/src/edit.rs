@@ -21,8 +21,8 @@ pub trait RecordEdit: Debug + Send + Sync {
     /// neither waits nor panics, and the same record gives the same result.
     ///
     /// # Errors
-    /// [`UpdateError::Unmet`] with [`Unmet::Unchanged`] leaves the record
-    /// as it is. [`UpdateError::TooLarge`]: the value would be too long.
+    /// [`UpdateError::Unmet`] with [`Unmet::Unchanged`] leaves the record as it is.
+    /// [`UpdateError::TooLarge`]: the value would be too long.
     fn apply(&self, value: &Bytes, flags: u32, expiry: Expiry) -> Result<UpdatedRecord, UpdateError>;
 
     /// What becomes of a key that has no record, of which an edit may make one. As

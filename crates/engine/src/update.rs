@@ -27,6 +27,15 @@ pub enum UpdateError {
     TooLarge(Error),
 }
 
+impl From<UpdateError> for Reply {
+    fn from(error: UpdateError) -> Reply {
+        match error {
+            UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
+            UpdateError::TooLarge(error) => Reply::Failed(error),
+        }
+    }
+}
+
 /// The record that an update makes of a key that has none: only an edit does.
 ///
 /// # Errors
@@ -38,10 +47,19 @@ pub fn create(update: &Update) -> Result<UpdatedRecord, Reply> {
         Update::Edit(edit) => edit.create().and_then(checked),
         _ => Err(UpdateError::Unmet(Unmet::Absent)),
     };
-    made.map_err(|error| match error {
-        UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
-        UpdateError::TooLarge(error) => Reply::Failed(error),
-    })
+    made.map_err(Reply::from)
+}
+
+/// What an update makes of a key's record, given as value, flags and expiry, or of a key that has
+/// none.
+///
+/// # Errors
+/// What is answered if it cannot be applied.
+pub fn outcome(update: &Update, old: Option<(&Bytes, u32, u64)>) -> Result<UpdatedRecord, Reply> {
+    match old {
+        Some((value, flags, expiry)) => apply(update, value, flags, expiry).map_err(Reply::from),
+        None => create(update),
+    }
 }
 
 /// Applies `update` to a record.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Now, Wall};
-use stratakv_engine::update::{self, UpdateError};
+use stratakv_engine::update;
 use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared,
     SnapshotOp, Statistic, Update, Value,
@@ -188,8 +188,7 @@ impl<P: Pmem> Hash<P> {
             };
             let outcome = match update::apply(update, &record.value.to_bytes(), record.flags, record.expiry.0) {
                 Ok(outcome) => outcome,
-                Err(UpdateError::Unmet(unmet)) => return Ok(Reply::Unmet(unmet)),
-                Err(UpdateError::TooLarge(error)) => return Err(error),
+                Err(error) => return Ok(error.into()),
             };
             let expiry = Expiry(outcome.expiry);
             let flags = outcome.flags.unwrap_or(record.flags);

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Corruption, Expiry, Wall, fault_point};
-use stratakv_engine::update::{UpdateError, apply, create};
+use stratakv_engine::update::outcome;
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Record, Reply, Unmet, Update, Value};
 use stratakv_pmem::Pmem;
 
@@ -218,14 +218,8 @@ impl<P: Pmem> Matrix<P> {
     ) -> Result<OperationStep, Stop> {
         let old = self.record_in_memory(key, long)?;
         let (existed, old_flags) = (old.is_some(), old.as_ref().map_or(0, |(meta, _)| meta.flags));
-        let outcome = match &old {
-            Some((meta, value)) => apply(update, value, meta.flags, meta.expiry.0).map_err(|error| match error {
-                UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
-                UpdateError::TooLarge(error) => Reply::Failed(error),
-            }),
-            None => create(update),
-        };
-        let outcome = match outcome {
+        let old = old.as_ref().map(|(meta, value)| (value, meta.flags, meta.expiry.0));
+        let outcome = match outcome(update, old) {
             Ok(outcome) => outcome,
             Err(reply) => return Ok(OperationStep::Reply(reply)),
         };

@@ -397,17 +397,12 @@ impl<P: Placement> IndexedShard<P> {
         effects: &mut Effects,
     ) -> Result<(), Stop<P>> {
         let old_flags = current.as_ref().map_or(0, |(meta, _)| meta.flags);
-        let outcome = match &current {
-            Some((meta, old)) => update::apply(change, old, meta.flags, meta.expiry).map_err(|error| match error {
-                update::UpdateError::Unmet(unmet) => Stop::Answer(Reply::Unmet(unmet)),
-                update::UpdateError::TooLarge(error) => error.into(),
-            }),
-            None => update::create(change).map_err(Stop::Answer),
-        };
-        // Refused by a state that may still be lost: ask again when it is durable.
-        let outcome = match outcome {
+        let old = current.as_ref().map(|(meta, value)| (value, meta.flags, meta.expiry));
+        let outcome = match update::outcome(change, old) {
+            Ok(outcome) => outcome,
+            // Refused by a state that may still be lost: ask again when it is durable.
             Err(_) if newest.pending => return Err(Wait::Drain.into()),
-            outcome => outcome?,
+            Err(reply) => return Err(Stop::Answer(reply)),
         };
         let flags = outcome.flags.unwrap_or(old_flags);
         let meta = Meta { version: 0, flags, expiry: outcome.expiry };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{CollectionId, Expiry, Key, fault_point};
-use stratakv_engine::update::{self, UpdateError};
+use stratakv_engine::update;
 use stratakv_engine::{
     Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Stage, Token, Update,
     Value,
@@ -584,16 +584,9 @@ impl Tier {
             Err(missing) => return StepEnd::Missing(missing),
         };
         let old = self.record(&found, RecordPart::Whole);
-        let outcome = match &old {
-            Some(old) => {
-                update::apply(update, &old.value.to_bytes(), old.flags, old.expiry.0).map_err(|error| match error {
-                    UpdateError::Unmet(unmet) => Reply::Unmet(unmet),
-                    UpdateError::TooLarge(error) => Reply::Failed(error),
-                })
-            }
-            None => update::create(update),
-        };
-        let outcome = match outcome {
+        let value = old.as_ref().map(|old| old.value.to_bytes());
+        let parts = old.as_ref().zip(value.as_ref()).map(|(old, value)| (value, old.flags, old.expiry.0));
+        let outcome = match update::outcome(update, parts) {
             Ok(outcome) => outcome,
             Err(reply) => return StepEnd::Done(reply),
         };

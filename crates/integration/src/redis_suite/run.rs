@@ -11,6 +11,7 @@ use super::{TAGS, read};
 use crate::engine::Engine;
 use crate::program::{Serve, Served, free_address};
 use crate::suites::Results;
+use crate::suites::run::finish;
 
 /// Memory of ours.
 const MEMORY: &str = "1G";
@@ -160,7 +161,7 @@ pub fn run(
     tests.current_dir(source).stdin(Stdio::null()).process_group(0);
     let errors = output.try_clone().map_err(failed)?;
     let tests = tests.stdout(output).stderr(errors).spawn();
-    finish(tests.map_err(|error| format!("cannot start the tests: {error}"))?, unit)?;
+    finish(tests.map_err(|error| format!("cannot start the tests: {error}"))?, unit, TIMEOUT)?;
     if !running.is_running() {
         return Err(format!("{}: the server ended during {unit}:\n{}", server.name(), running.said()));
     }
@@ -173,21 +174,4 @@ pub fn run(
         fs::remove_dir_all(&data).map_err(failed)?;
     }
     Ok(results)
-}
-
-/// Waits for the end of the tests. What they started and left is ended with them.
-fn finish(mut child: Child, unit: &str) -> Result<(), String> {
-    let deadline = Instant::now() + TIMEOUT;
-    let group = rustix::process::Pid::from_child(&child);
-    let ended = loop {
-        match child.try_wait().map_err(|error| format!("cannot wait for {unit}: {error}"))? {
-            Some(_) => break Ok(()),
-            None if Instant::now() > deadline => break Err(format!("{unit} hangs")),
-            None => std::thread::sleep(POLL),
-        }
-    };
-    // An error means that nothing of it is left.
-    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    let _ = child.wait();
-    ended
 }

@@ -50,7 +50,7 @@ pub fn run(suite: &Suite, fetched: &Fetched, kind: Kind, memcached: &Path, folde
     let mut command = command(suite, fetched, &place, &port)?;
     command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
     let child = command.spawn().map_err(|error| format!("cannot start the tests of {}: {error}", suite.name))?;
-    finish(child, suite)?;
+    finish(child, suite.name, TIMEOUT)?;
     let results = read(suite, &place)?;
     if !server.is_running() {
         return Err(format!(
@@ -124,14 +124,18 @@ fn test_files(suite: &Suite, place: &Path, start: &str) -> Result<Vec<PathBuf>, 
     Ok(files)
 }
 
-/// Waits for the end of a suite. What it started and left is ended with it.
-fn finish(mut child: Child, suite: &Suite) -> Result<(), String> {
-    let deadline = Instant::now() + TIMEOUT;
+/// Waits for the end of tests of this name, for so long. What they started and left is ended with
+/// them.
+///
+/// # Errors
+/// They hang.
+pub fn finish(mut child: Child, name: &str, timeout: Duration) -> Result<(), String> {
+    let deadline = Instant::now() + timeout;
     let group = rustix::process::Pid::from_child(&child);
     let ended = loop {
-        match child.try_wait().map_err(|error| format!("cannot wait for {}: {error}", suite.name))? {
+        match child.try_wait().map_err(|error| format!("cannot wait for {name}: {error}"))? {
             Some(_) => break Ok(()),
-            None if Instant::now() > deadline => break Err(format!("the tests of {} hang", suite.name)),
+            None if Instant::now() > deadline => break Err(format!("the tests of {name} hang")),
             None => std::thread::sleep(POLL),
         }
     };

@@ -66,6 +66,22 @@ pub(super) enum NewRecord {
     Deleted,
 }
 
+impl NewRecord {
+    /// The record of a key that had this one.
+    pub(super) fn after<'a>(&'a self, old: Option<&'a StoredRecord>) -> Option<&'a StoredRecord> {
+        match self {
+            NewRecord::Unchanged => old,
+            NewRecord::Put(record) => Some(record),
+            NewRecord::Deleted => None,
+        }
+    }
+
+    /// What a delete makes of a key, which had a record or not.
+    pub(super) fn deleted(existed: bool) -> NewRecord {
+        if existed { NewRecord::Deleted } else { NewRecord::Unchanged }
+    }
+}
+
 /// The record of the one key that a command has.
 #[derive(Debug)]
 struct OneRecord {
@@ -76,11 +92,7 @@ struct OneRecord {
 
 impl OneRecord {
     fn now(&self) -> Option<&StoredRecord> {
-        match &self.new {
-            NewRecord::Unchanged => self.old.as_ref(),
-            NewRecord::Put(record) => Some(record),
-            NewRecord::Deleted => None,
-        }
+        self.new.after(self.old.as_ref())
     }
 }
 
@@ -103,10 +115,7 @@ impl Records for OneRecord {
     }
 
     fn delete(&mut self, _: &[u8]) {
-        self.new = match self.old {
-            Some(_) => NewRecord::Deleted,
-            None => NewRecord::Unchanged,
-        };
+        self.new = NewRecord::deleted(self.old.is_some());
     }
 }
 

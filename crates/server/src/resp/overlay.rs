@@ -43,11 +43,7 @@ pub(crate) struct ReadRecord {
 
 impl OverlayRecord {
     fn now(&self) -> Option<&StoredRecord> {
-        match &self.new {
-            NewRecord::Unchanged => self.read.as_ref().map(|read| &read.record),
-            NewRecord::Put(record) => Some(record),
-            NewRecord::Deleted => None,
-        }
+        self.new.after(self.read.as_ref().map(|read| &read.record))
     }
 
     fn bytes(&self) -> usize {
@@ -84,9 +80,9 @@ impl Overlay {
         debug_assert!(self.entries.contains_key(key), "a command's keys are read before it runs");
         if let Some(entry) = self.entries.get_mut(key) {
             self.bytes -= entry.bytes();
-            entry.new = match (new, &entry.read) {
-                (NewRecord::Deleted, None) => NewRecord::Unchanged,
-                (new, _) => new,
+            entry.new = match new {
+                NewRecord::Deleted => NewRecord::deleted(entry.read.is_some()),
+                new => new,
             };
             self.bytes += entry.bytes();
         }

@@ -1,6 +1,7 @@
 //! What a connection knows of its Redis client.
 
 use stratakv_base::Wall;
+use stratakv_base::random::Random;
 use stratakv_protocol::resp::{Parser, Version};
 
 use super::arguments::Gathered;
@@ -62,12 +63,9 @@ impl Session {
     }
 }
 
-/// The finalizer of SplitMix64.
+/// A number drawn by this one: the same gives the same.
 pub(crate) fn mixed(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    number ^ (number >> 31)
+    Random::new(number).next_u64()
 }
 
 /// What others are told of a client.

@@ -7,7 +7,6 @@ use std::ops::Bound;
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::update::UpdateError;
 use stratakv_engine::{
     Change, ChangeKind, Error, Expect, Hold, Item, Operation, PageRequest, Record, RecordPart, Reply, Unmet, Update,
     Value,
@@ -230,8 +229,7 @@ impl Model {
                     held.flags = updated.flags.unwrap_or(held.flags);
                     Reply::Done { version, existed: true }
                 }
-                Err(UpdateError::Unmet(unmet)) => return Reply::Unmet(unmet),
-                Err(UpdateError::TooLarge(error)) => return Reply::Failed(error),
+                Err(error) => return error.into(),
             },
             Update::Touch(expiry) => {
                 (held.expiry, held.version) = (expiry, version);
