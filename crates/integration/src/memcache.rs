@@ -2,10 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-/// How long one reply may take. Long: a test must not fail because its machine is busy.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::protocol;
 
 /// One connection.
 #[derive(Debug)]
@@ -32,11 +30,7 @@ impl Client {
     /// # Errors
     /// As connect(2).
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        Ok(Client { reader: BufReader::with_capacity(64 << 10, stream) })
+        protocol::stream(address).map(|reader| Client { reader })
     }
 
     /// The socket, to misuse.

@@ -4,8 +4,12 @@
 pub mod embedded;
 mod memcache;
 
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How long an answer may take. Long: a test must not fail because its machine is busy.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How clients speak to the process that has the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +142,15 @@ pub fn ask(client: &mut dyn Client, command: Command) -> io::Result<Answer> {
     let commands = [command];
     client.submit(&commands)?;
     client.answer(&commands[0])
+}
+
+/// A connection for a client that waits for its answers.
+pub(crate) fn stream(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    Ok(BufReader::with_capacity(64 << 10, stream))
 }
 
 pub(crate) fn invalid(what: String) -> io::Error {

@@ -2,10 +2,9 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-/// How long an answer may take on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+use crate::protocol;
+
 /// Longest string and array that is believed.
 const LENGTH_MAX: i64 = 1 << 26;
 
@@ -36,11 +35,7 @@ impl RespConnection {
     /// # Errors
     /// As connect(2).
     pub fn connect(address: SocketAddr) -> io::Result<RespConnection> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(RespConnection { stream: BufReader::new(stream) })
+        protocol::stream(address).map(|stream| RespConnection { stream })
     }
 
     /// Sends commands in words without waiting.

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
 use bytes::Bytes;
 use stratakv::{
@@ -16,8 +15,6 @@ use stratakv::{
 use super::{Answer, Client, Command, Condition, Kind, ReadRecord, invalid};
 use crate::executor::block_on_all;
 
-/// How long one answer may take. Long: a test must not fail because its machine is busy.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest key, value or text in a frame.
 const FIELD_BYTES_MAX: u32 = 64 << 20;
 /// Commands of one frame.
@@ -35,11 +32,7 @@ impl Connection {
     /// # Errors
     /// As connect(2).
     pub fn connect(address: SocketAddr) -> io::Result<Connection> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        Ok(Connection { reader: BufReader::with_capacity(64 << 10, stream) })
+        super::stream(address).map(|reader| Connection { reader })
     }
 }
 

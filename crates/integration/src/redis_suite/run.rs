@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::program::{Serve, Served, free_address};
 use crate::suites::Results;
 use crate::suites::run::finish;
+use crate::suites::server::store_options;
 
 /// Memory of ours.
 const MEMORY: &str = "1G";
@@ -55,17 +56,14 @@ impl SuiteServer {
         }
     }
 
-    /// Options of `stratakv serve`.
+    /// Options of `stratakv serve`; none of Redis.
     fn options(self, resp: &str) -> Vec<String> {
-        let (engine, placement) = match self {
-            SuiteServer::Ours(Engine::Slab) | SuiteServer::Redis => (Engine::Slab, Some("in_place")),
-            SuiteServer::Ours(engine) => (engine, None),
-            SuiteServer::Packed => (Engine::Slab, Some("packed")),
+        let mut options = match self {
+            SuiteServer::Redis => return Vec::new(),
+            SuiteServer::Ours(engine) => store_options(engine, false, MEMORY),
+            SuiteServer::Packed => store_options(Engine::Slab, true, MEMORY),
         };
-        let level = engine.levels().last().copied().unwrap_or("memory");
-        let mut options = engine.serve_options().to_vec();
-        options.extend(["--durability", level, "--memory", MEMORY, "--item-bytes-max", ITEM_BYTES, "--resp", resp]);
-        options.extend(placement.map(|placement| ["--placement", placement]).into_iter().flatten());
+        options.extend(["--item-bytes-max", ITEM_BYTES, "--resp", resp]);
         options.into_iter().map(str::to_owned).collect()
     }
 }

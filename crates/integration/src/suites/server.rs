@@ -44,18 +44,25 @@ impl Kind {
 
     /// Options of `stratakv serve`; none of memcached.
     fn options(self) -> Vec<&'static str> {
-        let (engine, placement) = match self {
+        let (engine, is_packed) = match self {
             Kind::Memcached => return Vec::new(),
-            Kind::Ours(Engine::Slab) => (Engine::Slab, Some("in_place")),
-            Kind::Ours(engine) => (engine, None),
-            Kind::Packed => (Engine::Slab, Some("packed")),
+            Kind::Ours(engine) => (engine, false),
+            Kind::Packed => (Engine::Slab, true),
         };
-        let level = engine.levels().last().copied().unwrap_or("memory");
-        let mut options = engine.serve_options().to_vec();
-        options.extend(["--durability", level, "--memory", MEMORY]);
-        options.extend(placement.map(|placement| ["--placement", placement]).into_iter().flatten());
-        options
+        store_options(engine, is_packed, MEMORY)
     }
+}
+
+/// Options of `stratakv serve` for a store of this engine at its least durable level; of `slab` in
+/// placement `packed`, or else `in_place`.
+pub fn store_options(engine: Engine, is_packed: bool, memory: &'static str) -> Vec<&'static str> {
+    let level = engine.levels().last().copied().unwrap_or("memory");
+    let mut options = engine.serve_options().to_vec();
+    options.extend(["--durability", level, "--memory", memory]);
+    if engine == Engine::Slab {
+        options.extend(["--placement", if is_packed { "packed" } else { "in_place" }]);
+    }
+    options
 }
 
 /// A running server.
