@@ -26,7 +26,6 @@ pub const UNITS: &[&str] = &[
     "other",
     "protocol",
     "quit",
-    "auth",
 ];
 
 /// Tests with these tags need what a Redis has inside of it, or hours, or 100 MB in one value.
