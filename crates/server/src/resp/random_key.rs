@@ -1,6 +1,6 @@
 //! RANDOMKEY: a key by lot, and not each with the same chance. Engines in key order are asked for
 //! the keys before or behind a name between their first and their last one, the others for those
-//! behind a place of their list.
+//! behind a place of their list, and then for those at its beginning.
 
 use std::ops::Bound;
 
@@ -17,6 +17,11 @@ use crate::connection::Target;
 /// Keys of which one is drawn.
 const CANDIDATES: u32 = 16;
 const PAGE_BYTES_MAX: u32 = 16 << 10;
+/// Parts of a list that are asked for after the first that had a key: a few keys in a list that was
+/// made for many lie far apart.
+const PARTS_MAX: u32 = 64;
+/// Bytes of keys of which one is drawn.
+const LISTED_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -24,7 +29,7 @@ enum Stage {
     Last,
     Between,
     Listed {
-        /// From the beginning: behind the place there was nothing.
+        /// From the beginning: behind the place there was not enough.
         is_from_start: bool,
     },
 }
@@ -41,11 +46,22 @@ pub(crate) struct RandomKey {
     stage: Stage,
     first: Option<Key>,
     last: Option<Key>,
+    /// Of the parts of a list so far.
+    listed: Vec<Key>,
+    /// Parts since the first that had a key.
+    parts: u32,
 }
 
 impl RandomKey {
     pub(crate) fn new(seed: u64, cursor_bits: u32) -> RandomKey {
-        RandomKey { seed, cursor_bits, shard: 0, empty: 0, stage: Stage::First, first: None, last: None }
+        let (stage, listed) = (Stage::First, Vec::new());
+        RandomKey { seed, cursor_bits, shard: 0, empty: 0, stage, first: None, last: None, listed, parts: 0 }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        let keys = self.listed.iter().chain(&self.first).chain(&self.last);
+        keys.map(|key| size_of::<Key>() + key.encoded().len()).sum()
     }
 
     fn draw(&mut self) -> u64 {
@@ -114,29 +130,59 @@ impl RandomKey {
                 None
             }
             (Stage::Between, Reply::Page { items, .. }) => {
-                let key = self.drawn(items).or_else(|| self.last.take());
+                let key = self.drawn(items.into_iter().map(|item| item.key).collect()).or_else(|| self.last.take());
                 Some(written(|out| match key {
                     Some(key) => encode::bulk(out, key.user()),
                     None => encode::null(out, version),
                 }))
             }
             (Stage::Listed { is_from_start }, Reply::Listed { items, next }) => {
-                match (self.drawn(items), next) {
-                    (Some(key), _) => return Some(written(|out| encode::bulk(out, key.user()))),
-                    (None, Some(next)) => self.ask_list(next, is_from_start, asked),
-                    (None, None) if !is_from_start => self.ask_list(0, true, asked),
-                    (None, None) => return self.next_shard(version, context, asked),
+                self.gather(items);
+                match next {
+                    _ if self.has_enough() => self.answer_listed(version, context, asked),
+                    Some(next) => {
+                        self.ask_list(next, is_from_start, asked);
+                        None
+                    }
+                    None if !is_from_start => {
+                        self.ask_list(0, true, asked);
+                        None
+                    }
+                    None => self.answer_listed(version, context, asked),
                 }
-                None
             }
             _ => Some(error_of(&Error::Unknown("the engine gave an answer of another kind"), false, context)),
         }
     }
 
-    fn drawn(&mut self, items: Vec<Item>) -> Option<Key> {
+    /// Keys that are met again, from the beginning on, count once: each has the same chance if there
+    /// are few.
+    fn gather(&mut self, items: Vec<Item>) {
+        for Item { key, .. } in items {
+            if !self.listed.contains(&key) {
+                self.listed.push(key);
+            }
+        }
+        self.parts += u32::from(!self.listed.is_empty());
+    }
+
+    fn has_enough(&self) -> bool {
+        let is_long_search = self.parts > PARTS_MAX || self.held_bytes() > LISTED_BYTES_MAX;
+        self.listed.len() >= CANDIDATES as usize || is_long_search
+    }
+
+    fn answer_listed(&mut self, version: Version, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
+        let listed = std::mem::take(&mut self.listed);
+        match self.drawn(listed) {
+            Some(key) => Some(written(|out| encode::bulk(out, key.user()))),
+            None => self.next_shard(version, context, asked),
+        }
+    }
+
+    fn drawn(&mut self, keys: Vec<Key>) -> Option<Key> {
         let lot = self.draw();
-        let place = lots::any(items.len(), lot)?;
-        items.into_iter().nth(place).map(|item| item.key)
+        let place = lots::any(keys.len(), lot)?;
+        keys.into_iter().nth(place)
     }
 
     /// The shard has no key.

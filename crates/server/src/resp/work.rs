@@ -145,7 +145,8 @@ impl Work {
             WorkKind::Data(data) => data.held_bytes(),
             WorkKind::Many(many) => many.held_bytes(),
             WorkKind::Watch(watch) => watch.held_bytes(),
-            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) | WorkKind::Random(_) => 0,
+            WorkKind::Random(random) => random.held_bytes(),
+            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
     }

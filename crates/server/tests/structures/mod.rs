@@ -107,9 +107,11 @@ fn flags_alone_make_no_structure() {
     }
 }
 
-/// Of a few keys every one can come, and no other.
+/// Of a few keys every one can come, and no other. Engines that list have no favourites: the key
+/// that is first in the order of their list once came by hardly any lot.
 #[test]
 fn a_random_key_is_one_of_those_that_are_there() {
+    const DRAWS: usize = 2400;
     for engine in ENGINES {
         let bench = Bench::of(engine);
         let mut client = bench.connect();
@@ -117,14 +119,15 @@ fn a_random_key_is_one_of_those_that_are_there() {
         for key in &keys {
             assert_eq!(client.ask(&format!("SET {key} v")), "OK");
         }
-        let mut drawn = BTreeSet::new();
-        for _ in 0..1000 {
-            drawn.insert(client.ask("RANDOMKEY"));
-            if drawn.len() == keys.len() {
-                break;
-            }
+        let mut drawn = BTreeMap::<String, usize>::new();
+        for _ in 0..DRAWS {
+            *drawn.entry(client.ask("RANDOMKEY")).or_default() += 1;
         }
-        assert_eq!(drawn, keys, "{engine:?}");
+        assert_eq!(drawn.keys().cloned().collect::<BTreeSet<_>>(), keys, "{engine:?}");
+        if matches!(engine, Engine::Hash | Engine::Tier) {
+            // All twelve may be in one of two shards: a twenty-fourth each.
+            assert!(drawn.values().all(|&times| times > DRAWS / 24 * 4 / 10), "{engine:?}: {drawn:?}");
+        }
         assert!((0..=2).contains(&client.number("OBJECT IDLETIME key:1")), "{engine:?}");
         assert_eq!(client.ask("FLUSHALL"), "OK");
         assert_eq!(client.ask("RANDOMKEY"), "nil", "{engine:?}");
