@@ -155,7 +155,7 @@ impl RandomKey {
         }
     }
 
-    /// Keys that are met again, from the beginning on, count once: each has the same chance if there
+    /// Keys that are met again, from the beginning on, count once: each has the same chance if they
     /// are few.
     fn gather(&mut self, items: Vec<Item>) {
         for Item { key, .. } in items {
