@@ -312,6 +312,7 @@ impl Connection {
         self.unfinished.refused = None;
         self.watching = None;
         self.give_up_waiting();
+        self.stop_listening();
     }
 
     /// Parses, begins and words as much as limits and order allow.
@@ -326,7 +327,10 @@ impl Connection {
                 self.word(&context.here());
             }
             self.ask_again(context);
+            // With room a command may have ended at once.
+            self.word(&context.here());
             self.pass_on();
+            self.pass_messages(context);
             if !self.step(context) {
                 break;
             }
@@ -473,7 +477,9 @@ impl Connection {
         if self.unfinished.storing.is_some() {
             return self.may_collect() && self.collect(context);
         }
-        self.may_gather() && self.parse(context)
+        // Messages go out between answers.
+        let lets_messages_pass = self.has_messages() && !self.answers.pending.is_empty();
+        !lets_messages_pass && self.may_gather() && self.parse(context)
     }
 
     fn parse(&mut self, context: &mut Context<'_>) -> bool {

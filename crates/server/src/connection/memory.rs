@@ -68,6 +68,18 @@ impl Connection {
         may
     }
 
+    /// Whether so many bytes may be kept for long, beside all that is allowed so far; it does not
+    /// wait for them.
+    pub(super) fn may_keep(&mut self, bytes: u64) -> bool {
+        let held = self.memory.permit.bytes() + FREE_BYTES;
+        self.memory.permit.try_grow(held, bytes)
+    }
+
+    /// A permit for what another holds for it.
+    pub(super) fn new_permit(&self) -> MemoryPermit {
+        self.memory.permit.another()
+    }
+
     /// Bytes of answers that are read, being read, waiting and being sent.
     pub(super) fn answer_bytes(&self) -> u64 {
         self.reading.bytes + self.sending.output.bytes() + self.sending.bytes

@@ -24,6 +24,7 @@ mod alone;
 mod bits;
 mod data;
 mod keys;
+mod pubsub;
 mod server;
 mod session;
 mod strings;
@@ -206,6 +207,7 @@ impl Connection {
         if self.is_stranger(context) && !is_open {
             return Err(Cow::Borrowed(session::NO_AUTH));
         }
+        pubsub::check_listener(command, session)?;
         if session.transaction.queue.is_some() && !command.is_some_and(transactions::is_at_once) {
             return self.queue(command, arguments, session, context);
         }
@@ -359,6 +361,7 @@ fn work_context<'a>(context: &Context<'a>) -> WorkContext<'a> {
         shards: context.shards,
         cursors: &context.resp.cursors,
         waits: &context.resp.waits,
+        pubsub: &context.resp.pubsub,
     }
 }
 

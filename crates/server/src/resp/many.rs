@@ -14,6 +14,7 @@ use stratakv_structures::HEADER_BYTES;
 
 use super::data::{CallSettings, DataCommand, Progress};
 use super::overlay::{Overlay, ReadRecord};
+use super::pubsub::{Publication, send_all};
 use super::records::StoredRecord;
 use super::reply::written;
 use super::session::mixed;
@@ -73,6 +74,8 @@ pub(crate) struct ManyWork {
     measured_bytes: u64,
     /// What it will answer once it is written.
     said: Vec<u8>,
+    /// Messages that it sends then.
+    publications: Vec<Publication>,
     /// The command that is next.
     next: usize,
     changed: Vec<Changed>,
@@ -106,6 +109,7 @@ impl ManyWork {
             room_bytes: None,
             measured_bytes: 0,
             said: Vec::new(),
+            publications: Vec::new(),
             next: 0,
             changed: Vec::new(),
             attempts: 0,
@@ -224,7 +228,7 @@ impl ManyWork {
             (Stage::Running, Reply::Record(_)) => self.run(context, asked),
             (Stage::Writing, Reply::Done { version, .. }) => {
                 self.note(version, context);
-                Progress::Ended(std::mem::take(&mut self.said))
+                self.finish(context)
             }
             // Another client was faster.
             (Stage::Writing, Reply::Unmet(_)) if self.attempts < ATTEMPTS_MAX => {
@@ -319,6 +323,7 @@ impl ManyWork {
         if self.made_bytes() > self.has_bytes() + self.keys_bytes() {
             return self.want(self.made_bytes(), context);
         }
+        self.publications = self.overlay.take_publications();
         let (changes, changed) = std::mem::take(&mut self.overlay).into_changes();
         self.write(changes, changed, context, asked)
     }
@@ -352,7 +357,7 @@ impl ManyWork {
         }
         // One record alone was what it was at one instant.
         if changes.is_empty() || (changed == 0 && changes.len() == 1) {
-            return Progress::Ended(std::mem::take(&mut self.said));
+            return self.finish(context);
         }
         let written = changes.iter().filter(|change| !matches!(change.kind, ChangeKind::Check));
         self.changed = written
@@ -365,6 +370,15 @@ impl ManyWork {
         };
         asked.push((target, Operation::Write { changes, level }));
         Progress::Waits
+    }
+
+    /// All has been carried out.
+    fn finish(&mut self, context: &WorkContext<'_>) -> Progress {
+        let mut said = std::mem::take(&mut self.said);
+        if !self.publications.is_empty() {
+            send_all(context.pubsub, &std::mem::take(&mut self.publications), &mut said);
+        }
+        Progress::Ended(said)
     }
 
     /// Tells what became of the records.

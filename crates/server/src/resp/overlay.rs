@@ -4,12 +4,14 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use stratakv_base::{Key, Wall};
 use stratakv_engine::{Change, ChangeKind, Expect};
 
 use super::arguments::{RequestRefusal, key};
 use super::data::NewRecord;
 use super::edit::too_long;
+use super::pubsub::{ListenKind, Publication};
 use super::records::{Records, StoredRecord, head_of};
 
 /// What a key beside its record takes.
@@ -19,6 +21,7 @@ pub(super) const ENTRY_BYTES: usize = 128;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     entries: BTreeMap<Vec<u8>, OverlayRecord>,
+    publications: Vec<Publication>,
     value_bytes_max: usize,
     wall: Wall,
     /// Bytes of what was read, and of what was made.
@@ -88,6 +91,11 @@ impl Overlay {
         }
     }
 
+    /// The messages that are to be sent.
+    pub(crate) fn take_publications(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.publications)
+    }
+
     /// The write that makes it so: a change for each key, the changed ones last, and whether there
     /// is one that is no check. Keys that were not changed must be as they were read.
     pub(crate) fn into_changes(self) -> (Vec<Change>, usize) {
@@ -140,5 +148,11 @@ impl Records for Overlay {
 
     fn delete(&mut self, key: &[u8]) {
         self.make(key, NewRecord::Deleted);
+    }
+
+    fn publish(&mut self, at: usize, kind: ListenKind, (channel, message): (Bytes, Bytes)) {
+        let publication = Publication { at, kind, channel, message };
+        self.bytes += publication.held_bytes();
+        self.publications.push(publication);
     }
 }

@@ -12,6 +12,7 @@ use stratakv_protocol::resp::Version;
 use stratakv_structures::{Damaged, HEADER_BYTES, Kind, STRUCTURE_FLAGS, TooLong, kind_of};
 
 use super::arguments::{Arguments, RequestRefusal};
+use super::pubsub::ListenKind;
 
 /// What a command answers on a key of another type.
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -46,6 +47,10 @@ pub(crate) trait Records {
 
     /// Removes a key's record.
     fn delete(&mut self, key: &[u8]);
+
+    /// Sends a message, of a channel and a text, once all has been carried out. At this place of
+    /// the reply it is told then how many have got it.
+    fn publish(&mut self, _at: usize, _kind: ListenKind, _message: (Bytes, Bytes)) {}
 }
 
 /// A command that is carried out.

@@ -8,6 +8,7 @@ use stratakv::Level;
 use super::calls::Calls;
 use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
+use super::pubsub::PubSub;
 use super::session::ClientDescription;
 use super::waiting::WaitTable;
 use crate::server::RespPeer;
@@ -23,6 +24,8 @@ pub(crate) struct RespShared {
     pub(crate) calls: Arc<Calls>,
     /// Who waits for elements.
     pub(crate) waits: Arc<WaitTable>,
+    /// Who listens to which channels.
+    pub(crate) pubsub: Arc<PubSub>,
     /// Of the client that came last.
     last_id: AtomicU64,
 }
@@ -31,8 +34,8 @@ impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
         let (cursors, encodings) = Default::default();
         let calls = Arc::default();
-        let waits = WaitTable::new(&calls);
-        RespShared { cursors, encodings, batch_level, calls, waits, last_id: 0.into() }
+        let (waits, pubsub) = (WaitTable::new(&calls), PubSub::new(&calls));
+        RespShared { cursors, encodings, batch_level, calls, waits, pubsub, last_id: 0.into() }
     }
 
     /// A new client, so many seconds after the server's start.

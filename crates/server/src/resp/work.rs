@@ -14,6 +14,7 @@ use super::data::{DataWork, Progress};
 use super::edit::{Edit, EditRule};
 use super::key_list::KeyList;
 use super::many::ManyWork;
+use super::pubsub::PubSub;
 use super::random_key::RandomKey;
 use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
@@ -72,6 +73,8 @@ pub(crate) struct WorkContext<'a> {
     pub(crate) cursors: &'a Cursors,
     /// Who is to be told of new elements.
     pub(crate) waits: &'a Arc<WaitTable>,
+    /// Who is to be told of messages.
+    pub(crate) pubsub: &'a PubSub,
 }
 
 /// Operations that a step asks for.

@@ -9,12 +9,15 @@ use stratakv_device::{Socket, socket};
 
 use super::HANDSHAKE;
 use crate::connection::Connection;
-use crate::memory_budget::FREE_BYTES;
 use crate::progress::Progress;
 use crate::schedule::{HANDSHAKE_UNITS, Share};
 use crate::server::Peer;
 use crate::timing::Begun;
 use crate::tls::Tls;
+
+/// A connection that waits for an element, or listens to channels, holds so much while others want
+/// memory.
+const QUIET_BYTES: u64 = 16 << 10;
 
 /// A connection and what is in flight for it.
 pub(super) struct ConnectionEntry {
@@ -129,9 +132,10 @@ impl ConnectionEntry {
         self.in_flight.sending || (self.in_flight.receiving && !self.connection.is_between_requests())
     }
 
-    /// Whether its command waits for an element, and it holds more than such a command needs.
-    pub(super) fn hoards_while_waiting(&self) -> bool {
-        self.connection.is_waiting() && self.memory.held_bytes > FREE_BYTES
+    /// Whether it waits for an element or listens, and holds more than that needs.
+    pub(super) fn hoards(&self) -> bool {
+        let is_quiet = self.connection.is_waiting() || self.connection.is_listening();
+        is_quiet && self.memory.held_bytes > QUIET_BYTES
     }
 
     /// Looks at what the client has taken of what is being sent.
@@ -154,7 +158,7 @@ impl ConnectionEntry {
         if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             return Some(idle.map_or(HANDSHAKE, |idle| idle.min(HANDSHAKE)));
         }
-        let is_told = self.connection.is_watching() || self.connection.is_waiting();
+        let is_told = self.connection.is_watching() || self.connection.is_waiting() || self.connection.is_listening();
         let idle = idle.filter(|_| !self.in_flight.sending && !is_told);
         let request = request.filter(|_| self.waits_for_client());
         idle.into_iter().chain(request).min()

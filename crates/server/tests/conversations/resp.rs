@@ -9,6 +9,8 @@ mod hashes;
 mod keys;
 #[path = "resp/lists.rs"]
 mod lists;
+#[path = "resp/pubsub.rs"]
+mod pubsub;
 #[path = "resp/score_ranges.rs"]
 mod score_ranges;
 #[path = "resp/sets.rs"]
@@ -129,6 +131,7 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
         combinations::CONVERSATIONS,
         transactions::CONVERSATIONS,
         waits::CONVERSATIONS,
+        pubsub::CONVERSATIONS,
     ];
     groups.into_iter().flatten().chain(conversations_of_batches())
 }

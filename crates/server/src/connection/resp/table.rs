@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::{Connection, Context, Handled};
 use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
 use crate::resp::commands::{
-    bits, hashes, keys, list_moves, lists, score_combinations, score_ranges, set_combinations, sets, sorted_sets,
-    strings, waits,
+    bits, hashes, keys, list_moves, lists, publishing, score_combinations, score_ranges, set_combinations, sets,
+    sorted_sets, strings, waits,
 };
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
@@ -287,8 +287,16 @@ commands! {
         "Returns the server's liveliness response."
     "psetex" 4 "write denyoom" (1, 1, 1) "string" "2.6.0" resp_psetex [strings::psetex]
         "Sets both string value and expiration time in milliseconds of a key."
+    "psubscribe" -2 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_subscribe
+        "Listens for messages published to channels that match one or more patterns."
     "pttl" 2 "readonly fast" (1, 1, 1) "generic" "2.6.0" resp_ttl [keys::ttl]
         "Returns the expiration time in milliseconds of a key."
+    "publish" 3 "pubsub fast" (0, 0, 0) "pubsub" "2.0.0" [publishing::publish]
+        "Posts a message to a channel."
+    "pubsub" -2 "pubsub" (0, 0, 0) "pubsub" "2.8.0" resp_pubsub
+        "Tells of channels and patterns: CHANNELS, NUMPAT, NUMSUB, SHARDCHANNELS, SHARDNUMSUB."
+    "punsubscribe" -1 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_unsubscribe
+        "Stops listening to messages published to channels that match one or more patterns."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
     "randomkey" 1 "readonly" (0, 0, 0) "generic" "1.0.0" resp_randomkey
@@ -351,20 +359,28 @@ commands! {
         "Moves a member from one set to another."
     "spop" -2 "write fast" (1, 1, 1) "set" "1.0.0" [sets::spop]
         "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped."
+    "spublish" 3 "pubsub fast" (0, 0, 0) "pubsub" "7.0.0" [publishing::publish]
+        "Posts a message to a channel of a shard."
     "srandmember" -2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::srandmember]
         "Returns one or more random members from a set."
     "srem" -3 "write fast" (1, 1, 1) "set" "1.0.0" [sets::srem]
         "Removes one or more members from a set. Deletes the set if the last member was removed."
     "sscan" -3 "readonly" (1, 1, 1) "set" "2.8.0" [sets::sscan]
         "Iterates over members of a set."
+    "ssubscribe" -2 "pubsub noscript" (1, -1, 1) "pubsub" "7.0.0" resp_subscribe
+        "Listens for messages published to channels of a shard."
     "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen [strings::strlen]
         "Returns the length of a string value."
+    "subscribe" -2 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_subscribe
+        "Listens for messages published to channels."
     "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange [strings::getrange]
         "Returns a substring of a string value."
     "sunion" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sunion]
         "Returns the union of multiple sets."
     "sunionstore" -3 "write denyoom" (1, -1, 1) "set" "1.0.0" [set_combinations::sunionstore]
         "Stores the union of multiple sets in a key."
+    "sunsubscribe" -1 "pubsub noscript" (1, -1, 1) "pubsub" "7.0.0" resp_unsubscribe
+        "Stops listening to messages posted to channels of a shard."
     "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time [keys::time]
         "Returns the server time."
     "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists [keys::exists]
@@ -375,6 +391,8 @@ commands! {
         "Determines the type of value stored at a key."
     "unlink" -2 "write fast" (1, -1, 1) "generic" "4.0.0" resp_del [keys::del]
         "Deletes one or more keys."
+    "unsubscribe" -1 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_unsubscribe
+        "Stops listening to messages posted to channels."
     "unwatch" 1 "noscript fast" (0, 0, 0) "transactions" "2.2.0" resp_unwatch [keys::unwatch]
         "Forgets about watched keys of a transaction."
     "wait" 3 "" (0, 0, 0) "generic" "3.0.0" resp_wait

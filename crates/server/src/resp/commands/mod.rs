@@ -8,6 +8,7 @@ pub(crate) mod list_moves;
 pub(crate) mod lists;
 pub(super) mod lots;
 pub(crate) mod options;
+pub(crate) mod publishing;
 mod scanning;
 pub(crate) mod score_combinations;
 pub(crate) mod score_ranges;
