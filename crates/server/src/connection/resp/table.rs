@@ -327,6 +327,10 @@ commands! {
         "Stores the intersect of multiple sets in a key."
     "sismember" 3 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::sismember]
         "Determines whether a member belongs to a set."
+    "skv.prefix" -2 "readonly" (0, 0, 0) "generic" "0.1.0" resp_prefix
+        "Returns the keys with a prefix, in order, and their values. Our own."
+    "skv.range" -3 "readonly" (0, 0, 0) "generic" "0.1.0" resp_range
+        "Returns the keys of a range, in order, and their values. Our own."
     "smembers" 2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::smembers]
         "Returns all members of a set."
     "smismember" -3 "readonly fast" (1, 1, 1) "set" "6.2.0" [sets::smismember]
