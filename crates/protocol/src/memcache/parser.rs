@@ -186,7 +186,7 @@ impl Parser {
 /// How long the line at the front of `input` may be, once it is longer than most may be.
 fn line_bytes_max(input: &[u8]) -> usize {
     match Tokens::new(input.get(..LINE_BYTES_MAX).unwrap_or(input)).next() {
-        Some(b"get" | b"gets" | b"bget" | b"gat" | b"gats") => GET_LINE_BYTES_MAX,
+        Some(b"get" | b"gets" | b"bget" | b"gat" | b"gats" | b"mr") => GET_LINE_BYTES_MAX,
         _ => LINE_BYTES_MAX,
     }
 }

@@ -17,9 +17,9 @@ pub const RANGE_COUNT_MAX: u32 = 1000;
 /// Flags that say what is told of each record, as those of `mg` do.
 const TOLD: &[u8] = b"Ocfhklstv";
 
-/// `mr <from> <to> <count> <flags>*`: up to so many records of a range. See [`crate::range`] for its
-/// ends. The flags are those of `mg` that tell something; `k` is always there, and `b` says that the
-/// ends are base64.
+/// `mr <from> <to> <count> <flags>*`: up to so many records of a range. See [`crate::range`] for
+/// its ends. The flags are those of `mg` that tell something; `k` is always there, and `b` says
+/// that the ends are base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaRange<'a> {
     /// Where it begins, as it was sent.
