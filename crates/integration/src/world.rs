@@ -156,9 +156,9 @@ pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 /// The world of that name: `library` (calls of the library, one after the other), `pipelined`
 /// (hundreds of operations at once over one session), `store`, `breaking` (a store whose shards
 /// break), `server`, `redis` (one with Redis clients too), `breaking_server` (one whose shards
-/// break while the clock is stepped), or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a
-/// server; none: each seed has its own. Not every world can have its disks driven by the
-/// NVMe driver.
+/// break while the clock is stepped), or one shard of engine `tier`, whose judge is none of a
+/// durable engine. `on`: the engine under a server; none: each seed has its own. Not every world
+/// can have its disks driven by the NVMe driver.
 pub fn by_name(name: &str, on: Option<On>, medium: Medium) -> Option<RunSeed> {
     if medium == Medium::Nvme {
         return by_name_driven(name, on);

@@ -14,7 +14,7 @@ mod client;
 mod command;
 mod line;
 mod redis;
-mod rude_redis;
+mod redis_adversary;
 mod structures;
 mod talker;
 

@@ -9,7 +9,7 @@ use stratakv_base::random::Random;
 use stratakv_sim::net::{ClientRead, Net, Peer};
 
 use super::circumstances::Circumstances;
-use super::rude_redis;
+use super::redis_adversary;
 use crate::world::Statistics;
 
 /// See the module.
@@ -132,7 +132,9 @@ impl Adversary {
         let mut out = Vec::new();
         for _ in 0..1 + random.below(3) {
             match self.is_redis {
-                true => rude_redis::scene(&key, 1 + random.below(self.value_bytes_max * 2) as usize, random, &mut out),
+                true => {
+                    redis_adversary::scene(&key, 1 + random.below(self.value_bytes_max * 2) as usize, random, &mut out)
+                }
                 false => self.scene(&key, random, &mut out),
             }
         }

@@ -1,5 +1,5 @@
-//! One end of a connection, as a client of either protocol has it: what it still has to say, what it
-//! has heard, and how it behaves.
+//! One end of a connection, as a client of either protocol has it: what it still has to say, what
+//! it has heard, and how it behaves.
 
 use std::collections::VecDeque;
 
