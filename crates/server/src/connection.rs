@@ -30,7 +30,7 @@ use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request, RequestOutcome};
-use crate::resp::{ClientDescription, Cursors, EncodingSettings};
+use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
@@ -48,6 +48,7 @@ mod storing;
 
 use grant::Grant;
 pub(crate) use reading::Stream;
+pub(crate) use resp::Waiting;
 use state::{Answers, Client, ClientProtocol, Ending, Footprint, Input, ReadAhead, Rest, Sending, Unfinished};
 use storing::{Header, Storing};
 
@@ -93,8 +94,6 @@ pub(crate) struct Submission {
 pub(crate) struct Context<'a> {
     pub(crate) wall: Wall,
     pub(crate) level: Level,
-    /// Of several changes as one.
-    pub(crate) batch_level: Level,
     pub(crate) shards: usize,
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
@@ -103,8 +102,8 @@ pub(crate) struct Context<'a> {
     /// Who may use the server, if not everybody may.
     pub(crate) accounts: Option<&'a Accounts>,
     pub(crate) server: &'a dyn ServerContext,
-    /// Of `SCAN`.
-    pub(crate) cursors: &'a Cursors,
+    /// What Redis clients share.
+    pub(crate) resp: &'a RespShared,
     /// Whether the store may drop records.
     pub(crate) is_cache: bool,
     /// Operations that came out.
@@ -149,6 +148,8 @@ pub(crate) trait ServerContext {
     fn records(&self) -> u64;
     /// The number of the client.
     fn client_id(&self) -> u64;
+    /// Where the client's connection is.
+    fn address(&self) -> ConnectionAddress;
     /// Others are told this of the client.
     fn describe_client(&self, description: &ClientDescription);
     /// The line of the client in `CLIENT LIST`.
@@ -168,6 +169,8 @@ pub(crate) trait ServerContext {
 enum Receiving {
     Lines,
     Body,
+    /// What comes behind bytes that wait.
+    Behind,
 }
 
 /// See the module.
@@ -185,6 +188,8 @@ pub(crate) struct Connection {
     grant: Grant,
     /// It takes no commands any more, and is told what others do.
     watching: Option<Watching>,
+    /// Its command that waits for an element: those behind it wait too.
+    waiting: Option<Waiting>,
     ending: Ending,
 }
 
@@ -203,6 +208,7 @@ impl Connection {
             memory: Footprint::new(permit),
             grant: Grant::new(),
             watching: None,
+            waiting: None,
             ending: Ending::default(),
         }
     }
@@ -306,6 +312,7 @@ impl Connection {
         self.unfinished.storing = None;
         self.unfinished.refused = None;
         self.watching = None;
+        self.give_up_waiting();
     }
 
     /// Parses, begins and words as much as limits and order allow.
@@ -314,6 +321,7 @@ impl Connection {
         loop {
             self.drop_old_values(context);
             self.proceed(context);
+            self.resume_waiting(context);
             self.word(&context.here());
             while self.pump_stream(context) || self.list(context) {
                 self.word(&context.here());
@@ -433,7 +441,8 @@ impl Connection {
             self.input.received.consume(self.input.received.fresh().len());
             self.input.hungry = true;
         }
-        if self.ending.closing || self.input.hungry || self.input.receiving.is_some() {
+        let is_receiving = self.input.receiving.is_some_and(|receiving| receiving != Receiving::Behind);
+        if self.ending.closing || self.input.hungry || is_receiving || self.waiting.is_some() {
             return false;
         }
         if self.unfinished.held.is_none() && self.unfinished.rest.as_ref().is_some_and(Rest::is_over) {

@@ -29,10 +29,12 @@ use crate::watch::{self, Due, Log};
 use entry::ConnectionEntry;
 use lingering::Lingering;
 use relief::Relief;
+use waits::WaitTimers;
 
 mod entry;
 pub(crate) mod lingering;
 mod relief;
+mod waits;
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -95,6 +97,7 @@ struct WorkerTimes {
     drain_until: Option<Mono>,
     /// Connections have been cut off.
     forced: bool,
+    waits: WaitTimers,
 }
 
 struct Listener {
@@ -188,6 +191,7 @@ impl Worker {
                 self.shared.worker_slots[self.index].ring();
             }
         }
+        self.pump_called();
     }
 
     fn pump_all(&mut self) {
@@ -319,6 +323,7 @@ impl Worker {
         entry.connection.grant(units, is_behind);
         entry.open_received();
         self.drive(number);
+        self.time_wait(number);
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 1 };
         let used = entry.connection.take_spent();
         entry.share.add(used, now);
@@ -356,7 +361,6 @@ impl Worker {
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
-            batch_level: self.shared.resp.batch_level,
             shards: self.shared.store.shards(),
             counters: &self.shared.figures.counters[self.index],
             marks: &self.shared.marks,
@@ -364,7 +368,7 @@ impl Worker {
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
             accounts: self.shared.security.accounts.as_ref(),
             server: &here,
-            cursors: &self.shared.resp.cursors,
+            resp: &self.shared.resp,
             is_cache: self.shared.store.engine() == stratakv::Engine::Tier,
             submissions: &mut self.submissions,
         };
@@ -664,6 +668,7 @@ impl Worker {
         let instants =
             pauses.chain(self.times.drain_until).chain(sweep).chain(self.times.flush_at.get()).chain(self.relief_at());
         let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at());
+        let instants = instants.chain(self.times.waits.next());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
 
@@ -671,6 +676,7 @@ impl Worker {
         let now = self.driver.now();
         self.sweep();
         self.end_lingering();
+        self.end_waits();
         self.relieve();
         self.retry_starved();
         self.trim();

@@ -16,6 +16,7 @@ mod ranges;
 mod redis_tools;
 mod structures;
 mod transactions;
+mod waits;
 
 use conversations::{
     RespConversation, conversations, conversations_of_batches, is_told, of_words, reply, request, told,

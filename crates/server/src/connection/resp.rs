@@ -30,10 +30,12 @@ mod session;
 mod strings;
 mod table;
 mod transactions;
+mod waits;
 
 pub(super) use strings::GET;
 
 use table::CommandSpec;
+pub(crate) use waits::Waiting;
 
 /// A request may hold this part of the server's memory for clients.
 const REQUEST_SHARE: u64 = 4;
@@ -237,6 +239,7 @@ impl Connection {
         let mut asked = Vec::new();
         let ended = work.begin(&work_context(context), &mut asked);
         self.spend_on(&work, asked.len());
+        let waits_for = work.waits_for();
         for (target, operation) in asked {
             self.submit(target, operation, context);
         }
@@ -246,6 +249,9 @@ impl Connection {
         let place = self.place(Answer::Work(work), false, access);
         (place.missing, place.reading_bytes, place.writing_bytes) = (1, reading_bytes, writing_bytes);
         let last = self.answers.pending.len() - 1;
+        if let Some(timeout) = waits_for {
+            self.begin_waiting(self.answers.first.wrapping_add(last as u32), timeout);
+        }
         self.complete_step(last, ended);
     }
 
@@ -259,7 +265,7 @@ impl Connection {
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
             ended = work.step(reply, &work_context(context), &mut asked);
         }
-        if work.takes_long() && ended.is_none() {
+        if (work.takes_long() || work.is_idle()) && ended.is_none() {
             let held = work.held_bytes();
             self.reading.bytes = self.reading.bytes - pending.reading_bytes + held;
             pending.reading_bytes = held;
@@ -311,6 +317,7 @@ impl Connection {
 
     /// A command has its answer.
     pub(super) fn end_work(&mut self, index: usize, answer: Vec<u8>) {
+        self.end_waiting(index, &answer);
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let bytes = answer.capacity() as u64;
         pending.missing = 0;
@@ -327,9 +334,10 @@ fn work_context<'a>(context: &Context<'a>) -> WorkContext<'a> {
     WorkContext {
         here: context.here(),
         level: context.level,
-        batch_level: context.batch_level,
+        batch_level: context.resp.batch_level,
         shards: context.shards,
-        cursors: context.cursors,
+        cursors: &context.resp.cursors,
+        waits: &context.resp.waits,
     }
 }
 

@@ -375,6 +375,7 @@ impl ManyWork {
             if *is_deleted {
                 here.log.deleted(key);
             } else {
+                context.waits.call(key);
                 here.counters.total_items.add(1);
                 here.recency.stored(hash(key), here.wall);
             }

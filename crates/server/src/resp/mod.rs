@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bits;
+mod calls;
 pub(crate) mod commands;
 mod cursors;
 mod data;
@@ -19,12 +20,14 @@ mod reply;
 mod session;
 mod shared;
 pub(crate) mod transaction;
+mod wait_work;
+mod waiting;
 mod walking;
 pub(crate) mod watching;
 mod work;
 
 pub(crate) use arguments::{Arguments, NOT_AN_INTEGER, RequestRefusal, SYNTAX};
-pub(crate) use cursors::Cursors;
+pub(crate) use calls::ConnectionAddress;
 pub(crate) use data::{CallSettings, DataCommand, DataWork};
 pub(crate) use edit::{Edit, EditRule, ExpireIf};
 pub(crate) use encodings::EncodingSettings;
@@ -37,6 +40,8 @@ pub(crate) use records::Core;
 pub(crate) use reply::{RespAnswer, Said, failed, written};
 pub(crate) use session::{ClientDescription, RespClient, Session};
 pub(crate) use shared::RespShared;
+pub(crate) use wait_work::{WaitEnd, WaitWork};
+pub(crate) use waiting::Unblock;
 pub(crate) use walking::{Walk, WalkKind};
 pub(crate) use work::{Batch, Counted, EachPut, KeyCount, Work, WorkContext, WorkKind};
 

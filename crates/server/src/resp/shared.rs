@@ -1,13 +1,15 @@
 //! What the connections of all Redis clients share.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use stratakv::Level;
 
+use super::calls::Calls;
 use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
 use super::session::ClientDescription;
+use super::waiting::WaitTable;
 use crate::server::RespPeer;
 
 /// See the module.
@@ -17,6 +19,10 @@ pub(crate) struct RespShared {
     pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
+    /// Connections that another one has something for.
+    pub(crate) calls: Arc<Calls>,
+    /// Who waits for elements.
+    pub(crate) waits: Arc<WaitTable>,
     /// Of the client that came last.
     last_id: AtomicU64,
 }
@@ -24,7 +30,9 @@ pub(crate) struct RespShared {
 impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
         let (cursors, encodings) = Default::default();
-        RespShared { cursors, encodings, batch_level, last_id: 0.into() }
+        let calls = Arc::default();
+        let waits = WaitTable::new(&calls);
+        RespShared { cursors, encodings, batch_level, calls, waits, last_id: 0.into() }
     }
 
     /// A new client, so many seconds after the server's start.

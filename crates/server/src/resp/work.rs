@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stratakv_base::{Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
@@ -18,6 +19,8 @@ use super::random_key::RandomKey;
 use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
+use super::wait_work::{WaitEnd, WaitWork};
+use super::waiting::WaitTable;
 use super::walking::Walk;
 use super::watching::WatchWork;
 use crate::answer::AnswerContext;
@@ -58,6 +61,7 @@ pub(crate) enum WorkKind {
     Watch(WatchWork),
     Random(RandomKey),
     Keys(Box<KeyRange>),
+    Wait(Box<WaitWork>),
 }
 
 /// What a command may ask and is told.
@@ -68,6 +72,8 @@ pub(crate) struct WorkContext<'a> {
     pub(crate) batch_level: Level,
     pub(crate) shards: usize,
     pub(crate) cursors: &'a Cursors,
+    /// Who is to be told of new elements.
+    pub(crate) waits: &'a Arc<WaitTable>,
 }
 
 /// Operations that a step asks for.
@@ -98,6 +104,7 @@ impl Work {
         let progress = match &mut self.kind {
             WorkKind::Data(data) => data.has_room(bytes, asked),
             WorkKind::Many(many) => many.has_room(bytes, context, asked),
+            WorkKind::Wait(wait) => wait.has_room(bytes, context, asked),
             _ => Progress::Waits,
         };
         self.follow(progress)
@@ -126,6 +133,38 @@ impl Work {
         }
     }
 
+    /// Goes on with a command that waits for an element, which may have been called or is to end.
+    pub(crate) fn resume(
+        &mut self,
+        end: Option<WaitEnd>,
+        context: &WorkContext<'_>,
+        asked: &mut Asked,
+    ) -> Option<Vec<u8>> {
+        let WorkKind::Wait(wait) = &mut self.kind else { return None };
+        let progress = wait.resume(end, context, asked);
+        self.follow(progress)
+    }
+
+    /// Nobody is there to be answered any more.
+    pub(crate) fn give_up(&mut self) {
+        if let WorkKind::Wait(wait) = &mut self.kind {
+            wait.give_up();
+        }
+    }
+
+    /// For how long it waits for an element, if it does; in it `None`: for ever.
+    pub(crate) fn waits_for(&self) -> Option<Option<Duration>> {
+        match &self.kind {
+            WorkKind::Wait(wait) => Some(wait.timeout()),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for an element, and does nothing meanwhile.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(&self.kind, WorkKind::Wait(wait) if wait.is_idle())
+    }
+
     fn follow(&mut self, progress: Progress) -> Option<Vec<u8>> {
         match progress {
             Progress::Waits => None,
@@ -149,6 +188,7 @@ impl Work {
             WorkKind::Watch(watch) => watch.held_bytes(),
             WorkKind::Random(random) => random.held_bytes(),
             WorkKind::Keys(range) => range.held_bytes(),
+            WorkKind::Wait(wait) => wait.held_bytes(),
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
@@ -186,6 +226,10 @@ impl Work {
                 let progress = many.begin(context, asked);
                 self.follow(progress)
             }
+            WorkKind::Wait(wait) => {
+                let progress = wait.begin(context, asked);
+                self.follow(progress)
+            }
         }
     }
 
@@ -216,6 +260,10 @@ impl Work {
             }
             WorkKind::Many(many) => {
                 let progress = many.step(reply, context, asked);
+                self.follow(progress)
+            }
+            WorkKind::Wait(wait) => {
+                let progress = wait.step(reply, context, asked);
                 self.follow(progress)
             }
         }

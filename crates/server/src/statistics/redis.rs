@@ -73,7 +73,7 @@ fn server(shared: &Shared, wall: Wall, lines: &mut Lines) {
 fn clients_section(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("connected_clients", shared.connections());
     lines.add("maxclients", shared.limits.connections_max);
-    lines.add("blocked_clients", 0);
+    lines.add("blocked_clients", shared.resp.waits.len());
 }
 
 /// What of it is resident: other accounts of memory there are none.
@@ -146,8 +146,9 @@ pub(crate) fn client(shared: &Shared, peer: &Peer) -> String {
     let listens_at = peer.listens_at.as_deref().unwrap_or("unix:");
     let listens_at = listens_at.strip_prefix("tcp:").unwrap_or(listens_at);
     let version = if description.version == Version::Resp3 { 3 } else { 2 };
+    let flags = if shared.resp.waits.is_waiting(*id) { "b" } else { "N" };
     format!(
-        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags=N db=0 lib-name={} lib-ver={} resp={version}\n",
+        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags={flags} db=0 lib-name={} lib-ver={} resp={version}\n",
         peer.descriptor, description.name, description.library, description.library_version
     )
 }

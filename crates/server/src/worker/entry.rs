@@ -9,6 +9,7 @@ use stratakv_device::{Socket, socket};
 
 use super::HANDSHAKE;
 use crate::connection::Connection;
+use crate::memory_budget::FREE_BYTES;
 use crate::progress::Progress;
 use crate::schedule::{HANDSHAKE_UNITS, Share};
 use crate::server::Peer;
@@ -31,6 +32,8 @@ pub(super) struct ConnectionEntry {
     pub(super) memory: EntryMemory,
     pub(super) in_flight: InFlight,
     pub(super) ending: EntryEnding,
+    /// Its command that waits for an element, and until when, if not for ever.
+    pub(super) wait: Option<(u32, Option<Mono>)>,
     /// Listed in `touched`.
     pub(super) touched: bool,
 }
@@ -91,6 +94,7 @@ impl ConnectionEntry {
             memory: EntryMemory::default(),
             in_flight: InFlight::default(),
             ending: EntryEnding::default(),
+            wait: None,
             touched: false,
         }
     }
@@ -125,6 +129,11 @@ impl ConnectionEntry {
         self.in_flight.sending || (self.in_flight.receiving && !self.connection.is_between_requests())
     }
 
+    /// Whether its command waits for an element, and it holds more than such a command needs.
+    pub(super) fn hoards_while_waiting(&self) -> bool {
+        self.connection.is_waiting() && self.memory.held_bytes > FREE_BYTES
+    }
+
     /// Looks at what the client has taken of what is being sent.
     pub(super) fn look(&mut self, now: Mono) {
         if let Some(untaken) = self.in_flight.sending.then(|| socket::untaken_bytes(&self.socket)).flatten()
@@ -145,7 +154,8 @@ impl ConnectionEntry {
         if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             return Some(idle.map_or(HANDSHAKE, |idle| idle.min(HANDSHAKE)));
         }
-        let idle = idle.filter(|_| !self.in_flight.sending && !self.connection.is_watching());
+        let is_told = self.connection.is_watching() || self.connection.is_waiting();
+        let idle = idle.filter(|_| !self.in_flight.sending && !is_told);
         let request = request.filter(|_| self.waits_for_client());
         idle.into_iter().chain(request).min()
     }

@@ -18,7 +18,7 @@ use crate::marks::Marks;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
 use crate::recency::Recency;
-use crate::resp::{ClientDescription, Cursors, EncodingSettings};
+use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
 use crate::schedule::UNITS_EACH;
 use crate::watch::{Log, Watches, Watching};
 
@@ -67,6 +67,9 @@ impl ServerContext for NoServer {
     fn client_id(&self) -> u64 {
         9
     }
+    fn address(&self) -> ConnectionAddress {
+        ConnectionAddress { worker_slot: 0, connection: 0 }
+    }
     fn describe_client(&self, _: &ClientDescription) {}
     fn client(&self) -> String {
         "id=9\n".to_owned()
@@ -95,7 +98,7 @@ pub(crate) struct Bench {
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     details: Details,
-    cursors: Cursors,
+    pub(crate) resp: RespShared,
     pub(crate) accounts: Option<Accounts>,
     pub(crate) is_cache: bool,
     pub(crate) unsent: Vec<u8>,
@@ -118,7 +121,7 @@ impl Bench {
             recency: Recency::default(),
             watches: Arc::default(),
             details: Details::default(),
-            cursors: Cursors::default(),
+            resp: RespShared::new(Level::PowerLoss),
             accounts: None,
             is_cache: false,
             unsent: sent.to_vec(),
@@ -140,7 +143,6 @@ impl Bench {
         self.connection.advance(&mut Context {
             wall: WALL,
             level: Level::PowerLoss,
-            batch_level: Level::PowerLoss,
             shards: self.model.shards,
             counters: &self.counters,
             marks: &self.marks,
@@ -148,7 +150,7 @@ impl Bench {
             log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
             accounts: self.accounts.as_ref(),
             server: &NoServer,
-            cursors: &self.cursors,
+            resp: &self.resp,
             is_cache: self.is_cache,
             submissions: &mut submissions,
         });

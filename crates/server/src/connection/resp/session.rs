@@ -177,6 +177,7 @@ impl Connection {
                 let line = context.server.client();
                 self.say(|out| encode::verbatim(out, line.as_bytes(), s.version))
             }
+            (b"unblock", 3 | 4) => self.unblock(a, context),
             (b"no-touch" | b"no-evict", 3) if a.is(2, "ON") || a.is(2, "OFF") => {
                 // Nothing is ordered by its last use but by caches, which have no such clients.
                 self.say(|out| encode::simple(out, "OK"))

@@ -6,7 +6,7 @@ use super::{Connection, Context, Handled};
 use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
 use crate::resp::commands::{
     bits, hashes, keys, list_moves, lists, score_combinations, score_ranges, set_combinations, sets, sorted_sets,
-    strings,
+    strings, waits,
 };
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
@@ -127,8 +127,24 @@ commands! {
         "Performs bitwise operations on multiple strings, and stores the result."
     "bitpos" -3 "readonly" (1, 1, 1) "bitmap" "2.8.7" resp_bitpos [bits::bitpos]
         "Finds the first set or clear bit in a string."
+    "blmove" 6 "write denyoom noscript blocking" (1, 2, 1) "list" "6.2.0" resp_waits [waits::attempt]
+        "Pops an element from a list, pushes it to another list and returns it. Waits until an element is available otherwise. Deletes the list if the last element was moved."
+    "blmpop" -5 "write blocking movablekeys" (0, 0, 0) "list" "7.0.0" resp_waits [waits::attempt]
+        "Pops elements from one of multiple lists. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "blpop" -3 "write noscript blocking" (1, -2, 1) "list" "2.0.0" resp_waits [waits::attempt]
+        "Removes and returns the first element in a list. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "brpop" -3 "write noscript blocking" (1, -2, 1) "list" "2.0.0" resp_waits [waits::attempt]
+        "Removes and returns the last element in a list. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "brpoplpush" 4 "write denyoom noscript blocking" (1, 2, 1) "list" "2.2.0" resp_waits [waits::attempt]
+        "Pops an element from a list, pushes it to another list and returns it. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "bzmpop" -5 "write blocking movablekeys" (0, 0, 0) "sorted-set" "7.0.0" resp_waits [waits::attempt]
+        "Removes and returns members by score from one of multiple sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
+    "bzpopmax" -3 "write noscript fast blocking" (1, -2, 1) "sorted-set" "5.0.0" resp_waits [waits::attempt]
+        "Removes and returns the member with the highest score from one or more sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
+    "bzpopmin" -3 "write noscript fast blocking" (1, -2, 1) "sorted-set" "5.0.0" resp_waits [waits::attempt]
+        "Removes and returns the member with the lowest score from one or more sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
-        "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
+        "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT, UNBLOCK."
     "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
         "Answers that there is no cluster."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command

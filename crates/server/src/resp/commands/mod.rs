@@ -15,3 +15,4 @@ pub(crate) mod set_combinations;
 pub(crate) mod sets;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
+pub(crate) mod waits;
