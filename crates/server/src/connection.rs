@@ -38,6 +38,7 @@ mod classic;
 pub(crate) mod dump;
 mod grant;
 mod memory;
+mod more_keys;
 mod places;
 mod reading;
 mod refused;
@@ -469,7 +470,7 @@ impl Connection {
             return self.next_key(rest, context);
         }
         if let Some(more) = self.unfinished.more.take() {
-            return self.next_resp_key(more, context);
+            return self.next_of_more(more, context);
         }
         if let Some(refused) = self.unfinished.refused.take() {
             return self.swallow(refused, context);

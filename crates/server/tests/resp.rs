@@ -13,6 +13,7 @@ use stratakv_server::{RespListeners, Server, ServerOptions};
 #[path = "conversations/resp.rs"]
 mod conversations;
 mod pubsub;
+mod ranges;
 mod redis_tools;
 mod structures;
 mod transactions;

@@ -11,8 +11,14 @@ pub const HEADER_BYTES: usize = 12;
 
 const MAGIC: [u8; 4] = [0xFF, b'S', b'K', b'V'];
 const LAYOUT_VERSION: u8 = 1;
-/// All elements follow the header.
-const PACKED: u8 = 0;
+/// Where elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All of them follow the header.
+    Packed,
+    /// In nodes: records of their own.
+    Tree,
+}
 
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +67,7 @@ pub fn kind_of(flags: u32, value: &[u8]) -> Kind {
     if flags != STRUCTURE_FLAGS || !value.starts_with(&MAGIC) {
         return Kind::String;
     }
-    read(value).map_or(Kind::Damaged, |(kind, _)| kind)
+    read_form(value).map_or(Kind::Damaged, |(kind, _, _)| kind)
 }
 
 /// How many elements the structure in this value has. The first [`HEADER_BYTES`] of the value are
@@ -70,11 +76,19 @@ pub fn kind_of(flags: u32, value: &[u8]) -> Kind {
 /// # Errors
 /// The header is damaged.
 pub fn len(value: &[u8]) -> Result<usize, Damaged> {
-    read(value).map(|(_, count)| count as usize)
+    read_form(value).map(|(_, _, count)| count as usize)
 }
 
-/// Kind and count of the structure in `value`.
+/// Kind and count of the packed structure in `value`.
 pub(crate) fn read(value: &[u8]) -> Result<(Kind, u32), Damaged> {
+    match read_form(value)? {
+        (kind, Form::Packed, count) => Ok((kind, count)),
+        (_, Form::Tree, _) => Err(Damaged("its elements are in nodes")),
+    }
+}
+
+/// Kind, form and count of the structure in `value`.
+pub(crate) fn read_form(value: &[u8]) -> Result<(Kind, Form, u32), Damaged> {
     let mut reader = Reader::new(value);
     let short = |_| Damaged("its header is cut short");
     if reader.array().map_err(short)? != MAGIC {
@@ -85,20 +99,28 @@ pub(crate) fn read(value: &[u8]) -> Result<(Kind, u32), Damaged> {
     if version != LAYOUT_VERSION {
         return Err(Damaged("its layout is of another version"));
     }
-    if form != PACKED || reserved != 0 {
-        return Err(Damaged("its form is unknown"));
-    }
+    let form = match (form, reserved) {
+        (0, 0) => Form::Packed,
+        (1, 0) => Form::Tree,
+        _ => return Err(Damaged("its form is unknown")),
+    };
     if count == 0 {
         return Err(Damaged("it has no elements"));
     }
     let kinds = [Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
     let kind = kinds.into_iter().find(|kind| kind.code() == code).ok_or(Damaged("its type is unknown"))?;
-    Ok((kind, count))
+    Ok((kind, form, count))
+}
+
+/// The header of a packed structure; `kind` is one of the four.
+pub(crate) fn write(kind: Kind, count: u32, out: &mut Vec<u8>) {
+    write_form(kind, Form::Packed, count, out);
 }
 
 /// The header of a structure; `kind` is one of the four.
-pub(crate) fn write(kind: Kind, count: u32, out: &mut Vec<u8>) {
+pub(crate) fn write_form(kind: Kind, form: Form, count: u32, out: &mut Vec<u8>) {
+    let form = u8::from(form == Form::Tree);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&[LAYOUT_VERSION, kind.code(), PACKED, 0]);
+    out.extend_from_slice(&[LAYOUT_VERSION, kind.code(), form, 0]);
     out.extend_from_slice(&count.to_le_bytes());
 }

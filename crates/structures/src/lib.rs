@@ -13,6 +13,8 @@ pub mod list;
 mod packed;
 mod set;
 mod sorted_set;
+pub mod tree;
+mod varint;
 
 pub use hash::Hash;
 pub use header::{HEADER_BYTES, Kind, STRUCTURE_FLAGS, kind_of, len};

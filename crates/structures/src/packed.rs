@@ -3,7 +3,7 @@
 use stratakv_base::codec::{Reader, Truncated};
 
 use crate::header::{self, HEADER_BYTES};
-use crate::{Damaged, Kind, TooLong};
+use crate::{Damaged, Kind, TooLong, varint};
 
 /// A part of an element: what is written for it.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum ElementPart<'a> {
 impl ElementPart<'_> {
     fn encoded_bytes(self) -> usize {
         match self {
-            ElementPart::Bytes(bytes) => length_bytes(bytes.len()) + bytes.len(),
+            ElementPart::Bytes(bytes) => varint::bytes(bytes.len() as u64) + bytes.len(),
             ElementPart::Score(_) => 8,
         }
     }
@@ -25,7 +25,7 @@ impl ElementPart<'_> {
     fn write(self, out: &mut Vec<u8>) {
         match self {
             ElementPart::Bytes(bytes) => {
-                write_length(bytes.len(), out);
+                varint::write(bytes.len() as u64, out);
                 out.extend_from_slice(bytes);
             }
             ElementPart::Score(score) => out.extend_from_slice(&score.to_bits().to_le_bytes()),
@@ -89,37 +89,9 @@ fn cut_short(_: Truncated) -> Damaged {
     Damaged("it is cut short")
 }
 
-/// A length: seven bits a byte, the lowest first, the high bit of a byte says that another follows.
 fn read_length(reader: &mut Reader<'_>) -> Result<usize, Damaged> {
-    let mut length = 0u32;
-    for shift in [0, 7, 14, 21, 28] {
-        let byte = reader.u8().map_err(cut_short)?;
-        let bits = u32::from(byte & 0x7F);
-        if shift == 28 && byte > 0x0F {
-            break;
-        }
-        length |= bits << shift;
-        if byte & 0x80 == 0 {
-            return match byte == 0 && shift > 0 {
-                true => Err(Damaged("a length is not in its shortest form")),
-                false => Ok(length as usize),
-            };
-        }
-    }
-    Err(Damaged("a length is too large"))
-}
-
-fn write_length(length: usize, out: &mut Vec<u8>) {
-    let mut left = length;
-    while left >= 0x80 {
-        out.push((left & 0x7F) as u8 | 0x80);
-        left >>= 7;
-    }
-    out.push(left as u8);
-}
-
-fn length_bytes(length: usize) -> usize {
-    (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize
+    let length = varint::read(reader)?;
+    u32::try_from(length).map(|length| length as usize).map_err(|_| Damaged("a length is too large"))
 }
 
 /// The value of a structure; `None`: it has no elements, so there is no record.
@@ -138,24 +110,4 @@ pub(crate) fn encode<'a>(
     header::write(kind, count, &mut out);
     parts.for_each(|part| part.write(&mut out));
     Ok(Some(out))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_have_one_form() {
-        for length in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_456, u32::MAX as usize] {
-            let mut out = Vec::new();
-            write_length(length, &mut out);
-            assert_eq!(out.len(), length_bytes(length));
-            assert_eq!(read_length(&mut Reader::new(&out)), Ok(length));
-            out.pop();
-            assert!(read_length(&mut Reader::new(&out)).is_err(), "{length} cut short");
-        }
-        for bad in [&b"\x80\x00"[..], b"\xff\x80\x00", b"\xff\xff\xff\xff\x10", b"\x80\x80\x80\x80\x80\x01", b""] {
-            assert!(read_length(&mut Reader::new(bad)).is_err(), "{bad:?}");
-        }
-    }
 }

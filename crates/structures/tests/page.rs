@@ -40,7 +40,7 @@ fn flags_and_magic_make_a_structure() {
     assert_eq!(kind_of(STRUCTURE_FLAGS, &value[..4]), Kind::Damaged);
     assert_eq!(kind_of(STRUCTURE_FLAGS, &value[..12]), Kind::Hash, "a header is enough");
     assert_eq!(stratakv_structures::len(&value[..12]), Ok(2));
-    for (at, byte) in [(4, 0), (4, 2), (5, 0), (5, 5), (6, 1), (7, 1), (8, 0)] {
+    for (at, byte) in [(4, 0), (4, 2), (5, 0), (5, 5), (6, 2), (7, 1), (8, 0)] {
         let mut forged = value.clone();
         forged[at] = byte;
         assert_eq!(kind_of(STRUCTURE_FLAGS, &forged), Kind::Damaged, "byte {at} is {byte}");

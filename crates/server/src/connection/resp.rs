@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stratakv_base::Key;
 use stratakv_engine::Operation;
 use stratakv_protocol::memcache::Body;
-use stratakv_protocol::resp::{ARGUMENTS_MAX, Limits, Parsed, ProtocolError, RequestExcess, Version, encode, words};
+use stratakv_protocol::resp::{ARGUMENTS_MAX, Limits, Parsed, ProtocolError, RequestExcess, encode, words};
 
 use super::state::ClientProtocol;
 use super::{Connection, Context, Header, RECV_BYTES_MAX, Storing, Target};
@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::pending::{Access, ParsedCommand, Reading};
 use crate::request::{Action, Request};
 use crate::resp::{
-    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, WorkKind, written,
+    Arguments, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, WorkKind, written,
 };
 use crate::schedule::UNITS_EACH;
 
@@ -25,12 +25,15 @@ mod bits;
 mod data;
 mod keys;
 mod pubsub;
+mod ranges;
 mod server;
 mod session;
 mod strings;
 mod table;
 mod transactions;
 mod waits;
+
+pub(super) use strings::GET;
 
 use table::CommandSpec;
 pub(crate) use waits::Waiting;
@@ -47,19 +50,6 @@ const ARGUMENTS_OF_A_UNIT: usize = 8;
 
 /// What handlers of commands return: a refusal is the reply.
 pub(super) type Handled = Result<(), RequestRefusal>;
-
-/// Keys of MGET still to be asked for.
-#[derive(Debug)]
-pub(super) struct MoreKeys {
-    keys: KeyList,
-    version: Version,
-}
-
-impl MoreKeys {
-    pub(super) fn held_bytes(&self) -> usize {
-        self.keys.held_bytes()
-    }
-}
 
 impl Connection {
     /// A fresh connection of a Redis client becomes one.
@@ -307,6 +297,7 @@ impl Connection {
     /// A command has its answer, or waits for room.
     fn complete_step(&mut self, index: usize, ended: Option<Vec<u8>>) {
         if let Some(answer) = ended {
+            self.begin_rest(index);
             return self.end_work(index, answer);
         }
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
@@ -337,18 +328,6 @@ impl Connection {
         let written = std::mem::take(&mut pending.writing_bytes);
         self.writing_bytes = self.writing_bytes.saturating_sub(written);
         pending.answer = Answer::Written(answer);
-    }
-
-    /// Asks for the next key of MGET.
-    pub(super) fn next_resp_key(&mut self, mut more: Box<MoreKeys>, context: &mut Context<'_>) -> bool {
-        let Some(key) = more.keys.next() else { return true };
-        let version = more.version;
-        if !more.keys.is_empty() {
-            self.unfinished.more = Some(more);
-        }
-        context.counters.cmd_get.add(1);
-        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::OneOfValues, version });
-        self.ask_once(Request::of(key, strings::GET), answer, false, context)
     }
 }
 

@@ -13,6 +13,7 @@ use super::cursors::Cursors;
 use super::data::{DataWork, Progress};
 use super::edit::{Edit, EditRule};
 use super::key_list::KeyList;
+use super::key_range::KeyRange;
 use super::many::ManyWork;
 use super::pubsub::PubSub;
 use super::random_key::RandomKey;
@@ -60,6 +61,7 @@ pub(crate) enum WorkKind {
     Many(Box<ManyWork>),
     Watch(WatchWork),
     Random(RandomKey),
+    Keys(Box<KeyRange>),
     Wait(Box<WaitWork>),
 }
 
@@ -92,7 +94,7 @@ impl Work {
 
     /// Whether it takes as long as many commands of one key.
     pub(crate) fn takes_long(&self) -> bool {
-        matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_))
+        matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_) | WorkKind::Keys(_))
     }
 
     /// It waits for room for so many bytes, if it does.
@@ -188,6 +190,7 @@ impl Work {
             WorkKind::Many(many) => many.held_bytes(),
             WorkKind::Watch(watch) => watch.held_bytes(),
             WorkKind::Random(random) => random.held_bytes(),
+            WorkKind::Keys(range) => range.held_bytes(),
             WorkKind::Wait(wait) => wait.held_bytes(),
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
         };
@@ -217,6 +220,7 @@ impl Work {
             WorkKind::Walk(walk) => walk.ask(context, asked),
             WorkKind::Watch(watch) => watch.ask(asked),
             WorkKind::Random(random) => random.begin(context, asked),
+            WorkKind::Keys(range) => range.ask(context, asked),
             WorkKind::Data(data) => {
                 let progress = data.begin(context, asked);
                 self.follow(progress)
@@ -252,6 +256,7 @@ impl Work {
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
             WorkKind::Watch(watch) => watch.step(reply, context, asked),
             WorkKind::Random(random) => random.step(reply, self.version, context, asked),
+            WorkKind::Keys(range) => range.step(reply, context, asked),
             WorkKind::Data(data) => {
                 let progress = data.step(reply, context);
                 self.follow(progress)

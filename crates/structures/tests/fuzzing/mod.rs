@@ -1,5 +1,8 @@
 //! What holds for any bytes: run by the fuzzers (docs/fuzzing.md), and over their corpus by a test.
 
+use bytes::Bytes;
+
+use crate::tree::{BY_MEMBER, MAIN, Nodes, TreeError, TreeRoot};
 use crate::{Hash, Kind, List, STRUCTURE_FLAGS, Set, SortedSet, header, kind_of, len};
 
 /// Longest value that is made here.
@@ -18,6 +21,61 @@ pub fn structures(input: &[u8]) {
         header::write(kind, u32::from(*count), &mut value);
         value.extend_from_slice(elements);
         check(&value);
+        check_tree(&value);
+        // Behind the numbers that a root has first.
+        let mut value = Vec::new();
+        header::write_form(kind, header::Form::Tree, u32::from(*count), &mut value);
+        value.extend_from_slice(&[[0; 8], [9; 8], [0; 8]].concat());
+        value.extend_from_slice(elements);
+        check_tree(&value);
+    }
+}
+
+/// Nodes of any bytes behind headers that are right for a level.
+struct AnyNodes {
+    bytes: Bytes,
+    level: u8,
+    entries: u8,
+}
+
+impl Nodes for AnyNodes {
+    fn read(&self, number: u64, _: u64) -> Result<Bytes, TreeError> {
+        let start = usize::try_from(number).unwrap_or(usize::MAX).min(self.bytes.len());
+        let header = [1, (number % 2) as u8, self.level, 0, self.entries, 0, 0, 0];
+        Ok([&header[..], &[0; 8], &number.to_le_bytes(), &self.bytes[start..]].concat().into())
+    }
+
+    fn is_at_hand(&self, _: u64, _: u64) -> bool {
+        true
+    }
+
+    fn write(&mut self, _: u64, _: Bytes) {}
+
+    fn free(&mut self, _: u64) {}
+
+    fn usable_number(&self, from: u64) -> u64 {
+        from
+    }
+}
+
+/// Whatever a root and its nodes say, all calls end, and with an error rather than a panic.
+fn check_tree(value: &[u8]) {
+    let bytes = Bytes::copy_from_slice(value);
+    let Ok(root) = TreeRoot::parse(&bytes) else { return };
+    assert_eq!(root.encode(), Ok(Some(bytes.clone())));
+    for level in 0..3 {
+        let mut nodes = AnyNodes { bytes: bytes.clone(), level, entries: value.last().copied().unwrap_or(1) };
+        for tree in [MAIN, BY_MEMBER] {
+            _ = root.get(&nodes, tree, b"a");
+            _ = root.place_of(&nodes, tree, b"a");
+            _ = root.entries(&nodes, tree, 1..9, 10_000);
+            _ = root.clone().insert(&mut nodes, tree, (b"a", b"b"));
+            _ = root.clone().remove(&mut nodes, tree, b"a");
+            _ = root.clone().remove_places(&mut nodes, tree, 1..9);
+        }
+        _ = root.clone().insert_at(&mut nodes, 2, b"a");
+        _ = root.clone().set_at(&mut nodes, 2, b"a");
+        _ = root.check(&nodes);
     }
 }
 

@@ -1,0 +1,491 @@
+//! Changing trees: elements in and out, nodes split and merged, the tree higher and lower.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::node::{
+    ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, NodeName, leaf_image, read_leaf, separator_between,
+};
+use super::read::{Descent, NO_PLACE, Step, Target, element_bytes};
+use super::{Entry, MAIN, NODE_BYTES, Nodes, TOP_BYTES, TreeError, TreeRoot};
+use crate::Damaged;
+
+/// A node with fewer bytes is put together with its neighbour, if both fit well into one.
+const SMALL_BYTES: u64 = NODE_BYTES as u64 / 4;
+const MERGED_BYTES_MAX: u64 = NODE_BYTES as u64 * 3 / 4;
+
+/// Where elements are added most: nodes that are split there stay full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SplitAt {
+    Middle,
+    /// The last element is on its own.
+    End,
+    /// The first one is.
+    Start,
+}
+
+impl SplitAt {
+    /// Of a change at this place of so many.
+    fn of(at: usize, len: usize) -> SplitAt {
+        match () {
+            () if at + 1 >= len => SplitAt::End,
+            () if at == 0 => SplitAt::Start,
+            () => SplitAt::Middle,
+        }
+    }
+
+    /// Where items of these sizes are split: each part has some.
+    fn place(self, sizes: &[usize]) -> usize {
+        let last = sizes.len().saturating_sub(1).max(1);
+        match self {
+            SplitAt::End => last,
+            SplitAt::Start => 1,
+            SplitAt::Middle => {
+                let half = sizes.iter().sum::<usize>() / 2;
+                let mut sum = 0;
+                let front = sizes.iter().take_while(|size| {
+                    sum += **size;
+                    sum <= half
+                });
+                front.count().clamp(1, last)
+            }
+        }
+    }
+}
+
+impl TreeRoot {
+    /// Gives a key this value; whether the key is new.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn insert(&mut self, nodes: &mut dyn Nodes, tree: usize, entry: (&[u8], &[u8])) -> Result<bool, TreeError> {
+        let (key, value) = entry;
+        let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else {
+            self.plant(nodes, tree, Element { key, value })?;
+            return Ok(true);
+        };
+        let Descent { steps, leaf, image, .. } = descent;
+        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
+        let found = elements.binary_search_by_key(&key, |element| element.key);
+        let at = match found {
+            Ok(at) => {
+                if let Some(element) = elements.get_mut(at) {
+                    element.value = value;
+                }
+                at
+            }
+            Err(at) => {
+                elements.insert(at, Element { key, value });
+                at
+            }
+        };
+        let split = SplitAt::of(at, elements.len());
+        self.replace_leaf(nodes, (tree, split), steps, (&leaf, &elements))?;
+        Ok(found.is_err())
+    }
+
+    /// Puts an element of a list at a place, of which there are as many as elements and one more.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn insert_at(&mut self, nodes: &mut dyn Nodes, place: u64, value: &[u8]) -> Result<(), TreeError> {
+        let element = Element { key: b"", value };
+        let Some(descent) = self.descend(nodes, MAIN, Target::Place(place))? else {
+            return self.plant(nodes, MAIN, element);
+        };
+        let Descent { steps, leaf, image, before } = descent;
+        let mut elements = read_leaf(&image, self.shape(MAIN), MAIN, &leaf)?;
+        let at = usize::try_from(place.saturating_sub(before)).unwrap_or(usize::MAX);
+        if at > elements.len() {
+            return Err(NO_PLACE.into());
+        }
+        elements.insert(at, element);
+        let split = SplitAt::of(at, elements.len());
+        self.replace_leaf(nodes, (MAIN, split), steps, (&leaf, &elements))
+    }
+
+    /// Gives the element of a list at a place other bytes.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn set_at(&mut self, nodes: &mut dyn Nodes, place: u64, value: &[u8]) -> Result<(), TreeError> {
+        let Some(descent) = self.descend(nodes, MAIN, Target::Place(place))? else { return Err(NO_PLACE.into()) };
+        let Descent { steps, leaf, image, before } = descent;
+        let mut elements = read_leaf(&image, self.shape(MAIN), MAIN, &leaf)?;
+        let at = usize::try_from(place.saturating_sub(before)).unwrap_or(usize::MAX);
+        elements.get_mut(at).ok_or(NO_PLACE)?.value = value;
+        self.replace_leaf(nodes, (MAIN, SplitAt::Middle), steps, (&leaf, &elements))
+    }
+
+    /// Removes a key; what belonged to it.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn remove(&mut self, nodes: &mut dyn Nodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
+        let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok(None) };
+        let Descent { steps, leaf, image, .. } = descent;
+        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
+        let Ok(at) = elements.binary_search_by_key(&key, |element| element.key) else { return Ok(None) };
+        let removed = elements.remove(at);
+        let value = image.slice_ref(removed.value);
+        self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
+        Ok(Some(value))
+    }
+
+    /// Removes the elements at these places.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn remove_places(&mut self, nodes: &mut dyn Nodes, tree: usize, places: Range<u64>) -> Result<(), TreeError> {
+        let top = self.top(tree)?.clone();
+        self.need_cut(nodes, tree, &top, &places)?;
+        let kept = self.cut(nodes, tree, top, &places)?;
+        self.set_top(nodes, tree, kept)
+    }
+
+    /// Adds many elements to a tree that has none: they are in its order, each key once.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn fill<'a>(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<(), TreeError> {
+        let shape = self.shape(tree);
+        let mut children = Vec::new();
+        let (mut leaf, mut bytes) = (Vec::<Element<'_>>::new(), 0);
+        let mut last_key: &[u8] = b"";
+        let mut separator = Bytes::new();
+        for (key, value) in entries {
+            let element = Element { key, value };
+            let more = element.encoded_bytes(shape);
+            if !leaf.is_empty() && NODE_HEADER_BYTES + bytes + more > NODE_BYTES {
+                children.push(self.write_leaf(nodes, tree, None, (&leaf, separator)));
+                separator = separator_between(last_key, key);
+                (leaf, bytes) = (Vec::new(), 0);
+            }
+            leaf.push(element);
+            bytes += more;
+            last_key = key;
+        }
+        if !leaf.is_empty() {
+            children.push(self.write_leaf(nodes, tree, None, (&leaf, separator)));
+        }
+        self.set_top(nodes, tree, InnerNode { level: 1, children })
+    }
+
+    /// Removes all nodes.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn free_all(&mut self, nodes: &mut dyn Nodes) -> Result<(), TreeError> {
+        for tree in 0..self.trees() {
+            self.remove_places(nodes, tree, 0..u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// The first element of a tree.
+    fn plant(&mut self, nodes: &mut dyn Nodes, tree: usize, element: Element<'_>) -> Result<(), TreeError> {
+        let child = self.write_leaf(nodes, tree, None, (&[element], Bytes::new()));
+        self.set_top(nodes, tree, InnerNode { level: 1, children: vec![child] })
+    }
+
+    fn draw_number(&mut self, nodes: &dyn Nodes) -> u64 {
+        let number = nodes.usable_number(self.next_number);
+        self.next_number = number.saturating_add(1);
+        number
+    }
+
+    /// Writes a leaf, whose elements count from then on.
+    fn write_leaf(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        number: Option<u64>,
+        (elements, separator): (&[Element<'_>], Bytes),
+    ) -> ChildEntry {
+        let number = number.unwrap_or_else(|| self.draw_number(nodes));
+        let image = leaf_image(elements, self.shape(tree), tree, NodeName { id: self.id, number });
+        let bytes = image.len() as u64;
+        if tree == MAIN {
+            self.element_bytes = self.element_bytes.saturating_add(element_bytes(bytes));
+        }
+        nodes.write(number, image);
+        ChildEntry { number, count: elements.len() as u64, bytes, separator }
+    }
+
+    /// A leaf's elements count no more.
+    fn forget_leaf(&mut self, tree: usize, leaf: &ChildEntry) {
+        if tree == MAIN {
+            self.element_bytes = self.element_bytes.saturating_sub(element_bytes(leaf.bytes));
+        }
+    }
+
+    /// Writes elements in place of those that a leaf had; the nodes that have them now.
+    fn write_elements(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        (tree, split): (usize, SplitAt),
+        (leaf, elements): (&ChildEntry, &[Element<'_>]),
+    ) -> Vec<ChildEntry> {
+        self.forget_leaf(tree, leaf);
+        if elements.is_empty() {
+            nodes.free(leaf.number);
+            return Vec::new();
+        }
+        let shape = self.shape(tree);
+        let (mut written, mut rest, mut split) = (Vec::new(), vec![elements], split);
+        let (mut number, mut last_key): (_, &[u8]) = (Some(leaf.number), b"");
+        while let Some(part) = rest.pop() {
+            let sizes: Vec<usize> = part.iter().map(|element| element.encoded_bytes(shape)).collect();
+            let is_too_long = NODE_HEADER_BYTES + sizes.iter().sum::<usize>() > NODE_BYTES;
+            if is_too_long && part.len() > 1 {
+                let (front, back) = part.split_at(split.place(&sizes));
+                rest.extend([back, front]);
+                split = SplitAt::Middle;
+                continue;
+            }
+            let first_key = part.first().map_or(&b""[..], |element| element.key);
+            let separator = match written.is_empty() {
+                true => leaf.separator.clone(),
+                false => separator_between(last_key, first_key),
+            };
+            written.push(self.write_leaf(nodes, tree, number.take(), (part, separator)));
+            last_key = part.last().map_or(&b""[..], |element| element.key);
+        }
+        written
+    }
+
+    /// Gives a leaf these elements, and its parents up to the top what becomes of it.
+    fn replace_leaf(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        (tree, split): (usize, SplitAt),
+        mut steps: Vec<Step>,
+        (leaf, elements): (&ChildEntry, &[Element<'_>]),
+    ) -> Result<(), TreeError> {
+        let mut replacement = self.write_elements(nodes, (tree, split), (leaf, elements));
+        while let Some(Step { mut node, number, at }) = steps.pop() {
+            let is_one = replacement.len() == 1;
+            let split = SplitAt::of(at, node.children.len());
+            if at < node.children.len() {
+                node.children.splice(at..=at, replacement);
+            }
+            if is_one {
+                self.merge_around(nodes, tree, &mut node, at)?;
+            }
+            let Some(number) = number else { return self.set_top(nodes, tree, node) };
+            let separator = steps.last().and_then(|above| above.node.children.get(above.at));
+            let separator = separator.map(|child| child.separator.clone()).unwrap_or_default();
+            replacement = self.write_inner(nodes, (tree, split), Some((number, separator)), node);
+        }
+        Ok(())
+    }
+
+    /// Writes an inner node, or several if it is too long; none if it has no children. `known`: its
+    /// number and separator, if it has them already.
+    fn write_inner(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        (tree, mut split): (usize, SplitAt),
+        known: Option<(u64, Bytes)>,
+        node: InnerNode,
+    ) -> Vec<ChildEntry> {
+        let (mut number, separator) = known.map_or((None, Bytes::new()), |(number, of)| (Some(number), of));
+        let InnerNode { level, children } = node;
+        if children.is_empty() {
+            number.into_iter().for_each(|number| nodes.free(number));
+            return Vec::new();
+        }
+        let shape = self.shape(tree);
+        let (mut written, mut rest) = (Vec::new(), vec![children]);
+        while let Some(mut children) = rest.pop() {
+            let sizes: Vec<usize> = children.iter().map(|child| child.encoded_bytes(shape)).collect();
+            if NODE_HEADER_BYTES + sizes.iter().sum::<usize>() > NODE_BYTES && children.len() >= 4 {
+                let at = split.place(&sizes).clamp(2, children.len() - 2);
+                let back = children.split_off(at);
+                rest.extend([back, children]);
+                split = SplitAt::Middle;
+                continue;
+            }
+            let of_first = children.first().map(|child| child.separator.clone()).unwrap_or_default();
+            let separator = if written.is_empty() { separator.clone() } else { of_first };
+            let number = number.take().unwrap_or_else(|| self.draw_number(nodes));
+            let node = InnerNode { level, children };
+            let image = node.image(shape, tree, NodeName { id: self.id, number });
+            written.push(ChildEntry { number, count: node.count(), bytes: image.len() as u64, separator });
+            nodes.write(number, image);
+        }
+        written
+    }
+
+    /// Puts a small child together with a neighbour, if that one is at hand and both fit well.
+    fn merge_around(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        node: &mut InnerNode,
+        at: usize,
+    ) -> Result<(), TreeError> {
+        let Some(small) = node.children.get(at).filter(|child| child.bytes < SMALL_BYTES) else { return Ok(()) };
+        let fits = |other: usize| {
+            let other = node.children.get(other)?;
+            (small.bytes.saturating_add(other.bytes) <= MERGED_BYTES_MAX).then_some((other.number, other.bytes))
+        };
+        let before = at.checked_sub(1);
+        let left = match (fits(at + 1), before.and_then(fits)) {
+            (Some((number, bytes)), _) if nodes.is_at_hand(number, bytes) => at,
+            (_, Some((number, bytes))) if nodes.is_at_hand(number, bytes) => at - 1,
+            _ => return Ok(()),
+        };
+        let mut both = node.children.splice(left..=left + 1, []);
+        let (Some(one), Some(other)) = (both.next(), both.next()) else { return Ok(()) };
+        drop(both);
+        let merged = self.merged(nodes, tree, node.level, (&one, &other))?;
+        node.children.splice(left..left, merged);
+        Ok(())
+    }
+
+    /// Two neighbours below a node of this level as one.
+    fn merged(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        level: u8,
+        (one, other): (&ChildEntry, &ChildEntry),
+    ) -> Result<Vec<ChildEntry>, TreeError> {
+        let images = (nodes.read(one.number, one.bytes)?, nodes.read(other.number, other.bytes)?);
+        let shape = self.shape(tree);
+        nodes.free(other.number);
+        if level <= 1 {
+            let mut elements = read_leaf(&images.0, shape, tree, one)?;
+            elements.extend(read_leaf(&images.1, shape, tree, other)?);
+            self.forget_leaf(tree, other);
+            return Ok(self.write_elements(nodes, (tree, SplitAt::Middle), (one, &elements)));
+        }
+        let mut node = InnerNode::parse(&images.0, shape, (tree, level - 1), one)?;
+        let mut more = InnerNode::parse(&images.1, shape, (tree, level - 1), other)?.children;
+        if let Some(first) = more.first_mut() {
+            // What its separator said before is not known: it was the first one.
+            first.separator = other.separator.clone();
+        }
+        node.children.append(&mut more);
+        let known = Some((one.number, one.separator.clone()));
+        Ok(self.write_inner(nodes, (tree, SplitAt::Middle), known, node))
+    }
+
+    /// Makes this the top of a tree, which becomes higher or lower so that it fits.
+    fn set_top(&mut self, nodes: &mut dyn Nodes, tree: usize, mut top: InnerNode) -> Result<(), TreeError> {
+        let shape = self.shape(tree);
+        while let ([only], true) = (&top.children[..], top.level > 1) {
+            // Half of what it may have: it is not to go up and down with each element.
+            if only.bytes > (NODE_HEADER_BYTES + TOP_BYTES / 2) as u64 || !nodes.is_at_hand(only.number, only.bytes) {
+                break;
+            }
+            let image = nodes.read(only.number, only.bytes)?;
+            nodes.free(only.number);
+            top = InnerNode::parse(&image, shape, (tree, top.level - 1), only)?;
+        }
+        while top.encoded_bytes(shape) > TOP_BYTES && top.children.len() >= 4 {
+            let level = top.level + 1;
+            let children = self.write_inner(nodes, (tree, SplitAt::Middle), None, top);
+            top = InnerNode { level, children };
+        }
+        if top.children.is_empty() {
+            top.level = 1;
+        }
+        *self.tops.get_mut(tree).ok_or(Damaged("it has no such tree"))? = top;
+        Ok(())
+    }
+
+    /// Reads ahead what [`TreeRoot::cut`] looks at: inner nodes, and leaves of which a part stays.
+    fn need_cut(&self, nodes: &dyn Nodes, tree: usize, node: &InnerNode, places: &Range<u64>) -> Result<(), TreeError> {
+        let mut is_missing = false;
+        for (child, within) in overlapping(node, places) {
+            let is_whole = within == (0..child.count);
+            if node.level <= 1 && is_whole {
+                continue;
+            }
+            let needed = match nodes.read(child.number, child.bytes) {
+                Ok(_) if node.level <= 1 => Ok(()),
+                Ok(image) => {
+                    let below = InnerNode::parse(&image, self.shape(tree), (tree, node.level - 1), child)?;
+                    self.need_cut(nodes, tree, &below, &within)
+                }
+                Err(error) => Err(error),
+            };
+            match needed {
+                Err(TreeError::Missing) => is_missing = true,
+                needed => needed?,
+            }
+        }
+        if is_missing { Err(TreeError::Missing) } else { Ok(()) }
+    }
+
+    /// What is left of a node without these places, and all below it.
+    fn cut(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        node: InnerNode,
+        places: &Range<u64>,
+    ) -> Result<InnerNode, TreeError> {
+        let (level, shape) = (node.level, self.shape(tree));
+        let mut kept = Vec::with_capacity(node.children.len());
+        let mut start = 0u64;
+        for child in node.children {
+            let end = start.saturating_add(child.count);
+            let within = places.start.max(start)..places.end.min(end);
+            let within = if within.start < within.end { within.start - start..within.end - start } else { 0..0 };
+            start = end;
+            match (within.is_empty(), level <= 1) {
+                (true, _) => kept.push(child),
+                (false, true) if within == (0..child.count) => {
+                    self.forget_leaf(tree, &child);
+                    nodes.free(child.number);
+                }
+                (false, true) => {
+                    let image = nodes.read(child.number, child.bytes)?;
+                    let mut elements = read_leaf(&image, shape, tree, &child)?;
+                    elements.drain(within.start as usize..within.end as usize);
+                    kept.extend(self.write_elements(nodes, (tree, SplitAt::Middle), (&child, &elements)));
+                }
+                (false, false) => {
+                    let image = nodes.read(child.number, child.bytes)?;
+                    let below = InnerNode::parse(&image, shape, (tree, level - 1), &child)?;
+                    let below = self.cut(nodes, tree, below, &within)?;
+                    let known = Some((child.number, child.separator));
+                    kept.extend(self.write_inner(nodes, (tree, SplitAt::Middle), known, below));
+                }
+            }
+        }
+        Ok(InnerNode { level, children: kept })
+    }
+
+    /// All elements of a tree, with nodes of so many bytes at most.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn all(&self, nodes: &dyn Nodes, tree: usize, bytes_max: u64) -> Result<Vec<Entry>, TreeError> {
+        if self.element_bytes > bytes_max {
+            return Err(TreeError::TooLong { bytes: self.element_bytes });
+        }
+        self.entries(nodes, tree, 0..self.len(), u64::MAX)
+    }
+}
+
+/// The children that have some of these places, and which of their own.
+fn overlapping<'n>(node: &'n InnerNode, places: &Range<u64>) -> impl Iterator<Item = (&'n ChildEntry, Range<u64>)> {
+    let (from, to) = (places.start, places.end);
+    let mut start = 0u64;
+    node.children.iter().filter_map(move |child| {
+        let end = start.saturating_add(child.count);
+        let within = from.max(start)..to.min(end);
+        let begin = std::mem::replace(&mut start, end);
+        (within.start < within.end).then(|| (child, within.start - begin..within.end - begin))
+    })
+}

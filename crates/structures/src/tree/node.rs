@@ -1,0 +1,272 @@
+//! Nodes of a tree: their bytes, and what is between them.
+
+use bytes::Bytes;
+use stratakv_base::codec::Reader;
+
+use super::TreeError;
+use crate::{Damaged, Kind, varint};
+
+/// Bytes of a node before its entries.
+pub(super) const NODE_HEADER_BYTES: usize = 24;
+/// A tree has no more levels.
+pub(super) const LEVEL_MAX: u8 = 24;
+const NODE_VERSION: u8 = 1;
+
+/// What an element of a tree is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) has_key: bool,
+    pub(super) has_value: bool,
+}
+
+impl Shape {
+    /// Of this tree of a structure of this kind.
+    pub(super) fn of(kind: Kind, tree: usize) -> Shape {
+        match (kind, tree) {
+            (Kind::List, _) => Shape { has_key: false, has_value: true },
+            (Kind::Set, _) | (Kind::SortedSet, 0) => Shape { has_key: true, has_value: false },
+            _ => Shape { has_key: true, has_value: true },
+        }
+    }
+}
+
+/// What identifies a node beside its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeName {
+    /// Of the structure.
+    pub id: u64,
+    /// In it.
+    pub number: u64,
+}
+
+impl NodeName {
+    /// The name of the node with these bytes, of which the first 24 are enough.
+    pub fn of(image: &[u8]) -> Option<NodeName> {
+        let mut reader = Reader::new(image);
+        reader.bytes(8).ok()?;
+        Some(NodeName { id: reader.u64().ok()?, number: reader.u64().ok()? })
+    }
+}
+
+/// An element: a slice of a node or of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Element<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+}
+
+impl Element<'_> {
+    pub(super) fn encoded_bytes(&self, shape: Shape) -> usize {
+        let part = |has, bytes: &[u8]| if has { varint::bytes(bytes.len() as u64) + bytes.len() } else { 0 };
+        part(shape.has_key, self.key) + part(shape.has_value, self.value)
+    }
+
+    fn write(&self, shape: Shape, out: &mut Vec<u8>) {
+        for (has, bytes) in [(shape.has_key, self.key), (shape.has_value, self.value)] {
+            if has {
+                varint::write(bytes.len() as u64, out);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// A child of an inner node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChildEntry {
+    pub(super) number: u64,
+    /// Elements below.
+    pub(super) count: u64,
+    /// Bytes of the child.
+    pub(super) bytes: u64,
+    /// No key below is less. Of the first child nothing is said by it.
+    pub(super) separator: Bytes,
+}
+
+impl ChildEntry {
+    pub(super) fn encoded_bytes(&self, shape: Shape) -> usize {
+        let numbers = varint::bytes(self.number) + varint::bytes(self.count) + varint::bytes(self.bytes);
+        let separator = self.separator.len();
+        numbers + if shape.has_key { varint::bytes(separator as u64) + separator } else { 0 }
+    }
+
+    fn write(&self, shape: Shape, out: &mut Vec<u8>) {
+        varint::write(self.number, out);
+        varint::write(self.count, out);
+        varint::write(self.bytes, out);
+        if shape.has_key {
+            varint::write(self.separator.len() as u64, out);
+            out.extend_from_slice(&self.separator);
+        }
+    }
+}
+
+/// A node that is no leaf, or the top of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InnerNode {
+    /// Above the leaves.
+    pub(super) level: u8,
+    pub(super) children: Vec<ChildEntry>,
+}
+
+impl InnerNode {
+    pub(super) fn count(&self) -> u64 {
+        self.children.iter().map(|child| child.count).sum()
+    }
+
+    pub(super) fn encoded_bytes(&self, shape: Shape) -> usize {
+        self.children.iter().map(|child| child.encoded_bytes(shape)).sum()
+    }
+
+    pub(super) fn write_children(&self, shape: Shape, out: &mut Vec<u8>) {
+        self.children.iter().for_each(|child| child.write(shape, out));
+    }
+
+    pub(super) fn image(&self, shape: Shape, tree: usize, name: NodeName) -> Bytes {
+        let mut out = Vec::with_capacity(NODE_HEADER_BYTES + self.encoded_bytes(shape));
+        write_header((tree, self.level, self.children.len()), name, &mut out);
+        self.write_children(shape, &mut out);
+        out.into()
+    }
+
+    /// The node in these bytes, which its parent says is at this level with so many elements below.
+    pub(super) fn parse(
+        image: &Bytes,
+        shape: Shape,
+        (tree, level): (usize, u8),
+        of: &ChildEntry,
+    ) -> Result<InnerNode, TreeError> {
+        let mut reader = Reader::new(image);
+        let children = read_header(&mut reader, (tree, level), of.number)?;
+        let children = read_children(&mut reader, image, shape, children)?;
+        let node = InnerNode { level, children };
+        if reader.left() > 0 {
+            return Err(Damaged("bytes follow the last child of a node").into());
+        }
+        if sum_of(&node.children) != Some(of.count) {
+            return Err(Damaged("a node has another number of elements than its parent says").into());
+        }
+        Ok(node)
+    }
+
+    /// The place of the child that has a key, if one has it.
+    pub(super) fn child_of_key(&self, key: &[u8]) -> usize {
+        let others = self.children.get(1..).unwrap_or_default();
+        others.partition_point(|child| child.separator <= key)
+    }
+
+    /// The place of the child with the element at a place, and how many elements come before the
+    /// child. Behind the last element: the last child.
+    pub(super) fn child_at(&self, place: u64) -> (usize, u64) {
+        let mut before = 0;
+        let last = self.children.len().saturating_sub(1);
+        for (at, child) in self.children.iter().enumerate() {
+            if at == last || place < before + child.count {
+                return (at, before);
+            }
+            before += child.count;
+        }
+        (0, 0)
+    }
+}
+
+/// How many elements children have together; `None`: more than a number can say.
+pub(super) fn sum_of(children: &[ChildEntry]) -> Option<u64> {
+    children.iter().try_fold(0u64, |sum, child| sum.checked_add(child.count))
+}
+
+fn write_header((tree, level, entries): (usize, u8, usize), name: NodeName, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[NODE_VERSION, tree as u8, level, 0]);
+    out.extend_from_slice(&(entries as u32).to_le_bytes());
+    out.extend_from_slice(&name.id.to_le_bytes());
+    out.extend_from_slice(&name.number.to_le_bytes());
+}
+
+/// How many entries follow.
+fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64) -> Result<u32, TreeError> {
+    let short = |_| Damaged("the header of a node is cut short");
+    let [version, found_tree, found_level, zero] = reader.array().map_err(short)?;
+    let entries = reader.u32().map_err(short)?;
+    reader.u64().map_err(short)?;
+    let found_number = reader.u64().map_err(short)?;
+    match () {
+        () if version != NODE_VERSION || zero != 0 => Err(Damaged("a node is of another version").into()),
+        () if usize::from(found_tree) != tree => Err(Damaged("a node is of another tree").into()),
+        () if found_level != level => Err(Damaged("a node is at another level").into()),
+        () if found_number != number => Err(Damaged("a node has another number").into()),
+        () if entries == 0 => Err(Damaged("a node is empty").into()),
+        () => Ok(entries),
+    }
+}
+
+/// Children as they stand in a node or in the root's record. `image` is what `reader` reads.
+pub(super) fn read_children(
+    reader: &mut Reader<'_>,
+    image: &Bytes,
+    shape: Shape,
+    children: u32,
+) -> Result<Vec<ChildEntry>, TreeError> {
+    let mut all = Vec::with_capacity((children as usize).min(reader.left() / 3));
+    for _ in 0..children {
+        let (number, count, bytes) = (varint::read(reader)?, varint::read(reader)?, varint::read(reader)?);
+        let separator = match shape.has_key {
+            true => image.slice_ref(read_bytes(reader)?),
+            false => Bytes::new(),
+        };
+        if count == 0 {
+            return Err(Damaged("a child has no elements").into());
+        }
+        if all.len() > 1 && all.last().is_some_and(|last: &ChildEntry| shape.has_key && last.separator >= separator) {
+            return Err(Damaged("the children of a node are out of order").into());
+        }
+        all.push(ChildEntry { number, count, bytes, separator });
+    }
+    Ok(all)
+}
+
+fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damaged> {
+    let len = usize::try_from(varint::read(reader)?).map_err(|_| Damaged("a length is too large"))?;
+    reader.bytes(len).map_err(|_| Damaged("it is cut short"))
+}
+
+/// The elements of a leaf.
+pub(super) fn read_leaf<'a>(
+    image: &'a [u8],
+    shape: Shape,
+    tree: usize,
+    of: &ChildEntry,
+) -> Result<Vec<Element<'a>>, TreeError> {
+    let mut reader = Reader::new(image);
+    let entries = read_header(&mut reader, (tree, 0), of.number)?;
+    if u64::from(entries) != of.count {
+        return Err(Damaged("a leaf has another number of elements than its parent says").into());
+    }
+    let mut elements: Vec<Element<'_>> = Vec::with_capacity((entries as usize).min(reader.left()));
+    for _ in 0..entries {
+        let key = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
+        let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
+        if shape.has_key && elements.last().is_some_and(|last| last.key >= key) {
+            return Err(Damaged("the elements of a leaf are out of order").into());
+        }
+        elements.push(Element { key, value });
+    }
+    match reader.left() {
+        0 => Ok(elements),
+        _ => Err(Damaged("bytes follow the last element of a leaf").into()),
+    }
+}
+
+/// The bytes of a leaf.
+pub(super) fn leaf_image(elements: &[Element<'_>], shape: Shape, tree: usize, name: NodeName) -> Bytes {
+    let bytes: usize = elements.iter().map(|element| element.encoded_bytes(shape)).sum();
+    let mut out = Vec::with_capacity(NODE_HEADER_BYTES + bytes);
+    write_header((tree, 0, elements.len()), name, &mut out);
+    elements.iter().for_each(|element| element.write(shape, &mut out));
+    out.into()
+}
+
+/// The shortest bytes that are greater than one key and not greater than the next.
+pub(super) fn separator_between(last: &[u8], next: &[u8]) -> Bytes {
+    let common = last.iter().zip(next).take_while(|(one, other)| one == other).count();
+    Bytes::copy_from_slice(next.get(..common + 1).unwrap_or(next))
+}

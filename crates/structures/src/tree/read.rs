@@ -1,0 +1,229 @@
+//! Reading trees: by key, by place, ranges.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::node::{ChildEntry, InnerNode, NODE_HEADER_BYTES, read_leaf};
+use super::{Entry, Nodes, TreeError, TreeRoot};
+use crate::Damaged;
+
+/// What is looked for in a tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'a> {
+    Key(&'a [u8]),
+    Place(u64),
+}
+
+/// An inner node on the way down, and the child that was taken.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) node: InnerNode,
+    /// The node's own number; `None`: it is the top.
+    pub(super) number: Option<u64>,
+    pub(super) at: usize,
+}
+
+/// The way to a leaf.
+#[derive(Debug)]
+pub(super) struct Descent {
+    pub(super) steps: Vec<Step>,
+    /// Elements in leaves before this one.
+    pub(super) before: u64,
+    pub(super) leaf: ChildEntry,
+    pub(super) image: Bytes,
+}
+
+impl TreeRoot {
+    /// The way to the leaf that has a key or a place, or would have it; `None`: there are no
+    /// leaves.
+    pub(super) fn descend(
+        &self,
+        nodes: &dyn Nodes,
+        tree: usize,
+        target: Target<'_>,
+    ) -> Result<Option<Descent>, TreeError> {
+        let (shape, mut node) = (self.shape(tree), self.top(tree)?.clone());
+        let (mut steps, mut number, mut before) = (Vec::new(), None, 0);
+        loop {
+            let (at, skipped) = match target {
+                Target::Key(key) => {
+                    let at = node.child_of_key(key);
+                    (at, node.children.iter().take(at).map(|child| child.count).sum())
+                }
+                Target::Place(place) => node.child_at(place.saturating_sub(before)),
+            };
+            let Some(child) = node.children.get(at).cloned() else { return Ok(None) };
+            before += skipped;
+            let image = nodes.read(child.number, child.bytes)?;
+            let level = node.level;
+            steps.push(Step { node, number, at });
+            if level <= 1 {
+                return Ok(Some(Descent { steps, before, leaf: child, image }));
+            }
+            node = InnerNode::parse(&image, shape, (tree, level - 1), &child)?;
+            number = Some(child.number);
+        }
+    }
+
+    /// What belongs to a key, if it is there.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn get(&self, nodes: &dyn Nodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
+        let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok(None) };
+        let elements = read_leaf(&descent.image, self.shape(tree), tree, &descent.leaf)?;
+        let found = elements.binary_search_by_key(&key, |element| element.key).ok();
+        let value = found.and_then(|at| elements.get(at)).map(|element| element.value);
+        Ok(value.map(|value| descent.image.slice_ref(value)))
+    }
+
+    /// How many keys are less than this one, and whether it is there itself.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn place_of(&self, nodes: &dyn Nodes, tree: usize, key: &[u8]) -> Result<(u64, bool), TreeError> {
+        let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok((0, false)) };
+        let elements = read_leaf(&descent.image, self.shape(tree), tree, &descent.leaf)?;
+        Ok(match elements.binary_search_by_key(&key, |element| element.key) {
+            Ok(at) => (descent.before + at as u64, true),
+            Err(at) => (descent.before + at as u64, false),
+        })
+    }
+
+    /// The element at a place; `None`: there are fewer.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn get_at(&self, nodes: &dyn Nodes, tree: usize, place: u64) -> Result<Option<Entry>, TreeError> {
+        Ok(self.entries(nodes, tree, place..place.saturating_add(1), u64::MAX)?.pop())
+    }
+
+    /// Reads ahead the leaves of all these keys.
+    ///
+    /// # Errors
+    /// Some are missing, and all of them were noted as far as their parents are there.
+    pub fn need_keys<'k>(
+        &self,
+        nodes: &dyn Nodes,
+        tree: usize,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Result<(), TreeError> {
+        let mut needed = Ok(());
+        for key in keys {
+            needed = and(needed, self.descend(nodes, tree, Target::Key(key)).map(|_| ()))?;
+        }
+        needed
+    }
+
+    /// The same of places.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn need_places(
+        &self,
+        nodes: &dyn Nodes,
+        tree: usize,
+        places: impl IntoIterator<Item = u64>,
+    ) -> Result<(), TreeError> {
+        let mut needed = Ok(());
+        for place in places {
+            needed = and(needed, self.descend(nodes, tree, Target::Place(place)).map(|_| ()))?;
+        }
+        needed
+    }
+
+    /// The elements at these places, as far as there are any. Nodes of so many bytes are looked at.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn entries(
+        &self,
+        nodes: &dyn Nodes,
+        tree: usize,
+        places: Range<u64>,
+        bytes_max: u64,
+    ) -> Result<Vec<Entry>, TreeError> {
+        let mut gather =
+            Gather { root: self, nodes, tree, entries: Vec::new(), bytes: 0, bytes_max, is_missing: false };
+        gather.walk(self.top(tree)?, &places)?;
+        if gather.is_missing { Err(TreeError::Missing) } else { Ok(gather.entries) }
+    }
+}
+
+/// The first error; that something is missing is the least of them. Damage ends it at once.
+fn and(one: Result<(), TreeError>, other: Result<(), TreeError>) -> Result<Result<(), TreeError>, TreeError> {
+    match other {
+        Ok(()) => Ok(one),
+        Err(TreeError::Missing) => Ok(Err(TreeError::Missing)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gathers the elements of a range, and notes all nodes of it that are missing.
+struct Gather<'a> {
+    root: &'a TreeRoot,
+    nodes: &'a dyn Nodes,
+    tree: usize,
+    entries: Vec<Entry>,
+    bytes: u64,
+    bytes_max: u64,
+    is_missing: bool,
+}
+
+impl Gather<'_> {
+    fn walk(&mut self, node: &InnerNode, places: &Range<u64>) -> Result<(), TreeError> {
+        let mut start = 0u64;
+        for child in &node.children {
+            let end = start.saturating_add(child.count);
+            let within = places.start.max(start)..places.end.min(end);
+            if within.start < within.end {
+                self.child(node.level, child, within.start - start..within.end - start)?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, level: u8, child: &ChildEntry, places: Range<u64>) -> Result<(), TreeError> {
+        self.bytes = self.bytes.saturating_add(child.bytes);
+        // Of one node alone there is no less.
+        if self.bytes > self.bytes_max.max(child.bytes) {
+            return Err(TreeError::TooLong { bytes: self.bytes });
+        }
+        let image = match self.nodes.read(child.number, child.bytes) {
+            Ok(image) => image,
+            Err(TreeError::Missing) => {
+                self.is_missing = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let shape = self.root.shape(self.tree);
+        if level > 1 {
+            let node = InnerNode::parse(&image, shape, (self.tree, level - 1), child)?;
+            return self.walk(&node, &places);
+        }
+        if self.is_missing {
+            return Ok(());
+        }
+        let elements = read_leaf(&image, shape, self.tree, child)?;
+        let (first, len) = (places.start as usize, (places.end - places.start) as usize);
+        self.entries.extend(
+            elements
+                .iter()
+                .skip(first)
+                .take(len)
+                .map(|element| Entry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }),
+        );
+        Ok(())
+    }
+}
+
+/// Bytes of elements in a leaf of so many bytes.
+pub(super) fn element_bytes(leaf_bytes: u64) -> u64 {
+    leaf_bytes.saturating_sub(NODE_HEADER_BYTES as u64)
+}
+
+/// A place that a tree does not have.
+pub(super) const NO_PLACE: Damaged = Damaged("a place is not in its tree");
