@@ -598,6 +598,14 @@ fn what_is_told_of_server_and_clients_is_so() {
         "keyspace_hits:1",
         "keyspace_misses:1",
         "connected_clients:2",
+        // Clients and monitors look for these.
+        "cluster_enabled:0",
+        "maxmemory:0",
+        "maxmemory_policy:noeviction",
+        "used_memory_human:",
+        "aof_enabled:0",
+        "rdb_bgsave_in_progress:0",
+        "master_repl_offset:0",
     ] {
         assert!(info.contains(part), "{part} is not in {info}");
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stratakv::Engine;
 use stratakv_base::Wall;
 use stratakv_protocol::resp::Version;
 
@@ -18,7 +19,7 @@ use crate::shared::Shared;
 type WriteSection = fn(&Shared, Wall, &mut Lines);
 
 /// Sections of `INFO`, in its order.
-const SECTIONS: [(&str, WriteSection); 8] = [
+const SECTIONS: [(&str, WriteSection); 9] = [
     ("Server", server),
     ("Clients", clients_section),
     ("Memory", memory),
@@ -26,6 +27,7 @@ const SECTIONS: [(&str, WriteSection); 8] = [
     ("Stats", stats),
     ("Replication", replication),
     ("CPU", processor),
+    ("Cluster", cluster),
     ("Keyspace", keyspace),
 ];
 
@@ -82,7 +84,14 @@ fn memory(shared: &Shared, _: Wall, lines: &mut Lines) {
     let pages = pages.as_deref().and_then(|text| text.split(' ').nth(1)?.trim().parse::<u64>().ok());
     let resident_bytes = pages.unwrap_or(0) * rustix::param::page_size() as u64;
     lines.add("used_memory", resident_bytes);
+    lines.add("used_memory_human", human(resident_bytes));
     lines.add("used_memory_rss", resident_bytes);
+    lines.add("used_memory_rss_human", human(resident_bytes));
+    // Of what records take: a durable store has no limit but its disk.
+    let is_cache = shared.store.engine() == Engine::Tier;
+    let limit_bytes = Space::of(&shared.store.stats()).limit_bytes + super::client_share(shared);
+    lines.add("maxmemory", if is_cache { limit_bytes } else { 0 });
+    lines.add("maxmemory_policy", if is_cache { "allkeys-lru" } else { "noeviction" });
     lines.add("mem_clients_normal", shared.memory.budget.held_bytes());
     lines.add("stratakv_client_memory_limit_bytes", shared.memory.budget.max_bytes());
 }
@@ -90,6 +99,12 @@ fn memory(shared: &Shared, _: Wall, lines: &mut Lines) {
 /// A store that is served is loaded.
 fn persistence(_: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("loading", 0);
+    lines.add("async_loading", 0);
+    // A write is durable by itself: there is neither a snapshot nor a log beside the data.
+    lines.add("rdb_changes_since_last_save", 0);
+    lines.add("rdb_bgsave_in_progress", 0);
+    lines.add("aof_enabled", 0);
+    lines.add("aof_rewrite_in_progress", 0);
 }
 
 fn stats(shared: &Shared, _: Wall, lines: &mut Lines) {
@@ -117,6 +132,11 @@ fn stats(shared: &Shared, _: Wall, lines: &mut Lines) {
 fn replication(_: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("role", "master");
     lines.add("connected_slaves", 0);
+    lines.add("master_repl_offset", 0);
+}
+
+fn cluster(_: &Shared, _: Wall, lines: &mut Lines) {
+    lines.add("cluster_enabled", 0);
 }
 
 fn processor(_: &Shared, _: Wall, lines: &mut Lines) {
@@ -130,6 +150,13 @@ fn keyspace(shared: &Shared, _: Wall, lines: &mut Lines) {
     if records > 0 {
         lines.add("db0", format_args!("keys={records}"));
     }
+}
+
+/// As Redis words a number of bytes for people.
+fn human(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(30, "G"), (20, "M"), (10, "K")];
+    let unit = UNITS.iter().find(|(bits, _)| bytes >> bits > 0);
+    unit.map_or_else(|| format!("{bytes}B"), |(bits, unit)| format!("{:.2}{unit}", bytes as f64 / f64::from(1 << bits)))
 }
 
 /// A line for each Redis client.
