@@ -60,6 +60,7 @@ counters! {
     memory_kicks: "Connections closed because memory for clients was short and they held it and moved nothing, or waited for it too long.",
     idle_kicks: "Connections closed because nothing came from their clients for too long.",
     ssl_handshake_errors: "TLS connections that ended before they could be used.",
+    structure_nodes_removed: "Nodes of long structures removed after their root.",
     bytes_read: "Bytes received.",
     bytes_written: "Bytes sent.",
 }

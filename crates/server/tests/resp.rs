@@ -15,6 +15,7 @@ mod conversations;
 mod redis_tools;
 mod structures;
 mod transactions;
+mod trees;
 
 use conversations::{
     RespConversation, conversations, conversations_of_batches, is_told, of_words, reply, request, told,

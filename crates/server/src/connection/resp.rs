@@ -15,7 +15,8 @@ use crate::answer::Answer;
 use crate::pending::{Access, ParsedCommand, Reading};
 use crate::request::{Action, Request};
 use crate::resp::{
-    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, WorkKind, written,
+    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, TurnWaiter, Work, WorkContext, WorkKind,
+    written,
 };
 use crate::schedule::UNITS_EACH;
 
@@ -245,7 +246,8 @@ impl Connection {
         context: &mut Context<'_>,
     ) {
         let mut asked = Vec::new();
-        let ended = work.begin(&work_context(context), &mut asked);
+        let sequence = self.answers.first.wrapping_add(self.answers.pending.len() as u32);
+        let ended = work.begin(&work_context(context, sequence), &mut asked);
         self.spend_on(&work, asked.len());
         for (target, operation) in asked {
             self.submit(target, operation, context);
@@ -267,7 +269,7 @@ impl Connection {
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let Answer::Work(work) = &mut pending.answer else { return };
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
-            ended = work.step(reply, &work_context(context), &mut asked);
+            ended = work.step(reply, &work_context(context, sequence), &mut asked);
         }
         if work.takes_long() && ended.is_none() {
             let held = work.held_bytes();
@@ -289,7 +291,7 @@ impl Connection {
         let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
             return;
         };
-        let ended = work.has_room(bytes, &work_context(context), &mut asked);
+        let ended = work.has_room(bytes, &work_context(context, sequence), &mut asked);
         for (target, operation) in asked {
             context.submissions.push(super::Submission { sequence, target, operation });
         }
@@ -344,8 +346,11 @@ impl Connection {
 }
 
 /// What commands of several operations see of the server.
-fn work_context<'a>(context: &Context<'a>) -> WorkContext<'a> {
+fn work_context<'a>(context: &Context<'a>, sequence: u32) -> WorkContext<'a> {
+    let (worker_slot, connection) = context.server.place();
     WorkContext {
+        turns: context.turns,
+        waiter: TurnWaiter { worker_slot, connection, sequence },
         here: context.here(),
         level: context.level,
         batch_level: context.batch_level,

@@ -1,19 +1,23 @@
 //! What the connections of all Redis clients share.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use stratakv::Level;
 
 use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
 use super::session::ClientDescription;
+use super::turns::KeyTurns;
+use crate::orphans::NodeSweeps;
 use crate::server::RespPeer;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct RespShared {
     pub(crate) cursors: Cursors,
+    pub(crate) sweeps: NodeSweeps,
+    pub(crate) turns: Arc<KeyTurns>,
     pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
@@ -23,8 +27,8 @@ pub(crate) struct RespShared {
 
 impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
-        let (cursors, encodings) = Default::default();
-        RespShared { cursors, encodings, batch_level, last_id: 0.into() }
+        let (cursors, encodings, sweeps, turns) = Default::default();
+        RespShared { cursors, encodings, sweeps, turns, batch_level, last_id: 0.into() }
     }
 
     /// A new client, so many seconds after the server's start.
