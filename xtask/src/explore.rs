@@ -19,7 +19,7 @@ What fails is cut down and written to target/explore/WORLD-SEED.txt, with the co
 Then: mend it, and keep it (docs/testing.md, \"When a seed fails\").";
 
 /// Name and arguments of every world, with its share of the time.
-const WORLDS: [(&str, &[&str], u64); 17] = [
+const WORLDS: [(&str, &[&str], u64); 18] = [
     ("in_place", &["--placement", "in_place"], 1),
     ("packed", &["--placement", "packed"], 2),
     ("matrix", &["--engine", "matrix"], 3),
@@ -37,6 +37,7 @@ const WORLDS: [(&str, &[&str], u64); 17] = [
     ("pipelined", &["--world", "pipelined"], 1),
     ("breaking_server", &["--world", "breaking_server"], 2),
     ("library", &["--world", "library"], 3),
+    ("redis", &["--world", "redis"], 2),
 ];
 
 /// What the arguments ask for.

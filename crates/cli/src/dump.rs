@@ -13,6 +13,7 @@ use stratakv_base::quantity::format_count;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments, OpenedCollection, has_points, records_of};
+use crate::remote::{Client, RangeRequest, RemoteRecord, ServerArguments};
 use crate::say::say;
 use crate::{Output, progress};
 
@@ -23,6 +24,7 @@ const TOLD_EVERY: u64 = 256;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv dump > backup.jsonl\n  stratakv dump --prefix user: | stratakv load --data copy -
+  stratakv dump --server 127.0.0.1:11211 > backup.jsonl
 
 A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are \
 not UTF-8 stand in \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) \
@@ -32,11 +34,17 @@ collections are dumped, the default one first (with the engine `hash` in no orde
 at one moment). Elements of a list say \"list\", and their keys are their positions. When a \
 collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
 the default collection of a `hash` store in another order. A damaged record ends the dump with \
-exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4."
+exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4.
+
+A server writes its default collection. Structures of Redis clients, and with the engines `hash` \
+and `tier` keys of more than 250 bytes, are left out: they are counted, and the exit code is 6. \
+`stratakv backup --server` has everything."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     /// Only this collection; without it, all of them
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
@@ -49,6 +57,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(server) = arguments.server.connect()? {
+        return ask(server, arguments, output);
+    }
     let store = arguments.open.read()?;
     let mut all = Vec::new();
     let names = match &arguments.collection {
@@ -82,6 +93,39 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         damaged => Err(Failure::new(
             Exit::Corrupt,
             format!("missing from this dump: {}", format_count(damaged as u64, "damaged record")),
+        )),
+    }
+}
+
+/// The default collection of a server; without an order, all keys first.
+fn ask(mut server: Client, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let prefix = arguments.prefix.as_bytes();
+    let mut left_out = 0;
+    let mut write = |record: RemoteRecord| {
+        if record.value.is_none() {
+            left_out += 1;
+            return Ok(());
+        }
+        let written = serde_json::to_writer(&mut *output, &record.line()).map_err(io::Error::from);
+        written.and_then(|()| writeln!(output)).map_err(Failure::output)
+    };
+    if !server.range(RangeRequest::of_prefix(prefix), &mut write)? {
+        let (keys, long): (Vec<Vec<u8>>, Vec<Vec<u8>>) = server
+            .keys()?
+            .into_iter()
+            .filter(|key| key.starts_with(prefix))
+            .partition(|key| key.len() <= stratakv_protocol::memcache::KEY_BYTES_MAX);
+        server.fetch(&keys, &mut write)?;
+        left_out += long.len() as u64;
+    }
+    match left_out {
+        0 => Ok(()),
+        left_out => Err(Failure::new(
+            Exit::Unsupported,
+            format!(
+                "missing from this dump: {} that the memcache protocol cannot carry. `stratakv backup --server` has all",
+                format_count(left_out, "record")
+            ),
         )),
     }
 }

@@ -7,11 +7,14 @@ use std::ops::Bound;
 use clap::Args;
 use regex::bytes::Regex;
 use stratakv::{Collection, Record, ScanOptions};
+use stratakv_base::quantity::format_count;
 
 use crate::count::parse_usize;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments, has_points};
+use crate::remote::{Client, PageEnd, RangeRequest, RemoteRecord, ServerArguments};
+use crate::say::say;
 use crate::{Output, key, text};
 
 /// Records that match a pattern are read so many at a time.
@@ -22,14 +25,17 @@ const READ_AT_ONCE: usize = 64;
 #[command(
     after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
   stratakv scan --json --prefix user: | jq -r .value\n  stratakv scan --match '^user:[0-9]+$' --keys-only
+  stratakv scan --server 127.0.0.1:11211 --prefix user:
 
 Without --json: key, tab, value; a line for each record, with control characters, backslashes \
 and bytes that are not UTF-8 escaped as in Rust. No snapshot: each record as it is when it is \
-reached."
+reached. A server shows its default collection, and of structures of Redis clients the key."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     #[command(flatten)]
     collection: CollectionArguments,
     /// Keys that begin with this
@@ -83,6 +89,40 @@ impl Arguments {
         Ok(scan)
     }
 
+    /// The same of a server.
+    fn request(&self) -> Result<RangeRequest, Failure> {
+        let bytes = |argument: &Option<OsString>| {
+            argument.as_ref().map(|argument| key::bytes(argument, self.base64).map(|key| key.to_vec())).transpose()
+        };
+        let mut request = match bytes(&self.prefix)? {
+            Some(prefix) => RangeRequest::of_prefix(&prefix),
+            None => RangeRequest {
+                from: bytes(&self.from)?.map_or(Bound::Unbounded, Bound::Included),
+                to: bytes(&self.to)?.map_or(Bound::Unbounded, Bound::Excluded),
+                ..RangeRequest::of_prefix(b"")
+            },
+        };
+        (request.reverse, request.keys_only) = (self.reverse, self.keys_only);
+        Ok(request)
+    }
+
+    fn write_remote(&self, output: &mut Output, record: &RemoteRecord) -> io::Result<()> {
+        if self.json {
+            let line = match self.keys_only {
+                true => Line::key_only(&record.key),
+                false => Line { version: Some(record.version), ..record.line() },
+            };
+            serde_json::to_writer(&mut *output, &line)?;
+        } else {
+            text::write_escaped(output, &record.key)?;
+            if let Some(value) = &record.value {
+                output.write_all(b"\t")?;
+                text::write_escaped(output, value)?;
+            }
+        }
+        writeln!(output)
+    }
+
     fn write(&self, output: &mut Output, key: &[u8], record: &Record) -> io::Result<()> {
         if self.json {
             let line = match self.keys_only {
@@ -102,6 +142,9 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(server) = arguments.server.connect()? {
+        return ask(server, arguments, output);
+    }
     let scan = arguments.scan()?;
     let store = arguments.open.read()?;
     let collection = arguments.collection.read(&store)?;
@@ -121,6 +164,60 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     drop(collection);
     store.close()?;
     Failure::incomplete(&store, "what can be read is shown").map_or(Ok(()), Err)
+}
+
+/// Records of a server, page after page. With --match the keys first, and then the records of those
+/// that match.
+fn ask(mut server: Client, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let mut request = arguments.request()?;
+    let pattern = arguments.pattern.as_ref();
+    request.keys_only |= pattern.is_some();
+    let (mut left, mut structures) = (arguments.limit.unwrap_or(usize::MAX), 0u64);
+    while left > 0 {
+        let mut taken = 0;
+        let mut write = |record: RemoteRecord| {
+            taken += 1;
+            structures += u64::from(!arguments.keys_only && record.value.is_none());
+            arguments.write_remote(output, &record).map_err(Failure::output)
+        };
+        let end = match pattern {
+            None => server.page(&request, left, &mut write)?,
+            Some(pattern) => {
+                let mut keys = Vec::new();
+                let end = server.page(&request, usize::MAX, &mut |record| {
+                    keys.extend(pattern.is_match(&record.key).then_some(record.key));
+                    Ok(())
+                })?;
+                keys.truncate(left);
+                match arguments.keys_only {
+                    true => {
+                        keys.into_iter().try_for_each(|key| write(RemoteRecord { key, ..RemoteRecord::default() }))?
+                    }
+                    false => server.fetch(&keys, &mut write)?,
+                }
+                end
+            }
+        };
+        left = left.saturating_sub(taken);
+        match end {
+            PageEnd::Over => break,
+            PageEnd::Behind(key) => request.go_on(key),
+            PageEnd::Unordered => return Err(unordered()),
+        }
+    }
+    if structures > 0 {
+        let structures = format_count(structures, "structure");
+        say!("{structures} of Redis clients shown without elements: redis-cli reads them");
+    }
+    Ok(())
+}
+
+fn unordered() -> Failure {
+    Failure::new(
+        Exit::Unsupported,
+        "the server's engine keeps keys in no order: `stratakv dump --server` writes all records, and the engines \
+         `slab` and `matrix` have ranges",
+    )
 }
 
 /// Keys from the index first, then the records of those that match.

@@ -155,10 +155,10 @@ pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
 /// The world of that name: `library` (calls of the library, one after the other), `pipelined`
 /// (hundreds of operations at once over one session), `store`, `breaking` (a store whose shards
-/// break), `server`, `breaking_server` (one whose shards break while the clock is stepped), or one
-/// shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a
-/// server; none: each seed has its own. Not every world can have its disks driven by the
-/// NVMe driver.
+/// break), `server`, `redis` (one with Redis clients too), `breaking_server` (one whose shards
+/// break while the clock is stepped), or one shard of engine `tier`, whose judge is none of a
+/// durable engine. `on`: the engine under a server; none: each seed has its own. Not every world
+/// can have its disks driven by the NVMe driver.
 pub fn by_name(name: &str, on: Option<On>, medium: Medium) -> Option<RunSeed> {
     if medium == Medium::Nvme {
         return by_name_driven(name, on);
@@ -171,6 +171,7 @@ pub fn by_name(name: &str, on: Option<On>, medium: Medium) -> Option<RunSeed> {
         ("library", None) => Some(library::run),
         ("breaking_server", None) => Some(server::run_breaking),
         ("server", None) => Some(server::run),
+        ("redis", None) => Some(server::run_redis),
         ("server", Some(On::InPlace)) => Some(|seed| server::run_on(On::InPlace, seed)),
         ("server", Some(On::Packed)) => Some(|seed| server::run_on(On::Packed, seed)),
         ("server", Some(On::Matrix)) => Some(|seed| server::run_on(On::Matrix, seed)),
@@ -186,6 +187,7 @@ fn by_name_driven(name: &str, on: Option<On>) -> Option<RunSeed> {
         ("pipelined", None) => Some(|seed| pipelined::run_over(Medium::Nvme, seed)),
         ("library", None) => Some(|seed| library::run_over(Medium::Nvme, seed)),
         ("server", None) => Some(|seed| server::run_over(Medium::Nvme, seed)),
+        ("redis", None) => Some(|seed| server::run_redis_over(Medium::Nvme, seed)),
         ("breaking_server", None) => Some(|seed| server::run_breaking_over(Medium::Nvme, seed)),
         _ => None,
     }

@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod memcache;
+pub mod range;
 pub mod resp;

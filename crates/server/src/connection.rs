@@ -31,7 +31,7 @@ use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request, RequestOutcome};
-use crate::resp::{ClientDescription, Cursors, EncodingSettings, KeyTurns};
+use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
@@ -39,6 +39,7 @@ mod classic;
 pub(crate) mod dump;
 mod grant;
 mod memory;
+mod more_keys;
 mod places;
 mod reading;
 mod refused;
@@ -48,6 +49,7 @@ mod storing;
 
 use grant::Grant;
 pub(crate) use reading::Stream;
+pub(crate) use resp::Waiting;
 use state::{Answers, Client, ClientProtocol, Ending, Footprint, Input, ReadAhead, Rest, Sending, Unfinished};
 use storing::{Header, Storing};
 
@@ -93,8 +95,6 @@ pub(crate) struct Submission {
 pub(crate) struct Context<'a> {
     pub(crate) wall: Wall,
     pub(crate) level: Level,
-    /// Of several changes as one.
-    pub(crate) batch_level: Level,
     pub(crate) shards: usize,
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
@@ -104,10 +104,8 @@ pub(crate) struct Context<'a> {
     /// Who may use the server, if not everybody may.
     pub(crate) accounts: Option<&'a Accounts>,
     pub(crate) server: &'a dyn ServerContext,
-    /// Of `SCAN`.
-    pub(crate) cursors: &'a Cursors,
-    /// Of long structures.
-    pub(crate) turns: &'a Arc<KeyTurns>,
+    /// What Redis clients share.
+    pub(crate) resp: &'a RespShared,
     /// Whether the store may drop records.
     pub(crate) is_cache: bool,
     /// Operations that came out.
@@ -155,6 +153,8 @@ pub(crate) trait ServerContext {
     fn place(&self) -> (usize, u32);
     /// The number of the client.
     fn client_id(&self) -> u64;
+    /// Where the client's connection is.
+    fn address(&self) -> ConnectionAddress;
     /// Others are told this of the client.
     fn describe_client(&self, description: &ClientDescription);
     /// The line of the client in `CLIENT LIST`.
@@ -176,6 +176,8 @@ pub(crate) trait ServerContext {
 enum Receiving {
     Lines,
     Body,
+    /// What comes behind bytes that wait.
+    Behind,
 }
 
 /// See the module.
@@ -193,6 +195,8 @@ pub(crate) struct Connection {
     grant: Grant,
     /// It takes no commands any more, and is told what others do.
     watching: Option<Watching>,
+    /// Its command that waits for an element: those behind it wait too.
+    waiting: Option<Waiting>,
     ending: Ending,
 }
 
@@ -211,6 +215,7 @@ impl Connection {
             memory: Footprint::new(permit),
             grant: Grant::new(),
             watching: None,
+            waiting: None,
             ending: Ending::default(),
         }
     }
@@ -325,6 +330,8 @@ impl Connection {
         self.unfinished.storing = None;
         self.unfinished.refused = None;
         self.watching = None;
+        self.give_up_waiting();
+        self.stop_listening();
     }
 
     /// Parses, begins and words as much as limits and order allow.
@@ -333,12 +340,16 @@ impl Connection {
         loop {
             self.drop_old_values(context);
             self.proceed(context);
+            self.resume_waiting(context);
             self.word(&context.here());
             while self.pump_stream(context) || self.list(context) {
                 self.word(&context.here());
             }
             self.ask_again(context);
+            // With room a command may have ended at once.
+            self.word(&context.here());
             self.pass_on();
+            self.pass_messages(context);
             if !self.step(context) {
                 break;
             }
@@ -452,7 +463,8 @@ impl Connection {
             self.input.received.consume(self.input.received.fresh().len());
             self.input.hungry = true;
         }
-        if self.ending.closing || self.input.hungry || self.input.receiving.is_some() {
+        let is_receiving = self.input.receiving.is_some_and(|receiving| receiving != Receiving::Behind);
+        if self.ending.closing || self.input.hungry || is_receiving || self.waiting.is_some() {
             return false;
         }
         if self.unfinished.held.is_none() && self.unfinished.rest.as_ref().is_some_and(Rest::is_over) {
@@ -476,7 +488,7 @@ impl Connection {
             return self.next_key(rest, context);
         }
         if let Some(more) = self.unfinished.more.take() {
-            return self.next_resp_key(more, context);
+            return self.next_of_more(more, context);
         }
         if let Some(refused) = self.unfinished.refused.take() {
             return self.swallow(refused, context);
@@ -484,7 +496,9 @@ impl Connection {
         if self.unfinished.storing.is_some() {
             return self.may_collect() && self.collect(context);
         }
-        self.may_gather() && self.parse(context)
+        // Messages go out between answers.
+        let lets_messages_pass = self.has_messages() && !self.answers.pending.is_empty();
+        !lets_messages_pass && self.may_gather() && self.parse(context)
     }
 
     fn parse(&mut self, context: &mut Context<'_>) -> bool {

@@ -58,6 +58,7 @@ counters! {
     server_errors: "Operations that failed.",
     memory_waits: "Times that a connection stopped because memory for clients was short.",
     memory_kicks: "Connections closed because memory for clients was short and they held it and moved nothing, or waited for it too long.",
+    pubsub_kicks: "Listeners to channels closed because they did not take their messages.",
     idle_kicks: "Connections closed because nothing came from their clients for too long.",
     ssl_handshake_errors: "TLS connections that ended before they could be used.",
     structure_nodes_removed: "Nodes of long structures removed after their root.",

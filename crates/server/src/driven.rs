@@ -17,6 +17,16 @@ pub struct DrivenServer {
     workers: Vec<Option<Worker>>,
 }
 
+/// Where it accepts connections.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct DrivenListeners {
+    /// Of memcache clients.
+    pub memcache: Vec<Socket>,
+    /// Of Redis clients.
+    pub redis: Vec<Socket>,
+}
+
 impl DrivenServer {
     /// A worker for each driver; the first one accepts from `listeners`. Addresses and threads of
     /// `options` do not count.
@@ -27,13 +37,19 @@ impl DrivenServer {
         store: Store,
         options: &ServerOptions,
         drivers: Vec<Driver>,
-        listeners: Vec<Socket>,
+        listeners: DrivenListeners,
     ) -> Result<DrivenServer, Error> {
         let (worker_slots, wakeups) = worker_slots(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
         let shared = share(store, &options, None, Vec::new(), Vec::new(), worker_slots);
-        let listening = |socket| Listening { socket, speaks: Speaks::default(), inherited: false };
-        let mut listeners = Some(listeners.into_iter().map(listening).collect());
+        let listening = |(socket, resp)| {
+            let speaks = Speaks { resp, ..Speaks::default() };
+            Listening { socket, speaks, inherited: false }
+        };
+        let DrivenListeners { memcache, redis } = listeners;
+        let redis = redis.into_iter().map(|socket| (socket, true));
+        let sockets = memcache.into_iter().map(|socket| (socket, false)).chain(redis);
+        let mut listeners = Some(sockets.map(listening).collect());
         let workers = drivers.into_iter().zip(wakeups).enumerate().map(|(index, (driver, wakeup))| {
             let listeners = listeners.take().unwrap_or_default();
             let mut worker = Worker::new(Arc::clone(&shared), index, driver, wakeup, listeners);

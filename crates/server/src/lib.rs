@@ -63,7 +63,7 @@ mod xdp;
 
 pub use admin::Admin;
 #[doc(hidden)]
-pub use driven::DrivenServer;
+pub use driven::{DrivenListeners, DrivenServer};
 pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
 pub use server::{ClientLimits, Error, Inherited, PreparedServer, RespListeners, Server, ServerOptions};

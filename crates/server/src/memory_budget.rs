@@ -205,6 +205,11 @@ impl MemoryPermit {
         MemoryPermit { budget: Arc::clone(budget), bytes: 0, long_bytes: 0 }
     }
 
+    /// One for another holder, for nothing yet.
+    pub(crate) fn another(&self) -> MemoryPermit {
+        MemoryPermit::new(&self.budget)
+    }
+
     /// Whose it is.
     pub(crate) fn budget(&self) -> &MemoryBudget {
         &self.budget

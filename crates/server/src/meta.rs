@@ -10,6 +10,7 @@ use crate::connection::hash;
 use crate::counters::Counters;
 use crate::output::Output;
 use crate::request::{Action, Request, RequestOutcome};
+use crate::resp::needs_base64;
 use crate::watch;
 
 /// What of a command its answer needs.
@@ -27,6 +28,39 @@ pub(crate) struct Words {
     vivify: Option<Expiry>,
     /// Before this time `R` asks for the value anew.
     recache: Option<Expiry>,
+    /// Of `mr`: a record whose value is no string is told without it.
+    in_range: bool,
+}
+
+/// The flags of `mr` as those of an `mg` of each record: with the key.
+pub(crate) fn line_of_range(line: &[u8]) -> Box<[u8]> {
+    let words = MetaFlags::split(line).filter(|(letter, _)| !b"bk".contains(letter));
+    let mut flags = b"k".to_vec();
+    for (letter, rest) in words {
+        flags.extend_from_slice(&[b' ', letter]);
+        flags.extend_from_slice(rest);
+    }
+    flags.into()
+}
+
+/// The request and the words for a record of a range, with the flags of [`line_of_range`].
+pub(crate) fn of_range(key: Key, line: &[u8], base64: bool) -> (Request, Words) {
+    let has = |wanted: u8| MetaFlags::split(line).any(|(letter, _)| letter == wanted);
+    let value = has(b'v');
+    let words = Words {
+        verb: MetaVerb::Get,
+        line: line.into(),
+        base64: base64 || needs_base64(key.user()),
+        quiet: true,
+        value,
+        unnoticed: false,
+        touch: None,
+        vivify: None,
+        recache: None,
+        in_range: true,
+    };
+    let action = Action::Get { value, touch: None, vivify: None, before: false, told: true };
+    (Request { key, action, compare: None, version: None }, words)
 }
 
 /// The request of a command whose data block is `value`; `None` if its key is none.
@@ -85,6 +119,7 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         touch,
         vivify: flags.times.vivify.map(at),
         recache: flags.times.recache.map(at),
+        in_range: false,
     };
     Some((Request { key, action, compare, version: flags.version }, words))
 }
@@ -145,6 +180,11 @@ impl Words {
             (_, RequestOutcome::Failed(error)) => {
                 let storing = matches!(self.verb, MetaVerb::Set { .. });
                 failed(&error, storing, out, here.counters);
+            }
+            (_, RequestOutcome::NotAString) if self.in_range => {
+                out.push(b"HD");
+                self.flags(request, None, out);
+                out.push(reply::CRLF);
             }
             (_, RequestOutcome::NotAString) => out.push(reply::NOT_A_STRING),
             (_, RequestOutcome::ReservedFlags) => out.push(reply::RESERVED_FLAGS),

@@ -34,6 +34,17 @@ impl Received {
         Received { buffer: Buffer::Own(buffer), at: 0 }
     }
 
+    /// What came behind it.
+    pub(crate) fn append(&mut self, more: Vec<u8>) {
+        if self.fresh().is_empty() {
+            *self = Received::new(more);
+        } else if !more.is_empty() {
+            let mut all = std::mem::take(self).into_buffer();
+            all.extend_from_slice(&more);
+            *self = Received::new(all);
+        }
+    }
+
     /// What is not parsed yet.
     pub(crate) fn fresh(&self) -> &[u8] {
         let all = match &self.buffer {

@@ -11,7 +11,7 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
-use crate::resp::{ClientDescription, EncodingSettings};
+use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings};
 use crate::server::{Peer, lock};
 use crate::shared::{Shared, block_budget_bytes, client_bytes};
 use crate::statistics;
@@ -117,6 +117,10 @@ impl ServerContext for CommandContext<'_> {
 
     fn client_id(&self) -> u64 {
         self.peer.resp.as_ref().map_or(0, |peer| peer.id)
+    }
+
+    fn address(&self) -> ConnectionAddress {
+        ConnectionAddress { worker_slot: self.worker_slot, connection: self.connection }
     }
 
     fn describe_client(&self, description: &ClientDescription) {

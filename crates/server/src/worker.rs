@@ -31,12 +31,14 @@ use entry::ConnectionEntry;
 use lingering::Lingering;
 use node_sweeper::NodeSweeper;
 use relief::Relief;
+use waits::WaitTimers;
 
 mod entry;
 pub(crate) mod lingering;
 mod node_sweeper;
 mod relief;
 mod turn_grants;
+mod waits;
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -101,6 +103,7 @@ struct WorkerTimes {
     drain_until: Option<Mono>,
     /// Connections have been cut off.
     forced: bool,
+    waits: WaitTimers,
 }
 
 /// What a thread says now and then.
@@ -202,6 +205,7 @@ impl Worker {
                 self.shared.worker_slots[self.index].ring();
             }
         }
+        self.pump_called();
     }
 
     fn pump_all(&mut self) {
@@ -334,6 +338,7 @@ impl Worker {
         entry.connection.grant(units, is_behind);
         entry.open_received();
         self.drive(number);
+        self.time_wait(number);
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 1 };
         let used = entry.connection.take_spent();
         entry.share.add(used, now);
@@ -371,7 +376,6 @@ impl Worker {
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
-            batch_level: self.shared.resp.batch_level,
             shards: self.shared.store.shards(),
             counters: &self.shared.figures.counters[self.index],
             marks: &self.shared.marks,
@@ -380,8 +384,7 @@ impl Worker {
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
             accounts: self.shared.security.accounts.as_ref(),
             server: &here,
-            cursors: &self.shared.resp.cursors,
-            turns: &self.shared.resp.turns,
+            resp: &self.shared.resp,
             is_cache: self.shared.store.engine() == stratakv::Engine::Tier,
             submissions: &mut self.submissions,
         };
@@ -683,7 +686,8 @@ impl Worker {
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.times.sweep_at);
         let instants =
             pauses.chain(self.times.drain_until).chain(sweep).chain(self.times.flush_at.get()).chain(self.relief_at());
-        let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at()).chain(self.sweeps_at());
+        let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at());
+        let instants = instants.chain(self.times.waits.next()).chain(self.sweeps_at());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
 
@@ -691,6 +695,7 @@ impl Worker {
         let now = self.driver.now();
         self.sweep();
         self.end_lingering();
+        self.end_waits();
         self.relieve();
         self.retry_starved();
         self.trim();

@@ -12,10 +12,13 @@ use stratakv_server::{RespListeners, Server, ServerOptions};
 
 #[path = "conversations/resp.rs"]
 mod conversations;
+mod pubsub;
+mod ranges;
 mod redis_tools;
 mod structures;
 mod transactions;
 mod trees;
+mod waits;
 
 use conversations::{
     RespConversation, conversations, conversations_of_batches, is_told, of_words, reply, request, told,

@@ -122,8 +122,13 @@ impl Net {
 
     /// A client connects to the newest listener; refused if there is none.
     pub fn connect(&mut self) -> Option<Peer> {
-        let listener =
-            self.listeners.last_mut().filter(|listener| !listener.shut && listener.socket.strong_count() > 0)?;
+        self.connect_to(0)
+    }
+
+    /// The same, to the one before so many newer ones.
+    pub fn connect_to(&mut self, newer: usize) -> Option<Peer> {
+        let listener = self.listeners.iter_mut().rev().nth(newer);
+        let listener = listener.filter(|listener| !listener.shut && listener.socket.strong_count() > 0)?;
         let number = self.connections.len();
         listener.queue.push_back(number);
         self.connections.push(Connection {

@@ -17,8 +17,8 @@ use crate::text::escaped;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server may be silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longer lines are no answers.
-const LINE_BYTES_MAX: u64 = 4096;
+/// Longer lines are no answers: the longest key in base64, and some more.
+const LINE_BYTES_MAX: u64 = 96 << 10;
 /// More statistics than this no server has.
 const STATISTICS_MAX: usize = 100_000;
 
@@ -140,13 +140,7 @@ impl<S: Read + Write> Client<S> {
             return Ok(None);
         }
         let Some((flags, value_bytes, version)) = value_header(&line, key) else { return Err(self.refused(&line)) };
-        let mut value = Vec::new();
-        let read = self.stream.by_ref().take(value_bytes).read_to_end(&mut value);
-        read.map_err(|error| self.broken(&error))?;
-        let end = self.line()?;
-        if !end.is_empty() {
-            return Err(self.unexpected_reply("a value of another length than it says"));
-        }
+        let value = self.value(value_bytes)?;
         match self.line()?.as_slice() {
             b"END" => Ok(Some(Fetched { flags, version, value })),
             _ => Err(self.unexpected_reply("something else than the end behind a value")),
@@ -272,7 +266,18 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    fn send(&mut self, parts: &[&[u8]]) -> Result<(), Failure> {
+    /// A value of this length, and the line end behind it.
+    pub(super) fn value(&mut self, value_bytes: u64) -> Result<Vec<u8>, Failure> {
+        let mut value = Vec::new();
+        let read = self.stream.by_ref().take(value_bytes).read_to_end(&mut value);
+        read.map_err(|error| self.broken(&error))?;
+        match self.line()?.is_empty() {
+            true => Ok(value),
+            false => Err(self.unexpected_reply("a value of another length than it says")),
+        }
+    }
+
+    pub(super) fn send(&mut self, parts: &[&[u8]]) -> Result<(), Failure> {
         // One piece for all but the value: each write is a packet.
         let command = parts.concat();
         let Err(error) = self.stream.get_mut().write_all(&command) else { return Ok(()) };
@@ -284,7 +289,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// The next line, without its end.
-    fn line(&mut self) -> Result<Vec<u8>, Failure> {
+    pub(super) fn line(&mut self) -> Result<Vec<u8>, Failure> {
         let mut line = Vec::new();
         let read = self.stream.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         read.map_err(|error| self.broken(&error))?;
@@ -310,7 +315,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// An answer that says no, or one that makes no sense.
-    fn refused(&self, line: &[u8]) -> Failure {
+    pub(super) fn refused(&self, line: &[u8]) -> Failure {
         let server = &self.server;
         let text = String::from_utf8_lossy(line);
         let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
@@ -366,7 +371,7 @@ fn value_header(line: &[u8], key: &[u8]) -> Option<(u32, u64, u64)> {
     words.next().is_none().then_some((flags, value_bytes, version))
 }
 
-fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+pub(super) fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
     // FromStr takes a sign too.
     let digits = std::str::from_utf8(word).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     digits.parse().ok()

@@ -2,6 +2,7 @@
 
 mod backup;
 mod client;
+mod range;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use clap::{ArgMatches, Args};
 use crate::failure::Failure;
 pub(crate) use backup::backup;
 pub(crate) use client::{Client, Condition, Stored};
+pub(crate) use range::{PageEnd, RangeRequest, RemoteRecord};
 
 /// Which server.
 #[derive(Args)]
@@ -51,8 +53,9 @@ fn account(file: &Path) -> Result<(String, String), Failure> {
 }
 
 const OPENING: &str = "is for a store that this command opens itself, and the server has opened its own. Leave it out";
-const NO_RANGES: &str =
-    "cannot be sent to a server: the memcache protocol has commands for single keys only. Name the keys";
+const NO_RANGES: &str = "cannot be sent to a server: the memcache protocol changes single keys only. Name the keys";
+/// Commands that ask a server for ranges.
+const WITH_RANGES: [&str; 2] = ["scan", "dump"];
 
 const NO_SHARDS: &str = "is for a store that this command opens itself: the memcache protocol has sums over the shards only. `serve --admin` shows \
                          each shard (/metrics, /stats.json). Leave --shards out";
@@ -79,7 +82,8 @@ const REFUSED: &[(&str, &str)] = &[
 /// Refuses options of the command line that stand beside `--server` and would be without effect.
 /// `STRATAKV_DATA` is no such option: it is set for other commands too.
 pub(crate) fn refuse_options_without_effect(arguments: &ArgMatches) -> Result<(), Failure> {
-    let Some((_, arguments)) = arguments.subcommand() else { return Ok(()) };
+    let Some((command, arguments)) = arguments.subcommand() else { return Ok(()) };
+    let has_ranges = WITH_RANGES.contains(&command);
     let is_given = |name: &str| {
         let mut given =
             arguments.ids().filter(|id| arguments.value_source(id.as_str()) == Some(ValueSource::CommandLine));
@@ -88,7 +92,8 @@ pub(crate) fn refuse_options_without_effect(arguments: &ArgMatches) -> Result<()
     if !is_given("server") {
         return Ok(());
     }
-    match REFUSED.iter().find(|(name, _)| is_given(name)) {
+    let is_refused = |name: &str, why: &str| is_given(name) && !(has_ranges && why == NO_RANGES);
+    match REFUSED.iter().find(|(name, why)| is_refused(name, why)) {
         Some((name, why)) => Err(Failure::usage(format!("--{name} {why}, or leave --server out"))),
         None => Ok(()),
     }

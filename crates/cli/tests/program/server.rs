@@ -98,6 +98,53 @@ fn what_people_read_first_comes_first() {
     assert!(ok(&data, &["stats", "--raw"]).starts_with(b"path "));
 }
 
+/// Ranges and dumps of a server say what those of its store say.
+#[test]
+fn scan_and_dump_ask_a_server() {
+    for engine in ["slab", "matrix", "hash"] {
+        let (_directory, data) = directory();
+        let region: &[&str] = if engine == "slab" { &[] } else { &["--region", "16M"] };
+        put(&data, &[&["--engine", engine][..], region, &["user:1", "Ada\tLovelace"]].concat());
+        for (key, value, flags) in [("user:2", "Grace", "7"), ("user:3", "", "0"), ("z", "last", "0")] {
+            put(&data, &["--flags", flags, key, value]);
+        }
+        let lines: String = (0..1500).map(|n| format!("{{\"key\":\"many:{n:04}\",\"value\":\"{n}\"}}\n")).collect();
+        let file = data.with_extension("jsonl");
+        std::fs::write(&file, lines).unwrap();
+        ok(&data, &["load", file.to_str().unwrap()]);
+        put(&data, &["--base64", "/wAg", "binary"]);
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let dumped = String::from_utf8(ok(&data, &["dump"])).unwrap();
+        let scans: [&[&str]; 6] = [
+            &["scan"],
+            &["scan", "--prefix", "user:", "--json"],
+            &["scan", "--from", "many:0500", "--to", "z", "--reverse", "--limit", "1100"],
+            &["scan", "--keys-only", "--limit", "3"],
+            &["scan", "--match", "[13]$", "--limit", "70"],
+            &["scan", "--match", "user", "--keys-only", "--json"],
+        ];
+        let is_ordered = engine != "hash";
+        let shown: Vec<Vec<u8>> = scans.iter().filter(|_| is_ordered).map(|scan| ok(&data, scan)).collect();
+        let serving = Serving::start(&data);
+        let of_server = told(&serving, &["dump"]);
+        assert_eq!(sorted(&of_server), sorted(&dumped), "{engine}");
+        assert!(!is_ordered || of_server == dumped, "{engine}");
+        assert_eq!(told(&serving, &["dump", "--prefix", "user:"]).lines().count(), 3, "{engine}");
+        for (scan, shown) in scans.iter().zip(&shown) {
+            assert_eq!(told(&serving, scan).as_bytes(), shown, "{engine}, {scan:?}");
+        }
+        if !is_ordered {
+            let output = asked(&serving, &["scan"]);
+            assert_eq!(code(&output), 6);
+            assert!(stderr(&output).contains("no order"), "{}", stderr(&output));
+        }
+    }
+}
+
 #[test]
 fn flush_all_leaves_named_collections() {
     for engine in [&["--engine", "slab"][..], &["--engine", "hash", "--region", "8M"]] {

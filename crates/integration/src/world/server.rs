@@ -12,20 +12,27 @@ mod adversary;
 mod circumstances;
 mod client;
 mod command;
+mod line;
+mod redis;
+mod redis_adversary;
+mod structures;
+mod talker;
 
 use std::rc::Rc;
 
 use stratakv::{CollectionId, Engine, Key};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
-use stratakv_server::{ClientLimits, DrivenServer, ServerOptions};
+use stratakv_server::{ClientLimits, DrivenListeners, DrivenServer, ServerOptions};
 use stratakv_sim::coverage::StorePhase;
 use stratakv_sim::search::{panics, watch_panics};
 
 use crate::world::{Host, Medium, On, Process, Statistics, left_out};
 use adversary::Adversary;
 use circumstances::Circumstances;
-use client::{Client, Mood};
+use client::Client;
+use redis::RedisClient;
+use talker::Talker;
 
 /// Rounds in which nothing moves after which a client counts as not served.
 const IDLE_ROUNDS_MAX: u32 = 4_000;
@@ -84,6 +91,25 @@ pub fn run_breaking_over(medium: Medium, seed: u64) -> Result<Statistics, String
     run_with(all[(seed % 4) as usize], medium, seed, change)
 }
 
+/// As [`run`], with Redis clients beside those of memcache, on disks that do not fail: structures,
+/// commands of several keys and transactions are judged beside a model, through power cuts and
+/// kills.
+///
+/// # Errors
+/// What the server did wrong.
+pub fn run_redis(seed: u64) -> Result<Statistics, String> {
+    run_redis_over(Medium::Kernel, seed)
+}
+
+/// As [`run_redis`], with disks that are driven so.
+///
+/// # Errors
+/// What the server did wrong.
+pub fn run_redis_over(medium: Medium, seed: u64) -> Result<Statistics, String> {
+    let all = [On::InPlace, On::Packed, On::Matrix];
+    run_with(all[(seed % 3) as usize], medium, seed, Circumstances::with_redis_clients)
+}
+
 fn run_with(on: On, medium: Medium, seed: u64, change: fn(&mut Circumstances)) -> Result<Statistics, String> {
     watch_panics();
     let panics_before = panics();
@@ -111,7 +137,7 @@ struct Run {
     circumstances: Circumstances,
     options: ServerOptions,
     workers: usize,
-    clients: Vec<Client>,
+    clients: Vec<Box<dyn Talker>>,
     adversaries: Vec<Adversary>,
     random: Random,
     statistics: Statistics,
@@ -138,19 +164,25 @@ impl Run {
             net.accept_failures = circumstances.accept_failures;
         });
         let tally = Rc::default();
-        let client = |number| {
+        let client = |number| -> Box<dyn Talker> {
             let mut client = Client::new(number, &circumstances);
             if circumstances.shares {
                 client.share(&tally);
             }
-            client
+            Box::new(client)
         };
+        let redis = |number| -> Box<dyn Talker> { Box::new(RedisClient::new(number, &circumstances)) };
         let limits = ClientLimits { connections_max: circumstances.connections_max, ..ClientLimits::default() };
         Run {
             options: ServerOptions { limits, ..ServerOptions::default() },
             workers: 1 + random.below(2) as usize,
-            clients: (0..circumstances.clients).map(client).collect(),
-            adversaries: (0..circumstances.adversaries).map(|number| Adversary::new(number, &circumstances)).collect(),
+            clients: (0..circumstances.crowd.memcache)
+                .map(client)
+                .chain((0..circumstances.crowd.redis).map(redis))
+                .collect(),
+            adversaries: (0..circumstances.crowd.adversaries)
+                .map(|number| Adversary::new(number, &circumstances))
+                .collect(),
             host,
             circumstances,
             random,
@@ -160,7 +192,7 @@ impl Run {
 
     fn life(&mut self) -> Result<(), String> {
         let (process, _) = self.host.reopen(&mut self.random, &mut self.statistics)?;
-        self.clients.iter_mut().for_each(Client::begin_life);
+        self.clients.iter_mut().for_each(|client| client.begin_life());
         let mut life = self.start(process)?;
         self.talk(&mut life, |client, _, statistics| client.ask_everything(statistics))?;
         let events = self.circumstances.events_max / [1, 1, 4][self.random.below(3) as usize];
@@ -191,8 +223,11 @@ impl Run {
     fn start(&mut self, process: Process) -> Result<Life, String> {
         let drivers = (0..self.workers).map(|_| Ok(process.runtime.driver_over(self.host.ring()?)));
         let drivers = drivers.collect::<Result<Vec<_>, String>>()?;
-        let listener = self.host.world.with_net(|net, _| net.listener()).map_err(|error| error.to_string())?;
-        let server = DrivenServer::new(process.store.clone(), &self.options, drivers, vec![listener]);
+        let listener = || self.host.world.with_net(|net, _| net.listener()).map_err(|error| error.to_string());
+        // The older one: whoever does not say which connects to the newest.
+        let redis = if self.circumstances.crowd.redis > 0 { vec![listener()?] } else { Vec::new() };
+        let listeners = DrivenListeners { memcache: vec![listener()?], redis };
+        let server = DrivenServer::new(process.store.clone(), &self.options, drivers, listeners);
         Ok(Life { server: server.map_err(|error| error.to_string())?, process, is_degraded: false, is_broken: false })
     }
 
@@ -225,7 +260,7 @@ impl Run {
             life.process.runtime.break_shard(shard, self.random.below(3) as u8);
             let store = &life.process.store;
             let has = |key: &str| store.shard_of(&Key::bound(CollectionId(0), key.as_bytes())) == shard;
-            self.clients.iter_mut().for_each(|client| client.shard_broke(has));
+            self.clients.iter_mut().for_each(|client| client.shard_broke(&has));
             life.is_broken = true;
             self.statistics.broken += 1;
         }
@@ -256,10 +291,10 @@ impl Run {
         let Run { host, clients, random, statistics, .. } = self;
         if let Some(client) = clients.get_mut(which) {
             host.world.with_net(|net, _| match random.below(24) {
-                0 | 1 => client.leave(net, true, statistics),
-                2 => client.leave(net, false, statistics),
-                3 => client.vanish(net, statistics),
-                4..=6 => client.tick_deaf(statistics),
+                0 | 1 => client.line().leave(net, true, statistics),
+                2 => client.line().leave(net, false, statistics),
+                3 => client.line().vanish(net, statistics),
+                4..=6 => client.line().tick_deaf(statistics),
                 7 => client.finish(net, true, statistics),
                 8 => client.finish(net, false, statistics),
                 _ => {}
@@ -297,7 +332,7 @@ impl Run {
             self.statistics.served.degraded += u64::from(life.is_degraded);
         }
         for client in &mut self.clients {
-            (client.excused, client.is_degraded) = (true, life.is_degraded);
+            client.excuse(life.is_degraded);
         }
         Ok(())
     }
@@ -316,18 +351,18 @@ impl Run {
 
     /// Every client that behaves asks once more, and is answered: whatever the others do. Whoever
     /// has gone is let go of.
-    fn talk(&mut self, life: &mut Life, ask: impl Fn(&mut Client, &mut Random, &mut Statistics)) -> Result<(), String> {
+    fn talk(
+        &mut self,
+        life: &mut Life,
+        ask: impl Fn(&mut dyn Talker, &mut Random, &mut Statistics),
+    ) -> Result<(), String> {
         let Run { host, clients, random, statistics, .. } = self;
         for client in clients {
             host.world.with_net(|net, _| client.connect(net, statistics));
-            ask(client, random, statistics);
+            ask(client.as_mut(), random, statistics);
         }
         self.tick_until(life, |run, _| {
-            let is_over = |client: &Client| client.mood != Mood::Left;
-            let is_content = |client: &Client| client.is_quiet() || !client.must_be_served();
-            let mut clients = run.clients.iter();
-            clients.all(|client| is_over(client) && is_content(client))
-                && !run.adversaries.iter().any(Adversary::has_left)
+            run.clients.iter().all(|client| client.is_content()) && !run.adversaries.iter().any(Adversary::has_left)
         })
     }
 
@@ -358,7 +393,7 @@ impl Run {
             idle = if answered { 0 } else { idle + if busy { 1 } else { 50 } };
             self.host.pass(if busy { 20_000 } else { 10_000_000 });
             if idle > 50 * IDLE_ROUNDS_MAX {
-                let clients: Vec<String> = self.clients.iter().map(Client::describe).collect();
+                let clients: Vec<String> = self.clients.iter().map(|client| client.describe()).collect();
                 let left = self.adversaries.iter().filter(|adversary| adversary.has_left()).count();
                 let told: Vec<String> = life
                     .process
@@ -384,12 +419,7 @@ impl Run {
         for client in &mut self.clients {
             // Who would go on asking is cut off; what that leaves open is found out by the next
             // life.
-            let leaves = client.mood != Mood::Gone;
-            self.host.world.with_net(|net, _| {
-                if leaves {
-                    client.leave(net, false, &mut self.statistics);
-                }
-            });
+            self.host.world.with_net(|net, _| client.line().leave(net, false, &mut self.statistics));
         }
         life.server.shutdown();
         self.tick_until(&mut life, |_, life| life.server.is_over())?;

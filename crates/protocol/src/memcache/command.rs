@@ -2,6 +2,7 @@
 
 use super::line::Tokens;
 use super::meta::{Meta, MetaVerb};
+use super::range::MetaRange;
 
 /// A parsed command, complete but for the data block of [`Command::Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub enum Command<'a> {
     },
     /// `mg`, `ms`, `md`, `ma`, `me`. After `ms` a data block follows.
     Meta(Meta<'a>),
+    /// `mr`.
+    MetaRange(MetaRange<'a>),
     /// `mn`: its answer says that everything before it is answered.
     MetaNoop,
     /// Understood, checked, and without effect.

@@ -19,10 +19,10 @@ use super::{KEY_BYTES_MAX, reply};
 pub const META_OPAQUE_BYTES_MAX: usize = 31;
 
 /// Most flags of a command.
-const FLAGS_MAX: usize = 17;
+pub(super) const FLAGS_MAX: usize = 17;
 
 /// Bits behind the last whole byte may be anything, as memcached takes them.
-const BASE64: GeneralPurpose =
+pub(super) const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 /// A meta command, complete but for the data block of [`MetaVerb::Set`].

@@ -12,7 +12,7 @@
 //!   them silently;
 //! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats
 //!   [`GET_LINE_BYTES_MAX`], wherever packets end;
-//! * `backup` and `stats backup` are ours;
+//! * `mr`, `backup` and `stats backup` are ours;
 //! * a refused `set` leaves the old value in place: a store is not a cache.
 
 mod admin;
@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod line;
 mod meta;
 mod parser;
+mod range;
 pub mod reply;
 
 pub use binary::{BinaryCommand, BinaryParsed, BinaryParser, BinaryRequest};
@@ -35,6 +36,7 @@ pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
 pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaArithmetic, MetaFlags, MetaTimes, MetaVerb, StoreMode, encode_key};
 pub use parser::{Parsed, Parser};
+pub use range::{MetaRange, RANGE_COUNT_MAX};
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;

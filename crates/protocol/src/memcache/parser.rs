@@ -3,7 +3,7 @@
 use super::command::{Command, Keys, Statistics, Store, Verb};
 use super::line::{Tokens, is_backup_name, is_key, signed, unsigned, words};
 use super::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, reply};
-use super::{admin, meta};
+use super::{admin, meta, range};
 
 /// Lengths above this are no lengths: memcached's INT_MAX - 2.
 pub(super) const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
@@ -145,6 +145,7 @@ impl Parser {
             b"md" => meta::delete(tokens),
             b"ma" => meta::arithmetic(tokens),
             b"me" => meta::debug(tokens),
+            b"mr" => range::parse(tokens),
             b"mn" => Ok(Command::MetaNoop),
             b"quit" => Ok(Command::Quit),
             _ => Err(unknown(name, tokens)),
@@ -185,7 +186,7 @@ impl Parser {
 /// How long the line at the front of `input` may be, once it is longer than most may be.
 fn line_bytes_max(input: &[u8]) -> usize {
     match Tokens::new(input.get(..LINE_BYTES_MAX).unwrap_or(input)).next() {
-        Some(b"get" | b"gets" | b"bget" | b"gat" | b"gats") => GET_LINE_BYTES_MAX,
+        Some(b"get" | b"gets" | b"bget" | b"gat" | b"gats" | b"mr") => GET_LINE_BYTES_MAX,
         _ => LINE_BYTES_MAX,
     }
 }

@@ -57,6 +57,14 @@ pub const META_TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags too long\r\n
 pub const META_OPAQUE_TOO_LONG: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
 /// The key of a meta command is no base64.
 pub const META_BAD_BASE64: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
+/// How many records `mr` may give.
+pub const RANGE_BAD_COUNT: &[u8] = b"CLIENT_ERROR bad count: 1 to 1000, negative for descending order\r\n";
+/// `mr` has no such range.
+pub const RANGE_BAD_ENDS: &[u8] =
+    b"CLIENT_ERROR bad range: - or key or [key or (key, then key or [key or (key or +\r\n";
+/// `mr` on an engine without order.
+pub const RANGE_WITHOUT_ORDER: &[u8] =
+    b"SERVER_ERROR the engine keeps keys in no order: lru_crawler mgdump all lists them\r\n";
 /// A mode has one letter.
 pub const META_MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
 /// ms knows no such mode.

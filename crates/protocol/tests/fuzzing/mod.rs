@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use stratakv_base::random::Random;
 
 use super::{
-    BinaryCommand, BinaryParsed, BinaryParser, Body, Command, Detail, DumpKind, KEY_BYTES_MAX, Meta, MetaVerb, Parsed,
-    Parser, Statistics, Store, Verb, Watched, reply,
+    BinaryCommand, BinaryParsed, BinaryParser, Body, Command, Detail, DumpKind, KEY_BYTES_MAX, Meta, MetaRange,
+    MetaVerb, Parsed, Parser, Statistics, Store, Verb, Watched, reply,
 };
 
 /// Small, so that refused blocks are met too.
@@ -267,6 +267,7 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
         Command::Detail(Detail::Off) => ("stats", None, " detail off".to_owned()),
         Command::Detail(Detail::Dump) => ("stats", None, " detail dump".to_owned()),
         Command::Meta(meta) => return worded_meta(&meta),
+        Command::MetaRange(range) => return worded_range(&range),
         Command::MemoryLimit { mebibytes, noreply } => {
             ("cache_memlimit", None, format!(" {mebibytes}{}", quiet(noreply)))
         }
@@ -287,6 +288,12 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
     line.extend_from_slice(rest.as_bytes());
     line.extend_from_slice(b"\r\n");
     line
+}
+
+fn worded_range(range: &MetaRange<'_>) -> Vec<u8> {
+    assert!(range.bounds().is_some() && (1..=super::RANGE_COUNT_MAX).contains(&range.count));
+    let count = if range.reverse { format!("-{}", range.count) } else { range.count.to_string() };
+    [b"mr ", range.from, b" ", range.to, b" ", count.as_bytes(), b" ", range.line, b"\r\n"].concat()
 }
 
 fn worded_kinds(kinds: Watched) -> String {

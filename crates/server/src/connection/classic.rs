@@ -2,14 +2,16 @@
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, StoreMode, Verb, expiry, reply};
+use stratakv_protocol::memcache::{Body, Command, Keys, Meta, MetaRange, Store, StoreMode, Verb, expiry, reply};
 
+use super::more_keys::MoreForm;
 use super::{Connection, Context, Header, Rest, Storing};
 use crate::answer::{Answer, Dialect, FlushWords};
 use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
 use crate::pending::ParsedCommand;
 use crate::request::{Action, Request};
+use crate::resp::{KeyRange, RangeForm, bounds};
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 
 impl Connection {
@@ -71,6 +73,7 @@ impl Connection {
             }
             Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
             Command::Meta(ref meta) => return self.meta(meta, context),
+            Command::MetaRange(ref range) => return self.meta_range(range, context),
             Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
             Command::MemoryLimit { mebibytes, noreply } => {
                 let accepted = context.server.limit_memory(u64::from(mebibytes) << 20);
@@ -170,6 +173,18 @@ impl Connection {
                 self.unfinished.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
         }
+    }
+
+    /// `mr`.
+    fn meta_range(&mut self, range: &MetaRange<'_>, context: &mut Context<'_>) {
+        context.counters.cmd_meta.add(1);
+        // The parser lets no ends through that are none.
+        let Some((from, to)) = range.bounds() else { return };
+        let ends = bounds(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let (line, base64): (Box<[u8]>, _) = (meta::line_of_range(range.line), range.base64);
+        let form = RangeForm::Meta { line: line.clone(), base64, wants_records: range.wants_records() };
+        let more = MoreForm::Meta { line, base64, end: Vec::new() };
+        self.begin_range(KeyRange::new(ends, (range.reverse, range.count), form), more, context);
     }
 
     /// A classic storage command that is whole.

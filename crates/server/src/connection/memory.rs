@@ -68,6 +68,18 @@ impl Connection {
         may
     }
 
+    /// Whether so many bytes may be kept for long, beside all that is allowed so far; it does not
+    /// wait for them.
+    pub(super) fn may_keep(&mut self, bytes: u64) -> bool {
+        let held = self.memory.permit.bytes() + FREE_BYTES;
+        self.memory.permit.try_grow(held, bytes)
+    }
+
+    /// A permit for what another holds for it.
+    pub(super) fn new_permit(&self) -> MemoryPermit {
+        self.memory.permit.another()
+    }
+
     /// Bytes of answers that are read, being read, waiting and being sent.
     pub(super) fn answer_bytes(&self) -> u64 {
         self.reading.bytes + self.sending.output.bytes() + self.sending.bytes
@@ -189,6 +201,7 @@ impl Connection {
             (Some(Receiving::Body), Some(storing)) => {
                 self.input.received = Received::new(storing.body.restore(buffer));
             }
+            (Some(Receiving::Behind), _) => self.input.received.append(buffer),
             _ => {
                 let filled = buffer.len() == buffer.capacity();
                 self.input.recv_bytes = if filled {
@@ -210,8 +223,11 @@ impl Connection {
 
     /// A receive was called off, with its buffer, so that others have the room.
     pub(crate) fn room_taken(&mut self, buffer: Vec<u8>) {
-        (self.input.receiving, self.input.receiving_bytes, self.input.recv_bytes) = (None, 0, RECV_BYTES_MIN);
-        self.input.received = Received::new(buffer);
+        let receiving = self.input.receiving.take();
+        (self.input.receiving_bytes, self.input.recv_bytes) = (0, RECV_BYTES_MIN);
+        if receiving != Some(Receiving::Behind) {
+            self.input.received = Received::new(buffer);
+        }
     }
 
     /// A buffer to receive into, if something should be received now.
@@ -220,8 +236,11 @@ impl Connection {
             self.input.receiving = Some(Receiving::Lines);
             return Some(Vec::with_capacity(RECV_BYTES_MIN));
         }
-        if self.input.receiving.is_some() || !self.input.hungry || self.ending.ended || self.ending.closing {
+        if self.input.receiving.is_some() || self.ending.ended || self.ending.closing {
             return None;
+        }
+        if !self.input.hungry {
+            return self.recv_behind();
         }
         if self.answers.pending.is_empty() && self.answers.pending.capacity() > KEPT_PLACES {
             self.answers.pending = std::collections::VecDeque::new();
@@ -235,6 +254,25 @@ impl Connection {
         }
         self.input.unfinished_bytes = unparsed;
         self.recv_lines()
+    }
+
+    /// While a command waits, what comes behind it is received, so that the end of the client is
+    /// noticed; no more of it than of any input.
+    fn recv_behind(&mut self) -> Option<Vec<u8>> {
+        let unparsed = self.input.received.fresh().len();
+        let may = self.waiting.is_some()
+            && (unparsed == 0 || (unparsed < RECV_BYTES_MAX && self.may_take(RECV_BYTES_MIN as u64)));
+        if !may {
+            return None;
+        }
+        self.input.unfinished_bytes = 0;
+        self.input.receiving = Some(Receiving::Behind);
+        self.input.receiving_bytes = RECV_BYTES_MIN;
+        let buffer = match unparsed {
+            0 => std::mem::take(&mut self.input.received).into_buffer(),
+            _ => Vec::new(),
+        };
+        Some(if buffer.capacity() == RECV_BYTES_MIN { buffer } else { Vec::with_capacity(RECV_BYTES_MIN) })
     }
 
     fn recv_lines(&mut self) -> Option<Vec<u8>> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stratakv_base::Key;
 use stratakv_engine::Operation;
 use stratakv_protocol::memcache::Body;
-use stratakv_protocol::resp::{ARGUMENTS_MAX, Limits, Parsed, ProtocolError, RequestExcess, Version, encode, words};
+use stratakv_protocol::resp::{ARGUMENTS_MAX, Limits, Parsed, ProtocolError, RequestExcess, encode, words};
 
 use super::state::ClientProtocol;
 use super::{Connection, Context, Header, RECV_BYTES_MAX, Storing, Target};
@@ -15,8 +15,7 @@ use crate::answer::Answer;
 use crate::pending::{Access, ParsedCommand, Reading};
 use crate::request::{Action, Request};
 use crate::resp::{
-    Arguments, KeyList, RequestRefusal, RespAnswer, RespClient, Said, Session, TurnWaiter, Work, WorkContext, WorkKind,
-    written,
+    Arguments, RequestRefusal, RespAnswer, RespClient, Said, Session, TurnWaiter, Work, WorkContext, WorkKind, written,
 };
 use crate::schedule::UNITS_EACH;
 
@@ -25,13 +24,19 @@ mod alone;
 mod bits;
 mod data;
 mod keys;
+mod pubsub;
+mod ranges;
 mod server;
 mod session;
 mod strings;
 mod table;
 mod transactions;
+mod waits;
+
+pub(super) use strings::GET;
 
 use table::CommandSpec;
+pub(crate) use waits::Waiting;
 
 /// A request may hold this part of the server's memory for clients.
 const REQUEST_SHARE: u64 = 4;
@@ -45,19 +50,6 @@ const ARGUMENTS_OF_A_UNIT: usize = 8;
 
 /// What handlers of commands return: a refusal is the reply.
 pub(super) type Handled = Result<(), RequestRefusal>;
-
-/// Keys of MGET still to be asked for.
-#[derive(Debug)]
-pub(super) struct MoreKeys {
-    keys: KeyList,
-    version: Version,
-}
-
-impl MoreKeys {
-    pub(super) fn held_bytes(&self) -> usize {
-        self.keys.held_bytes()
-    }
-}
 
 impl Connection {
     /// A fresh connection of a Redis client becomes one.
@@ -205,6 +197,7 @@ impl Connection {
         if self.is_stranger(context) && !is_open {
             return Err(Cow::Borrowed(session::NO_AUTH));
         }
+        pubsub::check_listener(command, session)?;
         if session.transaction.queue.is_some() && !command.is_some_and(transactions::is_at_once) {
             return self.queue(command, arguments, session, context);
         }
@@ -249,6 +242,7 @@ impl Connection {
         let sequence = self.answers.first.wrapping_add(self.answers.pending.len() as u32);
         let ended = work.begin(&work_context(context, sequence), &mut asked);
         self.spend_on(&work, asked.len());
+        let waits_for = work.waits_for();
         for (target, operation) in asked {
             self.submit(target, operation, context);
         }
@@ -258,6 +252,9 @@ impl Connection {
         let place = self.place(Answer::Work(work), false, access);
         (place.missing, place.reading_bytes, place.writing_bytes) = (1, reading_bytes, writing_bytes);
         let last = self.answers.pending.len() - 1;
+        if let Some(timeout) = waits_for {
+            self.begin_waiting(self.answers.first.wrapping_add(last as u32), timeout);
+        }
         self.complete_step(last, ended);
     }
 
@@ -271,7 +268,7 @@ impl Connection {
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
             ended = work.step(reply, &work_context(context, sequence), &mut asked);
         }
-        if work.takes_long() && ended.is_none() {
+        if (work.takes_long() || work.is_idle()) && ended.is_none() {
             let held = work.held_bytes();
             self.reading.bytes = self.reading.bytes - pending.reading_bytes + held;
             pending.reading_bytes = held;
@@ -301,6 +298,7 @@ impl Connection {
     /// A command has its answer, or waits for room.
     fn complete_step(&mut self, index: usize, ended: Option<Vec<u8>>) {
         if let Some(answer) = ended {
+            self.begin_rest(index);
             return self.end_work(index, answer);
         }
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
@@ -322,6 +320,7 @@ impl Connection {
 
     /// A command has its answer.
     pub(super) fn end_work(&mut self, index: usize, answer: Vec<u8>) {
+        self.end_waiting(index, &answer);
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let bytes = answer.capacity() as u64;
         pending.missing = 0;
@@ -331,31 +330,21 @@ impl Connection {
         self.writing_bytes = self.writing_bytes.saturating_sub(written);
         pending.answer = Answer::Written(answer);
     }
-
-    /// Asks for the next key of MGET.
-    pub(super) fn next_resp_key(&mut self, mut more: Box<MoreKeys>, context: &mut Context<'_>) -> bool {
-        let Some(key) = more.keys.next() else { return true };
-        let version = more.version;
-        if !more.keys.is_empty() {
-            self.unfinished.more = Some(more);
-        }
-        context.counters.cmd_get.add(1);
-        let answer = Answer::Resp(RespAnswer { key: key.clone(), said: Said::OneOfValues, version });
-        self.ask_once(Request::of(key, strings::GET), answer, false, context)
-    }
 }
 
 /// What commands of several operations see of the server.
 fn work_context<'a>(context: &Context<'a>, sequence: u32) -> WorkContext<'a> {
     let (worker_slot, connection) = context.server.place();
     WorkContext {
-        turns: context.turns,
+        turns: &context.resp.turns,
         waiter: TurnWaiter { worker_slot, connection, sequence },
         here: context.here(),
         level: context.level,
-        batch_level: context.batch_level,
+        batch_level: context.resp.batch_level,
         shards: context.shards,
-        cursors: context.cursors,
+        cursors: &context.resp.cursors,
+        waits: &context.resp.waits,
+        pubsub: &context.resp.pubsub,
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use stratakv_protocol::memcache::{BinaryParser, Keys, Parser};
 
+use super::more_keys::MoreKeys;
 use super::refused::Refused;
-use super::resp::MoreKeys;
 use super::storing::Storing;
 use super::{RECV_BYTES_MIN, Receiving};
 use crate::answer::ResponseEncoder;
@@ -61,7 +61,7 @@ pub(super) struct Unfinished {
     pub(super) storing: Option<Storing>,
     pub(super) refused: Option<Refused>,
     pub(super) rest: Option<Rest>,
-    /// The same of MGET.
+    /// The same of MGET, and the records of a range.
     pub(super) more: Option<Box<MoreKeys>>,
     /// It waits for those before it.
     pub(super) held: Option<ParsedCommand>,

@@ -300,6 +300,7 @@ impl DataWork {
             Reply::Done { version, .. } => {
                 here.counters.total_items.add(1);
                 here.marks.forget(&self.key, version);
+                context.waits.call(&self.key);
                 here.recency.stored(hash(&self.key), here.wall);
                 Progress::Ended(self.rule.answer())
             }

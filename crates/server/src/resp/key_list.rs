@@ -28,11 +28,22 @@ impl KeyList {
         let mut list = KeyList::default();
         for name in arguments.from(first).step_by(step) {
             key(name)?;
-            // A key has at most 65,535 bytes.
-            list.bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
-            list.bytes.extend_from_slice(name);
+            list.push(name);
         }
         Ok(list)
+    }
+
+    /// These.
+    pub(crate) fn of_keys<'a>(keys: impl Iterator<Item = &'a Key>) -> KeyList {
+        let mut list = KeyList::default();
+        keys.for_each(|key| list.push(key.user()));
+        list
+    }
+
+    /// A key has at most 65,535 bytes.
+    fn push(&mut self, name: &[u8]) {
+        self.bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(name);
     }
 
     /// Bytes of memory that it holds.

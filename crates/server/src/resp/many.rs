@@ -17,6 +17,7 @@ use stratakv_structures::HEADER_BYTES;
 use super::data::{CallSettings, DataCommand, Progress};
 use super::node_reads::NodeReads;
 use super::overlay::{Overlay, OverlayChanges, OverlayLimits, ReadRecord};
+use super::pubsub::{Publication, send_all};
 use super::records::StoredRecord;
 use super::reply::written;
 use super::session::mixed;
@@ -75,6 +76,8 @@ enum Stage {
 #[derive(Clone, Debug, Default)]
 struct CommandsRun {
     said: Vec<u8>,
+    /// Messages that are sent then.
+    publications: Vec<Publication>,
     next: usize,
 }
 
@@ -314,7 +317,7 @@ impl ManyWork {
             (Stage::Validating, Reply::Record(record)) => self.validated(record.as_ref(), context, asked),
             (Stage::Writing, Reply::Done { version, .. }) => {
                 self.note(version, context);
-                Progress::Ended(std::mem::take(&mut self.run.said))
+                self.end(context)
             }
             (Stage::Writing, Reply::Unmet(_)) => self.begin_again(context, asked),
             _ => {
@@ -462,10 +465,12 @@ impl ManyWork {
     fn finish(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let key = self.keys.first().filter(|_| self.keys.len() == 1);
         if let (true, false, Some(key)) = (self.overlay.has_nodes(), self.overlay.has_changes(), key) {
+            self.run.publications = self.overlay.take_publications();
             self.stage = Stage::Validating;
             asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
             return Progress::Waits;
         }
+        self.run.publications = self.overlay.take_publications();
         let changes = std::mem::take(&mut self.overlay).into_changes();
         self.write(changes, context, asked)
     }
@@ -474,7 +479,7 @@ impl ManyWork {
     fn validated(&mut self, root: Option<&Record>, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let version = self.keys.first().and_then(|key| self.overlay.version(key));
         match root.map(|root| root.version) == version {
-            true => Progress::Ended(std::mem::take(&mut self.run.said)),
+            true => self.end(context),
             false => self.begin_again(context, asked),
         }
     }
@@ -507,7 +512,7 @@ impl ManyWork {
         }
         // One record alone was what it was at one instant.
         if changes.is_empty() || (changed == 0 && changes.len() == 1) {
-            return Progress::Ended(std::mem::take(&mut self.run.said));
+            return self.end(context);
         }
         let is_written = |change: &&Change| {
             !matches!(change.kind, ChangeKind::Check) && change.key.collection() != CollectionId::NODES
@@ -525,6 +530,15 @@ impl ManyWork {
         Progress::Waits
     }
 
+    /// All has been carried out.
+    fn end(&mut self, context: &WorkContext<'_>) -> Progress {
+        let mut said = std::mem::take(&mut self.run.said);
+        if !self.run.publications.is_empty() {
+            send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);
+        }
+        Progress::Ended(said)
+    }
+
     /// Tells what became of the records.
     fn note(&self, version: u64, context: &WorkContext<'_>) {
         let here = &context.here;
@@ -534,6 +548,7 @@ impl ManyWork {
             if *is_deleted {
                 here.log.deleted(key);
             } else {
+                context.waits.call(key);
                 here.counters.total_items.add(1);
                 here.recency.stored(hash(key), here.wall);
             }

@@ -17,6 +17,7 @@ use super::data::NewRecord;
 use super::edit::too_long;
 use super::node_reads::WantedNode;
 use super::nodes::node_key;
+use super::pubsub::{ListenKind, Publication};
 use super::records::{Records, StoredRecord, head_of};
 
 /// What a key beside its record takes.
@@ -40,6 +41,9 @@ pub(crate) struct Overlay {
     nodes: HashMap<Key, OverlayNode>,
     limits: OverlayLimits,
     cursors: Cursors,
+    publications: Vec<Publication>,
+    /// How many there were before the command that is carried out.
+    published_before: usize,
     wall: Wall,
     /// Bytes of what was read, and of what was made.
     bytes: usize,
@@ -182,6 +186,7 @@ impl Overlay {
     /// A command begins, perhaps again: what it changes can be undone.
     pub(crate) fn begin_command(&mut self) {
         self.undo.clear();
+        self.published_before = self.publications.len();
     }
 
     /// A command is done.
@@ -210,12 +215,19 @@ impl Overlay {
 
     /// Undoes what the command has changed.
     pub(crate) fn roll_back(&mut self) {
+        let published = self.publications.drain(self.published_before.min(self.publications.len())..);
+        self.bytes -= published.map(|publication| publication.held_bytes()).sum::<usize>();
         while let Some(step) = self.undo.pop() {
             match step {
                 UndoStep::Record(key, new) => _ = self.set_record(&key, new),
                 UndoStep::Node(key, new) => _ = self.set_node(&key, new),
             }
         }
+    }
+
+    /// The messages that are to be sent.
+    pub(crate) fn take_publications(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.publications)
     }
 
     /// What it was before.
@@ -375,5 +387,11 @@ impl Records for Overlay {
 
     fn whole_bytes_max(&self) -> u64 {
         self.limits.whole_bytes_max
+    }
+
+    fn publish(&mut self, at: usize, kind: ListenKind, (channel, message): (Bytes, Bytes)) {
+        let publication = Publication { at, kind, channel, message };
+        self.bytes += publication.held_bytes();
+        self.publications.push(publication);
     }
 }

@@ -14,6 +14,7 @@ use stratakv_structures::{Damaged, HEADER_BYTES, Kind, STRUCTURE_FLAGS, TooLong,
 
 use super::arguments::{Arguments, RequestRefusal};
 use super::nodes::{has_room_for_nodes, put_packed, whole};
+use super::pubsub::ListenKind;
 
 /// What a command answers on a key of another type.
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -81,6 +82,10 @@ pub(crate) trait Records {
 
     /// Most bytes of elements that are read of a tree as a whole.
     fn whole_bytes_max(&self) -> u64;
+
+    /// Sends a message, of a channel and a text, once all has been carried out. At this place of
+    /// the reply it is told then how many have got it.
+    fn publish(&mut self, _at: usize, _kind: ListenKind, _message: (Bytes, Bytes)) {}
 }
 
 /// A command that is carried out.

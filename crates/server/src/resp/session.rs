@@ -5,6 +5,7 @@ use stratakv_base::random::Random;
 use stratakv_protocol::resp::{Parser, Version};
 
 use super::arguments::Gathered;
+use super::pubsub::Subscriptions;
 use super::transaction::Transaction;
 use crate::memory_budget::{MemoryPermit, RequestTurn};
 
@@ -21,7 +22,9 @@ pub(crate) struct RespClient {
 impl RespClient {
     /// Bytes of memory that it holds for a request that has not come whole, and for a transaction.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.parser.held_bytes() + self.gathered.held_bytes() + self.session.transaction.held_bytes()
+        let Session { transaction, subscriptions, .. } = &self.session;
+        let names = subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.held_bytes());
+        self.parser.held_bytes() + self.gathered.held_bytes() + transaction.held_bytes() + names
     }
 
     /// Has the turn of large requests from now on, or not.
@@ -51,6 +54,8 @@ pub(crate) struct Session {
     pub(crate) version: Version,
     pub(crate) description: ClientDescription,
     pub(crate) transaction: Transaction,
+    /// What it listens to, if it does.
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
     /// Commands that may have drawn lots.
     draws: u64,
 }

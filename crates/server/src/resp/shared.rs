@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use stratakv::Level;
 
+use super::calls::Calls;
 use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
+use super::pubsub::PubSub;
 use super::session::ClientDescription;
 use super::turns::KeyTurns;
 use crate::orphans::NodeSweeps;
+use super::waiting::WaitTable;
 use crate::server::RespPeer;
 
 /// See the module.
@@ -21,6 +24,12 @@ pub(crate) struct RespShared {
     pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
+    /// Connections that another one has something for.
+    pub(crate) calls: Arc<Calls>,
+    /// Who waits for elements.
+    pub(crate) waits: Arc<WaitTable>,
+    /// Who listens to which channels.
+    pub(crate) pubsub: Arc<PubSub>,
     /// Of the client that came last.
     last_id: AtomicU64,
 }
@@ -28,7 +37,10 @@ pub(crate) struct RespShared {
 impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
         let (cursors, encodings, sweeps, turns) = Default::default();
-        RespShared { cursors, encodings, sweeps, turns, batch_level, last_id: 0.into() }
+        let calls = Arc::default();
+        let (waits, pubsub) = (WaitTable::new(&calls), PubSub::new(&calls));
+        let last_id = 0.into();
+        RespShared { cursors, encodings, sweeps, turns, batch_level, calls, waits, pubsub, last_id }
     }
 
     /// A new client, so many seconds after the server's start.

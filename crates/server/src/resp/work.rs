@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stratakv_base::{Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
@@ -12,12 +13,16 @@ use super::cursors::Cursors;
 use super::data::{DataWork, Progress};
 use super::edit::{Edit, EditRule};
 use super::key_list::KeyList;
+use super::key_range::KeyRange;
 use super::many::ManyWork;
+use super::pubsub::PubSub;
 use super::random_key::RandomKey;
 use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
 use super::turns::{KeyTurns, TurnWaiter};
+use super::wait_work::{WaitEnd, WaitWork};
+use super::waiting::WaitTable;
 use super::walking::Walk;
 use super::watching::WatchWork;
 use crate::answer::AnswerContext;
@@ -57,6 +62,8 @@ pub(crate) enum WorkKind {
     Many(Box<ManyWork>),
     Watch(WatchWork),
     Random(RandomKey),
+    Keys(Box<KeyRange>),
+    Wait(Box<WaitWork>),
 }
 
 /// What a command may ask and is told.
@@ -70,6 +77,10 @@ pub(crate) struct WorkContext<'a> {
     pub(crate) turns: &'a Arc<KeyTurns>,
     /// The command that asks.
     pub(crate) waiter: TurnWaiter,
+    /// Who is to be told of new elements.
+    pub(crate) waits: &'a Arc<WaitTable>,
+    /// Who is to be told of messages.
+    pub(crate) pubsub: &'a PubSub,
 }
 
 /// Operations that a step asks for.
@@ -87,12 +98,16 @@ impl Work {
 
     /// Whether it takes as long as many commands of one key.
     pub(crate) fn takes_long(&self) -> bool {
-        matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_))
+        matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_) | WorkKind::Keys(_))
     }
 
     /// The turn with this ticket has come, if it waits for that.
     pub(crate) fn take_turn(&mut self, ticket: u64) -> bool {
-        let waits = matches!(&self.kind, WorkKind::Many(many) if many.waits_for_turn(ticket));
+        let waits = match &self.kind {
+            WorkKind::Many(many) => many.waits_for_turn(ticket),
+            WorkKind::Wait(wait) => wait.waits_for_turn(ticket),
+            _ => false,
+        };
         if waits {
             self.arrived.push_back(Reply::Number { number: ticket, version: 0 });
         }
@@ -109,6 +124,7 @@ impl Work {
         let progress = match &mut self.kind {
             WorkKind::Data(data) => data.has_room(bytes, asked),
             WorkKind::Many(many) => many.has_room(bytes, context, asked),
+            WorkKind::Wait(wait) => wait.has_room(bytes, context, asked),
             _ => Progress::Waits,
         };
         self.follow(progress)
@@ -135,6 +151,38 @@ impl Work {
             // It has gone since.
             (_, reply) => Some((reply, Kind::String)),
         }
+    }
+
+    /// Goes on with a command that waits for an element, which may have been called or is to end.
+    pub(crate) fn resume(
+        &mut self,
+        end: Option<WaitEnd>,
+        context: &WorkContext<'_>,
+        asked: &mut Asked,
+    ) -> Option<Vec<u8>> {
+        let WorkKind::Wait(wait) = &mut self.kind else { return None };
+        let progress = wait.resume(end, context, asked);
+        self.follow(progress)
+    }
+
+    /// Nobody is there to be answered any more.
+    pub(crate) fn give_up(&mut self) {
+        if let WorkKind::Wait(wait) = &mut self.kind {
+            wait.give_up();
+        }
+    }
+
+    /// For how long it waits for an element, if it does; in it `None`: for ever.
+    pub(crate) fn waits_for(&self) -> Option<Option<Duration>> {
+        match &self.kind {
+            WorkKind::Wait(wait) => Some(wait.timeout()),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for an element, and does nothing meanwhile.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(&self.kind, WorkKind::Wait(wait) if wait.is_idle())
     }
 
     fn follow(&mut self, progress: Progress) -> Option<Vec<u8>> {
@@ -167,6 +215,8 @@ impl Work {
             WorkKind::Many(many) => many.held_bytes(),
             WorkKind::Watch(watch) => watch.held_bytes(),
             WorkKind::Random(random) => random.held_bytes(),
+            WorkKind::Keys(range) => range.held_bytes(),
+            WorkKind::Wait(wait) => wait.held_bytes(),
             WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
@@ -195,12 +245,17 @@ impl Work {
             WorkKind::Walk(walk) => walk.ask(context, asked),
             WorkKind::Watch(watch) => watch.ask(asked),
             WorkKind::Random(random) => random.begin(context, asked),
+            WorkKind::Keys(range) => range.ask(context, asked),
             WorkKind::Data(data) => {
                 let progress = data.begin(context, asked);
                 self.follow(progress)
             }
             WorkKind::Many(many) => {
                 let progress = many.begin(context, asked);
+                self.follow(progress)
+            }
+            WorkKind::Wait(wait) => {
+                let progress = wait.begin(context, asked);
                 self.follow(progress)
             }
         }
@@ -226,12 +281,17 @@ impl Work {
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
             WorkKind::Watch(watch) => watch.step(reply, context, asked),
             WorkKind::Random(random) => random.step(reply, self.version, context, asked),
+            WorkKind::Keys(range) => range.step(reply, context, asked),
             WorkKind::Data(data) => {
                 let progress = data.step(reply, context);
                 self.follow(progress)
             }
             WorkKind::Many(many) => {
                 let progress = many.step(reply, context, asked);
+                self.follow(progress)
+            }
+            WorkKind::Wait(wait) => {
+                let progress = wait.step(reply, context, asked);
                 self.follow(progress)
             }
         }

@@ -10,7 +10,7 @@ use stratakv_protocol::resp::Version;
 use super::classes::Space;
 use super::processor_time;
 use crate::counters::Counters;
-use crate::resp::REDIS_VERSION;
+use crate::resp::{ListenKind, REDIS_VERSION};
 use crate::server::{Peer, RespPeer, lock};
 use crate::shared::Shared;
 
@@ -73,7 +73,7 @@ fn server(shared: &Shared, wall: Wall, lines: &mut Lines) {
 fn clients_section(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("connected_clients", shared.connections());
     lines.add("maxclients", shared.limits.connections_max);
-    lines.add("blocked_clients", 0);
+    lines.add("blocked_clients", shared.resp.waits.len());
 }
 
 /// What of it is resident: other accounts of memory there are none.
@@ -103,6 +103,13 @@ fn stats(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("rejected_connections", known("rejected_connections"));
     lines.add("expired_keys", space.reclaimed);
     lines.add("evicted_keys", space.evicted);
+    for (name, kind) in [
+        ("pubsub_channels", ListenKind::Channel),
+        ("pubsub_patterns", ListenKind::Pattern),
+        ("pubsubshard_channels", ListenKind::ShardChannel),
+    ] {
+        lines.add(name, shared.resp.pubsub.len(kind));
+    }
     lines.add("keyspace_hits", known("get_hits"));
     lines.add("keyspace_misses", known("get_misses"));
 }
@@ -146,8 +153,15 @@ pub(crate) fn client(shared: &Shared, peer: &Peer) -> String {
     let listens_at = peer.listens_at.as_deref().unwrap_or("unix:");
     let listens_at = listens_at.strip_prefix("tcp:").unwrap_or(listens_at);
     let version = if description.version == Version::Resp3 { 3 } else { 2 };
+    let listens = shared.resp.pubsub.counts_of(*id);
+    let flags = match listens {
+        Some(_) => "P",
+        None if shared.resp.waits.is_waiting(*id) => "b",
+        None => "N",
+    };
+    let [channels, patterns, shard_channels] = listens.unwrap_or_default();
     format!(
-        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags=N db=0 lib-name={} lib-ver={} resp={version}\n",
+        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags={flags} db=0 sub={channels} psub={patterns} ssub={shard_channels} lib-name={} lib-ver={} resp={version}\n",
         peer.descriptor, description.name, description.library, description.library_version
     )
 }

@@ -15,6 +15,10 @@ use crate::server::Peer;
 use crate::timing::Begun;
 use crate::tls::Tls;
 
+/// A connection that waits for an element, or listens to channels, holds so much while others want
+/// memory.
+const QUIET_BYTES: u64 = 16 << 10;
+
 /// A connection and what is in flight for it.
 pub(super) struct ConnectionEntry {
     pub(super) socket: Socket,
@@ -31,6 +35,8 @@ pub(super) struct ConnectionEntry {
     pub(super) memory: EntryMemory,
     pub(super) in_flight: InFlight,
     pub(super) ending: EntryEnding,
+    /// Its command that waits for an element, and until when, if not for ever.
+    pub(super) wait: Option<(u32, Option<Mono>)>,
     /// Listed in `touched`.
     pub(super) touched: bool,
 }
@@ -91,6 +97,7 @@ impl ConnectionEntry {
             memory: EntryMemory::default(),
             in_flight: InFlight::default(),
             ending: EntryEnding::default(),
+            wait: None,
             touched: false,
         }
     }
@@ -125,6 +132,12 @@ impl ConnectionEntry {
         self.in_flight.sending || (self.in_flight.receiving && !self.connection.is_between_requests())
     }
 
+    /// Whether it waits for an element or listens, and holds more than that needs.
+    pub(super) fn hoards(&self) -> bool {
+        let is_quiet = self.connection.is_waiting() || self.connection.is_listening();
+        is_quiet && self.memory.held_bytes > QUIET_BYTES
+    }
+
     /// Looks at what the client has taken of what is being sent.
     pub(super) fn look(&mut self, now: Mono) {
         if let Some(untaken) = self.in_flight.sending.then(|| socket::untaken_bytes(&self.socket)).flatten()
@@ -145,7 +158,8 @@ impl ConnectionEntry {
         if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             return Some(idle.map_or(HANDSHAKE, |idle| idle.min(HANDSHAKE)));
         }
-        let idle = idle.filter(|_| !self.in_flight.sending && !self.connection.is_watching());
+        let is_told = self.connection.is_watching() || self.connection.is_waiting() || self.connection.is_listening();
+        let idle = idle.filter(|_| !self.in_flight.sending && !is_told);
         let request = request.filter(|_| self.waits_for_client());
         idle.into_iter().chain(request).min()
     }

@@ -133,7 +133,7 @@ impl Worker {
             let Some(entry) = slot.as_mut().filter(|entry| entry.memory.held_bytes > 0 && !entry.ending.shut) else {
                 continue;
             };
-            if entry.waits_for_client() {
+            if entry.waits_for_client() || entry.hoards() {
                 entry.look(now);
                 offenders.extend(entry.progress.slow_since(now).map(|since| (since, number, entry.memory.held_bytes)));
             } else if let Some(since) = entry.memory.starved_since {

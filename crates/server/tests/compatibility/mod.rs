@@ -142,6 +142,7 @@ const ROWS: &[&str] = &[
     "ma T",
     "ma v",
     "mn",
+    "mr|ours: [ranges of keys](#ranges-of-keys)",
     "me|class 1; the size is that of key and value",
     "binary get",
     "binary getq",
@@ -183,6 +184,7 @@ const ROWS: &[&str] = &[
 
 /// Rows that no conversation can hold, and the tests that do.
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("mr", "memcache_clients_have_ranges_too"),
     ("shutdown", "clients_stop_the_server_only_where_they_may"),
     ("stats", "statistics_are_counted"),
     ("stats settings", "the_names_are_those_of_memcached_but_for_those_documented"),
@@ -367,6 +369,7 @@ fn tests_that_the_table_names_are_there() {
         include_str!("../memory/mod.rs"),
         include_str!("../names/mod.rs"),
         include_str!("../watching/mod.rs"),
+        include_str!("../ranges/mod.rs"),
         include_str!("../unit/connection.rs"),
     ]
     .concat();

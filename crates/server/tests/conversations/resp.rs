@@ -9,6 +9,8 @@ mod hashes;
 mod keys;
 #[path = "resp/lists.rs"]
 mod lists;
+#[path = "resp/pubsub.rs"]
+mod pubsub;
 #[path = "resp/score_ranges.rs"]
 mod score_ranges;
 #[path = "resp/sets.rs"]
@@ -17,6 +19,8 @@ mod sets;
 mod sorted_sets;
 #[path = "resp/transactions.rs"]
 mod transactions;
+#[path = "resp/waits.rs"]
+mod waits;
 
 /// A command in words, as an inline command has them, and its reply as [`told`] shows it.
 pub struct RespConversation {
@@ -126,13 +130,15 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
         score_ranges::CONVERSATIONS,
         combinations::CONVERSATIONS,
         transactions::CONVERSATIONS,
+        waits::CONVERSATIONS,
+        pubsub::CONVERSATIONS,
     ];
     groups.into_iter().flatten().chain(conversations_of_batches())
 }
 
 /// Those of them that need changes of several keys as one.
 pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
-    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES).chain(combinations::OF_BATCHES)
+    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES).chain(combinations::OF_BATCHES).chain(waits::OF_BATCHES)
 }
 
 const CONVERSATIONS: &[RespConversation] = &[
@@ -514,7 +520,7 @@ const CONVERSATIONS: &[RespConversation] = &[
         &[
             ("FOO", "-ERR unknown command \\'FOO\\', with args beginning with: "),
             ("FOO a \"b\\xff\"", "-ERR unknown command \\'FOO\\', with args beginning with: \\'a\\' \\'b\\\\xff\\' "),
-            ("BLPOP a 1", "-ERR \\'blpop\\' is not supported yet: see docs/resp.md for what is"),
+            ("EVAL a 1", "-ERR \\'eval\\' is not supported yet: see docs/resp.md for what is"),
             ("EVAL x 0", "-ERR \\'eval\\' is not supported yet: see docs/resp.md for what is"),
             ("SELECT 1", "-ERR DB index is out of range: there is database 0 only"),
             (

@@ -30,7 +30,7 @@ fn redis_cli_works_with_it() {
         assert_eq!(cli(&["get", "user:1"]), "Ada\n");
         assert_eq!(cli(&["-3", "get", "none"]), "\n");
         assert_eq!(cli(&["--no-raw", "ttl", "user:1"]), "(integer) -1\n");
-        assert_eq!(cli(&["blpop", "a", "1"]), "ERR 'blpop' is not supported yet: see docs/resp.md for what is\n\n");
+        assert_eq!(cli(&["eval", "a", "1"]), "ERR 'eval' is not supported yet: see docs/resp.md for what is\n\n");
         assert_eq!(cli(&["rpush", "list", "1", "2"]), "2\n");
         assert_eq!(cli(&["lrange", "list", "0", "-1"]), "1\n2\n");
         assert_eq!(cli(&["-3", "zadd", "scores", "1.5", "a"]), "1\n");

@@ -19,7 +19,7 @@ use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
 use crate::orphans::{NodeRemovals, NodeSweeps, OrphanQueue};
 use crate::recency::Recency;
-use crate::resp::{ClientDescription, Cursors, EncodingSettings};
+use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
 use crate::schedule::UNITS_EACH;
 use crate::watch::{Log, Watches, Watching};
 
@@ -68,6 +68,9 @@ impl ServerContext for NoServer {
     fn client_id(&self) -> u64 {
         9
     }
+    fn address(&self) -> ConnectionAddress {
+        ConnectionAddress { worker_slot: 0, connection: 0 }
+    }
     fn describe_client(&self, _: &ClientDescription) {}
     fn client(&self) -> String {
         "id=9\n".to_owned()
@@ -102,7 +105,7 @@ pub(crate) struct Bench {
     pub(crate) sweeps: NodeSweeps,
     pub(crate) watches: Arc<Watches>,
     details: Details,
-    cursors: Cursors,
+    pub(crate) resp: RespShared,
     pub(crate) accounts: Option<Accounts>,
     pub(crate) is_cache: bool,
     pub(crate) unsent: Vec<u8>,
@@ -127,7 +130,7 @@ impl Bench {
             sweeps: NodeSweeps::default(),
             watches: Arc::default(),
             details: Details::default(),
-            cursors: Cursors::default(),
+            resp: RespShared::new(Level::PowerLoss),
             accounts: None,
             is_cache: false,
             unsent: sent.to_vec(),
@@ -149,7 +152,6 @@ impl Bench {
         self.connection.advance(&mut Context {
             wall: WALL,
             level: Level::PowerLoss,
-            batch_level: Level::PowerLoss,
             shards: self.model.shards,
             counters: &self.counters,
             marks: &self.marks,
@@ -158,8 +160,7 @@ impl Bench {
             log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
             accounts: self.accounts.as_ref(),
             server: &NoServer,
-            cursors: &self.cursors,
-            turns: &Arc::default(),
+            resp: &self.resp,
             is_cache: self.is_cache,
             submissions: &mut submissions,
         });

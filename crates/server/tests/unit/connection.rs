@@ -672,7 +672,6 @@ fn operations_ask_for_the_servers_level() {
     connection.advance(&mut Context {
         wall: WALL,
         level: Level::ProcessCrash,
-        batch_level: Level::ProcessCrash,
         shards: 1,
         counters: &Counters::default(),
         marks: &Marks::default(),
@@ -681,8 +680,7 @@ fn operations_ask_for_the_servers_level() {
         log: Log { watches: &Watches::default(), details: &Details::default(), wall: WALL, cfd: 7 },
         accounts: None,
         server: &NoServer,
-        cursors: &Cursors::default(),
-        turns: &Arc::default(),
+        resp: &RespShared::new(Level::ProcessCrash),
         is_cache: false,
         submissions: &mut submissions,
     });

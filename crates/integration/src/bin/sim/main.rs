@@ -27,6 +27,7 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
        sim --world store|breaking|tier [--engine matrix] --seeds N [--from SEED]   the same for a whole store (on matrix too), one whose shards break, or a shard of engine tier
        sim --world pipelined [--minutes M]                   hundreds of operations at once over one session
        sim --world library [--minutes M]                     calls of the library one after the other, the power failing in the middle of them
+       sim --world redis [--minutes M]                       a server with Redis clients too: structures and transactions, through power cuts and kills
        sim --world breaking_server [--minutes M]             a server whose shards break while the clock is stepped
        sim --world server [--engine slab|matrix|tier] [--minutes M] [--from SEED]   a server with its clients, network and disks failing; without --engine each
                                                          seed has its own
@@ -152,7 +153,8 @@ fn arguments() -> Result<Arguments, String> {
             Which::Matrix => On::Matrix,
             Which::Tier => On::Tier,
         });
-        let known = "known: shard, library, pipelined, store, breaking, server (with --engine), breaking_server, tier";
+        let known =
+            "known: shard, library, pipelined, store, breaking, server (with --engine), redis, breaking_server, tier";
         let medium = if arguments.driven { Medium::Nvme } else { Medium::Kernel };
         let found = by_name(&name, on, medium);
         arguments.world =

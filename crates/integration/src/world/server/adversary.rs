@@ -9,12 +9,15 @@ use stratakv_base::random::Random;
 use stratakv_sim::net::{ClientRead, Net, Peer};
 
 use super::circumstances::Circumstances;
+use super::redis_adversary;
 use crate::world::Statistics;
 
 /// See the module.
 pub(super) struct Adversary {
     number: u64,
     value_bytes_max: u64,
+    /// It speaks to the port of Redis clients.
+    is_redis: bool,
     peer: Option<Peer>,
     /// It has closed or reset the connection.
     left: bool,
@@ -28,6 +31,7 @@ impl Adversary {
         Adversary {
             number,
             value_bytes_max: circumstances.value_bytes_max,
+            is_redis: circumstances.crowd.redis > 0 && number % 2 == 0,
             peer: None,
             left: false,
             vanished: false,
@@ -44,7 +48,7 @@ impl Adversary {
     /// Writes some of its script, reads or does not, leaves in the middle of something.
     pub(super) fn act(&mut self, net: &mut Net, random: &mut Random, statistics: &mut Statistics) {
         if self.peer.is_none()
-            && let Some(peer) = net.connect()
+            && let Some(peer) = net.connect_to(usize::from(self.is_redis))
         {
             *self = Adversary { peer: Some(peer), reads: random.below(3) > 0, ..self.fresh() };
             self.to_write = self.script(random).into();
@@ -114,6 +118,7 @@ impl Adversary {
         Adversary {
             number: self.number,
             value_bytes_max: self.value_bytes_max,
+            is_redis: self.is_redis,
             peer: None,
             left: false,
             vanished: false,
@@ -126,7 +131,12 @@ impl Adversary {
         let key = format!("rude-{}-{}", self.number, random.below(2));
         let mut out = Vec::new();
         for _ in 0..1 + random.below(3) {
-            self.scene(&key, random, &mut out);
+            match self.is_redis {
+                true => {
+                    redis_adversary::scene(&key, 1 + random.below(self.value_bytes_max * 2) as usize, random, &mut out)
+                }
+                false => self.scene(&key, random, &mut out),
+            }
         }
         without_flushes(&mut out);
         out

@@ -7,13 +7,20 @@ use stratakv_sim::disk::Chances;
 
 use crate::world::{On, Setup};
 
+/// How many clients there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crowd {
+    pub(super) memcache: u64,
+    pub(super) redis: u64,
+    /// Clients that speak no protocol as they should.
+    pub(super) adversaries: u64,
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
     pub(super) setup: Setup,
-    pub(super) clients: u64,
-    /// Clients that speak no protocol as they should.
-    pub(super) adversaries: u64,
+    pub(super) crowd: Crowd,
     /// Keys of each client.
     pub(super) keys: usize,
     pub(super) value_bytes_max: u64,
@@ -69,8 +76,11 @@ impl Circumstances {
         let pipe_bytes = [16, 100, 1500, 20_000, 100_000][random.below(5) as usize];
         Circumstances {
             setup,
-            clients: 1 + random.below(5),
-            adversaries: if refuses { 0 } else { random.below(4) },
+            crowd: Crowd {
+                memcache: 1 + random.below(5),
+                redis: 0,
+                adversaries: if refuses { 0 } else { random.below(4) },
+            },
             keys,
             events_max,
             value_bytes_max,
@@ -87,6 +97,13 @@ impl Circumstances {
 }
 
 impl Circumstances {
+    /// Redis clients beside those of memcache, on disks that do not fail.
+    pub(super) fn with_redis_clients(&mut self) {
+        self.setup.chances = Chances { delay: self.setup.chances.delay, ..Chances::default() };
+        (self.is_troubled, self.breaks, self.connections_max) = (false, false, 10_000);
+        self.crowd.redis = 1 + self.crowd.memcache / 2;
+    }
+
     /// Several shards, which break, and a wall clock that is stepped, under records that expire in
     /// two hours.
     pub(super) fn with_breaking_shards(&mut self) {

@@ -11,35 +11,20 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use stratakv::Engine;
-use stratakv_base::Mono;
 use stratakv_base::random::Random;
 use stratakv_protocol::memcache::reply;
 use stratakv_sim::net::{ClientRead, Net, Peer};
 
 use super::circumstances::Circumstances;
 use super::command::{self, Command, Hits, KnownItem, State};
+use super::line::{Line, Mood, text};
+use super::talker::Talker;
 use crate::world::Statistics;
 
 /// Commands asked and not answered.
 const PENDING_MAX: usize = 24;
 /// So long a server that has hung up waits for its client to do the same.
 const LINGER_NS: u64 = 2_000_000_000;
-
-/// How a client behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mood {
-    /// Writes and reads.
-    Good,
-    /// Writes, and reads nothing.
-    Deaf,
-    /// Has gone without a word.
-    Gone,
-    /// Has closed or reset the connection in the middle of something; connects again when the
-    /// server has let go.
-    Left,
-    /// Has said all it will, and waits for the end.
-    Finished,
-}
 
 /// What clients count together: how often it was asked for, and answered.
 #[derive(Debug, Default)]
@@ -66,9 +51,9 @@ pub(super) struct Client {
     /// A cache: it may forget.
     forgets: bool,
     /// A disk has given reason for errors in this life.
-    pub(super) excused: bool,
+    excused: bool,
     /// A cache does without its volume.
-    pub(super) is_degraded: bool,
+    is_degraded: bool,
     /// What all clients count together, if they share a key.
     tally: Option<Rc<Tally>>,
     /// The shard of that key has broken in this life.
@@ -79,10 +64,7 @@ pub(super) struct Client {
     lifetime: u32,
     /// The server may have too many connections already.
     may_be_refused: bool,
-    peer: Option<Peer>,
-    /// Bytes received over this connection.
-    heard: usize,
-    pub(super) mood: Mood,
+    line: Line,
     /// What each key may hold.
     keys: Vec<Vec<State>>,
     /// What writes of unknown outcome may have made of each key, to be seen after the next opening.
@@ -93,11 +75,7 @@ pub(super) struct Client {
     missed: Vec<(Vec<State>, usize)>,
     /// Commands written, in order, that are not answered.
     pending: VecDeque<Command>,
-    to_write: VecDeque<u8>,
-    received: Vec<u8>,
     counter: u64,
-    /// Goes on talking after its `quit`, since when.
-    chatters: Option<Mono>,
 }
 
 impl Client {
@@ -116,42 +94,18 @@ impl Client {
             broken: vec![false; circumstances.keys],
             lifetime: circumstances.lifetime,
             may_be_refused: circumstances.connections_max < 100,
-            peer: None,
-            heard: 0,
-            mood: Mood::Good,
+            line: Line::default(),
             keys: vec![vec![None]; circumstances.keys],
             later: vec![Vec::new(); circumstances.keys],
             missed: vec![(Vec::new(), 0); circumstances.keys],
             pending: VecDeque::new(),
-            to_write: VecDeque::new(),
-            received: Vec::new(),
             counter: 0,
-            chatters: None,
         }
-    }
-
-    /// A life of the server begins.
-    pub(super) fn begin_life(&mut self) {
-        (self.excused, self.is_degraded) = (false, false);
-        self.broken.fill(false);
-        self.tally_is_broken = false;
-        // Versions that clients gave end with the process.
-        let given = self.keys.iter_mut().chain(&mut self.later).flatten().flatten();
-        given.filter(|held| held.unique >= Some(command::GIVEN)).for_each(|held| held.unique = None);
     }
 
     /// Counts with others, and says versions itself.
     pub(super) fn share(&mut self, tally: &Rc<Tally>) {
         self.tally = Some(Rc::clone(tally));
-    }
-
-    /// A shard has broken: what it is asked may fail for the rest of this life. Says which keys it
-    /// has.
-    pub(super) fn shard_broke(&mut self, has: impl Fn(&str) -> bool) {
-        for key in 0..self.keys.len() {
-            self.broken[key] |= has(&self.name(key));
-        }
-        self.tally_is_broken |= has(command::TALLY);
     }
 
     /// Whether something has given reason for errors about this key.
@@ -160,118 +114,24 @@ impl Client {
     }
 
     /// Whether it waits for nothing.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.pending.iter().all(Command::is_silent) && self.to_write.is_empty()
-    }
-
-    /// Whether its answers must come, whatever others do.
-    pub(super) fn must_be_served(&self) -> bool {
-        matches!(self.mood, Mood::Good | Mood::Finished) && self.peer.is_some()
-    }
-
-    pub(super) fn describe(&self) -> String {
-        format!(
-            "client {}: {:?}, {} pending, {} to write",
-            self.number,
-            self.mood,
-            self.pending.len(),
-            self.to_write.len()
-        )
-    }
-
-    /// Connects if it is not connected.
-    pub(super) fn connect(&mut self, net: &mut Net, statistics: &mut Statistics) {
-        if self.peer.is_none()
-            && let Some(peer) = net.connect()
-        {
-            (self.peer, self.mood) = (Some(peer), Mood::Good);
-            statistics.served.connections += 1;
-        }
-    }
-
-    /// Asks something new.
-    pub(super) fn ask(&mut self, random: &mut Random, statistics: &mut Statistics) {
-        if !matches!(self.mood, Mood::Good | Mood::Deaf) || self.peer.is_none() || self.pending.len() >= PENDING_MAX {
-            return;
-        }
-        self.counter += 1;
-        let unique = |states: &Vec<State>| match &states[..] {
-            [Some(held)] | [Some(held), None] | [None, Some(held)] => held.unique,
-            _ => None,
-        };
-        let uniques: Vec<Option<u64>> = self.keys.iter().map(unique).collect();
-        let mut command = Command::draw(random, self.counter, self.value_bytes_max, &uniques);
-        if let Some(tally) = &self.tally {
-            command = match command {
-                _ if !self.forgets && random.below(6) == 0 => tally.ask(),
-                Command::Meta(inner) if random.below(2) == 0 => {
-                    Command::Meta(Box::new(inner.with_version(self.counter)))
-                }
-                command => command,
-            };
-        }
-        if command.keys().iter().any(|key| self.may_fail(*key)) {
-            // What is not answered may have failed: of many such there would be too many outcomes.
-            command.wants_an_answer();
-        }
-        self.push(command, statistics);
-    }
-
-    /// Reads all keys, once everything else is answered.
-    pub(super) fn ask_everything(&mut self, statistics: &mut Statistics) {
-        if self.mood == Mood::Good && self.peer.is_some() {
-            self.push(Command::Get { keys: (0..self.keys.len()).collect(), with_unique: true }, statistics);
-        }
+    fn is_quiet(&self) -> bool {
+        self.pending.iter().all(Command::is_silent) && self.line.to_write.is_empty()
     }
 
     fn push(&mut self, command: Command, statistics: &mut Statistics) {
         statistics.asked += 1;
         let mut bytes = Vec::new();
         command.write(|key| self.name(key), self.lifetime, &mut bytes);
-        self.to_write.extend(bytes);
+        self.line.to_write.extend(bytes);
         self.pending.push_back(command);
     }
 
     fn is_refused(&self) -> bool {
-        self.heard == self.received.len() && reply::TOO_MANY_CONNECTIONS.starts_with(&self.received)
+        self.line.heard == self.line.received.len() && reply::TOO_MANY_CONNECTIONS.starts_with(&self.line.received)
     }
 
     fn name(&self, key: usize) -> String {
         format!("client-{}-key-{key}", self.number)
-    }
-
-    /// Writes some of what it has to say, reads some of what has come. Says whether it heard
-    /// anything.
-    ///
-    /// # Errors
-    /// An answer is wrong, or the server closed without reason.
-    pub(super) fn act(
-        &mut self,
-        net: &mut Net,
-        random: &mut Random,
-        statistics: &mut Statistics,
-    ) -> Result<bool, String> {
-        let Some(peer) = self.peer else { return Ok(false) };
-        let before = self.heard;
-        if matches!(self.mood, Mood::Good | Mood::Deaf) && !self.to_write.is_empty() {
-            let count = 1 + random.below(self.to_write.len() as u64) as usize;
-            let count = [1, count, self.to_write.len()][random.below(3) as usize];
-            let bytes: Vec<u8> = self.to_write.iter().take(count).copied().collect();
-            let written = net.write(peer, &bytes);
-            self.to_write.drain(..written);
-        }
-        if matches!(self.mood, Mood::Good | Mood::Finished) {
-            let max = [1, 7, 100, 1 << 20][random.below(4) as usize];
-            self.read(net, peer, max, random, statistics)?;
-        }
-        if self.mood == Mood::Finished && self.chatters.is_some() && random.below(2) == 0 {
-            // Thrown away; it must not take back answers that are still on their way.
-            net.write(peer, b"get unheard\r\n");
-        }
-        if self.mood == Mood::Left && net.is_released(peer) {
-            self.lost();
-        }
-        Ok(self.heard > before)
     }
 
     fn read(
@@ -282,9 +142,9 @@ impl Client {
         random: &mut Random,
         statistics: &mut Statistics,
     ) -> Result<(), String> {
-        match net.read(peer, max, &mut self.received, random) {
+        match net.read(peer, max, &mut self.line.received, random) {
             ClientRead::Bytes(count) => {
-                self.heard += count;
+                self.line.heard += count;
                 self.answers(statistics)
             }
             ClientRead::Nothing => Ok(()),
@@ -294,16 +154,16 @@ impl Client {
                 self.disconnected();
                 Ok(())
             }
-            ClientRead::End if self.mood == Mood::Finished && self.is_quiet() && self.received.is_empty() => {
+            ClientRead::End if self.line.mood == Mood::Finished && self.is_quiet() && self.line.received.is_empty() => {
                 net.close(peer);
                 self.lost();
                 Ok(())
             }
             // It talked on and did not take what it was answered for as long as a server that has
             // hung up waits.
-            ClientRead::Reset if self.chatters.is_some_and(|since| since.0 + LINGER_NS <= net.now.0) => {
+            ClientRead::Reset if self.line.chatters.is_some_and(|since| since.0 + LINGER_NS <= net.now.0) => {
                 net.close(peer);
-                self.mood = Mood::Left;
+                self.line.mood = Mood::Left;
                 Ok(())
             }
             // A long value whose shard broke while it was sent; one of a cache that could not be
@@ -311,88 +171,15 @@ impl Client {
             // was to make room: its client was told how long it is, so there is no other way.
             ClientRead::End | ClientRead::Reset if !self.pending.is_empty() && self.may_be_cut_off() => {
                 net.close(peer);
-                self.mood = Mood::Left;
+                self.line.mood = Mood::Left;
                 Ok(())
             }
             end => Err(format!(
                 "{}: the server ended the connection ({end:?}); received {:?}",
                 self.describe(),
-                text(&self.received)
+                text(&self.line.received)
             )),
         }
-    }
-
-    /// Says nothing more after what it has asked, and waits until the server has answered and
-    /// closed.
-    pub(super) fn finish(&mut self, net: &mut Net, quit: bool, statistics: &mut Statistics) {
-        let Some(peer) = self.peer.filter(|_| self.mood == Mood::Good && self.to_write.is_empty()) else { return };
-        if quit {
-            if net.write(peer, b"quit\r\n") < 6 {
-                // A word cut short cannot be taken back.
-                return self.leave(net, true, statistics);
-            }
-            self.chatters = Some(net.now);
-        } else {
-            net.finish(peer);
-        }
-        self.mood = Mood::Finished;
-    }
-
-    /// Closes or resets, whatever is under way.
-    pub(super) fn leave(&mut self, net: &mut Net, reset: bool, statistics: &mut Statistics) {
-        let Some(peer) = self.peer.filter(|_| !matches!(self.mood, Mood::Gone | Mood::Left)) else { return };
-        statistics.served.left[usize::from(reset)] += 1;
-        statistics.served.left_inside += u64::from(!self.to_write.is_empty());
-        if reset {
-            net.reset(peer)
-        } else {
-            net.close(peer)
-        }
-        self.mood = Mood::Left;
-    }
-
-    /// Goes without a word.
-    pub(super) fn vanish(&mut self, net: &mut Net, statistics: &mut Statistics) {
-        if let Some(peer) = self.peer.filter(|_| self.mood == Mood::Good) {
-            net.vanish(peer);
-            statistics.served.left[2] += 1;
-            statistics.served.left_inside += u64::from(!self.to_write.is_empty());
-            self.mood = Mood::Gone;
-        }
-    }
-
-    /// Stops reading, or begins again.
-    pub(super) fn tick_deaf(&mut self, statistics: &mut Statistics) {
-        statistics.served.deaf += u64::from(self.mood == Mood::Good);
-        self.mood = match self.mood {
-            Mood::Good => Mood::Deaf,
-            Mood::Deaf => Mood::Good,
-            other => other,
-        };
-    }
-
-    /// The server's process has ended: what had arrived before counts.
-    ///
-    /// # Errors
-    /// An answer is wrong.
-    pub(super) fn server_died(
-        &mut self,
-        net: &mut Net,
-        random: &mut Random,
-        statistics: &mut Statistics,
-    ) -> Result<(), String> {
-        if let Some(peer) = self.peer
-            && matches!(self.mood, Mood::Good | Mood::Deaf | Mood::Finished)
-        {
-            while let ClientRead::Bytes(count) = net.read(peer, 1 << 20, &mut self.received, random) {
-                self.heard += count;
-            }
-            self.answers(statistics)?;
-        }
-        self.lost();
-        let later = self.later.iter_mut().map(std::mem::take);
-        self.keys.iter_mut().zip(later).for_each(|(states, later)| add(states, later));
-        Ok(())
     }
 
     /// The connection is gone and nothing of it is under way any more: of what was not answered,
@@ -435,12 +222,7 @@ impl Client {
     fn disconnected(&mut self) {
         self.pending.clear();
         self.missed.iter_mut().for_each(|missed| missed.1 = 0);
-        self.peer = None;
-        self.heard = 0;
-        self.to_write.clear();
-        self.received.clear();
-        self.mood = Mood::Good;
-        self.chatters = None;
+        self.line = Line::default();
     }
 
     /// Judges what has arrived, command by command.
@@ -450,7 +232,7 @@ impl Client {
         }
         loop {
             // What is not answered was done by the time the next answer comes.
-            while self.pending.front().is_some_and(Command::is_silent) && !self.received.is_empty() {
+            while self.pending.front().is_some_and(Command::is_silent) && !self.line.received.is_empty() {
                 let Some(command) = self.pending.pop_front() else { break };
                 if let Some(key) = command.changes() {
                     self.keys[key] = self.unheard(key, &command, &self.keys[key]);
@@ -461,7 +243,7 @@ impl Client {
                 }
             }
             let Some(command) = self.pending.front() else {
-                return if self.received.is_empty() { Ok(()) } else { Err(self.wrong("nothing was asked")) };
+                return if self.line.received.is_empty() { Ok(()) } else { Err(self.wrong("nothing was asked")) };
             };
             let (inner, parse): (_, command::ParseHits) = match command {
                 Command::Meta(inner) => (&**inner, command::meta_hit),
@@ -475,8 +257,8 @@ impl Client {
             };
             let Some(len) = judged else { return Ok(()) };
             statistics.answered += 1;
-            statistics.note(&self.received[..len]);
-            self.received.drain(..len);
+            statistics.note(&self.line.received[..len]);
+            self.line.received.drain(..len);
             self.pending.pop_front();
             self.missed.iter_mut().for_each(|(_, left)| *left = left.saturating_sub(1));
         }
@@ -484,12 +266,12 @@ impl Client {
 
     fn judge_tally(&self, at_least: u64, statistics: &mut Statistics) -> Result<Option<usize>, String> {
         let Some(tally) = &self.tally else { return Err(self.wrong("it was not asked")) };
-        if let Some(line) = command::line(&self.received).filter(|line| line.starts_with(b"SERVER_ERROR ")) {
+        if let Some(line) = command::line(&self.line.received).filter(|line| line.starts_with(b"SERVER_ERROR ")) {
             let may_fail = self.excused || self.tally_is_broken;
             statistics.served.failed += 1;
             return if may_fail { Ok(Some(line.len())) } else { Err(self.wrong("it failed without a reason")) };
         }
-        let Some((number, len)) = command::tally(&self.received).map_err(|error| self.wrong(&error))? else {
+        let Some((number, len)) = command::tally(&self.line.received).map_err(|error| self.wrong(&error))? else {
             return Ok(None);
         };
         if number < at_least || number > tally.asked.get() {
@@ -501,9 +283,9 @@ impl Client {
     }
 
     fn judge_fixed(&self, answer: &[u8]) -> Result<Option<usize>, String> {
-        match self.received.get(..answer.len()) {
+        match self.line.received.get(..answer.len()) {
             Some(found) if found == answer => Ok(Some(answer.len())),
-            None if answer.starts_with(&self.received) => Ok(None),
+            None if answer.starts_with(&self.line.received) => Ok(None),
             _ => Err(self.wrong(&format!("{:?} was due", text(answer)))),
         }
     }
@@ -511,7 +293,7 @@ impl Client {
     fn judge_change(&mut self, command: &Command, statistics: &mut Statistics) -> Result<Option<usize>, String> {
         let Some(key) = command.changes() else { return Ok(None) };
         self.missed[key].1 = 0;
-        let Some(found) = command::line(&self.received).map(<[u8]>::to_vec) else { return Ok(None) };
+        let Some(found) = command::line(&self.line.received).map(<[u8]>::to_vec) else { return Ok(None) };
         let mut after = Vec::new();
         let outcomes = self.keys[key].iter().map(|state| command.carry_out(state));
         add(&mut after, outcomes.clone().filter(|(_, answer)| *answer == found).map(|(state, _)| state).collect());
@@ -569,7 +351,7 @@ impl Client {
         parse: command::ParseHits,
         statistics: &mut Statistics,
     ) -> Result<Option<usize>, String> {
-        let Some(Hits { hits, error, len }) = parse(&self.received).map_err(|error| self.wrong(&error))? else {
+        let Some(Hits { hits, error, len }) = parse(&self.line.received).map_err(|error| self.wrong(&error))? else {
             return Ok(None);
         };
         if let Some(error) = &error {
@@ -621,7 +403,117 @@ impl Client {
 
     fn wrong(&self, why: &str) -> String {
         let command = self.pending.front();
-        format!("client {}: {command:?} was answered {:?}: {why}", self.number, text(&self.received))
+        format!("client {}: {command:?} was answered {:?}: {why}", self.number, text(&self.line.received))
+    }
+}
+
+impl Talker for Client {
+    fn line(&mut self) -> &mut Line {
+        &mut self.line
+    }
+
+    fn farewell(&self) -> &'static [u8] {
+        b"quit\r\n"
+    }
+
+    fn begin_life(&mut self) {
+        (self.excused, self.is_degraded) = (false, false);
+        self.broken.fill(false);
+        self.tally_is_broken = false;
+        // Versions that clients gave end with the process.
+        let given = self.keys.iter_mut().chain(&mut self.later).flatten().flatten();
+        given.filter(|held| held.unique >= Some(command::GIVEN)).for_each(|held| held.unique = None);
+    }
+
+    fn shard_broke(&mut self, has: &dyn Fn(&str) -> bool) {
+        for key in 0..self.keys.len() {
+            self.broken[key] |= has(&self.name(key));
+        }
+        self.tally_is_broken |= has(command::TALLY);
+    }
+
+    fn excuse(&mut self, is_degraded: bool) {
+        (self.excused, self.is_degraded) = (true, is_degraded);
+    }
+
+    fn ask(&mut self, random: &mut Random, statistics: &mut Statistics) {
+        if !self.line.is_open() || self.pending.len() >= PENDING_MAX {
+            return;
+        }
+        self.counter += 1;
+        let unique = |states: &Vec<State>| match &states[..] {
+            [Some(held)] | [Some(held), None] | [None, Some(held)] => held.unique,
+            _ => None,
+        };
+        let uniques: Vec<Option<u64>> = self.keys.iter().map(unique).collect();
+        let mut command = Command::draw(random, self.counter, self.value_bytes_max, &uniques);
+        if let Some(tally) = &self.tally {
+            command = match command {
+                _ if !self.forgets && random.below(6) == 0 => tally.ask(),
+                Command::Meta(inner) if random.below(2) == 0 => {
+                    Command::Meta(Box::new(inner.with_version(self.counter)))
+                }
+                command => command,
+            };
+        }
+        if command.keys().iter().any(|key| self.may_fail(*key)) {
+            // What is not answered may have failed: of many such there would be too many outcomes.
+            command.wants_an_answer();
+        }
+        self.push(command, statistics);
+    }
+
+    fn ask_everything(&mut self, statistics: &mut Statistics) {
+        if self.line.mood == Mood::Good && self.line.peer.is_some() {
+            self.push(Command::Get { keys: (0..self.keys.len()).collect(), with_unique: true }, statistics);
+        }
+    }
+
+    fn act(&mut self, net: &mut Net, random: &mut Random, statistics: &mut Statistics) -> Result<bool, String> {
+        let Some(peer) = self.line.peer else { return Ok(false) };
+        let before = self.line.heard;
+        self.line.write_some(net, random);
+        if matches!(self.line.mood, Mood::Good | Mood::Finished) {
+            let max = [1, 7, 100, 1 << 20][random.below(4) as usize];
+            self.read(net, peer, max, random, statistics)?;
+        }
+        if self.line.mood == Mood::Finished && self.line.chatters.is_some() && random.below(2) == 0 {
+            // Thrown away; it must not take back answers that are still on their way.
+            net.write(peer, b"get unheard\r\n");
+        }
+        if self.line.mood == Mood::Left && net.is_released(peer) {
+            self.lost();
+        }
+        Ok(self.line.heard > before)
+    }
+
+    fn server_died(&mut self, net: &mut Net, random: &mut Random, statistics: &mut Statistics) -> Result<(), String> {
+        if let Some(peer) = self.line.peer
+            && matches!(self.line.mood, Mood::Good | Mood::Deaf | Mood::Finished)
+        {
+            while let ClientRead::Bytes(count) = net.read(peer, 1 << 20, &mut self.line.received, random) {
+                self.line.heard += count;
+            }
+            self.answers(statistics)?;
+        }
+        self.lost();
+        let later = self.later.iter_mut().map(std::mem::take);
+        self.keys.iter_mut().zip(later).for_each(|(states, later)| add(states, later));
+        Ok(())
+    }
+
+    fn is_content(&self) -> bool {
+        self.line.mood != Mood::Left && (self.is_quiet() || !self.line.must_be_served())
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "client {}: {:?}, {} pending, {} to write",
+            self.number,
+            self.line.mood,
+            self.pending.len(),
+            self.line.to_write.len()
+        )
     }
 }
 
@@ -641,11 +533,6 @@ fn add(states: &mut Vec<State>, more: Vec<State>) {
             states.push(state);
         }
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    let shown = &bytes[..bytes.len().min(300)];
-    String::from_utf8_lossy(shown).into_owned()
 }
 
 #[cfg(test)]

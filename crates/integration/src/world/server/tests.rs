@@ -36,13 +36,37 @@ fn a_seed_always_gives_the_same_run() {
     assert_ne!(run(0).map(|run| run.digest), run(4).map(|run| run.digest));
 }
 
+/// Redis clients beside others: structures, commands of several keys and transactions.
+#[test]
+fn redis_clients_are_judged_beside_a_model() {
+    let mut sum = Statistics::default();
+    for seed in 0..60 {
+        match run_redis(seed) {
+            Ok(statistics) => sum.add(&statistics),
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    assert!(sum.power_cuts > 30 && sum.kills > 15 && sum.answered > 5000, "{sum:?}");
+    assert_eq!(run_redis(5), run_redis(5));
+}
+
 /// The oracle is seen to fail.
 #[test]
 fn a_disk_that_loses_writes_is_noticed() {
     let lossy = |circumstances: &mut Circumstances| circumstances.setup.chances.lost = 3000;
+    let with_redis = |circumstances: &mut Circumstances| {
+        circumstances.with_redis_clients();
+        (circumstances.crowd.memcache, circumstances.setup.chances.lost) = (0, 3000);
+    };
     for on in [On::InPlace, On::Packed] {
         assert!((0..80).any(|seed| run_with(on, Medium::Kernel, seed, lossy).is_err()), "{on:?}");
+        assert!((0..80).any(|seed| run_with(on, Medium::Kernel, seed, with_redis).is_err()), "{on:?}");
     }
+}
+
+fn memcache(host: &mut Host) -> DrivenListeners {
+    let listener = host.world.with_net(|net, _| net.listener()).unwrap();
+    DrivenListeners { memcache: vec![listener], ..DrivenListeners::default() }
 }
 
 /// Two workers; one connection held by the first. Both hear that the server stops, but only the
@@ -53,9 +77,8 @@ fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() 
     let mut host = Host::new(Circumstances::draw(On::InPlace, &mut random).setup, 1);
     let process = host.open(None).unwrap().unwrap();
     let drivers = (0..2).map(|_| process.runtime.driver_over(host.ring().unwrap())).collect();
-    let listener = host.world.with_net(|net, _| net.listener()).unwrap();
-    let mut server =
-        DrivenServer::new(process.store.clone(), &ServerOptions::default(), drivers, vec![listener]).unwrap();
+    let listeners = memcache(&mut host);
+    let mut server = DrivenServer::new(process.store.clone(), &ServerOptions::default(), drivers, listeners).unwrap();
     let tick = |server: &mut DrivenServer, worker: usize| {
         for _ in 0..40 {
             server.tick(worker).unwrap();
@@ -87,9 +110,9 @@ fn clients_that_do_not_read_left_a_small_store_without_blocks() {
     let mut host = Host::new(circumstances.setup, 1);
     let process = host.open(None).unwrap().unwrap();
     let drivers = vec![process.runtime.driver_over(host.ring().unwrap())];
-    let listener = host.world.with_net(|net, _| net.listener()).unwrap();
+    let listeners = memcache(&mut host);
     let options = ServerOptions::default();
-    let mut server = DrivenServer::new(process.store.clone(), &options, drivers, vec![listener]).unwrap();
+    let mut server = DrivenServer::new(process.store.clone(), &options, drivers, listeners).unwrap();
     host.world.with_net(|net, _| net.pipe_bytes = 1000);
     let mut tick = |host: &mut Host| {
         server.tick(0).unwrap();

@@ -92,7 +92,8 @@ pub(super) fn keys_of(command: &CommandSpec, a: &Arguments<'_>) -> Result<Vec<Ke
     }
     if command.flags.ends_with("movablekeys") {
         // The number of keys stands behind those that have a place.
-        let at = places.last().map_or(1, |last| last + 1);
+        let first = if command.flags.contains("blocking") { 2 } else { 1 };
+        let at = places.last().map_or(first, |last| last + 1);
         match number::integer(a.get(at)).and_then(|count| usize::try_from(count).ok()) {
             Some(count) if count > 0 && count <= a.len().saturating_sub(at + 1) => {
                 places.extend(at + 1..=at + count);

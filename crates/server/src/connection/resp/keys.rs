@@ -140,7 +140,7 @@ impl Connection {
         }
         let place = match cursor {
             0 => Some(WalkPlace::start()),
-            cursor => context.cursors.place(cursor),
+            cursor => context.resp.cursors.place(cursor),
         };
         let place =
             place.ok_or(Cow::Borrowed("ERR invalid cursor: it is not known, or too old; begin again with 0"))?;

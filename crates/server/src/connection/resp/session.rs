@@ -28,8 +28,9 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn resp_ping(&mut self, a: &Arguments<'_>, _: &mut Session, _: &mut Context<'_>) -> Handled {
+    pub(super) fn resp_ping(&mut self, a: &Arguments<'_>, s: &mut Session, _: &mut Context<'_>) -> Handled {
         match a.len() {
+            1 | 2 if s.subscriptions.is_some() && s.version == Version::Resp2 => self.ping_of_listener(a),
             1 => self.say(|out| encode::simple(out, "PONG")),
             2 => self.say(|out| encode::bulk(out, a.get(1))),
             _ => Err(super::table::wrong_count("ping")),
@@ -131,6 +132,9 @@ impl Connection {
         }
         s.version = version;
         s.description.version = version;
+        if let Some(subscriptions) = &s.subscriptions {
+            subscriptions.speak(version);
+        }
         s.description.name = name.unwrap_or_else(|| std::mem::take(&mut s.description.name));
         context.server.describe_client(&s.description);
         let id = context.server.client_id();
@@ -177,6 +181,7 @@ impl Connection {
                 let line = context.server.client();
                 self.say(|out| encode::verbatim(out, line.as_bytes(), s.version))
             }
+            (b"unblock", 3 | 4) => self.unblock(a, context),
             (b"no-touch" | b"no-evict", 3) if a.is(2, "ON") || a.is(2, "OFF") => {
                 // Nothing is ordered by its last use but by caches, which have no such clients.
                 self.say(|out| encode::simple(out, "OK"))

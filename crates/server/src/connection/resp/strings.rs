@@ -9,9 +9,10 @@ use stratakv_engine::{Change, ChangeKind, Expect};
 use stratakv_protocol::memcache::StoreMode;
 use stratakv_protocol::resp::encode;
 
-use super::{Connection, Context, Handled, MoreKeys};
+use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::connection::hash;
+use crate::connection::more_keys::{MoreForm, MoreKeys};
 use crate::pending::Access;
 use crate::request::Action;
 use crate::resp::commands::options::{Options, OptionsOf, positive_expiry};
@@ -22,7 +23,8 @@ use crate::resp::{
 };
 
 /// Reads a value.
-pub(super) const GET: Action = Action::Get { value: true, touch: None, vivify: None, before: false, told: false };
+pub(in crate::connection) const GET: Action =
+    Action::Get { value: true, touch: None, vivify: None, before: false, told: false };
 /// Most keys of MSET and MSETNX.
 const BATCH_KEYS_MAX: usize = 16_384;
 /// What a change of a batch takes beside its value.
@@ -177,7 +179,7 @@ impl Connection {
     pub(super) fn resp_mget(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let keys = KeyList::of(a, 1, 1)?;
         self.answer(Answer::Written(written(|out| encode::array(out, a.len() - 1))), false);
-        self.next_resp_key(Box::new(MoreKeys { keys, version: s.version }), context);
+        self.next_of_more(MoreKeys::new(keys, MoreForm::Values(s.version)), context);
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::{Connection, Context, Handled};
 use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
 use crate::resp::commands::{
-    bits, hashes, keys, list_moves, lists, score_combinations, score_ranges, set_combinations, sets, sorted_sets,
-    strings,
+    bits, hashes, keys, list_moves, lists, publishing, score_combinations, score_ranges, set_combinations, sets,
+    sorted_sets, strings, waits,
 };
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
@@ -127,8 +127,24 @@ commands! {
         "Performs bitwise operations on multiple strings, and stores the result."
     "bitpos" -3 "readonly" (1, 1, 1) "bitmap" "2.8.7" resp_bitpos [bits::bitpos]
         "Finds the first set or clear bit in a string."
+    "blmove" 6 "write denyoom noscript blocking" (1, 2, 1) "list" "6.2.0" resp_waits [waits::attempt]
+        "Pops an element from a list, pushes it to another list and returns it. Waits until an element is available otherwise. Deletes the list if the last element was moved."
+    "blmpop" -5 "write blocking movablekeys" (0, 0, 0) "list" "7.0.0" resp_waits [waits::attempt]
+        "Pops elements from one of multiple lists. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "blpop" -3 "write noscript blocking" (1, -2, 1) "list" "2.0.0" resp_waits [waits::attempt]
+        "Removes and returns the first element in a list. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "brpop" -3 "write noscript blocking" (1, -2, 1) "list" "2.0.0" resp_waits [waits::attempt]
+        "Removes and returns the last element in a list. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "brpoplpush" 4 "write denyoom noscript blocking" (1, 2, 1) "list" "2.2.0" resp_waits [waits::attempt]
+        "Pops an element from a list, pushes it to another list and returns it. Waits until an element is available otherwise. Deletes the list if the last element was popped."
+    "bzmpop" -5 "write blocking movablekeys" (0, 0, 0) "sorted-set" "7.0.0" resp_waits [waits::attempt]
+        "Removes and returns members by score from one of multiple sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
+    "bzpopmax" -3 "write noscript fast blocking" (1, -2, 1) "sorted-set" "5.0.0" resp_waits [waits::attempt]
+        "Removes and returns the member with the highest score from one or more sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
+    "bzpopmin" -3 "write noscript fast blocking" (1, -2, 1) "sorted-set" "5.0.0" resp_waits [waits::attempt]
+        "Removes and returns the member with the lowest score from one or more sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
-        "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT."
+        "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT, UNBLOCK."
     "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
         "Answers that there is no cluster."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
@@ -271,8 +287,16 @@ commands! {
         "Returns the server's liveliness response."
     "psetex" 4 "write denyoom" (1, 1, 1) "string" "2.6.0" resp_psetex [strings::psetex]
         "Sets both string value and expiration time in milliseconds of a key."
+    "psubscribe" -2 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_subscribe
+        "Listens for messages published to channels that match one or more patterns."
     "pttl" 2 "readonly fast" (1, 1, 1) "generic" "2.6.0" resp_ttl [keys::ttl]
         "Returns the expiration time in milliseconds of a key."
+    "publish" 3 "pubsub fast" (0, 0, 0) "pubsub" "2.0.0" [publishing::publish]
+        "Posts a message to a channel."
+    "pubsub" -2 "pubsub" (0, 0, 0) "pubsub" "2.8.0" resp_pubsub
+        "Tells of channels and patterns: CHANNELS, NUMPAT, NUMSUB, SHARDCHANNELS, SHARDNUMSUB."
+    "punsubscribe" -1 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_unsubscribe
+        "Stops listening to messages published to channels that match one or more patterns."
     "quit" -1 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_quit
         "Closes the connection."
     "randomkey" 1 "readonly" (0, 0, 0) "generic" "1.0.0" resp_randomkey
@@ -327,6 +351,10 @@ commands! {
         "Stores the intersect of multiple sets in a key."
     "sismember" 3 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::sismember]
         "Determines whether a member belongs to a set."
+    "skv.prefix" -2 "readonly" (0, 0, 0) "generic" "0.1.0" resp_prefix
+        "Returns the keys with a prefix, in order, and their values. Our own."
+    "skv.range" -3 "readonly" (0, 0, 0) "generic" "0.1.0" resp_range
+        "Returns the keys of a range, in order, and their values. Our own."
     "smembers" 2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::smembers]
         "Returns all members of a set."
     "smismember" -3 "readonly fast" (1, 1, 1) "set" "6.2.0" [sets::smismember]
@@ -335,20 +363,28 @@ commands! {
         "Moves a member from one set to another."
     "spop" -2 "write fast" (1, 1, 1) "set" "1.0.0" [sets::spop]
         "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped."
+    "spublish" 3 "pubsub fast" (0, 0, 0) "pubsub" "7.0.0" [publishing::publish]
+        "Posts a message to a channel of a shard."
     "srandmember" -2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::srandmember]
         "Returns one or more random members from a set."
     "srem" -3 "write fast" (1, 1, 1) "set" "1.0.0" [sets::srem]
         "Removes one or more members from a set. Deletes the set if the last member was removed."
     "sscan" -3 "readonly" (1, 1, 1) "set" "2.8.0" [sets::sscan]
         "Iterates over members of a set."
+    "ssubscribe" -2 "pubsub noscript" (1, -1, 1) "pubsub" "7.0.0" resp_subscribe
+        "Listens for messages published to channels of a shard."
     "strlen" 2 "readonly fast" (1, 1, 1) "string" "2.2.0" resp_strlen [strings::strlen]
         "Returns the length of a string value."
+    "subscribe" -2 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_subscribe
+        "Listens for messages published to channels."
     "substr" 4 "readonly" (1, 1, 1) "string" "1.0.0" resp_getrange [strings::getrange]
         "Returns a substring of a string value."
     "sunion" -2 "readonly" (1, -1, 1) "set" "1.0.0" [set_combinations::sunion]
         "Returns the union of multiple sets."
     "sunionstore" -3 "write denyoom" (1, -1, 1) "set" "1.0.0" [set_combinations::sunionstore]
         "Stores the union of multiple sets in a key."
+    "sunsubscribe" -1 "pubsub noscript" (1, -1, 1) "pubsub" "7.0.0" resp_unsubscribe
+        "Stops listening to messages posted to channels of a shard."
     "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time [keys::time]
         "Returns the server time."
     "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists [keys::exists]
@@ -359,6 +395,8 @@ commands! {
         "Determines the type of value stored at a key."
     "unlink" -2 "write fast" (1, -1, 1) "generic" "4.0.0" resp_del [keys::del]
         "Deletes one or more keys."
+    "unsubscribe" -1 "pubsub noscript" (0, 0, 0) "pubsub" "2.0.0" resp_unsubscribe
+        "Stops listening to messages posted to channels."
     "unwatch" 1 "noscript fast" (0, 0, 0) "transactions" "2.2.0" resp_unwatch [keys::unwatch]
         "Forgets about watched keys of a transaction."
     "wait" 3 "" (0, 0, 0) "generic" "3.0.0" resp_wait
@@ -464,7 +502,8 @@ mod tests {
         for command in COMMANDS {
             let found = CommandSpec::find(command.name.to_ascii_uppercase().as_bytes()).unwrap();
             assert_eq!(found.name, command.name);
-            assert!(OF_REDIS.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
+            let is_ours = command.name.starts_with("skv.");
+            assert!(is_ours || OF_REDIS.split_ascii_whitespace().any(|name| name == command.name), "{}", command.name);
             assert!(command.summary.ends_with('.') && command.name.len() <= NAME_BYTES_MAX);
         }
         assert!(CommandSpec::find(b"").is_none() && CommandSpec::find(&[b'a'; 100]).is_none());

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use stratakv_protocol::resp::number;
 
-use super::super::arguments::RequestRefusal;
+use super::super::arguments::{Arguments, RequestRefusal};
 use super::super::records::Call;
 
 /// A count of 0 or more.
@@ -55,9 +55,21 @@ pub(super) fn numbered_keys(
     at: usize,
     too_many: &'static str,
 ) -> Result<Range<usize>, RequestRefusal> {
-    let keys = from_one(call.a.get(at), "ERR numkeys should be greater than 0")?;
+    numbered_keys_of(call.a, at, too_many)
+}
+
+/// The same of arguments.
+///
+/// # Errors
+/// As above.
+pub(super) fn numbered_keys_of(
+    a: Arguments<'_>,
+    at: usize,
+    too_many: &'static str,
+) -> Result<Range<usize>, RequestRefusal> {
+    let keys = from_one(a.get(at), "ERR numkeys should be greater than 0")?;
     let first = at + 1;
-    match keys > call.a.len().saturating_sub(first) {
+    match keys > a.len().saturating_sub(first) {
         true => Err(Cow::Borrowed(too_many)),
         false => Ok(first..first + keys),
     }

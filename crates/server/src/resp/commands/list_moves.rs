@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use stratakv_protocol::resp::encode;
 
-use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::arguments::{Arguments, RequestRefusal, SYNTAX};
 use super::super::forms::{ListEnd, ListForm};
 use super::super::records::{Call, Records};
 use super::counts;
@@ -13,16 +13,21 @@ use super::lists::{expiry, record, take, write_all};
 type Done = Result<(), RequestRefusal>;
 
 /// The end that an argument names.
-fn end_at(call: &Call<'_>, at: usize) -> Result<ListEnd, RequestRefusal> {
+pub(super) fn end_at(a: Arguments<'_>, at: usize) -> Result<ListEnd, RequestRefusal> {
     match () {
-        () if call.a.is(at, "LEFT") => Ok(ListEnd::Left),
-        () if call.a.is(at, "RIGHT") => Ok(ListEnd::Right),
+        () if a.is(at, "LEFT") => Ok(ListEnd::Left),
+        () if a.is(at, "RIGHT") => Ok(ListEnd::Right),
         () => Err(Cow::Borrowed(SYNTAX)),
     }
 }
 
 /// Takes an element off one list, and puts it into another one, or the same.
-fn move_element(call: &Call<'_>, records: &mut dyn Records, (from, to): (ListEnd, ListEnd), out: &mut Vec<u8>) -> Done {
+pub(super) fn move_element(
+    call: &Call<'_>,
+    records: &mut dyn Records,
+    (from, to): (ListEnd, ListEnd),
+    out: &mut Vec<u8>,
+) -> Done {
     let (source, destination) = (call.a.get(1), call.a.get(2));
     let Some(old) = record(records, source)? else {
         encode::null(out, call.version);
@@ -45,7 +50,7 @@ fn move_element(call: &Call<'_>, records: &mut dyn Records, (from, to): (ListEnd
 }
 
 pub(crate) fn lmove(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
-    let ends = (end_at(call, 3)?, end_at(call, 4)?);
+    let ends = (end_at(call.a, 3)?, end_at(call.a, 4)?);
     move_element(call, records, ends, out)
 }
 
@@ -55,7 +60,7 @@ pub(crate) fn rpoplpush(call: &Call<'_>, records: &mut dyn Records, out: &mut Ve
 
 pub(crate) fn lmpop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let keys = counts::numbered_keys(call, 1, SYNTAX)?;
-    let end = end_at(call, keys.end)?;
+    let end = end_at(call.a, keys.end)?;
     let count = match call.a.len() - keys.end {
         1 => 1,
         3 if call.a.is(keys.end + 1, "COUNT") => {
