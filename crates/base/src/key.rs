@@ -26,6 +26,8 @@ impl Clone for Key {
 impl CollectionId {
     /// The engines' own collection: no operation reaches it, no scan shows it.
     pub const ENGINE: CollectionId = CollectionId(u32::MAX);
+    /// Nodes of long structures of Redis clients: no listing shows it.
+    pub const NODES: CollectionId = CollectionId(u32::MAX - 2);
 }
 
 /// Why bytes cannot be a key.

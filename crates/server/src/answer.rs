@@ -10,6 +10,7 @@ use crate::connection::hash;
 use crate::counters::Counters;
 use crate::marks::Marks;
 use crate::meta;
+use crate::orphans::NodeRemovals;
 use crate::output::Output;
 use crate::recency::Recency;
 use crate::request::{Plan, Request, RequestOutcome};
@@ -122,6 +123,7 @@ pub(crate) struct AnswerContext<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
     pub(crate) recency: &'a Recency,
+    pub(crate) nodes: NodeRemovals<'a>,
     pub(crate) log: Log<'a>,
     pub(crate) wall: Wall,
 }
@@ -412,7 +414,9 @@ mod tests {
         let watches = watch::Watches::default();
         let details = crate::details::Details::default();
         let log = Log { watches: &watches, details: &details, wall: Wall(1), cfd: 7 };
-        let here = AnswerContext { counters: &counters, marks: &marks, recency: &recency, log, wall: Wall(1) };
+        let (queue, sweeps) = Default::default();
+        let nodes = NodeRemovals { queue: &queue, sweeps: &sweeps };
+        let here = AnswerContext { counters: &counters, marks: &marks, recency: &recency, nodes, log, wall: Wall(1) };
         for (answer, reply) in replies {
             response_encoder.write(answer, reply, false, &mut out, &here);
         }

@@ -26,6 +26,7 @@ use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::marks::Marks;
 use crate::memory_budget::MemoryPermit;
+use crate::orphans::NodeRemovals;
 use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
@@ -98,6 +99,7 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
     pub(crate) recency: &'a Recency,
+    pub(crate) nodes: NodeRemovals<'a>,
     pub(crate) log: Log<'a>,
     /// Who may use the server, if not everybody may.
     pub(crate) accounts: Option<&'a Accounts>,
@@ -117,6 +119,7 @@ impl<'a> Context<'a> {
             counters: self.counters,
             marks: self.marks,
             recency: self.recency,
+            nodes: self.nodes,
             log: self.log,
             wall: self.wall,
         }
@@ -146,6 +149,8 @@ pub(crate) trait ServerContext {
     fn version(&self) -> &str;
     /// Records of the store.
     fn records(&self) -> u64;
+    /// The thread of the connection, and its number there.
+    fn place(&self) -> (usize, u32);
     /// The number of the client.
     fn client_id(&self) -> u64;
     /// Where the client's connection is.
@@ -158,6 +163,8 @@ pub(crate) trait ServerContext {
     fn clients(&self) -> String;
     /// These sections of `INFO`; none: all.
     fn info(&self, sections: &[String], wall: Wall) -> String;
+    /// Everything was removed: nodes of long structures are to go, too.
+    fn sweep_nodes(&self);
     /// What `CONFIG GET` knows.
     fn resp_settings(&self) -> Vec<(&'static str, String)>;
     /// What `CONFIG SET` may change.
@@ -280,6 +287,17 @@ impl Connection {
         if pending.missing == 0 {
             let written = std::mem::take(&mut pending.writing_bytes);
             self.writing_bytes = self.writing_bytes.saturating_sub(written);
+        }
+    }
+
+    /// The turn with this ticket may have come to a command.
+    pub(crate) fn turn_came(&mut self, sequence: u32, ticket: u64) {
+        let index = sequence.wrapping_sub(self.answers.first) as usize;
+        let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
+            return;
+        };
+        if work.take_turn(ticket) {
+            self.answers.replied.push(sequence);
         }
     }
 

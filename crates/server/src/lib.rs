@@ -39,6 +39,7 @@ mod meta;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/unit/model.rs"]
 mod model;
+mod orphans;
 mod output;
 mod pending;
 mod progress;

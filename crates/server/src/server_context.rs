@@ -111,6 +111,10 @@ impl ServerContext for CommandContext<'_> {
         statistics::records(self.shared)
     }
 
+    fn place(&self) -> (usize, u32) {
+        (self.worker_slot, self.connection)
+    }
+
     fn client_id(&self) -> u64 {
         self.peer.resp.as_ref().map_or(0, |peer| peer.id)
     }
@@ -135,6 +139,10 @@ impl ServerContext for CommandContext<'_> {
 
     fn info(&self, sections: &[String], wall: Wall) -> String {
         statistics::redis::info(self.shared, sections, wall)
+    }
+
+    fn sweep_nodes(&self) {
+        self.shared.sweep_nodes();
     }
 
     fn resp_settings(&self) -> Vec<(&'static str, String)> {

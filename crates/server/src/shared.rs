@@ -120,6 +120,14 @@ impl Shared {
         self.worker_slots.iter().map(|worker_slot| worker_slot.connections.load(Ordering::Relaxed)).sum()
     }
 
+    /// Everything was removed: the first thread looks for nodes of long structures soon.
+    pub(crate) fn sweep_nodes(&self) {
+        if self.resp.sweeps.has_nodes() {
+            self.resp.sweeps.want();
+            self.worker_slots.first().into_iter().for_each(WorkerSlot::ring);
+        }
+    }
+
     /// Tells all threads to finish.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

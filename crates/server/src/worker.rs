@@ -19,6 +19,7 @@ use crate::connection::{Connection, Context, Submission, Target, delete_everythi
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
 use crate::memory_budget::MemoryPermit;
+use crate::orphans::NodeRemovals;
 use crate::resp;
 use crate::schedule::{HANDSHAKE_UNITS, Schedule};
 use crate::server::{Arrival, Listening, Peer, Speaks, WorkerSlot, lock};
@@ -28,12 +29,15 @@ use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
 use entry::ConnectionEntry;
 use lingering::Lingering;
+use node_sweeper::NodeSweeper;
 use relief::Relief;
 use waits::WaitTimers;
 
 mod entry;
 pub(crate) mod lingering;
+mod node_sweeper;
 mod relief;
+mod turn_grants;
 mod waits;
 
 /// How long commands in progress are waited for when the server stops.
@@ -61,6 +65,8 @@ const TAG_LISTENER: u64 = 1 << 63;
 const OPERATIONS_FEW: usize = 4;
 /// Tag of operations nobody waits for.
 const TAG_BACKGROUND: u64 = u64::MAX;
+/// Tag of operations of the sweeper.
+const TAG_SWEEP: u64 = u64::MAX - 1;
 
 /// See the module.
 pub(crate) struct Worker {
@@ -76,9 +82,9 @@ pub(crate) struct Worker {
     schedule: Schedule,
     relief: Relief,
     lingering: Lingering,
+    sweeper: NodeSweeper,
     submissions: Vec<Submission>,
-    slow_log: SlowLog,
-    refusals: Refusals,
+    logs: WorkerLogs,
     /// Socket requests in flight.
     net_in_flight: usize,
     times: WorkerTimes,
@@ -98,6 +104,13 @@ struct WorkerTimes {
     /// Connections have been cut off.
     forced: bool,
     waits: WaitTimers,
+}
+
+/// What a thread says now and then.
+#[derive(Debug, Default)]
+struct WorkerLogs {
+    slow: SlowLog,
+    refusals: Refusals,
 }
 
 struct Listener {
@@ -136,9 +149,9 @@ impl Worker {
             schedule: Schedule::default(),
             relief: Relief::default(),
             lingering: Lingering::default(),
+            sweeper: NodeSweeper::default(),
             submissions: Vec::new(),
-            slow_log: SlowLog::default(),
-            refusals: Refusals::default(),
+            logs: WorkerLogs::default(),
             net_in_flight: 0,
             times: WorkerTimes::default(),
         }
@@ -170,6 +183,7 @@ impl Worker {
         }
         self.timers();
         self.pump_touched();
+        self.give_turns();
         let over = self
             .times
             .drain_until
@@ -233,6 +247,7 @@ impl Worker {
                     tracing::error!(%error, "a delayed flush_all failed");
                 }
             }
+            Event::Reply { tag: TAG_SWEEP, reply } => self.swept(reply),
             Event::Reply { tag, reply } => self.replied((tag >> 32) as u32, tag as u32, reply),
             Event::Net { tag: TAG_WAKEUP, outcome } => self.woken(outcome),
             Event::Net { tag, outcome: NetOutcome::Accept(accepted) } => self.accepted(tag, accepted),
@@ -266,7 +281,7 @@ impl Worker {
         let (now, measures) = (self.driver.now().mono, &self.shared.figures.measures[self.index]);
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if let Some(slow) = entry.begun.replied(sequence, now, measures, &self.shared.limits.slow_from) {
-            self.slow_log.tell(&slow, number, entry.in_flight.operations, now);
+            self.logs.slow.tell(&slow, number, entry.in_flight.operations, now);
         }
     }
 
@@ -365,6 +380,7 @@ impl Worker {
             counters: &self.shared.figures.counters[self.index],
             marks: &self.shared.marks,
             recency: &self.shared.recency,
+            nodes: NodeRemovals { queue: &self.sweeper.orphans, sweeps: &self.shared.resp.sweeps },
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
             accounts: self.shared.security.accounts.as_ref(),
             server: &here,
@@ -537,7 +553,7 @@ impl Worker {
         let is_of_kernel = matches!(&*socket, SocketHandle::Kernel(_));
         if self.shared.connections() >= self.shared.limits.connections_max {
             self.counters().rejected_connections.add(1);
-            self.refusals.tell(self.shared.limits.connections_max, self.driver.now().mono);
+            self.logs.refusals.tell(self.shared.limits.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
             let words = if speaks.resp { resp::TOO_MANY_CONNECTIONS } else { reply::TOO_MANY_CONNECTIONS };
             if !speaks.tls {
@@ -609,6 +625,9 @@ impl Worker {
         if self.shared.stopping.load(Ordering::Acquire) && self.times.drain_until.is_none() {
             self.drain();
         }
+        if self.shared.resp.sweeps.is_wanted() {
+            self.sweep_soon();
+        }
         if let NetOutcome::Recv(mut buffer, Ok(1..)) = outcome {
             buffer.clear();
             self.listen_to_wakeup(buffer);
@@ -668,7 +687,7 @@ impl Worker {
         let instants =
             pauses.chain(self.times.drain_until).chain(sweep).chain(self.times.flush_at.get()).chain(self.relief_at());
         let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at());
-        let instants = instants.chain(self.times.waits.next());
+        let instants = instants.chain(self.times.waits.next()).chain(self.sweeps_at());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
 
@@ -680,12 +699,14 @@ impl Worker {
         self.relieve();
         self.retry_starved();
         self.trim();
+        self.sweep_nodes();
         if let Some(at) = self.times.flush_at.get().filter(|at| *at <= now.mono) {
             self.times.flush_at.set(None);
             // Unless another flush_all has taken its place.
             if self.shared.flush_at.compare_exchange(at.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let operation = delete_everything(self.shared.level);
                 submit(&mut self.driver, &self.shared, TAG_BACKGROUND, Target::Every, operation);
+                self.shared.sweep_nodes();
             }
         }
         if !self.times.forced && self.times.drain_until.is_some_and(|until| until <= now.mono) {

@@ -17,6 +17,7 @@ mod ranges;
 mod redis_tools;
 mod structures;
 mod transactions;
+mod trees;
 mod waits;
 
 use conversations::{

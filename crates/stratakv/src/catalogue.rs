@@ -36,11 +36,11 @@ use crate::order::{InOrder, OrderError};
 use crate::scan::ScanOptions;
 use crate::store::{Store, unexpected_reply};
 
-/// Where names are kept. The one above is for engines.
+/// Where names are kept. The one above is for engines, the one below for nodes of structures.
 pub(crate) const CATALOGUE: CollectionId = CollectionId(0xFFFF_FFFE);
-/// Keys that are not of users begin here: the catalogue's, and those of engines.
+/// Keys that are not of users begin here: nodes of structures, the catalogue's, those of engines.
 pub(crate) fn internal_keys() -> Key {
-    Key::bound(CATALOGUE, b"")
+    Key::bound(CollectionId::NODES, b"")
 }
 
 /// Longest name, in bytes.

@@ -13,7 +13,6 @@ use stratakv_engine::{
 use stratakv_hash::Hash;
 use stratakv_pmem::{Mapping, Pmem};
 
-use crate::catalogue::CATALOGUE;
 use crate::events::{StoreEvent, Watcher};
 use crate::options::Options;
 use crate::region::mark_closed;
@@ -177,7 +176,7 @@ impl HashStore {
 /// O(their number).
 pub(crate) fn catalogue_records(hash: &Hash<Mapping>) -> u64 {
     let bound = |CollectionId(number)| Key::bound(CollectionId(number), b"");
-    let (mut from, to) = (Bound::Included(bound(CATALOGUE)), Bound::Excluded(bound(CollectionId::ENGINE)));
+    let (mut from, to) = (Bound::Included(bound(CollectionId::NODES)), Bound::Excluded(bound(CollectionId::ENGINE)));
     let mut count = 0;
     loop {
         let page = PageRequest {

@@ -27,6 +27,13 @@ pub use sorted_set::SortedSet;
 #[error("the structure is damaged: {0}")]
 pub struct Damaged(&'static str);
 
+impl Damaged {
+    /// What is wrong: of an "it".
+    pub fn new(why: &'static str) -> Damaged {
+        Damaged(why)
+    }
+}
+
 /// A structure that is longer than a value may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a structure of {bytes} bytes is too long")]

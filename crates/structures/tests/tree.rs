@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_structures::tree::{
-    BY_MEMBER, MAIN, NODE_BYTES, NodeName, Nodes, TOP_BYTES, TreeError, TreeRoot, is_tree, score_key,
+    BY_MEMBER, MAIN, NODE_BYTES, NodeName, Nodes, ReadNodes, TOP_BYTES, TreeError, TreeRoot, is_tree, score_key,
 };
-use stratakv_structures::{Kind, len};
+use stratakv_structures::{Hash, Kind, List, Set, SortedSet, len};
 
 /// Nodes as they lie in a store, those that were read of them, and what a call has changed.
 #[derive(Default)]
@@ -20,7 +20,7 @@ struct Bench {
     useful: RefCell<HashSet<u64>>,
 }
 
-impl Nodes for Bench {
+impl ReadNodes for Bench {
     fn read(&self, number: u64, bytes: u64) -> Result<Bytes, TreeError> {
         if let Some(changed) = self.changed.get(&number) {
             return Ok(changed.clone().expect("a node that was removed is not read"));
@@ -33,7 +33,9 @@ impl Nodes for Bench {
         self.missing.borrow_mut().insert(number);
         Err(TreeError::Missing)
     }
+}
 
+impl Nodes for Bench {
     fn is_at_hand(&self, number: u64, _: u64) -> bool {
         let is = self.changed.contains_key(&number) || self.at_hand.contains(&number);
         if !is {
@@ -279,5 +281,34 @@ fn a_check_finds_what_is_wrong() {
             let is_unseen = (12..28).contains(&at);
             assert!(is_unseen || damaged != root, "byte {at}");
         }
+    }
+}
+
+/// A packed value becomes a tree, and the tree the same value again.
+#[test]
+fn what_is_packed_becomes_a_tree_and_comes_back() {
+    let texts: Vec<Vec<u8>> = (0..5000).map(|number| format!("element:{number:05}").into_bytes()).collect();
+    let slices = || texts.iter().map(Vec::as_slice);
+    let mut hash = Hash::default();
+    hash.insert_all(slices().map(|text| (text, &b"value"[..])));
+    let list = List { elements: slices().rev().collect() };
+    let mut set = Set::default();
+    set.insert_all(slices());
+    let mut sorted_set = SortedSet::default();
+    sorted_set.insert_all(slices().enumerate().map(|(at, text)| (text, (at % 90) as f64 - 40.5)));
+    let most = usize::MAX;
+    let values = [hash.encode(most), list.encode(most), set.encode(most), sorted_set.encode(most)];
+    for packed in values.map(|value| value.unwrap().unwrap()) {
+        let mut bench = Bench::default();
+        let mut root = TreeRoot::new(Kind::Set, 0);
+        bench.run(&mut root, |root, bench| {
+            *root = TreeRoot::of_packed(&packed, 5, bench)?;
+            Ok(())
+        });
+        bench.check(&root);
+        assert!(root.element_bytes().abs_diff(packed.len() as u64) < 100);
+        let (again, rounds) = bench.run(&mut root, |root, bench| root.pack(bench, 1 << 20));
+        assert!(again == packed && rounds <= 4);
+        assert_eq!(root.pack(&bench, 1000), Err(TreeError::TooLong { bytes: root.element_bytes() }));
     }
 }

@@ -20,6 +20,7 @@ impl Connection {
             Some(_) => self.answer(Answer::Flushed(words), noreply),
             None => {
                 self.submit(Target::Every, delete_everything(context.level), context);
+                context.server.sweep_nodes();
                 self.place(Answer::Flushed(words), noreply, Access::Everything).missing = context.shards;
             }
         }

@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::pending::{Access, ParsedCommand, Reading};
 use crate::request::{Action, Request};
 use crate::resp::{
-    Arguments, RequestRefusal, RespAnswer, RespClient, Said, Session, Work, WorkContext, WorkKind, written,
+    Arguments, RequestRefusal, RespAnswer, RespClient, Said, Session, TurnWaiter, Work, WorkContext, WorkKind, written,
 };
 use crate::schedule::UNITS_EACH;
 
@@ -239,7 +239,8 @@ impl Connection {
         context: &mut Context<'_>,
     ) {
         let mut asked = Vec::new();
-        let ended = work.begin(&work_context(context), &mut asked);
+        let sequence = self.answers.first.wrapping_add(self.answers.pending.len() as u32);
+        let ended = work.begin(&work_context(context, sequence), &mut asked);
         self.spend_on(&work, asked.len());
         let waits_for = work.waits_for();
         for (target, operation) in asked {
@@ -265,7 +266,7 @@ impl Connection {
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let Answer::Work(work) = &mut pending.answer else { return };
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
-            ended = work.step(reply, &work_context(context), &mut asked);
+            ended = work.step(reply, &work_context(context, sequence), &mut asked);
         }
         if (work.takes_long() || work.is_idle()) && ended.is_none() {
             let held = work.held_bytes();
@@ -287,7 +288,7 @@ impl Connection {
         let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
             return;
         };
-        let ended = work.has_room(bytes, &work_context(context), &mut asked);
+        let ended = work.has_room(bytes, &work_context(context, sequence), &mut asked);
         for (target, operation) in asked {
             context.submissions.push(super::Submission { sequence, target, operation });
         }
@@ -332,8 +333,11 @@ impl Connection {
 }
 
 /// What commands of several operations see of the server.
-fn work_context<'a>(context: &Context<'a>) -> WorkContext<'a> {
+fn work_context<'a>(context: &Context<'a>, sequence: u32) -> WorkContext<'a> {
+    let (worker_slot, connection) = context.server.place();
     WorkContext {
+        turns: &context.resp.turns,
+        waiter: TurnWaiter { worker_slot, connection, sequence },
         here: context.here(),
         level: context.level,
         batch_level: context.resp.batch_level,

@@ -1,12 +1,14 @@
-//! Cursors of `SCAN`: a number stands for a place in the walk over all keys.
+//! Cursors of `SCAN`, `HSCAN` and their kin: a number stands for a place in the walk over all keys,
+//! or over the elements of a long structure.
 //!
 //! Clients keep a cursor as a number and may come back by another connection, so places are kept
 //! for the whole server. A walk has two of them at most: the one that it goes on at, and the one
 //! before, as a client may repeat a call whose answer it did not get. The oldest make room.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use stratakv_base::Wall;
 
 use crate::server::lock;
@@ -16,8 +18,8 @@ const PLACES_MAX: usize = 4096;
 const BYTES_MAX: usize = 1 << 20;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Cursors(Mutex<Places>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cursors(Arc<Mutex<Places>>);
 
 #[derive(Debug, Default)]
 struct Places {
@@ -26,21 +28,61 @@ struct Places {
     by_number: HashMap<u64, CursorPlace>,
 }
 
+/// Where a walk goes on.
+#[derive(Clone, Debug)]
+enum ScanPlace {
+    /// Over all keys.
+    Keys(WalkPlace),
+    /// Over the elements of this key: at the first one that is not less.
+    Elements { key: Bytes, next: Bytes },
+}
+
+impl ScanPlace {
+    fn held_bytes(&self) -> usize {
+        match self {
+            ScanPlace::Keys(place) => place.held_bytes(),
+            ScanPlace::Elements { key, next } => size_of::<ScanPlace>() + key.len() + next.len(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct CursorPlace {
-    place: WalkPlace,
+    place: ScanPlace,
     /// The cursor that led here.
     from: u64,
 }
 
 impl Cursors {
-    /// Where a cursor goes on; `None`: it is not known any more.
+    /// Where a walk over keys goes on; `None`: it is not known any more.
     pub(crate) fn place(&self, number: u64) -> Option<WalkPlace> {
-        lock(&self.0).by_number.get(&number).map(|known| known.place.clone())
+        match &lock(&self.0).by_number.get(&number)?.place {
+            ScanPlace::Keys(place) => Some(place.clone()),
+            ScanPlace::Elements { .. } => None,
+        }
+    }
+
+    /// The same of a walk over the elements of a key.
+    pub(crate) fn element(&self, number: u64, of: &[u8]) -> Option<Bytes> {
+        match &lock(&self.0).by_number.get(&number)?.place {
+            ScanPlace::Elements { key, next } if *key == of => Some(next.clone()),
+            _ => None,
+        }
     }
 
     /// A cursor for a place that was reached by the cursor `from`; 0 is the beginning.
     pub(crate) fn keep(&self, from: u64, place: WalkPlace, wall: Wall) -> u64 {
+        self.keep_place(from, ScanPlace::Keys(place), wall)
+    }
+
+    /// The same for an element of a key.
+    pub(crate) fn keep_element(&self, from: u64, key: &[u8], next: Bytes, wall: Wall) -> u64 {
+        // Not the whole node that it was read of.
+        let next = Bytes::copy_from_slice(&next);
+        self.keep_place(from, ScanPlace::Elements { key: Bytes::copy_from_slice(key), next }, wall)
+    }
+
+    fn keep_place(&self, from: u64, place: ScanPlace, wall: Wall) -> u64 {
         let places = &mut *lock(&self.0);
         // Of a walk that goes on nobody asks for what lies two pages back.
         if let Some(before) = places.by_number.get(&from).map(|known| known.from) {
@@ -88,6 +130,10 @@ mod tests {
         let later: Vec<u64> = (0..PLACES_MAX).map(|_| keep(0)).collect();
         assert!(cursors.place(third).is_none() && cursors.place(later[0]).is_some());
         assert_eq!(lock(&cursors.0).by_number.len(), PLACES_MAX);
+        let element = cursors.keep_element(0, b"h", Bytes::from_static(b"field"), WALL);
+        assert_eq!(cursors.element(element, b"h").as_deref(), Some(&b"field"[..]));
+        assert!(cursors.element(element, b"other").is_none() && cursors.place(element).is_none());
+        assert!(cursors.element(*later.last().unwrap(), b"h").is_none());
         let again = Cursors::default().keep(0, WalkPlace::start(), Wall(WALL.0 + 10_000));
         assert!(again > *later.last().unwrap(), "a server that starts later has others");
     }

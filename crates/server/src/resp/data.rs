@@ -1,6 +1,8 @@
 //! A data command of one key: carried out at the record's owner if it may change the record, or
 //! over what was read of it.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -8,9 +10,11 @@ use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::update::{UpdateError, UpdatedRecord};
 use stratakv_engine::{Error, Operation, Record, RecordEdit, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::resp::{Version, encode};
+use stratakv_structures::tree::{NodeName, TreeError};
 
 use super::arguments::{Arguments, Gathered, RequestRefusal};
 use super::edit::{LONG_PAST, too_long};
+use super::many::{ManyLimits, ManyWork};
 use super::records::{Call, Core, Records, StoredRecord, head_of};
 use super::reply::written;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
@@ -44,17 +48,18 @@ impl DataCommand {
         self.arguments.held_bytes()
     }
 
-    /// Carries it out; the reply is appended, an error too.
-    pub(crate) fn run(&self, settings: CallSettings, records: &mut dyn Records, out: &mut Vec<u8>) {
+    /// Carries it out; the reply is appended, an error too. Whether it is done: if not, what it
+    /// changed before it met an error is to be undone.
+    pub(crate) fn run(&self, settings: CallSettings, records: &mut dyn Records, out: &mut Vec<u8>) -> bool {
         let a = Arguments::new(&self.arguments, b"", &[]);
         let CallSettings { version, wall, value_bytes_max, reply_bytes_max, seed } = settings;
         let began = out.len();
-        if let Err(refusal) =
-            (self.core)(&Call { a, version, wall, value_bytes_max, reply_bytes_max, seed }, records, out)
-        {
+        let done = (self.core)(&Call { a, version, wall, value_bytes_max, reply_bytes_max, seed }, records, out);
+        if let Err(refusal) = &done {
             out.truncate(began);
-            encode::error(out, &refusal);
+            encode::error(out, refusal);
         }
+        done.is_ok()
     }
 }
 
@@ -82,12 +87,15 @@ impl NewRecord {
     }
 }
 
-/// The record of the one key that a command has.
+/// The record of the one key that a command has. There are no nodes here.
 #[derive(Debug)]
 struct OneRecord {
     old: Option<StoredRecord>,
     new: NewRecord,
     value_bytes_max: usize,
+    has_trees: bool,
+    /// The command wants to read or write some.
+    needs_nodes: Cell<bool>,
 }
 
 impl OneRecord {
@@ -117,23 +125,69 @@ impl Records for OneRecord {
     fn delete(&mut self, _: &[u8]) {
         self.new = NewRecord::deleted(self.old.is_some());
     }
+
+    fn node(&self, _: &[u8], _: NodeName, _: u64) -> Result<Bytes, TreeError> {
+        self.needs_nodes.set(true);
+        Err(TreeError::Missing)
+    }
+
+    fn has_node(&self, _: &[u8], _: NodeName, _: u64) -> bool {
+        false
+    }
+
+    fn put_node(&mut self, _: &[u8], _: NodeName, _: Option<Bytes>) {
+        self.needs_nodes.set(true);
+    }
+
+    fn usable_number(&self, _: &[u8], _: u64, from: u64) -> u64 {
+        from
+    }
+
+    fn has_trees(&self) -> bool {
+        self.has_trees
+    }
+
+    fn scan_place(&self, _: &[u8], _: u64) -> Option<Bytes> {
+        self.needs_nodes.set(true);
+        None
+    }
+
+    fn keep_scan_place(&self, _: &[u8], from: u64, _: Bytes) -> u64 {
+        self.needs_nodes.set(true);
+        from
+    }
+
+    fn whole_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 /// A command on its way to the record's owner, and what it said there.
 #[derive(Debug)]
 pub(crate) struct DataRule {
-    command: DataCommand,
+    command: Arc<DataCommand>,
     settings: CallSettings,
+    limits: ManyLimits,
     said: Mutex<Vec<u8>>,
+    /// Nothing was said nor done: the command goes on where there are nodes.
+    needs_nodes: AtomicBool,
 }
 
 impl DataRule {
     fn outcome(&self, old: Option<StoredRecord>) -> NewRecord {
-        let mut record = OneRecord { old, new: NewRecord::Unchanged, value_bytes_max: self.settings.value_bytes_max };
+        let mut record = OneRecord {
+            old,
+            new: NewRecord::Unchanged,
+            value_bytes_max: self.settings.value_bytes_max,
+            has_trees: self.limits.has_batches,
+            needs_nodes: Cell::new(false),
+        };
         let mut said = Vec::new();
         self.command.run(self.settings, &mut record, &mut said);
         *lock(&self.said) = said;
-        record.new
+        let needs_nodes = record.needs_nodes.get();
+        self.needs_nodes.store(needs_nodes, Ordering::Release);
+        if needs_nodes { NewRecord::Unchanged } else { record.new }
     }
 
     fn answer(&self) -> Vec<u8> {
@@ -179,8 +233,14 @@ pub(crate) struct DataWork {
 }
 
 impl DataWork {
-    pub(crate) fn new(key: Key, command: DataCommand, settings: CallSettings, only_reads: bool) -> DataWork {
-        let rule = Arc::new(DataRule { command, settings, said: Mutex::default() });
+    pub(crate) fn new(
+        key: Key,
+        command: DataCommand,
+        (settings, limits): (CallSettings, ManyLimits),
+        only_reads: bool,
+    ) -> DataWork {
+        let (said, needs_nodes) = Default::default();
+        let rule = Arc::new(DataRule { command: Arc::new(command), settings, limits, said, needs_nodes });
         DataWork { key, rule, only_reads, first_bytes: 0, attempts: 0 }
     }
 
@@ -235,7 +295,7 @@ impl DataWork {
                     expiry,
                 });
                 self.rule.outcome(old);
-                Progress::Ended(self.rule.answer())
+                self.ended()
             }
             Reply::Done { version, .. } => {
                 here.counters.total_items.add(1);
@@ -244,12 +304,27 @@ impl DataWork {
                 here.recency.stored(hash(&self.key), here.wall);
                 Progress::Ended(self.rule.answer())
             }
-            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => Progress::Ended(self.rule.answer()),
+            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => self.ended(),
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))
             }
         }
+    }
+
+    /// The command is done, or goes on where there are nodes.
+    fn ended(&self) -> Progress {
+        match self.rule.needs_nodes.load(Ordering::Acquire) {
+            true => Progress::NeedsNodes,
+            false => Progress::Ended(self.rule.answer()),
+        }
+    }
+
+    /// The same command over records and nodes that are read.
+    pub(crate) fn with_nodes(&self) -> ManyWork {
+        let DataRule { command, settings, limits, .. } = &*self.rule;
+        ManyWork::new(vec![Arc::clone(command)], vec![self.key.clone()], *settings, *limits)
+            .on_one_tree(!self.only_reads)
     }
 
     /// The value has more bytes than were asked for.
@@ -270,5 +345,7 @@ pub(crate) enum Progress {
     Waits,
     /// It goes on when there is room for so many bytes that it reads.
     WantsRoom(u64),
+    /// It goes on as [`DataWork::with_nodes`].
+    NeedsNodes,
     Ended(Vec<u8>),
 }

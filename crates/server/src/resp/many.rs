@@ -3,21 +3,25 @@
 //!
 //! What is read and answered has room in the memory for clients before it is asked for. Where short
 //! records were expected and one is long, the lengths of all are asked first.
+//!
+//! A command that misses nodes of a tree is undone. It is carried out again once they were read.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use stratakv_base::{Key, Level};
+use stratakv_base::{CollectionId, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error, Operation, Record, RecordPart, Reply};
 use stratakv_protocol::resp::encode;
 use stratakv_structures::HEADER_BYTES;
 
 use super::data::{CallSettings, DataCommand, Progress};
-use super::overlay::{Overlay, ReadRecord};
+use super::node_reads::NodeReads;
+use super::overlay::{Overlay, OverlayChanges, OverlayLimits, ReadRecord};
 use super::pubsub::{Publication, send_all};
 use super::records::StoredRecord;
 use super::reply::written;
 use super::session::mixed;
+use super::turns::KeyTurn;
 use super::watching::SharedWatchList;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
 use crate::connection::{Target, hash};
@@ -27,6 +31,11 @@ use crate::server::lock;
 const SEEN_BYTES: usize = 4 << 20;
 /// Bytes of replies for which there is room from the beginning.
 const REPLY_BYTES: u64 = 4 << 10;
+/// The part of what a command may hold that the elements of a tree may have which it reads as a
+/// whole: beside them there are what is made of them, and the reply.
+const WHOLE_SHARE: u64 = 4;
+/// As often a node may not be there, because of other clients' writes.
+const LOSSES_MAX: u32 = 50;
 
 /// Limits of one command, or one transaction.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +50,8 @@ pub(crate) struct ManyLimits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Another command has the turn of the key.
+    WaitingForTurn,
     /// The records are read.
     Reading,
     /// The same of one that is too long to be looked at: its front.
@@ -49,14 +60,31 @@ enum Stage {
     Measuring,
     /// The commands are carried out, and others have their turn.
     Running,
+    /// There is no room yet for nodes that a command misses.
+    WantingNodes,
+    /// They are read.
+    ReadingNodes,
+    /// There is no room yet for what was said.
+    WantingEnd,
+    /// What was told of nodes is true if their root is what it was.
+    Validating,
     /// What was made of them is written.
     Writing,
+}
+
+/// What the commands that were carried out have said, and which one is next.
+#[derive(Clone, Debug, Default)]
+struct CommandsRun {
+    said: Vec<u8>,
+    /// Messages that are sent then.
+    publications: Vec<Publication>,
+    next: usize,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct ManyWork {
-    commands: Arc<[DataCommand]>,
+    commands: Arc<[Arc<DataCommand>]>,
     settings: CallSettings,
     limits: ManyLimits,
     /// Each once; behind those of the commands those that are only watched.
@@ -72,14 +100,29 @@ pub(crate) struct ManyWork {
     /// Bytes of records and replies for which it has room; `None`: as much as it begins with.
     room_bytes: Option<u64>,
     measured_bytes: u64,
-    /// What it will answer once it is written.
-    said: Vec<u8>,
-    /// Messages that it sends then.
-    publications: Vec<Publication>,
-    /// The command that is next.
-    next: usize,
-    changed: Vec<Changed>,
+    run: CommandsRun,
+    nodes: NodeReads,
+    written: WrittenRecords,
+    contention: Contention,
+}
+
+/// What others who work on the same key make it do.
+#[derive(Clone, Debug, Default)]
+struct Contention {
+    /// How often it began again.
     attempts: u32,
+    /// It waits for its turn before it begins.
+    takes_turn: bool,
+    /// It has the turn of its key, or waits for it.
+    turn: Option<Arc<KeyTurn>>,
+}
+
+/// What is being written.
+#[derive(Clone, Debug, Default)]
+struct WrittenRecords {
+    changed: Vec<Changed>,
+    /// Keys whose tree goes by it.
+    orphaned: Vec<Key>,
 }
 
 /// A change that is being written.
@@ -91,7 +134,7 @@ struct Changed {
 
 impl ManyWork {
     pub(crate) fn new(
-        commands: Vec<DataCommand>,
+        commands: Vec<Arc<DataCommand>>,
         keys: Vec<Key>,
         settings: CallSettings,
         limits: ManyLimits,
@@ -108,12 +151,34 @@ impl ManyWork {
             overlay: Overlay::default(),
             room_bytes: None,
             measured_bytes: 0,
-            said: Vec::new(),
-            publications: Vec::new(),
-            next: 0,
-            changed: Vec::new(),
-            attempts: 0,
+            run: CommandsRun::default(),
+            nodes: NodeReads::default(),
+            written: WrittenRecords::default(),
+            contention: Contention::default(),
         }
+    }
+
+    /// It works on one long structure, which it changes or not: those that change it take turns.
+    pub(crate) fn on_one_tree(mut self, changes: bool) -> ManyWork {
+        self.contention.takes_turn = changes;
+        self
+    }
+
+    /// Whether it waits for the turn with this ticket.
+    pub(crate) fn waits_for_turn(&self, ticket: u64) -> bool {
+        let turn = self.contention.turn.as_ref();
+        self.stage == Stage::WaitingForTurn && turn.is_some_and(|turn| turn.ticket() == ticket)
+    }
+
+    /// Takes the turn of the key, if it is to; false: it has to wait.
+    fn has_turn(&mut self, context: &WorkContext<'_>) -> bool {
+        let [key] = &self.keys[..] else { return true };
+        if !self.contention.takes_turn || self.contention.turn.is_some() {
+            return true;
+        }
+        let (turn, has) = context.turns.take(hash(key), context.waiter);
+        self.contention.turn = Some(Arc::new(turn));
+        has
     }
 
     /// It is a transaction, of a client that watches these keys.
@@ -129,7 +194,7 @@ impl ManyWork {
 
     /// Bytes of memory that it holds beside records and replies.
     pub(crate) fn held_bytes(&self) -> usize {
-        let commands: usize = self.commands.iter().map(DataCommand::held_bytes).sum();
+        let commands: usize = self.commands.iter().map(|command| command.held_bytes()).sum();
         let keys: usize = self.keys.iter().map(|key| size_of::<Key>() + key.user().len()).sum();
         commands + keys
     }
@@ -141,6 +206,10 @@ impl ManyWork {
 
     /// Begins, or begins again.
     pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        if !self.has_turn(context) {
+            self.stage = Stage::WaitingForTurn;
+            return Progress::Waits;
+        }
         self.at = 0;
         if let Some(Some(watched)) = &self.transaction {
             let watched = lock(watched);
@@ -153,9 +222,15 @@ impl ManyWork {
                 self.keys.extend(others);
             }
         }
-        self.overlay = Overlay::new(self.settings.value_bytes_max, self.settings.wall);
-        (self.said, self.next) = (Vec::new(), 0);
-        self.changed.clear();
+        let limits = OverlayLimits {
+            value_bytes_max: self.settings.value_bytes_max,
+            whole_bytes_max: self.limits.bytes_max / WHOLE_SHARE,
+            has_trees: self.limits.has_batches,
+            shards: context.shards,
+        };
+        self.overlay = Overlay::new(limits, context.cursors.clone(), self.settings.wall);
+        self.run = CommandsRun::default();
+        self.written.changed.clear();
         self.read(context, asked)
     }
 
@@ -166,8 +241,14 @@ impl ManyWork {
 
     /// There is room for so many bytes.
     pub(crate) fn has_room(&mut self, bytes: u64, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        self.room_bytes = Some(bytes);
-        self.begin(context, asked)
+        if bytes > self.first_bytes() {
+            self.room_bytes = Some(bytes);
+        }
+        match self.stage {
+            Stage::WantingNodes if !self.contention.takes_turn => self.read_nodes(context, asked),
+            Stage::WantingEnd => self.finish(context, asked),
+            _ => self.begin(context, asked),
+        }
     }
 
     /// Asks for the next record; carries the commands out if there is none.
@@ -200,14 +281,16 @@ impl ManyWork {
 
     /// Asks for room, if it may have that much.
     fn want(&mut self, bytes: u64, context: &WorkContext<'_>) -> Progress {
-        self.attempts += 1;
+        // Others do not wait for it while it waits for them.
+        self.contention.turn = None;
+        self.contention.attempts += 1;
         let most = self.limits.bytes_max;
         match () {
             () if bytes > most => refused(&format!(
                 "ERR the records and replies have {bytes} bytes, and a command or transaction may have {most}: \
                  send it in parts, or raise --memory"
             )),
-            () if self.attempts > ATTEMPTS_MAX => Progress::Ended(error_of(&Error::Busy, false, context)),
+            () if self.contention.attempts > ATTEMPTS_MAX => Progress::Ended(error_of(&Error::Busy, false, context)),
             () => Progress::WantsRoom(bytes),
         }
     }
@@ -225,17 +308,18 @@ impl ManyWork {
                 self.at += 1;
                 self.measure(context, asked)
             }
+            (Stage::WaitingForTurn, Reply::Number { .. }) => self.begin(context, asked),
             (Stage::Running, Reply::Record(_)) => self.run(context, asked),
+            (Stage::ReadingNodes, Reply::Record(record)) => {
+                self.nodes.came(record, &mut self.overlay);
+                self.read_nodes(context, asked)
+            }
+            (Stage::Validating, Reply::Record(record)) => self.validated(record.as_ref(), context, asked),
             (Stage::Writing, Reply::Done { version, .. }) => {
                 self.note(version, context);
-                self.finish(context)
+                self.end(context)
             }
-            // Another client was faster.
-            (Stage::Writing, Reply::Unmet(_)) if self.attempts < ATTEMPTS_MAX => {
-                self.attempts += 1;
-                self.begin(context, asked)
-            }
-            (Stage::Writing, Reply::Unmet(_)) => Progress::Ended(error_of(&Error::Busy, false, context)),
+            (Stage::Writing, Reply::Unmet(_)) => self.begin_again(context, asked),
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))
@@ -295,51 +379,122 @@ impl ManyWork {
         self.measure(context, asked)
     }
 
+    /// Another client was faster.
+    fn begin_again(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        self.contention.attempts += 1;
+        self.contention.takes_turn = true;
+        match self.contention.attempts > ATTEMPTS_MAX {
+            true => Progress::Ended(error_of(&Error::Busy, false, context)),
+            false => self.begin(context, asked),
+        }
+    }
+
     /// Goes on with the commands: all records are there. What takes long lets others have their
     /// turn in between.
     fn run(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        if self.next == 0 && self.transaction.is_some() {
-            encode::array(&mut self.said, self.commands.len());
+        if self.run.next == 0 && self.transaction.is_some() && self.run.said.is_empty() {
+            encode::array(&mut self.run.said, self.commands.len());
         }
         let mut seen_bytes = 0;
         let bytes_max = self.limits.bytes_max + self.keys_bytes();
-        while let Some(command) = self.commands.get(self.next) {
+        while let Some(command) = self.commands.get(self.run.next) {
             if let (true, Some(key)) = (seen_bytes > SEEN_BYTES, self.keys.first()) {
                 self.stage = Stage::Running;
                 asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
                 return Progress::Waits;
             }
-            self.next += 1;
             // Each draws its own lots.
             let mut settings = self.settings;
             settings.reply_bytes_max = usize::try_from(self.limits.bytes_max).unwrap_or(usize::MAX);
-            settings.seed = mixed(settings.seed ^ self.next as u64);
-            command.run(settings, &mut self.overlay, &mut self.said);
+            settings.seed = mixed(settings.seed ^ (self.run.next as u64 + 1));
+            let said_bytes = self.run.said.len();
+            self.overlay.begin_command();
+            let is_done = command.run(settings, &mut self.overlay, &mut self.run.said);
             seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes();
+            let missing = self.overlay.take_missing();
+            if !is_done || !missing.is_empty() {
+                self.overlay.roll_back();
+            }
+            if !missing.is_empty() {
+                self.run.said.truncate(said_bytes);
+                self.nodes = NodeReads::new(missing, self.nodes.losses);
+                return self.want_nodes(context, asked);
+            }
+            self.overlay.end_command();
+            self.run.next += 1;
             if self.made_bytes() > bytes_max {
                 return self.want(self.made_bytes(), context);
             }
         }
         if self.made_bytes() > self.has_bytes() + self.keys_bytes() {
+            self.stage = Stage::WantingEnd;
             return self.want(self.made_bytes(), context);
         }
-        self.publications = self.overlay.take_publications();
-        let (changes, changed) = std::mem::take(&mut self.overlay).into_changes();
-        self.write(changes, changed, context, asked)
+        self.finish(context, asked)
+    }
+
+    /// Reads nodes once there is room for them.
+    fn want_nodes(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
+        if needed > self.has_bytes() + self.keys_bytes() {
+            self.stage = Stage::WantingNodes;
+            // Little more, for what follows.
+            let more = (needed / 2).min(self.limits.bytes_max.saturating_sub(needed));
+            return self.want(needed.saturating_add(more), context);
+        }
+        self.read_nodes(context, asked)
+    }
+
+    fn read_nodes(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        self.stage = Stage::ReadingNodes;
+        if self.nodes.ask(asked) {
+            return Progress::Waits;
+        }
+        if self.nodes.are_whole() {
+            return self.run(context, asked);
+        }
+        // Another client has changed the tree, most likely.
+        self.nodes.losses += 1;
+        match self.nodes.losses > LOSSES_MAX {
+            true => refused("ERR the structure is damaged: a node is missing: DEL removes it"),
+            false => self.begin_again(context, asked),
+        }
+    }
+
+    /// All commands are carried out.
+    fn finish(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        let key = self.keys.first().filter(|_| self.keys.len() == 1);
+        if let (true, false, Some(key)) = (self.overlay.has_nodes(), self.overlay.has_changes(), key) {
+            self.run.publications = self.overlay.take_publications();
+            self.stage = Stage::Validating;
+            asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
+            return Progress::Waits;
+        }
+        self.run.publications = self.overlay.take_publications();
+        let changes = std::mem::take(&mut self.overlay).into_changes();
+        self.write(changes, context, asked)
+    }
+
+    /// Nodes were read between two looks at their root.
+    fn validated(&mut self, root: Option<&Record>, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        let version = self.keys.first().and_then(|key| self.overlay.version(key));
+        match root.map(|root| root.version) == version {
+            true => self.end(context),
+            false => self.begin_again(context, asked),
+        }
     }
 
     /// Bytes of records and replies.
     fn made_bytes(&self) -> u64 {
-        (self.overlay.held_bytes() + self.said.len()) as u64
+        (self.overlay.held_bytes() + self.run.said.len()) as u64
     }
 
-    fn write(
-        &mut self,
-        mut changes: Vec<Change>,
-        changed: usize,
-        context: &WorkContext<'_>,
-        asked: &mut Asked,
-    ) -> Progress {
+    fn write(&mut self, changes: OverlayChanges, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        let OverlayChanges { mut changes, changed, orphaned } = changes;
+        self.written.orphaned = orphaned;
+        if changes.iter().any(|change| change.key.collection() == CollectionId::NODES) {
+            context.here.nodes.sweeps.note_nodes();
+        }
         if !self.limits.has_batches {
             if self.transaction.is_some() && changed > 0 && changes.len() > 1 {
                 return refused(
@@ -357,10 +512,13 @@ impl ManyWork {
         }
         // One record alone was what it was at one instant.
         if changes.is_empty() || (changed == 0 && changes.len() == 1) {
-            return self.finish(context);
+            return self.end(context);
         }
-        let written = changes.iter().filter(|change| !matches!(change.kind, ChangeKind::Check));
-        self.changed = written
+        let is_written = |change: &&Change| {
+            !matches!(change.kind, ChangeKind::Check) && change.key.collection() != CollectionId::NODES
+        };
+        let written = changes.iter().filter(is_written);
+        self.written.changed = written
             .map(|change| Changed { key: change.key.clone(), is_deleted: matches!(change.kind, ChangeKind::Delete) })
             .collect();
         self.stage = Stage::Writing;
@@ -373,10 +531,10 @@ impl ManyWork {
     }
 
     /// All has been carried out.
-    fn finish(&mut self, context: &WorkContext<'_>) -> Progress {
-        let mut said = std::mem::take(&mut self.said);
-        if !self.publications.is_empty() {
-            send_all(context.pubsub, &std::mem::take(&mut self.publications), &mut said);
+    fn end(&mut self, context: &WorkContext<'_>) -> Progress {
+        let mut said = std::mem::take(&mut self.run.said);
+        if !self.run.publications.is_empty() {
+            send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);
         }
         Progress::Ended(said)
     }
@@ -384,7 +542,8 @@ impl ManyWork {
     /// Tells what became of the records.
     fn note(&self, version: u64, context: &WorkContext<'_>) {
         let here = &context.here;
-        for Changed { key, is_deleted } in &self.changed {
+        self.written.orphaned.iter().for_each(|key| here.nodes.removed(key));
+        for Changed { key, is_deleted } in &self.written.changed {
             here.marks.forget(key, version);
             if *is_deleted {
                 here.log.deleted(key);

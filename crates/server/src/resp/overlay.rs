@@ -1,33 +1,57 @@
 //! Records of several keys as they were read, and what commands make of them: in memory, until one
 //! write makes all of it so.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use stratakv_base::{Key, Wall};
+use stratakv_base::checksum::shard_of;
+use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::{Change, ChangeKind, Expect};
+use stratakv_structures::Damaged;
+use stratakv_structures::tree::{NodeName, TreeError, TreeRoot};
 
 use super::arguments::{RequestRefusal, key};
+use super::cursors::Cursors;
 use super::data::NewRecord;
 use super::edit::too_long;
+use super::node_reads::WantedNode;
+use super::nodes::node_key;
 use super::pubsub::{ListenKind, Publication};
 use super::records::{Records, StoredRecord, head_of};
 
 /// What a key beside its record takes.
 pub(super) const ENTRY_BYTES: usize = 128;
 
+/// How far records and trees may be looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OverlayLimits {
+    /// Longest value.
+    pub(crate) value_bytes_max: usize,
+    /// Bytes of a tree that is read as a whole.
+    pub(crate) whole_bytes_max: u64,
+    pub(crate) has_trees: bool,
+    pub(crate) shards: usize,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     entries: BTreeMap<Vec<u8>, OverlayRecord>,
+    nodes: HashMap<Key, OverlayNode>,
+    limits: OverlayLimits,
+    cursors: Cursors,
     publications: Vec<Publication>,
-    value_bytes_max: usize,
+    /// How many there were before the command that is carried out.
+    published_before: usize,
     wall: Wall,
     /// Bytes of what was read, and of what was made.
     bytes: usize,
     /// Bytes that were looked at, since this was last asked.
     seen_bytes: Cell<usize>,
+    missing: RefCell<MissingNodes>,
+    /// What the command that is carried out has changed, the last one last.
+    undo: Vec<UndoStep>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,12 +60,53 @@ struct OverlayRecord {
     new: NewRecord,
 }
 
+/// A node as it was read, if it was, and what becomes of it.
+#[derive(Clone, Debug, Default)]
+struct OverlayNode {
+    read: Option<Bytes>,
+    new: NewNode,
+}
+
+#[derive(Clone, Debug, Default)]
+enum NewNode {
+    #[default]
+    Unchanged,
+    Put(Bytes),
+    Deleted,
+}
+
+/// Nodes that a command could not go on without, and those that would be useful.
+#[derive(Clone, Debug, Default)]
+struct MissingNodes {
+    needed: HashMap<Key, WantedNode>,
+    useful: HashMap<Key, WantedNode>,
+    /// Useful ones were read: the command goes on without more of them.
+    had_useful: bool,
+}
+
+/// What something was before it was changed.
+#[derive(Clone, Debug)]
+enum UndoStep {
+    Record(Vec<u8>, NewRecord),
+    Node(Key, NewNode),
+}
+
 /// A record as it was read. Of a value that is too long to be looked at there is the front only.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadRecord {
     pub(crate) record: StoredRecord,
     pub(crate) version: u64,
     pub(crate) value_bytes: u64,
+}
+
+/// The write that makes an overlay so.
+pub(crate) struct OverlayChanges {
+    /// One for each key, the changed ones last, then nodes.
+    pub(crate) changes: Vec<Change>,
+    /// How many records are changed.
+    pub(crate) changed: usize,
+    /// Keys whose tree is not that of before: its nodes are to be removed.
+    pub(crate) orphaned: Vec<Key>,
 }
 
 impl OverlayRecord {
@@ -54,12 +119,34 @@ impl OverlayRecord {
         let new = if let NewRecord::Put(record) = &self.new { record.value.len() } else { 0 };
         ENTRY_BYTES + read + new
     }
+
+    /// Whether the record was the root of a tree that is not there any more.
+    fn leaves_nodes(&self) -> bool {
+        let id = |record: Option<&StoredRecord>| record.and_then(|record| TreeRoot::id_of(&record.value));
+        let before = id(self.read.as_ref().map(|read| &read.record));
+        before.is_some() && before != id(self.now())
+    }
+}
+
+impl OverlayNode {
+    fn now(&self) -> Option<&Bytes> {
+        match &self.new {
+            NewNode::Unchanged => self.read.as_ref(),
+            NewNode::Put(image) => Some(image),
+            NewNode::Deleted => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let new = if let NewNode::Put(image) = &self.new { image.len() } else { 0 };
+        ENTRY_BYTES + self.read.as_ref().map_or(0, Bytes::len) + new
+    }
 }
 
 impl Overlay {
-    /// One without records, for commands that look at values of so many bytes at most.
-    pub(crate) fn new(value_bytes_max: usize, wall: Wall) -> Overlay {
-        Overlay { value_bytes_max, wall, ..Overlay::default() }
+    /// One without records.
+    pub(crate) fn new(limits: OverlayLimits, cursors: Cursors, wall: Wall) -> Overlay {
+        Overlay { limits, cursors, wall, ..Overlay::default() }
     }
 
     /// What was read of a key.
@@ -67,6 +154,23 @@ impl Overlay {
         let entry = OverlayRecord { read, new: NewRecord::Unchanged };
         self.bytes += entry.bytes() + key.user().len();
         self.entries.insert(key.user().to_vec(), entry);
+    }
+
+    /// A node as it was read.
+    pub(crate) fn insert_node(&mut self, key: Key, image: Bytes) {
+        let node = OverlayNode { read: Some(image), new: NewNode::Unchanged };
+        self.bytes += node.bytes();
+        self.nodes.insert(key, node);
+    }
+
+    /// Whether nodes were read: what was told of them is true only if their root is what it was.
+    pub(crate) fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// The version of a record as it was read.
+    pub(crate) fn version(&self, key: &Key) -> Option<u64> {
+        self.entries.get(key.user())?.read.as_ref().map(|read| read.version)
     }
 
     /// Bytes of memory that it holds.
@@ -79,15 +183,45 @@ impl Overlay {
         self.seen_bytes.take()
     }
 
-    fn make(&mut self, key: &[u8], new: NewRecord) {
-        debug_assert!(self.entries.contains_key(key), "a command's keys are read before it runs");
-        if let Some(entry) = self.entries.get_mut(key) {
-            self.bytes -= entry.bytes();
-            entry.new = match new {
-                NewRecord::Deleted => NewRecord::deleted(entry.read.is_some()),
-                new => new,
-            };
-            self.bytes += entry.bytes();
+    /// A command begins, perhaps again: what it changes can be undone.
+    pub(crate) fn begin_command(&mut self) {
+        self.undo.clear();
+        self.published_before = self.publications.len();
+    }
+
+    /// A command is done.
+    pub(crate) fn end_command(&mut self) {
+        self.undo.clear();
+        self.missing.take();
+    }
+
+    /// Whether a record is changed.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.entries.values().any(|entry| entry.new != NewRecord::Unchanged)
+    }
+
+    /// The nodes that the command has missed; none: it is done. Nodes that would be useful are
+    /// asked for once.
+    pub(crate) fn take_missing(&mut self) -> Vec<WantedNode> {
+        let missing = self.missing.get_mut();
+        let mut wanted = std::mem::take(&mut missing.needed);
+        let useful = std::mem::take(&mut missing.useful);
+        if !wanted.is_empty() || !missing.had_useful {
+            missing.had_useful |= !useful.is_empty();
+            wanted.extend(useful);
+        }
+        wanted.into_values().collect()
+    }
+
+    /// Undoes what the command has changed.
+    pub(crate) fn roll_back(&mut self) {
+        let published = self.publications.drain(self.published_before.min(self.publications.len())..);
+        self.bytes -= published.map(|publication| publication.held_bytes()).sum::<usize>();
+        while let Some(step) = self.undo.pop() {
+            match step {
+                UndoStep::Record(key, new) => _ = self.set_record(&key, new),
+                UndoStep::Node(key, new) => _ = self.set_node(&key, new),
+            }
         }
     }
 
@@ -96,12 +230,45 @@ impl Overlay {
         std::mem::take(&mut self.publications)
     }
 
-    /// The write that makes it so: a change for each key, the changed ones last, and whether there
-    /// is one that is no check. Keys that were not changed must be as they were read.
-    pub(crate) fn into_changes(self) -> (Vec<Change>, usize) {
-        let (mut changes, mut checks) = (Vec::new(), Vec::new());
+    /// What it was before.
+    fn set_record(&mut self, key: &[u8], new: NewRecord) -> Option<NewRecord> {
+        let entry = self.entries.get_mut(key)?;
+        self.bytes -= entry.bytes();
+        let before = std::mem::replace(&mut entry.new, new);
+        self.bytes += entry.bytes();
+        Some(before)
+    }
+
+    /// The same of a node.
+    fn set_node(&mut self, key: &Key, new: NewNode) -> NewNode {
+        let node = self.nodes.entry(key.clone()).or_insert_with(|| {
+            let node = OverlayNode::default();
+            self.bytes += node.bytes();
+            node
+        });
+        self.bytes -= node.bytes();
+        let before = std::mem::replace(&mut node.new, new);
+        self.bytes += node.bytes();
+        before
+    }
+
+    fn make(&mut self, key: &[u8], new: NewRecord) {
+        debug_assert!(self.entries.contains_key(key), "a command's keys are read before it runs");
+        let existed = self.entries.get(key).is_some_and(|entry| entry.read.is_some());
+        let new = if new == NewRecord::Deleted { NewRecord::deleted(existed) } else { new };
+        if let Some(before) = self.set_record(key, new) {
+            self.undo.push(UndoStep::Record(key.to_vec(), before));
+        }
+    }
+
+    /// The write that makes it so. Keys that were not changed must be as they were read.
+    pub(crate) fn into_changes(self) -> OverlayChanges {
+        let (mut changes, mut checks, mut orphaned) = (Vec::new(), Vec::new(), Vec::new());
         for (name, entry) in self.entries {
             let Ok(key) = key(&name) else { continue };
+            if entry.leaves_nodes() {
+                orphaned.push(key.clone());
+            }
             let expect = entry.read.map_or(Expect::Absent, |read| Expect::Version(read.version));
             let kind = match entry.new {
                 NewRecord::Unchanged => {
@@ -115,19 +282,32 @@ impl Overlay {
         }
         let changed = changes.len();
         checks.append(&mut changes);
-        (checks, changed)
+        if changed > 0 {
+            checks.extend(self.nodes.into_iter().filter_map(|(key, node)| node_change(key, node)));
+        }
+        OverlayChanges { changes: checks, changed, orphaned }
     }
+}
+
+/// What is written of a node. Nobody else writes it: all who do change its root as well.
+fn node_change(key: Key, node: OverlayNode) -> Option<Change> {
+    let kind = match (node.new, node.read) {
+        (NewNode::Put(value), _) => ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER },
+        // One that was made and removed was never there, and one that was not read is.
+        (NewNode::Deleted, _) => ChangeKind::Delete,
+        (NewNode::Unchanged, _) => return None,
+    };
+    Some(Change { key, expect: Expect::Any, kind })
 }
 
 impl Records for Overlay {
     fn get(&self, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
         let Some(entry) = self.entries.get(key) else { return Ok(None) };
-        let long = entry
-            .read
-            .as_ref()
-            .filter(|read| entry.new == NewRecord::Unchanged && read.value_bytes > self.value_bytes_max as u64);
+        let most = self.limits.value_bytes_max;
+        let long =
+            entry.read.as_ref().filter(|read| entry.new == NewRecord::Unchanged && read.value_bytes > most as u64);
         match long {
-            Some(read) => Err(too_long(read.value_bytes, self.value_bytes_max)),
+            Some(read) => Err(too_long(read.value_bytes, most)),
             None => {
                 let record = entry.now().cloned();
                 let bytes = record.as_ref().map_or(0, |record| record.value.len());
@@ -148,6 +328,65 @@ impl Records for Overlay {
 
     fn delete(&mut self, key: &[u8]) {
         self.make(key, NewRecord::Deleted);
+    }
+
+    fn node(&self, key: &[u8], name: NodeName, bytes: u64) -> Result<Bytes, TreeError> {
+        let key = node_key(key, name);
+        let known = self.nodes.get(&key);
+        match known.and_then(OverlayNode::now) {
+            Some(image) => {
+                self.seen_bytes.set(self.seen_bytes.get() + image.len());
+                Ok(image.clone())
+            }
+            None if known.is_some() => Err(Damaged::new("a node is in it twice").into()),
+            None => {
+                self.missing.borrow_mut().needed.insert(key.clone(), WantedNode { key, name, bytes });
+                Err(TreeError::Missing)
+            }
+        }
+    }
+
+    fn has_node(&self, key: &[u8], name: NodeName, bytes: u64) -> bool {
+        let key = node_key(key, name);
+        let has = self.nodes.get(&key).is_some_and(|node| node.now().is_some());
+        if !has {
+            self.missing.borrow_mut().useful.insert(key.clone(), WantedNode { key, name, bytes });
+        }
+        has
+    }
+
+    fn put_node(&mut self, key: &[u8], name: NodeName, image: Option<Bytes>) {
+        let key = node_key(key, name);
+        let before = self.set_node(&key, image.map_or(NewNode::Deleted, NewNode::Put));
+        self.undo.push(UndoStep::Node(key, before));
+    }
+
+    fn usable_number(&self, key: &[u8], id: u64, from: u64) -> u64 {
+        let Ok(root) = super::arguments::key(key) else { return from };
+        let shards = self.limits.shards.max(1);
+        let wanted = shard_of(root.encoded(), shards);
+        // Each has one chance in as many as there are shards; in the end any number will do.
+        let candidates = from..from.saturating_add(64 * shards as u64);
+        let is_there = |number: &u64| {
+            shards == 1 || shard_of(node_key(key, NodeName { id, number: *number }).encoded(), shards) == wanted
+        };
+        candidates.into_iter().find(is_there).unwrap_or(from)
+    }
+
+    fn has_trees(&self) -> bool {
+        self.limits.has_trees
+    }
+
+    fn scan_place(&self, key: &[u8], cursor: u64) -> Option<Bytes> {
+        self.cursors.element(cursor, key)
+    }
+
+    fn keep_scan_place(&self, key: &[u8], from: u64, next: Bytes) -> u64 {
+        self.cursors.keep_element(from, key, next, self.wall)
+    }
+
+    fn whole_bytes_max(&self) -> u64 {
+        self.limits.whole_bytes_max
     }
 
     fn publish(&mut self, at: usize, kind: ListenKind, (channel, message): (Bytes, Bytes)) {

@@ -9,9 +9,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use stratakv_base::{Expiry, Wall};
 use stratakv_protocol::resp::Version;
+use stratakv_structures::tree::{NodeName, TreeError};
 use stratakv_structures::{Damaged, HEADER_BYTES, Kind, STRUCTURE_FLAGS, TooLong, kind_of};
 
 use super::arguments::{Arguments, RequestRefusal};
+use super::nodes::{has_room_for_nodes, put_packed, whole};
 use super::pubsub::ListenKind;
 
 /// What a command answers on a key of another type.
@@ -48,6 +50,39 @@ pub(crate) trait Records {
     /// Removes a key's record.
     fn delete(&mut self, key: &[u8]);
 
+    /// The bytes of a node of the tree under a key, which has so many.
+    ///
+    /// # Errors
+    /// [`TreeError::Missing`]: it will be there when the command is carried out again. Or there is
+    /// no such node.
+    fn node(&self, key: &[u8], name: NodeName, bytes: u64) -> Result<Bytes, TreeError>;
+
+    /// Whether a node can be read now; if not, it would be useful.
+    fn has_node(&self, key: &[u8], name: NodeName, bytes: u64) -> bool;
+
+    /// Gives a node these bytes, or removes it.
+    fn put_node(&mut self, key: &[u8], name: NodeName, image: Option<Bytes>);
+
+    /// The least number from this one on that a node of the structure may have.
+    fn usable_number(&self, key: &[u8], id: u64, from: u64) -> u64;
+
+    /// Whether structures may be trees.
+    fn has_trees(&self) -> bool;
+
+    /// Whether that of this key may.
+    fn may_be_tree(&self, key: &[u8]) -> bool {
+        self.has_trees() && has_room_for_nodes(key)
+    }
+
+    /// At which element of a tree a cursor goes on; `None`: it is not known any more.
+    fn scan_place(&self, key: &[u8], cursor: u64) -> Option<Bytes>;
+
+    /// A cursor for an element that was reached by another one.
+    fn keep_scan_place(&self, key: &[u8], from: u64, next: Bytes) -> u64;
+
+    /// Most bytes of elements that are read of a tree as a whole.
+    fn whole_bytes_max(&self) -> u64;
+
     /// Sends a message, of a channel and a text, once all has been carried out. At this place of
     /// the reply it is told then how many have got it.
     fn publish(&mut self, _at: usize, _kind: ListenKind, _message: (Bytes, Bytes)) {}
@@ -71,11 +106,19 @@ pub(crate) struct Call<'a> {
 /// Carries out a command: appends the reply. A command that refuses has changed nothing.
 pub(crate) type Core = fn(&Call<'_>, &mut dyn Records, &mut Vec<u8>) -> Result<(), RequestRefusal>;
 
-/// The record of a structure of this kind.
+/// The record of a structure of this kind with all its elements, whatever its form.
+///
+/// # Errors
+/// The key holds another kind of value; it is too long to be read as a whole.
+pub(crate) fn structure(records: &dyn Records, key: &[u8], kind: Kind) -> Result<Option<StoredRecord>, RequestRefusal> {
+    stored(records, key, kind)?.map(|record| whole(records, key, record)).transpose()
+}
+
+/// The record of a structure of this kind: packed, or the root of a tree.
 ///
 /// # Errors
 /// The key holds another kind of value.
-pub(crate) fn structure(records: &dyn Records, key: &[u8], kind: Kind) -> Result<Option<StoredRecord>, RequestRefusal> {
+pub(crate) fn stored(records: &dyn Records, key: &[u8], kind: Kind) -> Result<Option<StoredRecord>, RequestRefusal> {
     match records.get(key)? {
         Some(record) => check_kind(record.flags, &record.value, kind).map(|()| Some(record)),
         None => Ok(None),
@@ -87,7 +130,7 @@ pub(crate) fn structure(records: &dyn Records, key: &[u8], kind: Kind) -> Result
 /// # Errors
 /// The key holds another kind of value.
 pub(crate) fn string(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
-    structure(records, key, Kind::String)
+    stored(records, key, Kind::String)
 }
 
 /// Whether a record is of this kind.
@@ -127,20 +170,22 @@ pub(crate) fn store(
 ) -> Result<(), RequestRefusal> {
     match encoded {
         Ok(Some(value)) => {
-            records.put(key, StoredRecord { value: value.into(), flags: STRUCTURE_FLAGS, expiry });
-            Ok(())
+            put_packed(call, records, key, StoredRecord { value: value.into(), flags: STRUCTURE_FLAGS, expiry })
         }
         Ok(None) => {
             records.delete(key);
             Ok(())
         }
-        Err(TooLong { bytes }) => Err(structure_too_long(bytes, call.value_bytes_max)),
+        Err(TooLong { bytes }) => Err(structure_too_long(bytes, call.value_bytes_max, records.has_trees())),
     }
 }
 
-fn structure_too_long(bytes: usize, most: usize) -> RequestRefusal {
+/// A structure that is one record, as the engine has no batches or the key is too long for more.
+pub(crate) fn structure_too_long(bytes: usize, most: usize, has_trees: bool) -> RequestRefusal {
+    let why = if has_trees { "a shorter key has no such limit" } else { "the engine `tier` has no longer ones" };
     Cow::Owned(format!(
-        "ERR the key would hold {bytes} bytes, and clients may store {most}: raise --item-bytes-max, or use more keys"
+        "ERR the key would hold {bytes} bytes, and clients may store {most}: raise --item-bytes-max, or use more \
+         keys ({why})"
     ))
 }
 

@@ -128,6 +128,9 @@ impl RespAnswer {
                 let counter = if existed { &here.counters.delete_hits } else { &here.counters.delete_misses };
                 counter.add(1);
                 here.log.deleted(&self.key);
+                if existed {
+                    here.nodes.removed(&self.key);
+                }
                 encode::integer(out, i64::from(existed));
             }
             Said::Exists => encode::integer(out, i64::from(record.is_some())),

@@ -10,6 +10,8 @@ use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
 use super::pubsub::PubSub;
 use super::session::ClientDescription;
+use super::turns::KeyTurns;
+use crate::orphans::NodeSweeps;
 use super::waiting::WaitTable;
 use crate::server::RespPeer;
 
@@ -17,6 +19,8 @@ use crate::server::RespPeer;
 #[derive(Debug)]
 pub(crate) struct RespShared {
     pub(crate) cursors: Cursors,
+    pub(crate) sweeps: NodeSweeps,
+    pub(crate) turns: Arc<KeyTurns>,
     pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
@@ -32,10 +36,11 @@ pub(crate) struct RespShared {
 
 impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
-        let (cursors, encodings) = Default::default();
+        let (cursors, encodings, sweeps, turns) = Default::default();
         let calls = Arc::default();
         let (waits, pubsub) = (WaitTable::new(&calls), PubSub::new(&calls));
-        RespShared { cursors, encodings, batch_level, calls, waits, pubsub, last_id: 0.into() }
+        let last_id = 0.into();
+        RespShared { cursors, encodings, sweeps, turns, batch_level, calls, waits, pubsub, last_id }
     }
 
     /// A new client, so many seconds after the server's start.

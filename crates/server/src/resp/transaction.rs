@@ -14,7 +14,7 @@ const COMMAND_BYTES: usize = 128;
 /// Commands that were queued.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    pub(crate) commands: Vec<DataCommand>,
+    pub(crate) commands: Vec<Arc<DataCommand>>,
     /// Those of all commands, some more than once.
     pub(crate) keys: Vec<Key>,
     /// One was refused: none will be carried out.
@@ -31,7 +31,7 @@ impl Queue {
     pub(crate) fn push(&mut self, command: DataCommand, keys: Vec<Key>) {
         let keys_bytes: usize = keys.iter().map(|key| size_of::<Key>() + key.user().len()).sum();
         self.bytes += command.held_bytes() + COMMAND_BYTES + keys_bytes;
-        self.commands.push(command);
+        self.commands.push(Arc::new(command));
         self.keys.extend(keys);
     }
 

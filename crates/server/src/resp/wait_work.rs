@@ -55,7 +55,7 @@ struct WaitCommand {
     client: (u64, ConnectionAddress),
 }
 
-/// A look at one key, or at both of a move.
+/// A look at one key, or at both of a move, or over the nodes of a long list.
 #[derive(Clone, Debug)]
 enum Look {
     /// It waits for room for what it reads.
@@ -108,6 +108,11 @@ impl WaitWork {
         self.end = Some(WaitEnd::Left);
         self.next_keys.clear();
         self.waiter = None;
+    }
+
+    /// Whether it waits for the turn with this ticket.
+    pub(crate) fn waits_for_turn(&self, ticket: u64) -> bool {
+        matches!(&self.look, Some(Look::Both(both)) if both.waits_for_turn(ticket))
     }
 
     pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
@@ -173,7 +178,7 @@ impl WaitWork {
         };
         let arguments = one.as_ref().map_or(arguments, |one| Arguments::new(one, b"", &[]));
         let data = DataCommand::new(self.core(), &arguments);
-        let mut work = DataWork::new(key.clone(), data, self.settings, false);
+        let mut work = DataWork::new(key.clone(), data, (self.settings, self.limits), false);
         let progress = work.begin(context, asked);
         self.look = Some(Look::One(work));
         progress
@@ -187,7 +192,7 @@ impl WaitWork {
     fn both(&self) -> ManyWork {
         let arguments = Arguments::new(&self.command.arguments, b"", &[]);
         let data = DataCommand::new(self.core(), &arguments);
-        ManyWork::new(vec![data], self.command.keys.clone(), self.settings, self.limits)
+        ManyWork::new(vec![Arc::new(data)], self.command.keys.clone(), self.settings, self.limits)
     }
 
     /// There is room for so many bytes that it reads.
@@ -219,6 +224,15 @@ impl WaitWork {
     /// A look may have ended: with an answer, or with nothing.
     fn follow(&mut self, progress: Progress, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         match progress {
+            Progress::NeedsNodes => {
+                if let Some(Look::One(work)) = &self.look {
+                    let many = Box::new(work.with_nodes());
+                    let bytes = many.first_bytes();
+                    self.look = Some(Look::Both(many));
+                    return Progress::WantsRoom(bytes);
+                }
+                Progress::Waits
+            }
             Progress::Ended(answer) if is_nothing(&answer) => {
                 self.look = None;
                 self.look_at_next(context, asked)

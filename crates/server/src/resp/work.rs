@@ -20,6 +20,7 @@ use super::random_key::RandomKey;
 use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
+use super::turns::{KeyTurns, TurnWaiter};
 use super::wait_work::{WaitEnd, WaitWork};
 use super::waiting::WaitTable;
 use super::walking::Walk;
@@ -73,6 +74,9 @@ pub(crate) struct WorkContext<'a> {
     pub(crate) batch_level: Level,
     pub(crate) shards: usize,
     pub(crate) cursors: &'a Cursors,
+    pub(crate) turns: &'a Arc<KeyTurns>,
+    /// The command that asks.
+    pub(crate) waiter: TurnWaiter,
     /// Who is to be told of new elements.
     pub(crate) waits: &'a Arc<WaitTable>,
     /// Who is to be told of messages.
@@ -95,6 +99,19 @@ impl Work {
     /// Whether it takes as long as many commands of one key.
     pub(crate) fn takes_long(&self) -> bool {
         matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_) | WorkKind::Keys(_))
+    }
+
+    /// The turn with this ticket has come, if it waits for that.
+    pub(crate) fn take_turn(&mut self, ticket: u64) -> bool {
+        let waits = match &self.kind {
+            WorkKind::Many(many) => many.waits_for_turn(ticket),
+            WorkKind::Wait(wait) => wait.waits_for_turn(ticket),
+            _ => false,
+        };
+        if waits {
+            self.arrived.push_back(Reply::Number { number: ticket, version: 0 });
+        }
+        waits
     }
 
     /// It waits for room for so many bytes, if it does.
@@ -171,6 +188,14 @@ impl Work {
     fn follow(&mut self, progress: Progress) -> Option<Vec<u8>> {
         match progress {
             Progress::Waits => None,
+            Progress::NeedsNodes => {
+                if let WorkKind::Data(data) = &self.kind {
+                    let many = data.with_nodes();
+                    self.wanted_room = Some(many.first_bytes());
+                    self.kind = WorkKind::Many(Box::new(many));
+                }
+                None
+            }
             Progress::WantsRoom(bytes) => {
                 self.wanted_room = Some(bytes);
                 None
@@ -360,6 +385,8 @@ impl KeyCount {
             let operation = match self.counted {
                 Counted::Deleted => {
                     context.here.log.deleted(&key);
+                    // It goes before it is looked after: that is several operations later.
+                    context.here.nodes.removed(&key);
                     write(key, Expect::Any, ChangeKind::Delete, context.level)
                 }
                 Counted::Present => Operation::Get { key, part: RecordPart::Meta },

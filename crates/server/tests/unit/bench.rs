@@ -17,6 +17,7 @@ use crate::details::Details;
 use crate::marks::Marks;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
+use crate::orphans::{NodeRemovals, NodeSweeps, OrphanQueue};
 use crate::recency::Recency;
 use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
 use crate::schedule::UNITS_EACH;
@@ -80,6 +81,10 @@ impl ServerContext for NoServer {
     fn info(&self, sections: &[String], _: Wall) -> String {
         format!("# {}\r\n", sections.join(" "))
     }
+    fn sweep_nodes(&self) {}
+    fn place(&self) -> (usize, u32) {
+        (0, 0)
+    }
     fn resp_settings(&self) -> Vec<(&'static str, String)> {
         vec![("databases", "1".to_owned()), ("maxclients", "10".to_owned())]
     }
@@ -96,6 +101,8 @@ pub(crate) struct Bench {
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
+    pub(crate) orphans: OrphanQueue,
+    pub(crate) sweeps: NodeSweeps,
     pub(crate) watches: Arc<Watches>,
     details: Details,
     pub(crate) resp: RespShared,
@@ -119,6 +126,8 @@ impl Bench {
             counters: Counters::default(),
             marks: Marks::default(),
             recency: Recency::default(),
+            orphans: OrphanQueue::default(),
+            sweeps: NodeSweeps::default(),
             watches: Arc::default(),
             details: Details::default(),
             resp: RespShared::new(Level::PowerLoss),
@@ -147,6 +156,7 @@ impl Bench {
             counters: &self.counters,
             marks: &self.marks,
             recency: &self.recency,
+            nodes: NodeRemovals { queue: &self.orphans, sweeps: &self.sweeps },
             log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
             accounts: self.accounts.as_ref(),
             server: &NoServer,

@@ -13,6 +13,7 @@ use crate::bench::{Bench, NoServer, WALL};
 use crate::credentials::Credentials;
 use crate::details::Details;
 use crate::memory_budget::MemoryBudget;
+use crate::orphans::{NodeRemovals, NodeSweeps, OrphanQueue};
 use crate::watch::Watches;
 
 #[path = "../conversations/mod.rs"]
@@ -675,6 +676,7 @@ fn operations_ask_for_the_servers_level() {
         counters: &Counters::default(),
         marks: &Marks::default(),
         recency: &Recency::default(),
+        nodes: NodeRemovals { queue: &OrphanQueue::default(), sweeps: &NodeSweeps::default() },
         log: Log { watches: &Watches::default(), details: &Details::default(), wall: WALL, cfd: 7 },
         accounts: None,
         server: &NoServer,

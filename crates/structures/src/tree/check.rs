@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::node::{ChildEntry, InnerNode, read_leaf};
 use super::read::element_bytes;
-use super::{BY_MEMBER, MAIN, Nodes, TreeError, TreeRoot, score_of};
+use super::{BY_MEMBER, MAIN, ReadNodes, TreeError, TreeRoot, score_of};
 use crate::{Damaged, Kind};
 
 /// What a tree consists of.
@@ -35,7 +35,7 @@ impl TreeRoot {
     ///
     /// # Errors
     /// [`TreeError::Damaged`] says what is wrong; [`TreeError::Missing`].
-    pub fn check(&self, nodes: &dyn Nodes) -> Result<TreeReport, TreeError> {
+    pub fn check(&self, nodes: &dyn ReadNodes) -> Result<TreeReport, TreeError> {
         let mut walk = Walk::default();
         for tree in 0..self.trees() {
             walk.last_key = None;
@@ -55,7 +55,7 @@ impl TreeRoot {
 
     fn check_child(
         &self,
-        nodes: &dyn Nodes,
+        nodes: &dyn ReadNodes,
         (tree, level): (usize, u8),
         child: &ChildEntry,
         walk: &mut Walk,
@@ -89,7 +89,7 @@ impl TreeRoot {
     }
 
     /// Whether both trees of a sorted set have the same members with the same scores.
-    fn check_members(&self, nodes: &dyn Nodes) -> Result<(), TreeError> {
+    fn check_members(&self, nodes: &dyn ReadNodes) -> Result<(), TreeError> {
         if self.kind != Kind::SortedSet {
             return Ok(());
         }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::node::{
     ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, NodeName, leaf_image, read_leaf, separator_between,
 };
-use super::read::{Descent, NO_PLACE, Step, Target, element_bytes};
-use super::{Entry, MAIN, NODE_BYTES, Nodes, TOP_BYTES, TreeError, TreeRoot};
+use super::read::{Descent, DescentStep, NO_PLACE, Target, element_bytes};
+use super::{MAIN, NODE_BYTES, Nodes, ReadNodes, TOP_BYTES, TreeEntry, TreeError, TreeRoot};
 use crate::Damaged;
 
 /// A node with fewer bytes is put together with its neighbour, if both fit well into one.
@@ -265,11 +265,11 @@ impl TreeRoot {
         &mut self,
         nodes: &mut dyn Nodes,
         (tree, split): (usize, SplitAt),
-        mut steps: Vec<Step>,
+        mut steps: Vec<DescentStep>,
         (leaf, elements): (&ChildEntry, &[Element<'_>]),
     ) -> Result<(), TreeError> {
         let mut replacement = self.write_elements(nodes, (tree, split), (leaf, elements));
-        while let Some(Step { mut node, number, at }) = steps.pop() {
+        while let Some(DescentStep { mut node, number, at }) = steps.pop() {
             let is_one = replacement.len() == 1;
             let split = SplitAt::of(at, node.children.len());
             if at < node.children.len() {
@@ -403,7 +403,13 @@ impl TreeRoot {
     }
 
     /// Reads ahead what [`TreeRoot::cut`] looks at: inner nodes, and leaves of which a part stays.
-    fn need_cut(&self, nodes: &dyn Nodes, tree: usize, node: &InnerNode, places: &Range<u64>) -> Result<(), TreeError> {
+    fn need_cut(
+        &self,
+        nodes: &dyn ReadNodes,
+        tree: usize,
+        node: &InnerNode,
+        places: &Range<u64>,
+    ) -> Result<(), TreeError> {
         let mut is_missing = false;
         for (child, within) in overlapping(node, places) {
             let is_whole = within == (0..child.count);
@@ -470,7 +476,7 @@ impl TreeRoot {
     ///
     /// # Errors
     /// See [`TreeError`].
-    pub fn all(&self, nodes: &dyn Nodes, tree: usize, bytes_max: u64) -> Result<Vec<Entry>, TreeError> {
+    pub fn all(&self, nodes: &dyn ReadNodes, tree: usize, bytes_max: u64) -> Result<Vec<TreeEntry>, TreeError> {
         if self.element_bytes > bytes_max {
             return Err(TreeError::TooLong { bytes: self.element_bytes });
         }

@@ -4,7 +4,7 @@
 //! by score and by member, the others have one. Leaves hold elements, and nodes above them say how
 //! many elements lie below each child. So an element is found by its key and by its place alike.
 //!
-//! Where nodes come from and go to is the business of a [`Nodes`]. If one is missing there, a call
+//! Where nodes come from and go to is the business of a [`ReadNodes`] and a [`Nodes`]. If one is missing there, a call
 //! ends with [`TreeError::Missing`] and may have noted several; it is repeated once they are there.
 //! A call that ends with an error may have changed nodes: whoever called undoes that.
 
@@ -13,12 +13,14 @@ mod edit;
 mod node;
 mod read;
 mod root;
+mod whole;
 
 use bytes::Bytes;
 
 pub use check::TreeReport;
 pub use node::NodeName;
 pub use root::{TreeRoot, is_tree};
+pub use whole::scored;
 
 use crate::Damaged;
 
@@ -32,15 +34,18 @@ pub const MAIN: usize = 0;
 /// The tree that orders a sorted set by member.
 pub const BY_MEMBER: usize = 1;
 
-/// The nodes of one structure.
-pub trait Nodes {
+/// Where the nodes of one structure come from.
+pub trait ReadNodes {
     /// The bytes of a node, which has so many.
     ///
     /// # Errors
     /// [`TreeError::Missing`]: it was noted, and will be there the next time. Or there is no such
     /// node.
     fn read(&self, number: u64, bytes: u64) -> Result<Bytes, TreeError>;
+}
 
+/// The nodes of one structure, which are changed.
+pub trait Nodes: ReadNodes {
     /// Whether it can be read now. If not, it is noted as one that would be useful.
     fn is_at_hand(&self, number: u64, bytes: u64) -> bool;
 
@@ -81,7 +86,7 @@ pub enum TreeError {
 /// | sorted set, [`MAIN`] | [`score_key`](crate::tree::score_key) and member | empty |
 /// | sorted set, [`BY_MEMBER`] | member | score key |
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// See above.
     pub key: Bytes,
     /// See above.

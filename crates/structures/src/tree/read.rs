@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::node::{ChildEntry, InnerNode, NODE_HEADER_BYTES, read_leaf};
-use super::{Entry, Nodes, TreeError, TreeRoot};
+use super::{ReadNodes, TreeEntry, TreeError, TreeRoot};
 use crate::Damaged;
 
 /// What is looked for in a tree.
@@ -17,7 +17,7 @@ pub(super) enum Target<'a> {
 
 /// An inner node on the way down, and the child that was taken.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct DescentStep {
     pub(super) node: InnerNode,
     /// The node's own number; `None`: it is the top.
     pub(super) number: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Step {
 /// The way to a leaf.
 #[derive(Debug)]
 pub(super) struct Descent {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<DescentStep>,
     /// Elements in leaves before this one.
     pub(super) before: u64,
     pub(super) leaf: ChildEntry,
@@ -39,7 +39,7 @@ impl TreeRoot {
     /// leaves.
     pub(super) fn descend(
         &self,
-        nodes: &dyn Nodes,
+        nodes: &dyn ReadNodes,
         tree: usize,
         target: Target<'_>,
     ) -> Result<Option<Descent>, TreeError> {
@@ -57,7 +57,7 @@ impl TreeRoot {
             before += skipped;
             let image = nodes.read(child.number, child.bytes)?;
             let level = node.level;
-            steps.push(Step { node, number, at });
+            steps.push(DescentStep { node, number, at });
             if level <= 1 {
                 return Ok(Some(Descent { steps, before, leaf: child, image }));
             }
@@ -70,7 +70,7 @@ impl TreeRoot {
     ///
     /// # Errors
     /// See [`TreeError`].
-    pub fn get(&self, nodes: &dyn Nodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
+    pub fn get(&self, nodes: &dyn ReadNodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
         let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok(None) };
         let elements = read_leaf(&descent.image, self.shape(tree), tree, &descent.leaf)?;
         let found = elements.binary_search_by_key(&key, |element| element.key).ok();
@@ -82,7 +82,7 @@ impl TreeRoot {
     ///
     /// # Errors
     /// See [`TreeError`].
-    pub fn place_of(&self, nodes: &dyn Nodes, tree: usize, key: &[u8]) -> Result<(u64, bool), TreeError> {
+    pub fn place_of(&self, nodes: &dyn ReadNodes, tree: usize, key: &[u8]) -> Result<(u64, bool), TreeError> {
         let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok((0, false)) };
         let elements = read_leaf(&descent.image, self.shape(tree), tree, &descent.leaf)?;
         Ok(match elements.binary_search_by_key(&key, |element| element.key) {
@@ -95,7 +95,7 @@ impl TreeRoot {
     ///
     /// # Errors
     /// See [`TreeError`].
-    pub fn get_at(&self, nodes: &dyn Nodes, tree: usize, place: u64) -> Result<Option<Entry>, TreeError> {
+    pub fn get_at(&self, nodes: &dyn ReadNodes, tree: usize, place: u64) -> Result<Option<TreeEntry>, TreeError> {
         Ok(self.entries(nodes, tree, place..place.saturating_add(1), u64::MAX)?.pop())
     }
 
@@ -105,7 +105,7 @@ impl TreeRoot {
     /// Some are missing, and all of them were noted as far as their parents are there.
     pub fn need_keys<'k>(
         &self,
-        nodes: &dyn Nodes,
+        nodes: &dyn ReadNodes,
         tree: usize,
         keys: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<(), TreeError> {
@@ -122,7 +122,7 @@ impl TreeRoot {
     /// The same.
     pub fn need_places(
         &self,
-        nodes: &dyn Nodes,
+        nodes: &dyn ReadNodes,
         tree: usize,
         places: impl IntoIterator<Item = u64>,
     ) -> Result<(), TreeError> {
@@ -139,11 +139,11 @@ impl TreeRoot {
     /// See [`TreeError`].
     pub fn entries(
         &self,
-        nodes: &dyn Nodes,
+        nodes: &dyn ReadNodes,
         tree: usize,
         places: Range<u64>,
         bytes_max: u64,
-    ) -> Result<Vec<Entry>, TreeError> {
+    ) -> Result<Vec<TreeEntry>, TreeError> {
         let mut gather =
             Gather { root: self, nodes, tree, entries: Vec::new(), bytes: 0, bytes_max, is_missing: false };
         gather.walk(self.top(tree)?, &places)?;
@@ -163,9 +163,9 @@ fn and(one: Result<(), TreeError>, other: Result<(), TreeError>) -> Result<Resul
 /// Gathers the elements of a range, and notes all nodes of it that are missing.
 struct Gather<'a> {
     root: &'a TreeRoot,
-    nodes: &'a dyn Nodes,
+    nodes: &'a dyn ReadNodes,
     tree: usize,
-    entries: Vec<Entry>,
+    entries: Vec<TreeEntry>,
     bytes: u64,
     bytes_max: u64,
     is_missing: bool,
@@ -214,7 +214,7 @@ impl Gather<'_> {
                 .iter()
                 .skip(first)
                 .take(len)
-                .map(|element| Entry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }),
+                .map(|element| TreeEntry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }),
         );
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::tree::{BY_MEMBER, MAIN, Nodes, TreeError, TreeRoot};
+use crate::tree::{BY_MEMBER, MAIN, Nodes, ReadNodes, TreeError, TreeRoot};
 use crate::{Hash, Kind, List, STRUCTURE_FLAGS, Set, SortedSet, header, kind_of, len};
 
 /// Longest value that is made here.
@@ -38,13 +38,15 @@ struct AnyNodes {
     entries: u8,
 }
 
-impl Nodes for AnyNodes {
+impl ReadNodes for AnyNodes {
     fn read(&self, number: u64, _: u64) -> Result<Bytes, TreeError> {
         let start = usize::try_from(number).unwrap_or(usize::MAX).min(self.bytes.len());
         let header = [1, (number % 2) as u8, self.level, 0, self.entries, 0, 0, 0];
         Ok([&header[..], &[0; 8], &number.to_le_bytes(), &self.bytes[start..]].concat().into())
     }
+}
 
+impl Nodes for AnyNodes {
     fn is_at_hand(&self, _: u64, _: u64) -> bool {
         true
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use stratakv_base::Key;
 use stratakv_protocol::resp::number;
@@ -34,19 +35,19 @@ impl Connection {
         counter.add(1);
         let data = DataCommand::new(core, a);
         let writing_bytes = if only_reads { 0 } else { data.held_bytes() as u64 };
-        let first_bytes = self.reading.first_bytes;
+        let (first_bytes, limits) = (self.reading.first_bytes, self.many_limits(context));
         let (work, access, reading_bytes) = match <[Key; 1]>::try_from(keys) {
             Ok([key]) if only_reads => {
                 let access = Access::Read(hash(&key));
-                let work = DataWork::new(key, data, settings, true).with_first_bytes(first_bytes);
+                let work = DataWork::new(key, data, (settings, limits), true).with_first_bytes(first_bytes);
                 (WorkKind::Data(work), access, first_bytes)
             }
             Ok([key]) => {
                 let access = Access::Alone(hash(&key));
-                (WorkKind::Data(DataWork::new(key, data, settings, false)), access, 0)
+                (WorkKind::Data(DataWork::new(key, data, (settings, limits), false)), access, 0)
             }
             Err(keys) => {
-                let work = ManyWork::new(vec![data], keys, settings, self.many_limits(context));
+                let work = ManyWork::new(vec![Arc::new(data)], keys, settings, limits);
                 let reading_bytes = work.first_bytes();
                 (WorkKind::Many(Box::new(work)), Access::Everything, reading_bytes)
             }

@@ -79,7 +79,7 @@ impl Connection {
         let Queue { commands, mut keys, .. } = queue;
         let mut seen = HashSet::with_capacity(keys.len());
         keys.retain(|key| seen.insert(key.clone()));
-        let writing_bytes = commands.iter().map(DataCommand::held_bytes).sum::<usize>() as u64;
+        let writing_bytes = commands.iter().map(|command| command.held_bytes()).sum::<usize>() as u64;
         let settings = self.call_settings(s, context);
         let work = ManyWork::new(commands, keys, settings, self.many_limits(context)).in_transaction(watched);
         let reading_bytes = work.first_bytes();

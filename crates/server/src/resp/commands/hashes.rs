@@ -4,33 +4,29 @@ use std::borrow::Cow;
 
 use stratakv_base::Expiry;
 use stratakv_protocol::resp::number::{self, SumError};
-use stratakv_protocol::resp::{Version, encode, glob};
-use stratakv_structures::{Hash, Kind};
+use stratakv_protocol::resp::{Version, encode};
+use stratakv_structures::Kind;
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
 use super::super::edit::{NOT_A_FLOAT, NOT_FINITE, OVERFLOW};
-use super::super::records::{Call, Records, StoredRecord, check_reply, refused_by_damage, store, structure};
-use super::{lots, scanning};
+use super::super::forms::{ElementBytes, HashForm};
+use super::super::records::{Call, Records, StoredRecord, check_reply, refused_by_damage, stored};
+use super::lots;
+use super::scanning::{self, ElementScan};
 
 type Done = Result<(), RequestRefusal>;
 
 fn record(call: &Call<'_>, records: &dyn Records) -> Result<Option<StoredRecord>, RequestRefusal> {
-    structure(records, call.a.get(1), Kind::Hash)
+    stored(records, call.a.get(1), Kind::Hash)
 }
 
-fn parsed(record: Option<&StoredRecord>) -> Result<Hash<'_>, RequestRefusal> {
-    match record {
-        Some(record) => Hash::parse(&record.value).map_err(refused_by_damage),
-        None => Ok(Hash::default()),
-    }
-}
-
-/// The value of one field.
-fn lookup<'a>(record: Option<&'a StoredRecord>, field: &[u8]) -> Result<Option<&'a [u8]>, RequestRefusal> {
-    match record {
-        Some(record) => Hash::lookup(&record.value, field).map_err(refused_by_damage),
-        None => Ok(None),
-    }
+/// The value of the field that the third argument names.
+fn lookup<'a>(
+    call: &Call<'_>,
+    records: &dyn Records,
+    record: Option<&'a StoredRecord>,
+) -> Result<Option<ElementBytes<'a>>, RequestRefusal> {
+    HashForm::lookup((records, call.a.get(1)), record, call.a.get(2))
 }
 
 /// When a hash expires that a command changes: as before.
@@ -48,13 +44,10 @@ fn set(call: &Call<'_>, records: &mut dyn Records, name: &str) -> Result<usize, 
         return Err(wrong_count(name));
     }
     let old = record(call, records)?;
-    let mut hash = parsed(old.as_ref())?;
-    let pairs = (2..call.a.len()).step_by(2).map(|at| (call.a.get(at), call.a.get(at + 1)));
-    let added = match call.a.len() {
-        4 => usize::from(hash.insert(call.a.get(2), call.a.get(3))),
-        _ => hash.insert_all(pairs),
-    };
-    store(call, records, call.a.get(1), (hash.encode(call.value_bytes_max), expiry(old.as_ref())))?;
+    let mut hash = HashForm::of(old.as_ref())?;
+    let pairs: Vec<_> = (2..call.a.len()).step_by(2).map(|at| (call.a.get(at), call.a.get(at + 1))).collect();
+    let added = hash.insert_all((records, call.a.get(1)), &pairs)?;
+    hash.store(call, (records, call.a.get(1)), expiry(old.as_ref()))?;
     Ok(added)
 }
 
@@ -72,7 +65,7 @@ pub(crate) fn hmset(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
 
 pub(crate) fn hsetnx(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    let is_there = lookup(old.as_ref(), call.a.get(2))?.is_some();
+    let is_there = lookup(call, records, old.as_ref())?.is_some();
     if !is_there {
         set(call, records, "hsetnx")?;
     }
@@ -82,8 +75,8 @@ pub(crate) fn hsetnx(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u
 
 pub(crate) fn hget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    match lookup(old.as_ref(), call.a.get(2))? {
-        Some(value) => encode::bulk(out, value),
+    match lookup(call, records, old.as_ref())? {
+        Some(value) => encode::bulk(out, &value),
         None => encode::null(out, call.version),
     }
     Ok(())
@@ -91,12 +84,13 @@ pub(crate) fn hget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
 
 pub(crate) fn hmget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    let hash = parsed(old.as_ref())?;
+    let hash = HashForm::of(old.as_ref())?;
+    let fields: Vec<&[u8]> = call.a.from(2).collect();
     let began = out.len();
-    encode::array(out, call.a.len() - 2);
-    for field in call.a.from(2) {
-        match hash.get(field) {
-            Some(value) => encode::bulk(out, value),
+    encode::array(out, fields.len());
+    for value in hash.values((records, call.a.get(1)), &fields)? {
+        match value {
+            Some(value) => encode::bulk(out, &value),
             None => encode::null(out, call.version),
         }
         check_reply(call, out, began)?;
@@ -106,10 +100,11 @@ pub(crate) fn hmget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
 
 pub(crate) fn hdel(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    let mut hash = parsed(old.as_ref())?;
-    let removed = hash.remove_all(call.a.from(2));
+    let mut hash = HashForm::of(old.as_ref())?;
+    let fields: Vec<&[u8]> = call.a.from(2).collect();
+    let removed = hash.remove_all((records, call.a.get(1)), &fields)?;
     if removed > 0 {
-        store(call, records, call.a.get(1), (hash.encode(call.value_bytes_max), expiry(old.as_ref())))?;
+        hash.store(call, (records, call.a.get(1)), expiry(old.as_ref()))?;
     }
     encode::integer(out, removed as i64);
     Ok(())
@@ -126,37 +121,37 @@ pub(crate) fn hlen(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
 
 pub(crate) fn hexists(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    encode::integer(out, i64::from(lookup(old.as_ref(), call.a.get(2))?.is_some()));
+    encode::integer(out, i64::from(lookup(call, records, old.as_ref())?.is_some()));
     Ok(())
 }
 
 pub(crate) fn hstrlen(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    encode::integer(out, lookup(old.as_ref(), call.a.get(2))?.map_or(0, <[u8]>::len) as i64);
+    encode::integer(out, lookup(call, records, old.as_ref())?.map_or(0, |value| value.len()) as i64);
     Ok(())
 }
 
 pub(crate) fn hkeys(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    let hash = parsed(old.as_ref())?;
-    encode::array(out, hash.len());
-    hash.iter().for_each(|(field, _)| encode::bulk(out, field));
+    let entries = HashForm::of(old.as_ref())?.entries((records, call.a.get(1)))?;
+    encode::array(out, entries.len());
+    entries.iter().for_each(|(field, _)| encode::bulk(out, field));
     Ok(())
 }
 
 pub(crate) fn hvals(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    let hash = parsed(old.as_ref())?;
-    encode::array(out, hash.len());
-    hash.iter().for_each(|(_, value)| encode::bulk(out, value));
+    let entries = HashForm::of(old.as_ref())?.entries((records, call.a.get(1)))?;
+    encode::array(out, entries.len());
+    entries.iter().for_each(|(_, value)| encode::bulk(out, value));
     Ok(())
 }
 
 pub(crate) fn hgetall(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(call, records)?;
-    let hash = parsed(old.as_ref())?;
-    encode::map(out, hash.len(), call.version);
-    for (field, value) in hash.iter() {
+    let entries = HashForm::of(old.as_ref())?.entries((records, call.a.get(1)))?;
+    encode::map(out, entries.len(), call.version);
+    for (field, value) in &entries {
         encode::bulk(out, field);
         encode::bulk(out, value);
     }
@@ -166,8 +161,8 @@ pub(crate) fn hgetall(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<
 pub(crate) fn hincrby(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let delta = call.a.integer(3)?;
     let old = record(call, records)?;
-    let number = match lookup(old.as_ref(), call.a.get(2))? {
-        Some(value) => number::integer(value).ok_or(Cow::Borrowed("ERR hash value is not an integer"))?,
+    let number = match lookup(call, records, old.as_ref())? {
+        Some(value) => number::integer(&value).ok_or(Cow::Borrowed("ERR hash value is not an integer"))?,
         None => 0,
     };
     let sum = number.checked_add(delta).ok_or(Cow::Borrowed(OVERFLOW))?;
@@ -182,8 +177,8 @@ pub(crate) fn hincrbyfloat(call: &Call<'_>, records: &mut dyn Records, out: &mut
         return Err(Cow::Borrowed(NOT_A_FLOAT));
     }
     let old = record(call, records)?;
-    let value = lookup(old.as_ref(), call.a.get(2))?.unwrap_or(b"0");
-    let sum = number::sum(value, delta).map_err(|error| match error {
+    let value = lookup(call, records, old.as_ref())?.unwrap_or(ElementBytes::Borrowed(b"0"));
+    let sum = number::sum(&value, delta).map_err(|error| match error {
         SumError::NotANumber => Cow::Borrowed("ERR hash value is not a float"),
         SumError::Infinite => Cow::Borrowed(NOT_FINITE),
     })?;
@@ -194,9 +189,9 @@ pub(crate) fn hincrbyfloat(call: &Call<'_>, records: &mut dyn Records, out: &mut
 
 /// Gives the field that a command names this value.
 fn set_one(call: &Call<'_>, records: &mut dyn Records, old: Option<&StoredRecord>, value: &[u8]) -> Done {
-    let mut hash = parsed(old)?;
-    hash.insert(call.a.get(2), value);
-    store(call, records, call.a.get(1), (hash.encode(call.value_bytes_max), expiry(old)))
+    let mut hash = HashForm::of(old)?;
+    hash.insert_all((records, call.a.get(1)), &[(call.a.get(2), value)])?;
+    hash.store(call, (records, call.a.get(1)), expiry(old))
 }
 
 pub(crate) fn hrandfield(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
@@ -213,9 +208,10 @@ pub(crate) fn hrandfield(call: &Call<'_>, records: &mut dyn Records, out: &mut V
         return Err(Cow::Borrowed("ERR value is out of range"));
     }
     let old = record(call, records)?;
-    let hash = parsed(old.as_ref())?;
+    let (hash, at) = (HashForm::of(old.as_ref())?, (&*records, call.a.get(1)));
     let Some(count) = count else {
-        match lots::any(hash.len(), call.seed).and_then(|place| hash.get_at(place)) {
+        let place = lots::any(hash.len(), call.seed);
+        match hash.at_places(at, place.as_slice())?.first() {
             Some((field, _)) => encode::bulk(out, field),
             None => encode::null(out, call.version),
         }
@@ -225,33 +221,29 @@ pub(crate) fn hrandfield(call: &Call<'_>, records: &mut dyn Records, out: &mut V
     let began = out.len();
     let is_flat = call.version == Version::Resp2;
     encode::array(out, if with_values && is_flat { places.len() * 2 } else { places.len() });
-    for place in places {
-        let (field, value) = hash.get_at(place).unwrap_or_default();
+    for (field, value) in hash.at_places(at, &places)? {
         if with_values && !is_flat {
             encode::array(out, 2);
         }
-        encode::bulk(out, field);
+        encode::bulk(out, &field);
         if with_values {
-            encode::bulk(out, value);
+            encode::bulk(out, &value);
         }
         check_reply(call, out, began)?;
     }
     Ok(())
 }
 
-/// All fields at once, whatever their number: the record was read as a whole.
 pub(crate) fn hscan(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
-    scanning::check_cursor(call.a.get(2))?;
-    let old = record(call, records)?;
-    let pattern = match &old {
-        Some(_) => scanning::pattern(call, 3)?,
-        // As Redis, which looks for the key first.
-        None => None,
-    };
-    let hash = parsed(old.as_ref())?;
-    let found = || hash.iter().filter(|(field, _)| pattern.is_none_or(|pattern| glob::matches(pattern, field)));
-    scanning::begin(out, found().count() * 2);
-    for (field, value) in found() {
+    let mut old = None;
+    let scan = ElementScan::read(call, || {
+        old = record(call, records)?;
+        Ok(old.is_some())
+    })?;
+    let (mut entries, next) = HashForm::of(old.as_ref())?.scan((records, call.a.get(1)), scan.page)?;
+    entries.retain(|(field, _)| scan.matches(field));
+    scanning::begin(out, (next, entries.len() * 2));
+    for (field, value) in &entries {
         encode::bulk(out, field);
         encode::bulk(out, value);
     }

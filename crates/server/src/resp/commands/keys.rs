@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 
 use stratakv_protocol::resp::encode;
+use stratakv_structures::Kind;
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
 use super::super::edit::Edit;
+use super::super::nodes::{put_packed, whole};
 use super::super::records::{Call, Records, StoredRecord};
 use super::super::reply::ttl as time_to_live;
 use super::options;
@@ -89,16 +91,30 @@ fn renamed(call: &Call<'_>, records: &dyn Records) -> Result<StoredRecord, Reque
     records.get(call.a.get(1))?.ok_or(Cow::Borrowed("ERR no such key"))
 }
 
-fn rename_to(call: &Call<'_>, records: &mut dyn Records, record: StoredRecord) {
-    if call.a.get(1) != call.a.get(2) {
-        records.delete(call.a.get(1));
-        records.put(call.a.get(2), record);
+/// Puts what was read of the first key under the second one. The nodes of a tree carry their key,
+/// so they are written anew.
+fn put_at_second(call: &Call<'_>, records: &mut dyn Records, record: StoredRecord) -> Done {
+    match record.kind() {
+        Kind::String => records.put(call.a.get(2), record),
+        _ => {
+            let record = whole(records, call.a.get(1), record)?;
+            put_packed(call, records, call.a.get(2), record)?;
+        }
     }
+    Ok(())
+}
+
+fn rename_to(call: &Call<'_>, records: &mut dyn Records, record: StoredRecord) -> Done {
+    if call.a.get(1) != call.a.get(2) {
+        put_at_second(call, records, record)?;
+        records.delete(call.a.get(1));
+    }
+    Ok(())
 }
 
 pub(crate) fn rename(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let record = renamed(call, records)?;
-    rename_to(call, records, record);
+    rename_to(call, records, record)?;
     encode::simple(out, "OK");
     Ok(())
 }
@@ -107,7 +123,7 @@ pub(crate) fn renamenx(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec
     let record = renamed(call, records)?;
     let is_free = records.head(call.a.get(2)).is_none();
     if is_free {
-        rename_to(call, records, record);
+        rename_to(call, records, record)?;
     }
     encode::integer(out, i64::from(is_free));
     Ok(())
@@ -136,7 +152,7 @@ pub(crate) fn copy(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
     let copied = if is_free { records.get(from)? } else { None };
     encode::integer(out, i64::from(copied.is_some()));
     if let Some(record) = copied {
-        records.put(to, record);
+        put_at_second(call, records, record)?;
     }
     Ok(())
 }

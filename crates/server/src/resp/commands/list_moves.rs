@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use stratakv_protocol::resp::encode;
 
 use super::super::arguments::{Arguments, RequestRefusal, SYNTAX};
+use super::super::forms::{ListEnd, ListForm};
 use super::super::records::{Call, Records};
 use super::counts;
-use super::lists::{ListEnd, parsed, record, store_list, take, write_all};
+use super::lists::{expiry, record, take, write_all};
 
 type Done = Result<(), RequestRefusal>;
 
@@ -32,17 +33,18 @@ pub(super) fn move_element(
         encode::null(out, call.version);
         return Ok(());
     };
-    let mut list = parsed(Some(&old))?;
+    let mut list = ListForm::of(Some(&old))?;
     let other_old = if source == destination { None } else { record(records, destination)? };
-    let element = from.pop(&mut list).unwrap_or_default();
+    let taken = list.take((records, source), (from, 1))?;
+    let element = taken.first().map_or(&b""[..], |element| element);
     if source == destination {
-        to.push(&mut list, element);
+        list.push_all((records, source), to, [element].into_iter())?;
     } else {
-        let mut other = parsed(other_old.as_ref())?;
-        to.push(&mut other, element);
-        store_list(call, records, destination, (&other, other_old.as_ref()))?;
+        let mut other = ListForm::of(other_old.as_ref())?;
+        other.push_all((records, destination), to, [element].into_iter())?;
+        other.store(call, (records, destination), expiry(other_old.as_ref()))?;
     }
-    store_list(call, records, source, (&list, Some(&old)))?;
+    list.store(call, (records, source), old.expiry)?;
     encode::bulk(out, element);
     Ok(())
 }
@@ -72,7 +74,7 @@ pub(crate) fn lmpop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
             return take(call, records, (key, &old), (end, count), |taken| {
                 encode::array(out, 2);
                 encode::bulk(out, key);
-                write_all(taken.iter(), out);
+                write_all(taken, out);
             });
         }
     }

@@ -4,58 +4,23 @@ use std::borrow::Cow;
 
 use stratakv_base::Expiry;
 use stratakv_protocol::resp::encode;
+use stratakv_structures::Kind;
 use stratakv_structures::list::{from_front, range};
-use stratakv_structures::{Kind, List};
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
-use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store, structure};
+use super::super::forms::{ElementBytes, ListEnd, ListForm};
+use super::super::records::{Call, Records, StoredRecord, refused_by_damage, stored};
 use super::counts;
 
 type Done = Result<(), RequestRefusal>;
 
-/// An end of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListEnd {
-    Left,
-    Right,
-}
-
-impl ListEnd {
-    pub(super) fn push<'a>(self, list: &mut List<'a>, element: &'a [u8]) {
-        match self {
-            ListEnd::Left => list.elements.push_front(element),
-            ListEnd::Right => list.elements.push_back(element),
-        }
-    }
-
-    pub(super) fn pop<'a>(self, list: &mut List<'a>) -> Option<&'a [u8]> {
-        match self {
-            ListEnd::Left => list.elements.pop_front(),
-            ListEnd::Right => list.elements.pop_back(),
-        }
-    }
-}
-
 pub(super) fn record(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
-    structure(records, key, Kind::List)
+    stored(records, key, Kind::List)
 }
 
-pub(super) fn parsed(record: Option<&StoredRecord>) -> Result<List<'_>, RequestRefusal> {
-    match record {
-        Some(record) => List::parse(&record.value).map_err(refused_by_damage),
-        None => Ok(List::default()),
-    }
-}
-
-/// Stores what a list has become that expires as before.
-pub(super) fn store_list(
-    call: &Call<'_>,
-    records: &mut dyn Records,
-    key: &[u8],
-    (list, old): (&List<'_>, Option<&StoredRecord>),
-) -> Done {
-    let expiry = old.map_or(Expiry::NEVER, |old| old.expiry);
-    store(call, records, key, (list.encode(call.value_bytes_max), expiry))
+/// When a list expires that a command changes: as before.
+pub(super) fn expiry(record: Option<&StoredRecord>) -> Expiry {
+    record.map_or(Expiry::NEVER, |record| record.expiry)
 }
 
 fn push(call: &Call<'_>, records: &mut dyn Records, (end, creates): (ListEnd, bool), out: &mut Vec<u8>) -> Done {
@@ -64,10 +29,11 @@ fn push(call: &Call<'_>, records: &mut dyn Records, (end, creates): (ListEnd, bo
         encode::integer(out, 0);
         return Ok(());
     }
-    let mut list = parsed(old.as_ref())?;
-    call.a.from(2).for_each(|element| end.push(&mut list, element));
-    store_list(call, records, call.a.get(1), (&list, old.as_ref()))?;
-    encode::integer(out, list.elements.len() as i64);
+    let mut list = ListForm::of(old.as_ref())?;
+    list.push_all((records, call.a.get(1)), end, call.a.from(2))?;
+    let len = list.len();
+    list.store(call, (records, call.a.get(1)), expiry(old.as_ref()))?;
+    encode::integer(out, len as i64);
     Ok(())
 }
 
@@ -93,12 +59,12 @@ pub(super) fn take(
     records: &mut dyn Records,
     (key, old): (&[u8], &StoredRecord),
     (end, count): (ListEnd, usize),
-    write: impl FnOnce(&[&[u8]]),
+    write: impl FnOnce(&[ElementBytes<'_>]),
 ) -> Done {
-    let mut list = parsed(Some(old))?;
-    let taken: Vec<&[u8]> = (0..count.min(list.elements.len())).map_while(|_| end.pop(&mut list)).collect();
+    let mut list = ListForm::of(Some(old))?;
+    let taken = list.take((records, key), (end, count))?;
     if !taken.is_empty() {
-        store_list(call, records, key, (&list, Some(old)))?;
+        list.store(call, (records, key), old.expiry)?;
     }
     write(&taken);
     Ok(())
@@ -116,20 +82,20 @@ fn pop(call: &Call<'_>, records: &mut dyn Records, (end, name): (ListEnd, &str),
         (None, Some(_)) => encode::null_array(out, call.version),
         (Some(old), None) => {
             return take(call, records, (key, &old), (end, 1), |taken| {
-                encode::bulk(out, taken.first().unwrap_or(&b"".as_slice()));
+                encode::bulk(out, taken.first().map_or(&b""[..], |element| element));
             });
         }
         (Some(old), Some(count)) => {
-            return take(call, records, (key, &old), (end, count), |taken| write_all(taken.iter(), out));
+            return take(call, records, (key, &old), (end, count), |taken| write_all(taken, out));
         }
     }
     Ok(())
 }
 
 /// Elements as an array.
-pub(super) fn write_all<'a>(elements: impl ExactSizeIterator<Item = &'a &'a [u8]>, out: &mut Vec<u8>) {
+pub(super) fn write_all(elements: &[ElementBytes<'_>], out: &mut Vec<u8>) {
     encode::array(out, elements.len());
-    elements.for_each(|element| encode::bulk(out, element));
+    elements.iter().for_each(|element| encode::bulk(out, element));
 }
 
 pub(crate) fn lpop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
@@ -154,8 +120,8 @@ pub(crate) fn lindex(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u
         encode::null(out, call.version);
         return Ok(());
     };
-    match List::lookup(&old.value, call.a.integer(2)?).map_err(refused_by_damage)? {
-        Some(element) => encode::bulk(out, element),
+    match ListForm::lookup((records, call.a.get(1)), &old, call.a.integer(2)?)? {
+        Some(element) => encode::bulk(out, &element),
         None => encode::null(out, call.version),
     }
     Ok(())
@@ -165,10 +131,10 @@ pub(crate) fn lset(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
     let key = call.a.get(1);
     let old = record(records, key)?.ok_or(Cow::Borrowed("ERR no such key"))?;
     let place = call.a.integer(2)?;
-    let mut list = parsed(Some(&old))?;
-    let element = from_front(place, list.elements.len()).and_then(|place| list.elements.get_mut(place));
-    *element.ok_or(Cow::Borrowed("ERR index out of range"))? = call.a.get(3);
-    store_list(call, records, key, (&list, Some(&old)))?;
+    let mut list = ListForm::of(Some(&old))?;
+    let place = from_front(place, list.len()).ok_or(Cow::Borrowed("ERR index out of range"))?;
+    list.set((records, key), place, call.a.get(3))?;
+    list.store(call, (records, key), old.expiry)?;
     encode::simple(out, "OK");
     Ok(())
 }
@@ -176,8 +142,9 @@ pub(crate) fn lset(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
 pub(crate) fn lrange(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let (first, last) = (call.a.integer(2)?, call.a.integer(3)?);
     let old = record(records, call.a.get(1))?;
-    let list = parsed(old.as_ref())?;
-    write_all(list.elements.range(range(first, last, list.elements.len())), out);
+    let list = ListForm::of(old.as_ref())?;
+    let places = range(first, last, list.len());
+    write_all(&list.range((records, call.a.get(1)), places)?, out);
     Ok(())
 }
 
@@ -185,12 +152,13 @@ pub(crate) fn ltrim(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
     let (first, last) = (call.a.integer(2)?, call.a.integer(3)?);
     let key = call.a.get(1);
     if let Some(old) = record(records, key)? {
-        let mut list = parsed(Some(&old))?;
-        let kept = range(first, last, list.elements.len());
-        if kept.len() < list.elements.len() {
-            list.elements.truncate(kept.end);
-            list.elements.drain(..kept.start);
-            store_list(call, records, key, (&list, Some(&old)))?;
+        let mut list = ListForm::of(Some(&old))?;
+        let kept = range(first, last, list.len());
+        if kept.len() < list.len() {
+            let behind = kept.end..list.len();
+            list.remove_range((records, key), behind)?;
+            list.remove_range((records, key), 0..kept.start)?;
+            list.store(call, (records, key), old.expiry)?;
         }
     }
     encode::simple(out, "OK");
@@ -203,25 +171,18 @@ pub(crate) fn lrem(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
         encode::integer(out, 0);
         return Ok(());
     };
-    let mut list = parsed(Some(&old))?;
-    let before = list.elements.len();
-    let wanted = if count == 0 { u64::MAX } else { count.unsigned_abs() };
-    let mut removed = 0;
-    let mut stays = |found: &&[u8]| {
-        let goes = *found == element && removed < wanted;
-        removed += u64::from(goes);
-        !goes
-    };
-    if count < 0 {
-        list.elements = list.elements.into_iter().rev().filter(|found| stays(found)).collect();
-        list.elements.make_contiguous().reverse();
-    } else {
-        list.elements.retain(|found| stays(found));
+    let mut list = ListForm::of(Some(&old))?;
+    let wanted = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+    let mut places = list.places_of((records, key), element, (count < 0, usize::MAX, wanted))?;
+    // From the end on: places before those removed stay what they are.
+    places.sort_unstable_by(|one, other| other.cmp(one));
+    for place in &places {
+        list.remove_range((records, key), *place..*place + 1)?;
     }
-    if list.elements.len() < before {
-        store_list(call, records, key, (&list, Some(&old)))?;
+    if !places.is_empty() {
+        list.store(call, (records, key), old.expiry)?;
     }
-    encode::integer(out, removed as i64);
+    encode::integer(out, places.len() as i64);
     Ok(())
 }
 
@@ -236,14 +197,16 @@ pub(crate) fn linsert(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<
         encode::integer(out, 0);
         return Ok(());
     };
-    let mut list = parsed(Some(&old))?;
-    let Some(place) = list.elements.iter().position(|element| *element == call.a.get(3)) else {
+    let mut list = ListForm::of(Some(&old))?;
+    let places = list.places_of((records, key), call.a.get(3), (false, usize::MAX, 1))?;
+    let Some(place) = places.first() else {
         encode::integer(out, -1);
         return Ok(());
     };
-    list.elements.insert(place + usize::from(is_behind), call.a.get(4));
-    store_list(call, records, key, (&list, Some(&old)))?;
-    encode::integer(out, list.elements.len() as i64);
+    list.insert((records, key), place + usize::from(is_behind), call.a.get(4))?;
+    let len = list.len();
+    list.store(call, (records, key), old.expiry)?;
+    encode::integer(out, len as i64);
     Ok(())
 }
 
@@ -285,25 +248,29 @@ impl Search {
     }
 
     /// Places of the matches that are told.
-    fn places(&self, list: &List<'_>, wanted: &[u8]) -> Vec<usize> {
-        let len = list.elements.len();
-        let compared = if self.compared_max == 0 { len } else { self.compared_max.min(len) };
-        let all = (0..compared).map(|at| if self.rank < 0 { len - 1 - at } else { at });
-        let matches = all.filter(|place| list.elements.get(*place).is_some_and(|element| *element == wanted));
+    fn places(
+        &self,
+        at: (&dyn Records, &[u8]),
+        list: &ListForm<'_>,
+        wanted: &[u8],
+    ) -> Result<Vec<usize>, RequestRefusal> {
+        let compared_max = if self.compared_max == 0 { usize::MAX } else { self.compared_max };
         let passed = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
         let told = match self.count {
             None => 1,
             Some(0) => usize::MAX,
             Some(count) => count,
         };
-        matches.skip(passed).take(told).collect()
+        let search = (self.rank < 0, compared_max, passed.saturating_add(told));
+        let mut places = list.places_of(at, wanted, search)?;
+        Ok(places.split_off(passed.min(places.len())))
     }
 }
 
 pub(crate) fn lpos(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let search = Search::read(call)?;
     let old = record(records, call.a.get(1))?;
-    let places = search.places(&parsed(old.as_ref())?, call.a.get(2));
+    let places = search.places((records, call.a.get(1)), &ListForm::of(old.as_ref())?, call.a.get(2))?;
     match (search.count, places.first()) {
         (None, Some(place)) => encode::integer(out, *place as i64),
         (None, None) => encode::null(out, call.version),

@@ -1,6 +1,7 @@
 //! Elements by lot: which ones comes of the call's seed.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use stratakv_protocol::resp::number;
 
@@ -42,14 +43,25 @@ pub(super) fn places(call: &Call<'_>, len: usize, count: i64) -> Result<Vec<usiz
         seed = mixed(seed);
         any(below, seed).unwrap_or_default()
     };
+    let told = if count < 0 { wanted } else { wanted.min(len) };
+    if told > call.reply_bytes_max.max(call.value_bytes_max) / ELEMENT_BYTES_MIN && len > 0 {
+        return Err(Cow::Owned(format!(
+            "ERR {told} elements have more than the {} bytes that a reply may have: ask for less",
+            call.reply_bytes_max
+        )));
+    }
     if count < 0 && len > 0 {
-        if wanted > call.value_bytes_max / ELEMENT_BYTES_MIN {
-            return Err(Cow::Owned(format!(
-                "ERR {wanted} elements have more than the {} bytes that a reply may have: ask for less",
-                call.value_bytes_max
-            )));
-        }
         return Ok((0..wanted).map(|_| draw(len)).collect());
+    }
+    if told < len / 2 {
+        // Most draws meet no other.
+        let mut seen = HashSet::with_capacity(told);
+        let mut places = Vec::with_capacity(told);
+        while places.len() < told {
+            let place = draw(len);
+            places.extend(seen.insert(place).then_some(place));
+        }
+        return Ok(places);
     }
     let mut all: Vec<usize> = (0..len).collect();
     if wanted < len {

@@ -8,10 +8,12 @@ use stratakv_protocol::resp::{encode, number};
 use stratakv_structures::{Kind, Set, SortedSet};
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::forms::SortedSetForm;
+use super::super::nodes::whole;
 use super::super::records::{Call, Records, StoredRecord, check_kind, refused_by_damage, reply_too_long, store};
 use super::counts;
 use super::score_ranges::{RangeName, RangeQuery};
-use super::sorted_sets::{EntryForm, parsed, record, take, write_entries};
+use super::sorted_sets::{EntryForm, borrowed, parsed, record, take, write_entries};
 
 type Done = Result<(), RequestRefusal>;
 
@@ -35,7 +37,7 @@ pub(crate) fn zmpop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
             return take(call, records, (key, &old), (takes_greatest, count), |taken| {
                 encode::array(out, 2);
                 encode::bulk(out, key);
-                write_entries(call, taken.iter().copied(), EntryForm::Pairs, out);
+                write_entries(call, taken.iter().map(borrowed), EntryForm::Pairs, out);
             });
         }
     }
@@ -47,8 +49,9 @@ pub(crate) fn zrangestore(call: &Call<'_>, records: &mut dyn Records, out: &mut 
     let query = RangeQuery::read(call, 2, RangeName::STORING)?;
     let old = record(records, call.a.get(2))?;
     let mut result = SortedSet::default();
-    result.insert_all(query.members(&parsed(old.as_ref())?));
-    let encoded = result.encode(call.value_bytes_max);
+    let members = query.members((records, call.a.get(2)), &SortedSetForm::of(old.as_ref())?)?;
+    result.insert_all(members.iter().map(borrowed));
+    let encoded = result.encode(usize::MAX);
     store(call, records, call.a.get(1), (encoded, Expiry::NEVER))?;
     encode::integer(out, result.len() as i64);
     Ok(())
@@ -163,6 +166,11 @@ impl CombinationOptions {
     }
 }
 
+/// A record with all its elements.
+fn source(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
+    records.get(key)?.map(|record| whole(records, key, record)).transpose()
+}
+
 /// The members of a sorted set, or of a set: these have the score 1.
 fn entries(record: Option<&StoredRecord>) -> Result<Vec<(&[u8], f64)>, RequestRefusal> {
     let Some(record) = record else { return Ok(Vec::new()) };
@@ -171,7 +179,7 @@ fn entries(record: Option<&StoredRecord>) -> Result<Vec<(&[u8], f64)>, RequestRe
         return Ok(set.iter().map(|member| (member, 1.0)).collect());
     }
     check_kind(record.flags, &record.value, Kind::SortedSet)?;
-    Ok(parsed(Some(record))?.iter().collect())
+    Ok(parsed(record)?.iter().collect())
 }
 
 /// A source, and the weight of its scores.
@@ -225,7 +233,7 @@ fn combine(call: &Call<'_>, records: &mut dyn Records, name: CombinationName, ou
     if keys > call.a.len().saturating_sub(first) {
         return Err(Cow::Borrowed(SYNTAX));
     }
-    let found = (first..first + keys).map(|at| records.get(call.a.get(at)));
+    let found = (first..first + keys).map(|at| source(records, call.a.get(at)));
     let found: Vec<Option<StoredRecord>> = found.collect::<Result<_, _>>()?;
     let sources = found.iter().map(|record| entries(record.as_ref())).collect::<Result<Vec<_>, _>>()?;
     let options = CombinationOptions::read(call, name, (first + keys, keys))?;
@@ -240,11 +248,11 @@ fn combine(call: &Call<'_>, records: &mut dyn Records, name: CombinationName, ou
     let mut result = SortedSet::default();
     result.insert_all(all);
     if name.stores {
-        store(call, records, call.a.get(1), (result.encode(call.value_bytes_max), Expiry::NEVER))?;
+        store(call, records, call.a.get(1), (result.encode(usize::MAX), Expiry::NEVER))?;
         encode::integer(out, result.len() as i64);
         return Ok(());
     }
-    if bytes > call.value_bytes_max {
+    if bytes > call.reply_bytes_max {
         return Err(reply_too_long(call));
     }
     write_entries(call, result.iter(), options.form, out);

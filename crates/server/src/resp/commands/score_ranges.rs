@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use stratakv_protocol::resp::encode;
-use stratakv_structures::{SortedSet, list};
+use stratakv_structures::list;
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::forms::{ElementBytes, ScoreEdge, SortedSetForm};
 use super::super::records::{Call, Records};
-use super::sorted_sets::{EntryForm, parsed, record, store_sorted_set, write_entries};
+use super::sorted_sets::{EntryForm, borrowed, expiry, record, write_entries};
 
 type Done = Result<(), RequestRefusal>;
 
@@ -61,14 +62,9 @@ impl ScoreBound {
         (!score.is_nan()).then_some(ScoreBound { score, is_exclusive })
     }
 
-    /// Whether a score lies before it, as the first of a range.
-    fn is_behind(self, score: f64) -> bool {
-        if self.is_exclusive { score <= self.score } else { score < self.score }
-    }
-
-    /// Whether a score is not behind it, as the last of a range.
-    fn reaches(self, score: f64) -> bool {
-        if self.is_exclusive { score < self.score } else { score <= self.score }
+    /// Before the scores of a range whose first it is, or behind them as the last.
+    fn edge(self, is_last: bool) -> ScoreEdge<'static> {
+        ScoreEdge::Score { score: self.score, is_behind: self.is_exclusive != is_last }
     }
 }
 
@@ -83,21 +79,14 @@ impl<'a> MemberBound<'a> {
         }
     }
 
-    fn is_behind(self, found: &[u8]) -> bool {
+    /// The same of members.
+    fn edge(self, is_last: bool) -> ScoreEdge<'a> {
         match self {
-            MemberBound::Start => false,
-            MemberBound::End => true,
-            MemberBound::At { member, is_exclusive: true } => found <= member,
-            MemberBound::At { member, is_exclusive: false } => found < member,
-        }
-    }
-
-    fn reaches(self, found: &[u8]) -> bool {
-        match self {
-            MemberBound::Start => false,
-            MemberBound::End => true,
-            MemberBound::At { member, is_exclusive: true } => found < member,
-            MemberBound::At { member, is_exclusive: false } => found <= member,
+            MemberBound::Start => ScoreEdge::Start,
+            MemberBound::End => ScoreEdge::End,
+            MemberBound::At { member, is_exclusive } => {
+                ScoreEdge::Member { member, is_behind: is_exclusive != is_last }
+            }
         }
     }
 }
@@ -120,24 +109,25 @@ impl<'a> MemberRange<'a> {
     }
 
     /// The places of the members in it. By member it means something only where scores are equal.
-    fn places(self, set: &SortedSet<'_>, is_reverse: bool) -> Range<usize> {
-        let (start, end) = match self {
+    fn places(
+        self,
+        at: (&dyn Records, &[u8]),
+        set: &SortedSetForm<'_>,
+        is_reverse: bool,
+    ) -> Result<Range<usize>, RequestRefusal> {
+        let (first, last) = match self {
             MemberRange::Rank(first, last) => {
                 let places = list::range(first, last, set.len());
-                return match is_reverse {
+                return Ok(match is_reverse {
                     true => set.len() - places.end..set.len() - places.start,
                     false => places,
-                };
+                });
             }
-            MemberRange::Score(first, last) => {
-                (set.count_while(|_, score| first.is_behind(score)), set.count_while(|_, score| last.reaches(score)))
-            }
-            MemberRange::Member(first, last) => (
-                set.count_while(|member, _| first.is_behind(member)),
-                set.count_while(|member, _| last.reaches(member)),
-            ),
+            MemberRange::Score(first, last) => (first.edge(false), last.edge(true)),
+            MemberRange::Member(first, last) => (first.edge(false), last.edge(true)),
         };
-        start..end.max(start)
+        let (start, end) = (set.count_before(at, first)?, set.count_before(at, last)?);
+        Ok(start..end.max(start))
     }
 }
 
@@ -203,24 +193,32 @@ impl<'a> RangeQuery<'a> {
     }
 
     /// The members asked for, in the order asked for.
-    pub(super) fn members<'b>(&self, set: &SortedSet<'b>) -> Vec<(&'b [u8], f64)> {
-        let places = self.range.places(set, self.is_reverse);
+    pub(super) fn members<'b>(
+        &self,
+        at: (&dyn Records, &[u8]),
+        set: &SortedSetForm<'b>,
+    ) -> Result<Vec<(ElementBytes<'b>, f64)>, RequestRefusal> {
+        let places = self.range.places(at, set, self.is_reverse)?;
         let is_by_rank = matches!(self.range, MemberRange::Rank(..));
         let offset = if is_by_rank { Some(0) } else { usize::try_from(self.offset).ok() };
         let limit = if is_by_rank { usize::MAX } else { usize::try_from(self.limit).unwrap_or(usize::MAX) };
         // A negative offset passes over all of them.
-        let Some(offset) = offset else { return Vec::new() };
-        let at = |place: usize| if self.is_reverse { places.end - 1 - place } else { places.start + place };
-        let told = (0..places.len()).skip(offset).take(limit);
-        told.filter_map(|place| set.get_at(at(place))).collect()
+        let Some(offset) = offset.filter(|offset| *offset < places.len()) else { return Ok(Vec::new()) };
+        let told = limit.min(places.len() - offset);
+        if !self.is_reverse {
+            return set.range(at, places.start + offset..places.start + offset + told);
+        }
+        let mut members = set.range(at, places.end - offset - told..places.end - offset)?;
+        members.reverse();
+        Ok(members)
     }
 }
 
 fn range(call: &Call<'_>, records: &dyn Records, name: RangeName, out: &mut Vec<u8>) -> Done {
     let query = RangeQuery::read(call, 1, name)?;
     let old = record(records, call.a.get(1))?;
-    let members = query.members(&parsed(old.as_ref())?);
-    write_entries(call, members.into_iter(), query.form, out);
+    let members = query.members((records, call.a.get(1)), &SortedSetForm::of(old.as_ref())?)?;
+    write_entries(call, members.iter().map(borrowed), query.form, out);
     Ok(())
 }
 
@@ -256,7 +254,7 @@ pub(crate) fn zrevrangebylex(call: &Call<'_>, records: &mut dyn Records, out: &m
 fn count(call: &Call<'_>, records: &dyn Records, by: RangeBy, out: &mut Vec<u8>) -> Done {
     let range = MemberRange::read(call, by, (2, 3))?;
     let old = record(records, call.a.get(1))?;
-    let places = range.places(&parsed(old.as_ref())?, false);
+    let places = range.places((records, call.a.get(1)), &SortedSetForm::of(old.as_ref())?, false)?;
     encode::integer(out, places.len() as i64);
     Ok(())
 }
@@ -272,10 +270,12 @@ pub(crate) fn zlexcount(call: &Call<'_>, records: &mut dyn Records, out: &mut Ve
 fn remove(call: &Call<'_>, records: &mut dyn Records, by: RangeBy, out: &mut Vec<u8>) -> Done {
     let range = MemberRange::read(call, by, (2, 3))?;
     let old = record(records, call.a.get(1))?;
-    let mut set = parsed(old.as_ref())?;
-    let removed = set.remove_places(range.places(&set, false)).len();
+    let (mut set, key) = (SortedSetForm::of(old.as_ref())?, call.a.get(1));
+    let places = range.places((records, key), &set, false)?;
+    let removed = places.len();
     if removed > 0 {
-        store_sorted_set(call, records, call.a.get(1), (&set, old.as_ref()))?;
+        set.remove_range((records, key), places)?;
+        set.store(call, (records, key), expiry(old.as_ref()))?;
     }
     encode::integer(out, removed as i64);
     Ok(())

@@ -7,9 +7,10 @@ use stratakv_protocol::resp::encode;
 use stratakv_structures::Set;
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::forms::SetForm;
 use super::super::records::{Call, Records, StoredRecord, store};
 use super::counts;
-use super::sets::{parsed, record, store_set, write_set};
+use super::sets::{expiry, parsed, record, whole_record, write_set};
 
 type Done = Result<(), RequestRefusal>;
 
@@ -20,19 +21,19 @@ pub(crate) fn smove(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
         return Ok(());
     };
     let to = record(records, destination)?;
-    let mut from_set = parsed(Some(&from))?;
-    if source == destination || !from_set.contains(member) {
-        encode::integer(out, i64::from(from_set.contains(member)));
+    let mut from_set = SetForm::of(Some(&from))?;
+    let is_member = from_set.contain((records, source), &[member])?.contains(&true);
+    if source == destination || !is_member {
+        encode::integer(out, i64::from(is_member));
         return Ok(());
     }
-    let mut to_set = parsed(to.as_ref())?;
-    from_set.remove_all([member]);
+    let mut to_set = SetForm::of(to.as_ref())?;
+    from_set.remove_all((records, source), &[member])?;
     // A destination that has it stays as it is, for those who watch it too.
-    if !to_set.contains(member) {
-        to_set.insert_all([member]);
-        store_set(call, records, destination, (&to_set, to.as_ref()))?;
+    if to_set.insert_all((records, destination), &[member])? > 0 {
+        to_set.store(call, (records, destination), expiry(to.as_ref()))?;
     }
-    store_set(call, records, source, (&from_set, Some(&from)))?;
+    from_set.store(call, (records, source), expiry(Some(&from)))?;
     encode::integer(out, 1);
     Ok(())
 }
@@ -52,7 +53,7 @@ fn combined<T>(
     combination: Combination,
     then: impl FnOnce(&Set<'_>) -> Result<T, RequestRefusal>,
 ) -> Result<T, RequestRefusal> {
-    let sources: Vec<Option<StoredRecord>> = keys.map(|key| record(records, &key)).collect::<Result<_, _>>()?;
+    let sources: Vec<Option<StoredRecord>> = keys.map(|key| whole_record(records, &key)).collect::<Result<_, _>>()?;
     let mut sources = sources.iter().map(|source| parsed(source.as_ref()));
     let mut all = sources.next().unwrap_or(Ok(Set::default()))?;
     for source in sources {
@@ -73,7 +74,7 @@ fn combine(call: &Call<'_>, records: &dyn Records, combination: Combination, out
 
 fn combine_and_store(call: &Call<'_>, records: &mut dyn Records, combination: Combination, out: &mut Vec<u8>) -> Done {
     let keys = call.a.from(2).map(<[u8]>::to_vec);
-    let encode_set = |set: &Set<'_>| Ok((set.len(), set.encode(call.value_bytes_max)));
+    let encode_set = |set: &Set<'_>| Ok((set.len(), set.encode(usize::MAX)));
     let (members, encoded) = combined(records, keys, combination, encode_set)?;
     store(call, records, call.a.get(1), (encoded, Expiry::NEVER))?;
     encode::integer(out, members as i64);

@@ -3,18 +3,26 @@
 use std::borrow::Cow;
 
 use stratakv_base::Expiry;
-use stratakv_protocol::resp::{encode, glob};
+use stratakv_protocol::resp::encode;
 use stratakv_structures::{Kind, Set};
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
+use super::super::forms::SetForm;
 use super::super::records::{
-    Call, Records, StoredRecord, check_reply, refused_by_damage, reply_too_long, store, structure,
+    Call, Records, StoredRecord, check_reply, refused_by_damage, reply_too_long, stored, structure,
 };
-use super::{counts, lots, scanning};
+use super::scanning::{self, ElementScan};
+use super::{counts, lots};
 
 type Done = Result<(), RequestRefusal>;
 
+/// The record of a set, whichever form it has.
 pub(super) fn record(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
+    stored(records, key, Kind::Set)
+}
+
+/// The record of a set with all its members.
+pub(super) fn whole_record(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
     structure(records, key, Kind::Set)
 }
 
@@ -25,23 +33,18 @@ pub(super) fn parsed(record: Option<&StoredRecord>) -> Result<Set<'_>, RequestRe
     }
 }
 
-/// Stores what a set has become that expires as before.
-pub(super) fn store_set(
-    call: &Call<'_>,
-    records: &mut dyn Records,
-    key: &[u8],
-    (set, old): (&Set<'_>, Option<&StoredRecord>),
-) -> Done {
-    let expiry = old.map_or(Expiry::NEVER, |old| old.expiry);
-    store(call, records, key, (set.encode(call.value_bytes_max), expiry))
+/// When a set expires that a command changes: as before.
+pub(super) fn expiry(record: Option<&StoredRecord>) -> Expiry {
+    record.map_or(Expiry::NEVER, |record| record.expiry)
 }
 
 pub(crate) fn sadd(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    let mut set = parsed(old.as_ref())?;
-    let added = set.insert_all(call.a.from(2));
+    let mut set = SetForm::of(old.as_ref())?;
+    let members: Vec<&[u8]> = call.a.from(2).collect();
+    let added = set.insert_all((records, call.a.get(1)), &members)?;
     if added > 0 {
-        store_set(call, records, call.a.get(1), (&set, old.as_ref()))?;
+        set.store(call, (records, call.a.get(1)), expiry(old.as_ref()))?;
     }
     encode::integer(out, added as i64);
     Ok(())
@@ -49,10 +52,11 @@ pub(crate) fn sadd(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
 
 pub(crate) fn srem(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    let mut set = parsed(old.as_ref())?;
-    let removed = set.remove_all(call.a.from(2));
+    let mut set = SetForm::of(old.as_ref())?;
+    let members: Vec<&[u8]> = call.a.from(2).collect();
+    let removed = set.remove_all((records, call.a.get(1)), &members)?;
     if removed > 0 {
-        store_set(call, records, call.a.get(1), (&set, old.as_ref()))?;
+        set.store(call, (records, call.a.get(1)), expiry(old.as_ref()))?;
     }
     encode::integer(out, removed as i64);
     Ok(())
@@ -68,26 +72,25 @@ pub(crate) fn scard(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
 }
 
 pub(crate) fn sismember(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
-    let is_member = match record(records, call.a.get(1))? {
-        Some(record) => Set::lookup(&record.value, call.a.get(2)).map_err(refused_by_damage)?,
-        None => false,
-    };
+    let old = record(records, call.a.get(1))?;
+    let is_member = SetForm::lookup((records, call.a.get(1)), old.as_ref(), call.a.get(2))?;
     encode::integer(out, i64::from(is_member));
     Ok(())
 }
 
 pub(crate) fn smismember(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    let set = parsed(old.as_ref())?;
-    encode::array(out, call.a.len() - 2);
-    call.a.from(2).for_each(|member| encode::integer(out, i64::from(set.contains(member))));
+    let members: Vec<&[u8]> = call.a.from(2).collect();
+    let found = SetForm::of(old.as_ref())?.contain((records, call.a.get(1)), &members)?;
+    encode::array(out, found.len());
+    found.into_iter().for_each(|is_member| encode::integer(out, i64::from(is_member)));
     Ok(())
 }
 
-/// The members as the reply.
+/// The members of several sets as the reply.
 pub(super) fn write_set(call: &Call<'_>, set: &Set<'_>, out: &mut Vec<u8>) -> Done {
     // Those of one set fit; those of several may not.
-    if set.iter().map(<[u8]>::len).sum::<usize>() > call.value_bytes_max {
+    if set.iter().map(<[u8]>::len).sum::<usize>() > call.reply_bytes_max {
         return Err(reply_too_long(call));
     }
     encode::set(out, set.len(), call.version);
@@ -97,7 +100,10 @@ pub(super) fn write_set(call: &Call<'_>, set: &Set<'_>, out: &mut Vec<u8>) -> Do
 
 pub(crate) fn smembers(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    write_set(call, &parsed(old.as_ref())?, out)
+    let members = SetForm::of(old.as_ref())?.members((records, call.a.get(1)))?;
+    encode::set(out, members.len(), call.version);
+    members.iter().for_each(|member| encode::bulk(out, member));
+    Ok(())
 }
 
 pub(crate) fn spop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
@@ -107,13 +113,14 @@ pub(crate) fn spop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
         _ => return Err(Cow::Borrowed(SYNTAX)),
     };
     let old = record(records, call.a.get(1))?;
-    let mut set = parsed(old.as_ref())?;
+    let (mut set, key) = (SetForm::of(old.as_ref())?, call.a.get(1));
     let wanted = i64::try_from(count.unwrap_or(1)).unwrap_or(i64::MAX);
     let places = lots::places(call, set.len(), wanted)?;
-    let taken: Vec<&[u8]> = places.into_iter().filter_map(|place| set.get_at(place)).collect();
-    set.remove_all(taken.iter().copied());
+    let taken = set.at_places((records, key), &places)?;
     if !taken.is_empty() {
-        store_set(call, records, call.a.get(1), (&set, old.as_ref()))?;
+        let members: Vec<&[u8]> = taken.iter().map(|member| &member[..]).collect();
+        set.remove_all((records, key), &members)?;
+        set.store(call, (records, key), expiry(old.as_ref()))?;
     }
     match (count, taken.first()) {
         (None, Some(member)) => encode::bulk(out, member),
@@ -133,9 +140,10 @@ pub(crate) fn srandmember(call: &Call<'_>, records: &mut dyn Records, out: &mut 
         _ => return Err(Cow::Borrowed(SYNTAX)),
     };
     let old = record(records, call.a.get(1))?;
-    let set = parsed(old.as_ref())?;
+    let (set, at) = (SetForm::of(old.as_ref())?, (&*records, call.a.get(1)));
     let Some(count) = count else {
-        match lots::any(set.len(), call.seed).and_then(|place| set.get_at(place)) {
+        let place = lots::any(set.len(), call.seed);
+        match set.at_places(at, place.as_slice())?.first() {
             Some(member) => encode::bulk(out, member),
             None => encode::null(out, call.version),
         }
@@ -144,25 +152,22 @@ pub(crate) fn srandmember(call: &Call<'_>, records: &mut dyn Records, out: &mut 
     let places = lots::places(call, set.len(), count)?;
     let began = out.len();
     encode::array(out, places.len());
-    for place in places {
-        encode::bulk(out, set.get_at(place).unwrap_or_default());
+    for member in set.at_places(at, &places)? {
+        encode::bulk(out, &member);
         check_reply(call, out, began)?;
     }
     Ok(())
 }
 
-/// All members at once, whatever their number: the record was read as a whole.
 pub(crate) fn sscan(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
-    scanning::check_cursor(call.a.get(2))?;
-    let old = record(records, call.a.get(1))?;
-    let pattern = match &old {
-        Some(_) => scanning::pattern(call, 3)?,
-        // As Redis, which looks for the key first.
-        None => None,
-    };
-    let set = parsed(old.as_ref())?;
-    let found = || set.iter().filter(|member| pattern.is_none_or(|pattern| glob::matches(pattern, member)));
-    scanning::begin(out, found().count());
-    found().for_each(|member| encode::bulk(out, member));
+    let mut old = None;
+    let scan = ElementScan::read(call, || {
+        old = record(records, call.a.get(1))?;
+        Ok(old.is_some())
+    })?;
+    let (mut members, next) = SetForm::of(old.as_ref())?.scan((records, call.a.get(1)), scan.page)?;
+    members.retain(|member| scan.matches(member));
+    scanning::begin(out, (next, members.len()));
+    members.iter().for_each(|member| encode::bulk(out, member));
     Ok(())
 }

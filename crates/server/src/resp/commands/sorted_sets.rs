@@ -1,39 +1,35 @@
 //! Sorted sets: members and their scores. Ranges and combinations have files of their own.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use stratakv_base::Expiry;
 use stratakv_protocol::resp::number::{self, double_text};
-use stratakv_protocol::resp::{Version, encode, glob};
+use stratakv_protocol::resp::{Version, encode};
 use stratakv_structures::{Kind, SortedSet};
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
 use super::super::edit::NOT_A_FLOAT;
-use super::super::records::{Call, Records, StoredRecord, refused_by_damage, reply_too_long, store, structure};
-use super::{counts, lots, scanning};
+use super::super::forms::{ElementBytes, SortedSetForm};
+use super::super::records::{Call, Records, StoredRecord, refused_by_damage, reply_too_long, stored};
+use super::scanning::{self, ElementScan};
+use super::{counts, lots};
 
 type Done = Result<(), RequestRefusal>;
 
+/// The record of a sorted set, whichever form it has.
 pub(super) fn record(records: &dyn Records, key: &[u8]) -> Result<Option<StoredRecord>, RequestRefusal> {
-    structure(records, key, Kind::SortedSet)
+    stored(records, key, Kind::SortedSet)
 }
 
-pub(super) fn parsed(record: Option<&StoredRecord>) -> Result<SortedSet<'_>, RequestRefusal> {
-    match record {
-        Some(record) => SortedSet::parse(&record.value).map_err(refused_by_damage),
-        None => Ok(SortedSet::default()),
-    }
+/// The elements of a packed sorted set.
+pub(super) fn parsed(record: &StoredRecord) -> Result<SortedSet<'_>, RequestRefusal> {
+    SortedSet::parse(&record.value).map_err(refused_by_damage)
 }
 
-/// Stores what a sorted set has become that expires as before.
-pub(super) fn store_sorted_set(
-    call: &Call<'_>,
-    records: &mut dyn Records,
-    key: &[u8],
-    (set, old): (&SortedSet<'_>, Option<&StoredRecord>),
-) -> Done {
-    let expiry = old.map_or(Expiry::NEVER, |old| old.expiry);
-    store(call, records, key, (set.encode(call.value_bytes_max), expiry))
+/// When a sorted set expires that a command changes: as before.
+pub(super) fn expiry(record: Option<&StoredRecord>) -> Expiry {
+    record.map_or(Expiry::NEVER, |record| record.expiry)
 }
 
 /// How members and scores are told.
@@ -141,10 +137,11 @@ fn add(call: &Call<'_>, records: &mut dyn Records, increments: bool, out: &mut V
         .ok_or(Cow::Borrowed(NOT_A_FLOAT))?;
     let key = call.a.get(1);
     let old = record(records, key)?;
-    let mut set = parsed(old.as_ref())?;
-    let mut scores = set.scores_of(given.iter().map(|(member, _)| *member));
+    let mut set = SortedSetForm::of(old.as_ref())?;
+    let members: Vec<&[u8]> = given.iter().map(|(member, _)| *member).collect();
+    let mut scores = set.scores_of((records, key), &members)?;
     let (mut added, mut updated, mut last) = (0, 0, None);
-    let mut changed = Vec::new();
+    let mut changed = BTreeMap::new();
     for (member, given) in given {
         let Some(score) = scores.get_mut(member) else { continue };
         last = options.new_score(*score, given)?;
@@ -156,11 +153,12 @@ fn add(call: &Call<'_>, records: &mut dyn Records, increments: bool, out: &mut V
             None => added += 1,
         }
         *score = Some(new);
-        changed.push((member, new));
+        changed.insert(member, new);
     }
     if !changed.is_empty() {
-        set.insert_all(changed);
-        store_sorted_set(call, records, key, (&set, old.as_ref()))?;
+        let changed: Vec<(&[u8], f64)> = changed.into_iter().collect();
+        set.insert_all((records, key), &changed)?;
+        set.store(call, (records, key), expiry(old.as_ref()))?;
     }
     match (options.increments, last) {
         (true, Some(score)) => encode::double(out, score, call.version),
@@ -181,10 +179,11 @@ pub(crate) fn zincrby(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<
 
 pub(crate) fn zrem(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    let mut set = parsed(old.as_ref())?;
-    let removed = set.remove_all(call.a.from(2));
+    let mut set = SortedSetForm::of(old.as_ref())?;
+    let members: Vec<&[u8]> = call.a.from(2).collect();
+    let removed = set.remove_all((records, call.a.get(1)), &members)?;
     if removed > 0 {
-        store_sorted_set(call, records, call.a.get(1), (&set, old.as_ref()))?;
+        set.store(call, (records, call.a.get(1)), expiry(old.as_ref()))?;
     }
     encode::integer(out, removed as i64);
     Ok(())
@@ -207,17 +206,16 @@ fn write_score(call: &Call<'_>, score: Option<f64>, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn zscore(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
-    let score = match record(records, call.a.get(1))? {
-        Some(record) => SortedSet::lookup(&record.value, call.a.get(2)).map_err(refused_by_damage)?,
-        None => None,
-    };
+    let old = record(records, call.a.get(1))?;
+    let score = SortedSetForm::lookup((records, call.a.get(1)), old.as_ref(), call.a.get(2))?;
     write_score(call, score, out);
     Ok(())
 }
 
 pub(crate) fn zmscore(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    let scores = parsed(old.as_ref())?.scores_of(call.a.from(2));
+    let members: Vec<&[u8]> = call.a.from(2).collect();
+    let scores = SortedSetForm::of(old.as_ref())?.scores_of((records, call.a.get(1)), &members)?;
     encode::array(out, call.a.len() - 2);
     for member in call.a.from(2) {
         write_score(call, scores.get(member).copied().flatten(), out);
@@ -227,8 +225,8 @@ pub(crate) fn zmscore(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<
 
 fn rank(call: &Call<'_>, records: &dyn Records, is_reverse: bool, out: &mut Vec<u8>) -> Done {
     let old = record(records, call.a.get(1))?;
-    let set = parsed(old.as_ref())?;
-    match set.rank(call.a.get(2)) {
+    let set = SortedSetForm::of(old.as_ref())?;
+    match set.rank((records, call.a.get(1)), call.a.get(2))? {
         Some(rank) if is_reverse => encode::integer(out, (set.len() - 1 - rank) as i64),
         Some(rank) => encode::integer(out, rank as i64),
         None => encode::null(out, call.version),
@@ -250,22 +248,25 @@ pub(super) fn take(
     records: &mut dyn Records,
     (key, old): (&[u8], &StoredRecord),
     (takes_greatest, count): (bool, usize),
-    write: impl FnOnce(&[(&[u8], f64)]),
+    write: impl FnOnce(&[(ElementBytes<'_>, f64)]),
 ) -> Done {
-    let mut set = parsed(Some(old))?;
+    let mut set = SortedSetForm::of(Some(old))?;
     let count = count.min(set.len());
-    let mut taken = match takes_greatest {
-        true => set.remove_places(set.len() - count..set.len()),
-        false => set.remove_places(0..count),
-    };
+    let places = if takes_greatest { set.len() - count..set.len() } else { 0..count };
+    let mut taken = set.remove_range((records, key), places)?;
     if takes_greatest {
         taken.reverse();
     }
     if count > 0 {
-        store_sorted_set(call, records, key, (&set, Some(old)))?;
+        set.store(call, (records, key), old.expiry)?;
     }
     write(&taken);
     Ok(())
+}
+
+/// A member and its score, to be written.
+pub(super) fn borrowed<'a>((member, score): &'a (ElementBytes<'_>, f64)) -> (&'a [u8], f64) {
+    (member, *score)
 }
 
 fn pop(call: &Call<'_>, records: &mut dyn Records, takes_greatest: bool, out: &mut Vec<u8>) -> Done {
@@ -285,7 +286,7 @@ fn pop(call: &Call<'_>, records: &mut dyn Records, takes_greatest: bool, out: &m
             encode::bulk(out, member);
             encode::double(out, *score, call.version);
         }
-        _ => write_entries(call, taken.iter().copied(), EntryForm::Scores, out),
+        _ => write_entries(call, taken.iter().map(borrowed), EntryForm::Scores, out),
     })
 }
 
@@ -311,40 +312,38 @@ pub(crate) fn zrandmember(call: &Call<'_>, records: &mut dyn Records, out: &mut 
         return Err(Cow::Borrowed("ERR value is out of range"));
     }
     let old = record(records, call.a.get(1))?;
-    let set = parsed(old.as_ref())?;
+    let (set, at) = (SortedSetForm::of(old.as_ref())?, (&*records, call.a.get(1)));
     let Some(count) = count else {
-        match lots::any(set.len(), call.seed).and_then(|place| set.get_at(place)) {
+        let place = lots::any(set.len(), call.seed);
+        match set.at_places(at, place.as_slice())?.first() {
             Some((member, _)) => encode::bulk(out, member),
             None => encode::null(out, call.version),
         }
         return Ok(());
     };
     let places = lots::places(call, set.len(), count)?;
-    let drawn = places.iter().map(|place| set.get_at(*place).unwrap_or_default());
+    let drawn = set.at_places(at, &places)?;
     // One member may come often.
-    let bytes: usize = drawn.clone().map(|(member, _)| member.len()).sum();
-    if bytes > call.value_bytes_max {
+    let bytes: usize = drawn.iter().map(|(member, _)| member.len()).sum();
+    if bytes > call.reply_bytes_max {
         return Err(reply_too_long(call));
     }
-    write_entries(call, drawn, form, out);
+    write_entries(call, drawn.iter().map(borrowed), form, out);
     Ok(())
 }
 
-/// All members at once, whatever their number: the record was read as a whole.
 pub(crate) fn zscan(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
-    scanning::check_cursor(call.a.get(2))?;
-    let old = record(records, call.a.get(1))?;
-    let pattern = match &old {
-        Some(_) => scanning::pattern(call, 3)?,
-        // As Redis, which looks for the key first.
-        None => None,
-    };
-    let set = parsed(old.as_ref())?;
-    let found = || set.iter().filter(|(member, _)| pattern.is_none_or(|pattern| glob::matches(pattern, member)));
-    scanning::begin(out, found().count() * 2);
-    for (member, score) in found() {
+    let mut old = None;
+    let scan = ElementScan::read(call, || {
+        old = record(records, call.a.get(1))?;
+        Ok(old.is_some())
+    })?;
+    let (mut found, next) = SortedSetForm::of(old.as_ref())?.scan((records, call.a.get(1)), scan.page)?;
+    found.retain(|(member, _)| scan.matches(member));
+    scanning::begin(out, (next, found.len() * 2));
+    for (member, score) in &found {
         encode::bulk(out, member);
-        encode::bulk(out, double_text(score).as_bytes());
+        encode::bulk(out, double_text(*score).as_bytes());
     }
     Ok(())
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use stratakv_protocol::resp::{encode, number};
 
 use super::super::arguments::{Arguments, Gathered, RequestRefusal, SYNTAX};
+use super::super::forms::ListEnd;
 use super::super::records::{Call, Records, StoredRecord, WRONG_TYPE};
 use super::super::waiting::WaitKind;
 use super::counts;
 use super::list_moves::{end_at, move_element};
-use super::lists::{self, ListEnd, write_all};
-use super::sorted_sets::{self, EntryForm, write_entries};
+use super::lists::{self, write_all};
+use super::sorted_sets::{self, EntryForm, borrowed, write_entries};
 
 type Done = Result<(), RequestRefusal>;
 
@@ -178,16 +179,16 @@ fn take(
         WaitAction::Pop(end) | WaitAction::Move(end, _) => lists::take(call, records, (key, old), (end, 1), |taken| {
             encode::array(out, 2);
             encode::bulk(out, key);
-            encode::bulk(out, taken.first().unwrap_or(&b"".as_slice()));
+            encode::bulk(out, taken.first().map_or(&b""[..], |element| element));
         }),
         WaitAction::PopMany(end, count) => lists::take(call, records, (key, old), (end, count), |taken| {
             encode::array(out, 2);
             encode::bulk(out, key);
-            write_all(taken.iter(), out);
+            write_all(taken, out);
         }),
         WaitAction::PopScore(takes_greatest) => {
             sorted_sets::take(call, records, (key, old), (takes_greatest, 1), |taken| {
-                let (member, score) = taken.first().copied().unwrap_or_default();
+                let (member, score) = taken.first().map(borrowed).unwrap_or_default();
                 encode::array(out, 3);
                 encode::bulk(out, key);
                 encode::bulk(out, member);
@@ -198,7 +199,7 @@ fn take(
             sorted_sets::take(call, records, (key, old), (takes_greatest, count), |taken| {
                 encode::array(out, 2);
                 encode::bulk(out, key);
-                write_entries(call, taken.iter().copied(), EntryForm::Pairs, out);
+                write_entries(call, taken.iter().map(borrowed), EntryForm::Pairs, out);
             })
         }
     }

@@ -1,0 +1,353 @@
+//! Long structures: trees whose nodes are records of their own.
+
+use std::ops::Bound;
+
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Key};
+use stratakv_engine::{Operation, PageRequest, Reply};
+
+use super::*;
+
+/// Engines with batches, and so with trees.
+const WITH_TREES: [Engine; 3] = [Engine::Slab, Engine::Hash, Engine::Matrix];
+
+/// How many nodes lie in a store.
+fn nodes(store: &Store) -> usize {
+    let to = Bound::Excluded(Key::bound(CollectionId(CollectionId::NODES.0 + 1), b""));
+    let (mut count, mut from) = (0, Bound::Included(Key::bound(CollectionId::NODES, b"")));
+    loop {
+        let page = PageRequest {
+            from,
+            to: to.clone(),
+            reverse: false,
+            keys_only: true,
+            items_max: 1000,
+            bytes_max: 1 << 20,
+            at: None,
+        };
+        match store.execute(Operation::Page(page.into())) {
+            Reply::Page { items, next } => {
+                count += items.len();
+                match next {
+                    Some(next) => from = next,
+                    None => return count,
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Waits until no nodes are left.
+fn await_no_nodes(store: &Store, why: &str) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while nodes(store) > 0 {
+        assert!(Instant::now() < until, "{} nodes are left: {why}", nodes(store));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A command of a name, a key and more words.
+fn words(front: &str, rest: impl IntoIterator<Item = String>) -> String {
+    rest.into_iter().fold(front.to_owned(), |line, word| line + " " + &word)
+}
+
+fn quoted<'a>(texts: impl IntoIterator<Item = &'a String>) -> String {
+    let all: Vec<String> = texts.into_iter().map(|text| format!("\"{text}\"")).collect();
+    format!("[{}]", all.join(", "))
+}
+
+#[test]
+fn a_long_hash_is_a_map() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let (mut client, mut random) = (bench.connect(), Random::new(5));
+        let mut model = BTreeMap::<String, String>::new();
+        for step in 0..400 {
+            let fields: Vec<String> = (0..random.below(30) + 1).map(|_| format!("f{}", random.below(900))).collect();
+            if step % 8 < 6 {
+                let pairs: Vec<(String, String)> =
+                    fields.iter().map(|field| (field.clone(), format!("{step}:{}", "v".repeat(step % 50)))).collect();
+                let new = pairs.iter().filter(|(field, value)| model.insert(field.clone(), value.clone()).is_none());
+                let new = new.count();
+                let told = client.ask(&words("HSET h", pairs.into_iter().flat_map(|(field, value)| [field, value])));
+                assert_eq!(told, format!("({new})"), "{engine:?}, step {step}");
+            } else {
+                let gone = fields.iter().filter(|field| model.remove(*field).is_some()).count();
+                assert_eq!(client.ask(&words("HDEL h", fields)), format!("({gone})"), "{engine:?}, step {step}");
+            }
+            let field = format!("f{}", random.below(900));
+            let held = model.get(&field).map_or("nil".to_owned(), |value| format!("\"{value}\""));
+            assert_eq!(client.ask(&format!("HGET h {field}")), held);
+            assert_eq!(client.number("HLEN h"), model.len() as i64);
+        }
+        assert!(nodes(&bench.store) > 10, "{engine:?}");
+        assert_eq!(client.ask("HKEYS h"), quoted(model.keys()));
+        assert_eq!(client.ask("HVALS h"), quoted(model.values()));
+        assert_eq!(client.ask("TYPE h"), "hash");
+        assert_eq!(client.ask("KEYS *"), "[\"h\"]", "{engine:?}");
+        // Of `matrix` the number is an estimate.
+        assert!(client.number("DBSIZE") == 1 || engine == Engine::Matrix, "{engine:?}");
+        assert_eq!(client.ask("SCAN 0 COUNT 1000"), "[\"0\", [\"h\"]]", "{engine:?}");
+        // It is packed again when it is short.
+        let fields: Vec<String> = model.keys().skip(3).cloned().collect();
+        assert_eq!(client.number(&words("HDEL h", fields)), model.len() as i64 - 3);
+        assert_eq!(nodes(&bench.store), 0, "{engine:?}");
+        assert_eq!(client.ask("HKEYS h"), quoted(model.keys().take(3)));
+    }
+}
+
+#[test]
+fn a_long_sorted_set_is_in_order() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let (mut client, mut random) = (bench.connect(), Random::new(6));
+        let mut model = BTreeMap::<String, i64>::new();
+        for step in 0..150 {
+            let count = if step % 5 < 4 { 30 } else { 12 };
+            let given: Vec<(String, i64)> =
+                (0..count).map(|_| (format!("m{:04}", random.below(1500)), random.below(100) as i64)).collect();
+            if step % 5 < 4 {
+                given.iter().for_each(|(member, score)| _ = model.insert(member.clone(), *score));
+                client.ask(&words(
+                    "ZADD z",
+                    given.iter().flat_map(|(member, score)| [score.to_string(), member.clone()]),
+                ));
+            } else {
+                given.iter().for_each(|(member, _)| _ = model.remove(member));
+                client.ask(&words("ZREM z", given.iter().map(|(member, _)| member.clone())));
+            }
+            let mut order: Vec<(i64, &String)> = model.iter().map(|(member, score)| (*score, member)).collect();
+            order.sort();
+            assert_eq!(client.number("ZCARD z"), order.len() as i64, "{engine:?}");
+            let (from, to) = (random.below(order.len() as u64) as usize, random.below(order.len() as u64) as usize);
+            let part: Vec<&String> =
+                order.iter().skip(from).take((to + 1).saturating_sub(from)).map(|entry| entry.1).collect();
+            assert_eq!(client.ask(&format!("ZRANGE z {from} {to}")), quoted(part), "{engine:?}, step {step}");
+            let place = random.below(order.len() as u64) as usize;
+            assert_eq!(client.number(&format!("ZRANK z {}", order[place].1)), place as i64);
+            assert_eq!(client.number(&format!("ZREVRANK z {}", order[place].1)), (order.len() - 1 - place) as i64);
+            let between = order.iter().filter(|entry| (20..40).contains(&entry.0)).count();
+            assert_eq!(client.number("ZCOUNT z 20 (40"), between as i64, "{engine:?}");
+            let scored: Vec<&String> =
+                order.iter().filter(|entry| entry.0 >= 20).skip(3).take(7).map(|entry| entry.1).collect();
+            assert_eq!(client.ask("ZRANGE z 20 +inf BYSCORE LIMIT 3 7"), quoted(scored), "{engine:?}");
+        }
+        let mut order: Vec<(i64, String)> = model.iter().map(|(member, score)| (*score, member.clone())).collect();
+        order.sort();
+        assert!(nodes(&bench.store) > 20, "{engine:?}");
+        let popped: Vec<String> =
+            order.iter().take(20).flat_map(|(score, member)| [member.clone(), score.to_string()]).collect();
+        assert_eq!(client.ask("ZPOPMIN z 20"), quoted(&popped), "{engine:?}");
+        let low = order.iter().skip(20).filter(|entry| entry.0 <= 50).count();
+        assert_eq!(client.number("ZREMRANGEBYSCORE z -inf 50"), low as i64, "{engine:?}");
+        let left = order.len() - 20 - low;
+        assert_eq!((client.number("ZCARD z"), client.number("ZREMRANGEBYRANK z 0 -1")), (left as i64, left as i64));
+        assert_eq!((nodes(&bench.store), client.ask("EXISTS z").as_str()), (0, "(0)"), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_long_list_is_a_queue_and_a_long_set_has_each_member_once() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let (mut client, mut random) = (bench.connect(), Random::new(7));
+        let (mut list, mut set) = (std::collections::VecDeque::<String>::new(), BTreeSet::<String>::new());
+        for step in 0..300 {
+            let texts: Vec<String> =
+                (0..random.below(20) + 1).map(|_| format!("job:{:05}", random.below(3000))).collect();
+            match step % 6 {
+                0..3 => {
+                    list.extend(texts.iter().cloned());
+                    assert_eq!(client.number(&words("RPUSH l", texts.iter().cloned())), list.len() as i64);
+                }
+                3 => {
+                    texts.iter().for_each(|text| list.push_front(text.clone()));
+                    assert_eq!(client.number(&words("LPUSH l", texts.iter().cloned())), list.len() as i64);
+                }
+                _ => {
+                    let taken: Vec<String> = (0..7).filter_map(|_| list.pop_front()).collect();
+                    assert_eq!(client.ask("LPOP l 7"), quoted(&taken), "{engine:?}, step {step}");
+                }
+            }
+            let place = random.below(list.len() as u64) as usize;
+            assert_eq!(client.ask(&format!("LINDEX l {place}")), format!("\"{}\"", list[place]), "{engine:?}");
+            if step % 4 == 0 {
+                assert_eq!(client.ask(&format!("LSET l {place} set:{step}")), "OK");
+                list[place] = format!("set:{step}");
+                assert_eq!(client.number(&format!("LPOS l set:{step}")), place as i64, "{engine:?}");
+                assert_eq!(client.number(&format!("LINSERT l AFTER set:{step} new:{step}")), list.len() as i64 + 1);
+                list.insert(place + 1, format!("new:{step}"));
+                assert_eq!(client.number(&format!("LREM l -1 set:{step}")), 1);
+                list.remove(place);
+            }
+            let new = texts.iter().filter(|text| set.insert((*text).clone())).count();
+            assert_eq!(client.number(&words("SADD s", texts.iter().cloned())), new as i64, "{engine:?}");
+            if step % 3 == 0 {
+                let member = client.ask("SPOP s");
+                assert!(set.remove(member.trim_matches('"')), "{engine:?}: {member}");
+            }
+        }
+        assert_eq!(client.ask("LRANGE l 0 -1"), quoted(&list), "{engine:?}");
+        assert_eq!(client.number("SCARD s"), set.len() as i64);
+        let mut members: Vec<String> = of_array(&client.ask("SMEMBERS s"));
+        members.sort();
+        assert!(members.iter().eq(&set), "{engine:?}");
+        let drawn: BTreeSet<String> = of_array(&client.ask("SRANDMEMBER s 50")).into_iter().collect();
+        assert!(drawn.len() == 50 && drawn.is_subset(&set), "{engine:?}");
+        // Elements move between long ones.
+        let last = list.pop_back().unwrap();
+        assert_eq!(client.ask("LMOVE l l RIGHT LEFT"), format!("\"{last}\""));
+        list.push_front(last);
+        assert_eq!(client.ask("LTRIM l 5 -900"), "OK");
+        let kept: Vec<String> = list.iter().skip(5).take(list.len() + 1 - 905).cloned().collect();
+        assert_eq!(client.ask("LRANGE l 0 -1"), quoted(&kept), "{engine:?}");
+    }
+}
+
+/// The elements of an array of strings.
+fn of_array(told: &str) -> Vec<String> {
+    let inner = told.trim_matches(['[', ']']);
+    inner.split(", ").map(|text| text.trim_matches('"').to_owned()).collect()
+}
+
+/// A hash of so many fields under a key.
+fn fill(client: &mut Client, key: &str, fields: usize) {
+    for part in (0..fields).collect::<Vec<_>>().chunks(200) {
+        let pairs = part.iter().flat_map(|number| [format!("f{number:06}"), format!("value-of-{number}")]);
+        client.ask(&words(&format!("HSET {key}"), pairs));
+    }
+}
+
+/// Whatever takes the root away, its nodes go.
+#[test]
+fn nodes_go_with_their_root() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        for removal in ["DEL h", "UNLINK h x", "RENAME other h", "SINTERSTORE h a b", "FLUSHALL"] {
+            fill(&mut client, "h", 3000);
+            assert!(nodes(&bench.store) > 30, "{engine:?}");
+            client.ask("SET other 1");
+            client.ask(removal);
+            await_no_nodes(&bench.store, removal);
+            client.ask("FLUSHALL");
+        }
+        fill(&mut client, "h", 3000);
+        fill(&mut client, "longer:h", 100);
+        fill(&mut client, "longer:h", 1000);
+        let before = nodes(&bench.store);
+        assert_eq!(client.ask("PEXPIRE h 1"), "(1)");
+        assert_eq!(bench.memcache("delete longer:h\r\n"), "DELETED\r\n");
+        fill(&mut client, "stays", 1000);
+        // A server that starts looks for what lies about.
+        let Bench { server, store, _directory } = bench;
+        drop(server);
+        let mut options = ServerOptions { memcache: vec![ANY_PORT], threads: 2, ..ServerOptions::default() };
+        options.resp = RespListeners { addresses: vec![ANY_PORT], ..RespListeners::default() };
+        let bench = Bench { server: Server::start(store.clone(), options).unwrap(), store, _directory };
+        let until = Instant::now() + Duration::from_secs(30);
+        while nodes(&bench.store) >= before {
+            assert!(Instant::now() < until, "{engine:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut client = bench.connect();
+        assert_eq!(
+            (client.number("HLEN stays"), client.ask("HGET stays f000999").as_str()),
+            (1000, "\"value-of-999\"")
+        );
+        client.ask("DEL stays");
+        await_no_nodes(&bench.store, "DEL stays");
+    }
+}
+
+#[test]
+fn long_structures_are_renamed_and_copied_whole() {
+    for engine in WITH_TREES {
+        let bench = Bench::with(engine, |_| {});
+        let mut client = bench.connect();
+        fill(&mut client, "{h}:1", 2000);
+        let told = client.ask("HGETALL {h}:1");
+        client.ask("PEXPIRE {h}:1 100000");
+        let copied = client.ask("COPY {h}:1 {h}:2");
+        let is_of_one_shard = !copied.contains("batch");
+        assert!(is_of_one_shard, "{engine:?}: {copied}");
+        assert_eq!(client.ask("RENAME {h}:1 {h}:3"), "OK");
+        client.ask("HSET {h}:2 f000000 changed");
+        assert_eq!(client.ask("HGETALL {h}:3"), told, "{engine:?}");
+        assert_eq!((client.number("HLEN {h}:2"), client.ask("HGET {h}:2 f000000").as_str()), (2000, "\"changed\""));
+        assert!((1..=100_000).contains(&client.number("PTTL {h}:3")), "{engine:?}");
+        client.ask("DEL {h}:2 {h}:3");
+        await_no_nodes(&bench.store, "DEL");
+    }
+}
+
+#[test]
+fn transactions_change_long_structures_as_a_whole_or_not_at_all() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let (mut client, mut other) = (bench.connect(), bench.connect());
+        fill(&mut client, "h", 3000);
+        client.ask("WATCH h");
+        other.ask("HSET h f000001 theirs");
+        client.ask("MULTI");
+        client.ask("HSET h f000002 mine");
+        assert_eq!(client.ask("EXEC"), "nil array", "{engine:?}");
+        client.ask("MULTI");
+        for command in ["HSET h f000002 mine", "HINCRBY h f000003 1", "HGET h f000002", "HDEL h f000004", "HLEN h"] {
+            assert_eq!(client.ask(command), "QUEUED");
+        }
+        let told = client.ask("EXEC");
+        let refused = "-ERR hash value is not an integer";
+        assert_eq!(told, format!("[(0), {refused}, \"mine\", (1), (2999)]"), "{engine:?}");
+        assert_eq!(
+            client.ask("HMGET h f000001 f000002 f000003 f000004"),
+            "[\"theirs\", \"mine\", \"value-of-3\", nil]"
+        );
+    }
+}
+
+/// Clients that change one long structure at once lose nothing, and none waits for ever.
+#[test]
+fn many_clients_work_on_one_long_list() {
+    const CLIENTS: usize = 12;
+    const JOBS: usize = 60;
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        for part in 0..10 {
+            client.ask(&words("RPUSH jobs", (0..100).map(|number| format!("filler:{part}:{number}"))));
+        }
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let bench = &bench;
+                scope.spawn(move || {
+                    let mut client = bench.connect();
+                    for job in 0..JOBS {
+                        let told = client.ask(&format!("RPUSH jobs job:{number}:{job}"));
+                        assert!(told.starts_with('('), "{engine:?}: {told}");
+                        assert!(client.ask("LRANGE jobs 100 110").starts_with("[\"filler"), "{engine:?}");
+                    }
+                });
+            }
+        });
+        let jobs = of_array(&client.ask("LRANGE jobs 1000 -1"));
+        assert_eq!(jobs.iter().collect::<BTreeSet<_>>().len(), CLIENTS * JOBS, "{engine:?}");
+        for number in 0..CLIENTS {
+            let of_client = jobs.iter().filter(|job| job.starts_with(&format!("job:{number}:")));
+            assert!(of_client.eq((0..JOBS).map(|job| format!("job:{number}:{job}")).collect::<Vec<_>>().iter()));
+        }
+    }
+}
+
+/// The cache has no batches: its structures are packed, and as long as a value.
+#[test]
+fn structures_of_the_cache_stay_packed() {
+    let bench = Bench::with(Engine::Tier, |options| options.limits.item_bytes_max = 64 << 10);
+    let mut client = bench.connect();
+    fill(&mut client, "h", 1500);
+    assert_eq!(client.number("HLEN h"), 1500);
+    fill(&mut client, "h", 3000);
+    let told = client.ask(&words("HSET h", ["x".to_owned(), "y".repeat(60 << 10)]));
+    assert!(told.contains("`tier` has no longer ones") && told.contains("--item-bytes-max"), "{told}");
+}
