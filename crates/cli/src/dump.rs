@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions, Store};
 use stratakv_base::quantity::format_count;
+use stratakv_structures::STRUCTURE_FLAGS;
+use stratakv_structures::tree::is_tree;
 
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
@@ -34,7 +36,9 @@ collections are dumped, the default one first (with the engine `hash` in no orde
 at one moment). Elements of a list say \"list\", and their keys are their positions. When a \
 collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
 the default collection of a `hash` store in another order. A damaged record ends the dump with \
-exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4.
+exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4. \
+Structures of Redis clients with more than 8 KiB are left out: they are counted, and the exit \
+code is 6. `stratakv backup` has them.
 
 A server writes its default collection. Structures of Redis clients, and with the engines `hash` \
 and `tier` keys of more than 250 bytes, are left out: they are counted, and the exit code is 6. \
@@ -85,10 +89,18 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             false => dump.collection(of, collection)?,
         }
     }
-    let passed_over = dump.passed_over;
+    let (passed_over, trees) = (dump.passed_over, dump.progress.trees.get());
     drop(all);
     store.close()?;
     match passed_over.len() {
+        0 if trees > 0 => Err(Failure::new(
+            Exit::Unsupported,
+            format!(
+                "missing from this dump: {} of Redis clients, whose elements are records of their own. \
+                 `stratakv backup` has all",
+                format_count(trees, "long structure")
+            ),
+        )),
         0 => Failure::incomplete(&store, "all that can be read is dumped").map_or(Ok(()), Err),
         damaged => Err(Failure::new(
             Exit::Corrupt,
@@ -134,6 +146,8 @@ fn ask(mut server: Client, arguments: &Arguments, output: &mut Output) -> Result
 struct Progress {
     show: Option<Box<dyn Fn(u64, u64)>>,
     written: Cell<u64>,
+    /// Roots of long structures, which are left out: without their nodes they mean nothing.
+    trees: Cell<u64>,
     total: u64,
 }
 
@@ -143,7 +157,12 @@ impl Progress {
         let is_whole = arguments.collection.is_none() && arguments.prefix.is_empty();
         let show = (!io::stdout().is_terminal())
             .then(|| -> Box<dyn Fn(u64, u64)> { Box::new(progress::bar_of_records("dumping")) });
-        Progress { show, written: Cell::new(0), total: if is_whole { progress::records_of(store) } else { 0 } }
+        Progress {
+            show,
+            written: Cell::new(0),
+            trees: Cell::new(0),
+            total: if is_whole { progress::records_of(store) } else { 0 },
+        }
     }
 
     fn tell(&self) {
@@ -209,6 +228,10 @@ fn write_line(
     output: &mut Output,
 ) -> Result<(), Failure> {
     if !key.starts_with(arguments.prefix.as_bytes()) {
+        return Ok(());
+    }
+    if record.flags == STRUCTURE_FLAGS && is_tree(&record.to_bytes()) {
+        progress.trees.set(progress.trees.get() + 1);
         return Ok(());
     }
     let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());

@@ -11,8 +11,8 @@ use super::encodings::EncodingSettings;
 use super::pubsub::PubSub;
 use super::session::ClientDescription;
 use super::turns::KeyTurns;
-use crate::orphans::NodeSweeps;
 use super::waiting::WaitTable;
+use crate::orphans::NodeSweeps;
 use crate::server::RespPeer;
 
 /// See the module.

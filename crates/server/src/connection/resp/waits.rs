@@ -76,7 +76,7 @@ impl Connection {
         let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
             return;
         };
-        let ended = work.resume(end, &work_context(context), &mut asked);
+        let ended = work.resume(end, &work_context(context, sequence), &mut asked);
         self.grant.spend(asked.len() as i64);
         for (target, operation) in asked {
             context.submissions.push(Submission { sequence, target, operation });
