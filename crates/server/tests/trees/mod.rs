@@ -396,7 +396,7 @@ fn clients_that_wait_take_elements_off_long_lists() {
         let (mut client, mut other) = (bench.connect(), bench.connect());
         client.ask(&words("RPUSH l", (0..2000).map(|number| format!("job:{number}"))));
         assert_eq!(client.ask("BLPOP none l 1"), "[\"l\", \"job:0\"]", "{engine:?}");
-        assert_eq!(client.ask("BLMOVE {l}2 l LEFT LEFT 0.01"), "nil", "{engine:?}");
+        assert_eq!(client.ask("BLMOVE {l}2 l LEFT LEFT 0.01"), "nil array", "{engine:?}");
         other.send(&of_words("BLMPOP 0 2 {l}2 {l}3 LEFT COUNT 3"));
         client.ask(&words("RPUSH {l}2", (0..1500).map(|number| format!("other:{number}"))));
         assert_eq!(other.read(), "[\"{l}2\", [\"other:0\", \"other:1\", \"other:2\"]]", "{engine:?}");
