@@ -340,6 +340,70 @@ fn many_clients_work_on_one_long_list() {
     }
 }
 
+/// A walk by cursors meets each element that is there all the time once, whatever else comes and
+/// goes, and each page is short.
+#[test]
+fn walks_over_long_structures_go_page_by_page() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        fill(&mut client, "h", 2000);
+        for part in 0..20 {
+            let numbers = || part * 100..part * 100 + 100;
+            client.ask(&words("SADD s", numbers().map(|number| format!("f{number:06}"))));
+            client.ask(&words(
+                "ZADD z",
+                numbers().flat_map(|number| [(number % 7).to_string(), format!("f{number:06}")]),
+            ));
+        }
+        for (scan, key, is_paired) in [("HSCAN", "h", true), ("SSCAN", "s", false), ("ZSCAN", "z", true)] {
+            let (mut cursor, mut seen, mut pages) = ("0".to_owned(), Vec::new(), 0);
+            loop {
+                let told = client.ask(&format!("{scan} {key} {cursor} COUNT 100"));
+                let (next, elements) = told.split_once(", ").unwrap();
+                let elements = of_array(elements);
+                assert!(elements.len() <= 200, "{engine:?}, {scan}: {} elements", elements.len());
+                seen.extend(elements.into_iter().step_by(if is_paired { 2 } else { 1 }));
+                pages += 1;
+                cursor = next.trim_matches(['[', '"']).to_owned();
+                // Others come and go, before and behind the place.
+                match key {
+                    "h" => client.ask(&format!("HSET h f0{pages:05}x 1 f9{pages:05} 1")),
+                    "s" => client.ask(&format!("SADD s f0{pages:05}x f9{pages:05}")),
+                    _ => client.ask(&format!("ZADD z 3 f0{pages:05}x {pages} f000{pages:03}")),
+                };
+                if cursor == "0" {
+                    break;
+                }
+            }
+            assert!((20..50).contains(&pages), "{engine:?}, {scan}: {pages} pages");
+            let lasting = seen.iter().filter(|field| field.len() == 7 && field.starts_with("f00"));
+            let wanted: Vec<String> = (0..2000).map(|number| format!("f{number:06}")).collect();
+            assert!(lasting.eq(&wanted), "{engine:?}, {scan}");
+            let told = client.ask(&format!("{scan} {key} 12345"));
+            assert!(told.starts_with("-ERR invalid cursor"), "{engine:?}, {scan}: {told}");
+        }
+        let told = client.ask("HSCAN h 0 MATCH f00001? COUNT 4000");
+        assert!(told.contains("f000019") && !told.contains("f000020"), "{engine:?}: {told}");
+    }
+}
+
+/// Clients that wait for elements take them off long lists too.
+#[test]
+fn clients_that_wait_take_elements_off_long_lists() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let (mut client, mut other) = (bench.connect(), bench.connect());
+        client.ask(&words("RPUSH l", (0..2000).map(|number| format!("job:{number}"))));
+        assert_eq!(client.ask("BLPOP none l 1"), "[\"l\", \"job:0\"]", "{engine:?}");
+        assert_eq!(client.ask("BLMOVE {l}2 l LEFT LEFT 0.01"), "nil array", "{engine:?}");
+        other.send(&of_words("BLMPOP 0 2 {l}2 {l}3 LEFT COUNT 3"));
+        client.ask(&words("RPUSH {l}2", (0..1500).map(|number| format!("other:{number}"))));
+        assert_eq!(other.read(), "[\"{l}2\", [\"other:0\", \"other:1\", \"other:2\"]]", "{engine:?}");
+        assert_eq!((client.number("LLEN l"), client.number("LLEN {l}2")), (1999, 1497), "{engine:?}");
+    }
+}
+
 /// The cache has no batches: its structures are packed, and as long as a value.
 #[test]
 fn structures_of_the_cache_stay_packed() {
