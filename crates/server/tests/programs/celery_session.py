@@ -19,7 +19,7 @@ import celery_app
 arguments = [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "--pool", "solo", "--loglevel", "WARNING"]
 worker = subprocess.Popen(arguments + ["--without-gossip", "--without-mingle"], cwd=here)
 # Seconds. The worker has to start.
-WAIT = 40
+WAIT = 150
 
 
 try:
