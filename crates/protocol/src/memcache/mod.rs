@@ -36,7 +36,7 @@ pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
 pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaArithmetic, MetaFlags, MetaTimes, MetaVerb, StoreMode, encode_key};
 pub use parser::{Parsed, Parser};
-pub use range::{MetaRange, RANGE_COUNT_MAX};
+pub use range::{KeyEnds, MetaRange, RANGE_COUNT_MAX};
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;

@@ -17,6 +17,9 @@ pub const RANGE_COUNT_MAX: u32 = 1000;
 /// Flags that say what is told of each record, as those of `mg` do.
 const TOLD: &[u8] = b"Ocfhklstv";
 
+/// Where a range begins and ends.
+pub type KeyEnds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// `mr <from> <to> <count> <flags>*`: up to so many records of a range. See [`crate::range`] for
 /// its ends. The flags are those of `mg` that tell something; `k` is always there, and `b` says
 /// that the ends are base64.
@@ -40,7 +43,7 @@ pub struct MetaRange<'a> {
 
 impl MetaRange<'_> {
     /// Where it begins and ends. O(length).
-    pub fn bounds(&self) -> Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+    pub fn bounds(&self) -> Option<KeyEnds> {
         Some((self.decoded(range::first(self.from)?)?, self.decoded(range::last(self.to)?)?))
     }
 
