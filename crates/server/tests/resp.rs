@@ -98,8 +98,8 @@ impl Client {
             let mut buffer = [0; 64 << 10];
             let bytes = match self.stream.read(&mut buffer) {
                 Ok(bytes) => bytes,
-                // A receive with a timeout is interrupted when the kernel takes down a ring that this
-                // thread has used, as it does some time after a store was opened.
+                // A receive with a timeout is interrupted when the kernel takes down a ring that
+                // this thread has used, as it does some time after a store was opened.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => panic!("{error}, after {}", self.received.escape_ascii()),
             };
