@@ -133,7 +133,19 @@ fn a_tree_of_fields_is_a_map() {
                 _ => format!("f{:06}", 6000 - step),
             };
             let value = bytes(&mut random, step);
-            if random.below(10) < grows {
+            if random.below(150) == 0 {
+                let from = random.below(3000);
+                let many: BTreeMap<Vec<u8>, Vec<u8>> = (0..random.below(300))
+                    .map(|at| (format!("f{:06}", from + 7 * at).into_bytes(), value.clone()))
+                    .collect();
+                let entries: Vec<(&[u8], &[u8])> = many.iter().map(|(field, value)| (&field[..], &value[..])).collect();
+                let (new, _) = bench.run(&mut root, |root, bench| root.insert_all(bench, MAIN, &entries));
+                let count = many
+                    .into_iter()
+                    .filter(|(field, value)| model.insert(field.clone(), value.clone()).is_none())
+                    .count();
+                assert_eq!(new, count as u64);
+            } else if random.below(10) < grows {
                 let (is_new, rounds) =
                     bench.run(&mut root, |root, bench| root.insert(bench, MAIN, (field.as_bytes(), &value)));
                 assert_eq!(is_new, model.insert(field.into_bytes(), value).is_none());

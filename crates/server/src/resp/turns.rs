@@ -1,9 +1,9 @@
 //! Turns of commands on one long structure: they follow each other in the order in which they came,
 //! so that none is repeated because another one was faster.
 //!
-//! Nobody waits in here. A command that has to wait does nothing; when its turn comes, its thread is
-//! told. Whoever has a turn waits for disks only, never for memory or for a client. A turn is over
-//! when what stands for it is dropped, whatever becomes of its command.
+//! Nobody waits in here. A command that has to wait does nothing; when its turn comes, its thread
+//! is told. Whoever has a turn waits for disks only, never for memory or for a client. A turn is
+//! over when what stands for it is dropped, whatever becomes of its command.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

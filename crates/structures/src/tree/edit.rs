@@ -19,7 +19,7 @@ const MERGED_BYTES_MAX: u64 = NODE_BYTES as u64 * 3 / 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SplitAt {
     Middle,
-    /// The last element is on its own.
+    /// The front is as full as may be.
     End,
     /// The first one is.
     Start,
@@ -39,7 +39,14 @@ impl SplitAt {
     fn place(self, sizes: &[usize]) -> usize {
         let last = sizes.len().saturating_sub(1).max(1);
         match self {
-            SplitAt::End => last,
+            SplitAt::End => {
+                let mut sum = NODE_HEADER_BYTES;
+                let front = sizes.iter().take_while(|size| {
+                    sum += **size;
+                    sum <= NODE_BYTES
+                });
+                front.count().clamp(1, last)
+            }
             SplitAt::Start => 1,
             SplitAt::Middle => {
                 let half = sizes.iter().sum::<usize>() / 2;
@@ -83,6 +90,62 @@ impl TreeRoot {
         let split = SplitAt::of(at, elements.len());
         self.replace_leaf(nodes, (tree, split), steps, (&leaf, &elements))?;
         Ok(found.is_err())
+    }
+
+    /// Gives many keys their values: in the order of keys, each once. How many keys are new.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn insert_all(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        entries: &[(&[u8], &[u8])],
+    ) -> Result<u64, TreeError> {
+        let (mut rest, mut new) = (entries, 0);
+        while let Some((first, others)) = rest.split_first() {
+            let Some(descent) = self.descend(nodes, tree, Target::Key(first.0))? else {
+                self.plant(nodes, tree, Element { key: first.0, value: first.1 })?;
+                (rest, new) = (others, new + 1);
+                continue;
+            };
+            // Those that the same leaf has, or would have.
+            let above = descent.steps.iter().rev().find_map(|step| step.node.children.get(step.at + 1));
+            let count = above.map_or(rest.len(), |above| rest.partition_point(|entry| above.separator > entry.0));
+            let (here, behind) = rest.split_at(count.max(1));
+            new += self.insert_into_leaf(nodes, tree, descent, here)?;
+            rest = behind;
+        }
+        Ok(new)
+    }
+
+    fn insert_into_leaf(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        descent: Descent,
+        entries: &[(&[u8], &[u8])],
+    ) -> Result<u64, TreeError> {
+        let Descent { steps, leaf, image, .. } = descent;
+        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
+        let (before, mut last) = (elements.len(), 0);
+        for (key, value) in entries {
+            let element = Element { key, value };
+            last = match elements.binary_search_by_key(key, |element| element.key) {
+                Ok(at) => {
+                    elements.splice(at..=at, [element]);
+                    at
+                }
+                Err(at) => {
+                    elements.insert(at, element);
+                    at
+                }
+            };
+        }
+        let new = elements.len() - before;
+        let split = SplitAt::of(last, elements.len());
+        self.replace_leaf(nodes, (tree, split), steps, (&leaf, &elements))?;
+        Ok(new as u64)
     }
 
     /// Puts an element of a list at a place, of which there are as many as elements and one more.
@@ -246,7 +309,8 @@ impl TreeRoot {
             if is_too_long && part.len() > 1 {
                 let (front, back) = part.split_at(split.place(&sizes));
                 rest.extend([back, front]);
-                split = SplitAt::Middle;
+                // What is behind a full front is filled like it.
+                split = if split == SplitAt::End { SplitAt::End } else { SplitAt::Middle };
                 continue;
             }
             let first_key = part.first().map_or(&b""[..], |element| element.key);
@@ -309,7 +373,7 @@ impl TreeRoot {
                 let at = split.place(&sizes).clamp(2, children.len() - 2);
                 let back = children.split_off(at);
                 rest.extend([back, children]);
-                split = SplitAt::Middle;
+                split = if split == SplitAt::End { SplitAt::End } else { SplitAt::Middle };
                 continue;
             }
             let of_first = children.first().map(|child| child.separator.clone()).unwrap_or_default();

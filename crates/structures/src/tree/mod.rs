@@ -4,9 +4,10 @@
 //! by score and by member, the others have one. Leaves hold elements, and nodes above them say how
 //! many elements lie below each child. So an element is found by its key and by its place alike.
 //!
-//! Where nodes come from and go to is the business of a [`ReadNodes`] and a [`Nodes`]. If one is missing there, a call
-//! ends with [`TreeError::Missing`] and may have noted several; it is repeated once they are there.
-//! A call that ends with an error may have changed nodes: whoever called undoes that.
+//! Where nodes come from and go to is the business of a [`ReadNodes`] and a [`Nodes`]. If one is
+//! missing there, a call ends with [`TreeError::Missing`] and may have noted several; it is
+//! repeated once they are there. A call that ends with an error may have changed nodes: whoever
+//! called undoes that.
 
 mod check;
 mod edit;

@@ -1,5 +1,7 @@
 //! A hash in either form.
 
+use std::collections::BTreeMap;
+
 use stratakv_base::Expiry;
 use stratakv_structures::Hash;
 use stratakv_structures::tree::{MAIN, TreeRoot};
@@ -80,11 +82,9 @@ impl<'a> HashForm<'a> {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
                 let refuse = |error| refused(error, kind);
                 root.need_keys(&nodes, MAIN, pairs.iter().map(|pair| pair.0)).map_err(refuse)?;
-                let mut new = 0;
-                for pair in pairs {
-                    new += usize::from(root.insert(&mut nodes, MAIN, *pair).map_err(refuse)?);
-                }
-                Ok(new)
+                let last: BTreeMap<&[u8], &[u8]> = pairs.iter().copied().collect();
+                let sorted: Vec<(&[u8], &[u8])> = last.into_iter().collect();
+                root.insert_all(&mut nodes, MAIN, &sorted).map(|new| new as usize).map_err(refuse)
             }
         }
     }

@@ -1,5 +1,7 @@
 //! A set in either form.
 
+use std::collections::BTreeSet;
+
 use stratakv_base::Expiry;
 use stratakv_structures::Set;
 use stratakv_structures::tree::{MAIN, TreeRoot};
@@ -76,14 +78,14 @@ impl<'a> SetForm<'a> {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
                 let refuse = |error| refused(error, kind);
                 root.need_keys(&nodes, MAIN, members.iter().copied()).map_err(refuse)?;
-                let mut new = 0;
+                let mut new = BTreeSet::new();
                 for member in members {
                     if root.get(&nodes, MAIN, member).map_err(refuse)?.is_none() {
-                        root.insert(&mut nodes, MAIN, (member, b"")).map_err(refuse)?;
-                        new += 1;
+                        new.insert(*member);
                     }
                 }
-                Ok(new)
+                let sorted: Vec<(&[u8], &[u8])> = new.into_iter().map(|member| (member, &b""[..])).collect();
+                root.insert_all(&mut nodes, MAIN, &sorted).map(|new| new as usize).map_err(refuse)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A sorted set in either form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use stratakv_base::Expiry;
@@ -108,14 +108,16 @@ impl<'a> SortedSetForm<'a> {
             let news: Vec<Vec<u8>> = given.iter().map(|(member, score)| scored(member, *score)).collect();
             let keys = olds.iter().flatten().chain(&news).map(Vec::as_slice);
             root.need_keys(&nodes, MAIN, keys)?;
-            for (((member, score), old), new) in given.iter().zip(&olds).zip(&news) {
-                if let Some(old) = old {
-                    root.remove(&mut nodes, MAIN, old)?;
-                }
-                root.insert(&mut nodes, MAIN, (new, b""))?;
-                root.insert(&mut nodes, BY_MEMBER, (member, &score_key(*score)))?;
+            for old in olds.iter().flatten() {
+                root.remove(&mut nodes, MAIN, old)?;
             }
-            Ok(())
+            let by_score: BTreeSet<&[u8]> = news.iter().map(Vec::as_slice).collect();
+            let by_score: Vec<(&[u8], &[u8])> = by_score.into_iter().map(|key| (key, &b""[..])).collect();
+            root.insert_all(&mut nodes, MAIN, &by_score)?;
+            let scores: BTreeMap<&[u8], [u8; 8]> =
+                given.iter().map(|(member, score)| (*member, score_key(*score))).collect();
+            let by_member: Vec<(&[u8], &[u8])> = scores.iter().map(|(member, score)| (*member, &score[..])).collect();
+            root.insert_all(&mut nodes, BY_MEMBER, &by_member).map(|_| ())
         };
         all().map_err(|error| refused(error, kind))
     }
