@@ -31,7 +31,7 @@ impl Adversary {
         Adversary {
             number,
             value_bytes_max: circumstances.value_bytes_max,
-            is_redis: circumstances.crowd.redis > 0 && number % 2 == 0,
+            is_redis: circumstances.crowd.redis > 0 && number.is_multiple_of(2),
             peer: None,
             left: false,
             vanished: false,

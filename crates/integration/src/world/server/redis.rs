@@ -313,7 +313,7 @@ impl RedisClient {
 /// One of few fields and members, so that they are met again; some of them long.
 fn element(random: &mut Random) -> Vec<u8> {
     let number = random.below(150);
-    let len = if number % 3 == 0 { 100 } else { 3 };
+    let len = if number.is_multiple_of(3) { 100 } else { 3 };
     format!("{number:0len$}").into_bytes()
 }
 
