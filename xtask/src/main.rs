@@ -64,9 +64,13 @@ usage: cargo xtask COMMAND
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
+  programs              rq, celery, django-redis and redis-py against our server, where Python has them
   redis-suite [OPTIONS] Redis's own tests, in Tcl, against each engine, Redis as the control; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
+
+/// Arguments of cargo for programs in Python that people run on Redis.
+const PROGRAMS: [&str; 7] = ["test", "--package", "stratakv-server", "--test", "resp", "--", "programs::"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         "explore" => explore::run(&repository(), rest),
         "failing" => failing::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
+        "programs" => cargo::succeed("programs", cargo::cargo(&repository()).args(PROGRAMS)),
         "book" => book::run(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "dropped" => list_dropped(&repository()),

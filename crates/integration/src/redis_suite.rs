@@ -21,6 +21,7 @@ pub const UNITS: &[&str] = &[
     "expire",
     "keyspace",
     "multi",
+    "pubsub",
     "scan",
     "info-command",
     "other",

@@ -12,6 +12,7 @@ use stratakv_server::{RespListeners, Server, ServerOptions};
 
 #[path = "conversations/resp.rs"]
 mod conversations;
+mod programs;
 mod pubsub;
 mod ranges;
 mod redis_tools;
