@@ -159,6 +159,8 @@ pub(crate) trait ServerContext {
     fn describe_client(&self, description: &ClientDescription);
     /// The line of the client in `CLIENT LIST`.
     fn client(&self) -> String;
+    /// How many clients there are.
+    fn connections(&self) -> usize;
     /// All of `CLIENT LIST`.
     fn clients(&self) -> String;
     /// These sections of `INFO`; none: all.

@@ -10,7 +10,7 @@ use crate::binary;
 use crate::block_budget::BlockPermit;
 use crate::connection::Stream;
 use crate::request::Request;
-use crate::resp::Work;
+use crate::resp::{ListenKind, Work};
 
 /// A place in the order of answers.
 #[derive(Debug, Default)]
@@ -134,8 +134,20 @@ pub(crate) enum ServerQuestion {
     Records,
     /// INFO, of these sections.
     Info(Vec<String>),
-    /// CLIENT LIST.
-    Clients,
+    /// CLIENT LIST, which has about so many bytes.
+    Clients { bytes: u64 },
+    /// PUBSUB CHANNELS and SHARDCHANNELS.
+    Channels { kind: ListenKind, pattern: Option<Vec<u8>>, bytes: u64 },
+}
+
+impl ServerQuestion {
+    /// Bytes of an answer that may be long.
+    fn answer_bytes(&self) -> u64 {
+        match self {
+            ServerQuestion::Clients { bytes } | ServerQuestion::Channels { bytes, .. } => *bytes,
+            ServerQuestion::Records | ServerQuestion::Info(_) => 0,
+        }
+    }
 }
 
 /// A command that is parsed and not yet begun.
@@ -187,12 +199,13 @@ impl ParsedCommand {
         ) || matches!(self, ParsedCommand::Work { work, .. } if work.takes_long())
     }
 
-    /// How much of a value it asks for.
+    /// How much of a value it asks for, or how long its answer may be.
     pub(crate) fn reading_bytes(&self) -> u64 {
         match self {
             ParsedCommand::Operation { reading, .. }
             | ParsedCommand::Planned { reading, .. }
             | ParsedCommand::Work { reading, .. } => reading.bytes,
+            ParsedCommand::Question(question, _) => question.answer_bytes(),
             _ => 0,
         }
     }

@@ -133,6 +133,10 @@ impl ServerContext for CommandContext<'_> {
         statistics::redis::client(self.shared, self.peer)
     }
 
+    fn connections(&self) -> usize {
+        self.shared.connections()
+    }
+
     fn clients(&self) -> String {
         statistics::redis::clients(self.shared)
     }

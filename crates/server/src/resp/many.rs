@@ -6,7 +6,7 @@
 //!
 //! A command that misses nodes of a tree is undone. It is carried out again once they were read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use stratakv_base::{CollectionId, Key, Level};
@@ -36,6 +36,9 @@ const REPLY_BYTES: u64 = 4 << 10;
 const WHOLE_SHARE: u64 = 4;
 /// As often a node may not be there, because of other clients' writes.
 const LOSSES_MAX: u32 = 50;
+
+/// A command of more keys takes no turns.
+const TURNS_MAX: usize = 64;
 
 /// Limits of one command, or one transaction.
 #[derive(Clone, Copy, Debug)]
@@ -113,8 +116,8 @@ struct Contention {
     attempts: u32,
     /// It waits for its turn before it begins.
     takes_turn: bool,
-    /// It has the turn of its key, or waits for it.
-    turn: Option<Arc<KeyTurn>>,
+    /// Turns of its keys that it has; the last one it may wait for.
+    turns: Vec<Arc<KeyTurn>>,
 }
 
 /// What is being written.
@@ -166,19 +169,25 @@ impl ManyWork {
 
     /// Whether it waits for the turn with this ticket.
     pub(crate) fn waits_for_turn(&self, ticket: u64) -> bool {
-        let turn = self.contention.turn.as_ref();
+        let turn = self.contention.turns.last();
         self.stage == Stage::WaitingForTurn && turn.is_some_and(|turn| turn.ticket() == ticket)
     }
 
-    /// Takes the turn of the key, if it is to; false: it has to wait.
-    fn has_turn(&mut self, context: &WorkContext<'_>) -> bool {
-        let [key] = &self.keys[..] else { return true };
-        if !self.contention.takes_turn || self.contention.turn.is_some() {
+    /// Takes the turns of the keys, if it is to; false: it has to wait. All take them in the same
+    /// order, so that nobody who has one waits for somebody who waits for it.
+    fn has_turns(&mut self, context: &WorkContext<'_>) -> bool {
+        if !self.contention.takes_turn || self.keys.len() > TURNS_MAX {
             return true;
         }
-        let (turn, has) = context.turns.take(hash(key), context.waiter);
-        self.contention.turn = Some(Arc::new(turn));
-        has
+        let keys: BTreeSet<u64> = self.keys.iter().map(hash).collect();
+        for key in keys.into_iter().skip(self.contention.turns.len()) {
+            let (turn, has) = context.turns.take(key, context.waiter);
+            self.contention.turns.push(Arc::new(turn));
+            if !has {
+                return false;
+            }
+        }
+        true
     }
 
     /// It is a transaction, of a client that watches these keys.
@@ -206,7 +215,7 @@ impl ManyWork {
 
     /// Begins, or begins again.
     pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        if !self.has_turn(context) {
+        if !self.has_turns(context) {
             self.stage = Stage::WaitingForTurn;
             return Progress::Waits;
         }
@@ -282,7 +291,7 @@ impl ManyWork {
     /// Asks for room, if it may have that much.
     fn want(&mut self, bytes: u64, context: &WorkContext<'_>) -> Progress {
         // Others do not wait for it while it waits for them.
-        self.contention.turn = None;
+        self.contention.turns.clear();
         self.contention.attempts += 1;
         let most = self.limits.bytes_max;
         match () {
@@ -456,7 +465,9 @@ impl ManyWork {
         // Another client has changed the tree, most likely.
         self.nodes.losses += 1;
         match self.nodes.losses > LOSSES_MAX {
-            true => refused("ERR the structure is damaged: a node is missing: DEL removes it"),
+            true => refused(
+                "ERR nodes of the structure are missing: others change it too fast, or it is damaged; try again",
+            ),
             false => self.begin_again(context, asked),
         }
     }

@@ -16,6 +16,12 @@ use super::calls::{Calls, ConnectionAddress};
 use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::server::lock;
 
+/// Bytes of names that `PUBSUB CHANNELS` tells, and what each takes beside its own.
+const CHANNELS_BYTES_MAX: u64 = 1 << 20;
+const CHANNEL_BYTES: u64 = 48;
+/// Longest name of a channel: patterns are looked for in each that is published to, while others
+/// wait.
+pub(crate) const CHANNEL_NAME_BYTES_MAX: usize = 65_535;
 /// The messages that wait for one listener may have this part of the memory for clients, and so
 /// many bytes at most; one message may be longer.
 const MAILBOX_SHARE: u64 = 64;
@@ -24,6 +30,12 @@ const MAILBOX_BYTES_MAX: u64 = 4 << 20;
 const NAME_BYTES: usize = 256;
 /// How often the log tells of listeners that were closed.
 const TELL_EVERY_MS: u64 = 10_000;
+
+/// Bytes of names that `PUBSUB CHANNELS` may tell where clients have so much memory: a client that
+/// is alone always has room for them.
+pub(crate) fn channels_bytes_max(client_memory_bytes: u64) -> u64 {
+    CHANNELS_BYTES_MAX.min(client_memory_bytes / 16)
+}
 
 /// What is listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,11 +177,26 @@ impl PubSub {
         listeners.len()
     }
 
-    /// Channels with listeners whose names match, or all.
-    pub(crate) fn channels(&self, kind: ListenKind, pattern: Option<&[u8]>) -> Vec<Vec<u8>> {
+    /// Channels with listeners whose names match, or all; `None`: they have more than so many
+    /// bytes.
+    pub(crate) fn channels(&self, kind: ListenKind, pattern: Option<&[u8]>, bytes_max: u64) -> Option<Vec<Vec<u8>>> {
         let state = lock(&self.state);
         let is_asked = |name: &&Vec<u8>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
-        state.names_of(kind).keys().filter(is_asked).cloned().collect()
+        let (mut names, mut bytes) = (Vec::new(), 0);
+        for name in state.names_of(kind).keys().filter(is_asked) {
+            bytes += CHANNEL_BYTES + name.len() as u64;
+            if bytes > bytes_max {
+                return None;
+            }
+            names.push(name.clone());
+        }
+        Some(names)
+    }
+
+    /// Bytes that these take.
+    pub(crate) fn channels_bytes(&self, kind: ListenKind, pattern: Option<&[u8]>, bytes_max: u64) -> u64 {
+        let names = self.channels(kind, pattern, bytes_max).unwrap_or_default();
+        names.iter().map(|name| CHANNEL_BYTES + name.len() as u64).sum()
     }
 
     /// How many listen to a channel.

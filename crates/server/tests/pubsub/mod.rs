@@ -178,3 +178,52 @@ fn who_has_not_said_who_it_is_hears_and_says_nothing() {
     }
     assert_eq!((client.ask("AUTH word"), client.ask("PUBLISH a 1")), ("OK".to_owned(), "(0)".to_owned()));
 }
+
+/// The names of all channels were told without room for them: many such replies, which nobody read,
+/// held many times the memory for clients.
+#[test]
+fn lists_of_channels_and_clients_wait_for_room() {
+    let bench = Bench::of(Engine::Slab);
+    let mut listener = bench.connect();
+    for number in 0..100 {
+        listener.ask(&format!("SUBSCRIBE {number}{}", "c".repeat(900)));
+    }
+    let deaf: Vec<Client> = (0..60)
+        .map(|_| {
+            let mut client = bench.connect();
+            client.send(&[of_words("PUBSUB CHANNELS"), of_words("CLIENT LIST")].concat().repeat(50));
+            client
+        })
+        .collect();
+    let mut client = bench.connect();
+    for _ in 0..20 {
+        assert_eq!(client.ask("PUBSUB CHANNELS 7*").matches("ccc\"").count(), 11);
+    }
+    let stats = bench.memcache("stats\r\n");
+    drop(deaf);
+    let counted = |name: &str| -> u64 {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT client_memory_{name}_bytes ")));
+        line.unwrap_or_else(|| panic!("{stats}")).parse().unwrap()
+    };
+    let (peak, limit) = (counted("peak"), counted("limit"));
+    assert!(peak <= limit + limit / 8, "{peak} of {limit} bytes");
+}
+
+#[test]
+fn names_of_channels_are_bounded() {
+    let bench = Bench::of(Engine::Hash);
+    let mut client = bench.connect();
+    let long = "c".repeat(65_536);
+    let told = "-ERR the name of a channel has at most 65535 bytes";
+    for command in ["SUBSCRIBE", "PUBLISH", "SSUBSCRIBE"] {
+        let message = if command == "PUBLISH" { " m" } else { "" };
+        assert_eq!(client.ask(&format!("{command} {long}{message}")), told);
+    }
+    let mut listener = bench.connect();
+    for number in 0..20 {
+        listener.ask(&format!("SUBSCRIBE {number}{}", "c".repeat(65_000)));
+    }
+    let told = "-ERR the names of the channels are too long for one reply: ask for those of a pattern";
+    assert_eq!(client.ask("PUBSUB CHANNELS"), told);
+    assert_eq!(client.ask("PUBSUB CHANNELS 3c*").matches("ccc\"").count(), 1);
+}

@@ -415,3 +415,33 @@ fn structures_of_the_cache_stay_packed() {
     let told = client.ask(&words("HSET h", ["x".to_owned(), "y".repeat(60 << 10)]));
     assert!(told.contains("`tier` has no longer ones") && told.contains("--item-bytes-max"), "{told}");
 }
+
+/// Commands of two keys made each other repeat until they gave up with an error. Now those that
+/// were not the first take turns, and every client comes to its own.
+#[test]
+fn clients_that_move_elements_between_two_lists_do_not_fail() {
+    const CLIENTS: usize = 40;
+    for (engine, elements) in [(Engine::Slab, 1000), (Engine::Matrix, 1000), (Engine::Slab, 40)] {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        for list in ["a", "b"] {
+            let line =
+                (0..elements).fold(format!("RPUSH {list}"), |line, number| format!("{line} element-{number:06}"));
+            assert_eq!(client.number(&line), elements);
+        }
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let bench = &bench;
+                scope.spawn(move || {
+                    let mut client = bench.connect();
+                    let line = if number % 2 == 0 { "LMOVE a b LEFT RIGHT" } else { "LMOVE b a LEFT RIGHT" };
+                    for _ in 0..8 {
+                        let told = client.ask(line);
+                        assert!(told.starts_with("\"element-"), "{engine:?}, {elements}: {told}");
+                    }
+                });
+            }
+        });
+        assert_eq!((client.number("LLEN a"), client.number("LLEN b")), (elements, elements), "{engine:?}");
+    }
+}

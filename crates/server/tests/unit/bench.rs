@@ -75,6 +75,9 @@ impl ServerContext for NoServer {
     fn client(&self) -> String {
         "id=9\n".to_owned()
     }
+    fn connections(&self) -> usize {
+        1
+    }
     fn clients(&self) -> String {
         self.client()
     }

@@ -7,7 +7,10 @@ use stratakv_protocol::resp::{Version, encode, glob};
 use super::table::{CommandSpec, unsupported_part};
 use super::{Connection, Context, Handled};
 use crate::connection::ClientProtocol;
-use crate::resp::{Arguments, ListenKind, MailboxOverrun, Session, Subscriptions};
+use crate::pending::{ParsedCommand, ServerQuestion};
+use crate::resp::{
+    Arguments, CHANNEL_NAME_BYTES_MAX, ListenKind, MailboxOverrun, Session, Subscriptions, channels_bytes_max,
+};
 use crate::schedule::cost_of_text;
 
 /// What a client that listens may ask in RESP2.
@@ -68,6 +71,9 @@ impl Connection {
         if kind == ListenKind::Pattern && a.from(1).any(|pattern| pattern.len() > glob::PATTERN_BYTES_MAX) {
             return Err(Cow::Owned(format!("ERR a pattern has at most {} bytes", glob::PATTERN_BYTES_MAX)));
         }
+        if a.from(1).any(|channel| channel.len() > CHANNEL_NAME_BYTES_MAX) {
+            return Err(Cow::Owned(format!("ERR the name of a channel has at most {CHANNEL_NAME_BYTES_MAX} bytes")));
+        }
         let bytes: usize = a.from(1).map(Subscriptions::bytes_of).sum();
         if !self.may_keep(bytes as u64) {
             return Err(Cow::Borrowed(NO_ROOM));
@@ -110,7 +116,7 @@ impl Connection {
         self.say(|text| *text = out)
     }
 
-    pub(super) fn resp_pubsub(&mut self, a: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {
+    pub(super) fn resp_pubsub(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let pubsub = &context.resp.pubsub;
         let kind = if a.is(1, "SHARDCHANNELS") || a.is(1, "SHARDNUMSUB") {
             ListenKind::ShardChannel
@@ -124,9 +130,12 @@ impl Connection {
                 if pattern.is_some_and(|pattern| pattern.len() > glob::PATTERN_BYTES_MAX) {
                     return Err(Cow::Owned(format!("ERR a pattern has at most {} bytes", glob::PATTERN_BYTES_MAX)));
                 }
-                let channels = pubsub.channels(kind, pattern);
-                encode::array(&mut out, channels.len());
-                channels.iter().for_each(|channel| encode::bulk(&mut out, channel));
+                // The names, and once more as the reply; what comes later is little.
+                let bytes_max = channels_bytes_max(self.budget().max_bytes());
+                let bytes = 2 * context.resp.pubsub.channels_bytes(kind, pattern, bytes_max);
+                let question = ServerQuestion::Channels { kind, pattern: pattern.map(<[u8]>::to_vec), bytes };
+                self.begin(ParsedCommand::Question(question, s.version), context);
+                return Ok(());
             }
             () if a.is(1, "NUMSUB") || a.is(1, "SHARDNUMSUB") => {
                 encode::map(&mut out, a.len() - 2, Version::Resp2);

@@ -9,7 +9,9 @@ use super::{Connection, Context, Handled};
 use crate::answer::Answer;
 use crate::pending::{ParsedCommand, ServerQuestion};
 use crate::resp::commands::options::repeated;
-use crate::resp::{Arguments, EncodingSettings, Session, written};
+use crate::resp::{Arguments, EncodingSettings, Session, channels_bytes_max, written};
+
+const TOO_MANY_CHANNELS: &str = "ERR the names of the channels are too long for one reply: ask for those of a pattern";
 use crate::schedule::cost_of_text;
 
 impl Connection {
@@ -36,7 +38,18 @@ impl Connection {
                 let text = context.server.info(sections, context.wall);
                 written(|out| encode::verbatim(out, text.as_bytes(), version))
             }
-            ServerQuestion::Clients => {
+            ServerQuestion::Channels { kind, pattern, .. } => {
+                let bytes_max = channels_bytes_max(self.budget().max_bytes());
+                let channels = context.resp.pubsub.channels(*kind, pattern.as_deref(), bytes_max);
+                written(|out| match channels {
+                    Some(channels) => {
+                        encode::array(out, channels.len());
+                        channels.iter().for_each(|channel| encode::bulk(out, channel));
+                    }
+                    None => encode::error(out, TOO_MANY_CHANNELS),
+                })
+            }
+            ServerQuestion::Clients { .. } => {
                 let text = context.server.clients();
                 written(|out| encode::verbatim(out, text.as_bytes(), version))
             }

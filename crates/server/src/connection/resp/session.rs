@@ -18,6 +18,8 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
     Are you sure your configuration is correct?";
 /// The user that `AUTH` means if it names none.
 const DEFAULT_USER: &[u8] = b"default";
+/// Bytes of a line of `CLIENT LIST`, and once more as the reply.
+const CLIENT_LINE_BYTES: u64 = 600;
 /// Longest name of a client, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -174,7 +176,10 @@ impl Connection {
                 self.say(|out| encode::simple(out, "OK"))
             }
             (b"list", 2) => {
-                self.begin(ParsedCommand::Question(ServerQuestion::Clients, s.version), context);
+                // A client that is alone always has room for it.
+                let bytes = context.server.connections() as u64 * CLIENT_LINE_BYTES;
+                let bytes = bytes.min(self.budget().max_bytes() / 4);
+                self.begin(ParsedCommand::Question(ServerQuestion::Clients { bytes }, s.version), context);
                 Ok(())
             }
             (b"info", 2) => {
