@@ -185,7 +185,7 @@ fn who_has_not_said_who_it_is_hears_and_says_nothing() {
 fn lists_of_channels_and_clients_wait_for_room() {
     let bench = Bench::of(Engine::Slab);
     let mut listener = bench.connect();
-    for number in 0..100 {
+    for number in 0..500 {
         listener.ask(&format!("SUBSCRIBE {number}{}", "c".repeat(900)));
     }
     let deaf: Vec<Client> = (0..60)
