@@ -242,17 +242,23 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         self.net_in_flight -= usize::from(matches!(event, Event::Net { .. }));
         match event {
-            Event::Reply { tag: TAG_BACKGROUND, reply } => {
-                if let Reply::Failed(error) = reply {
-                    tracing::error!(%error, "a delayed flush_all failed");
-                }
-            }
-            Event::Reply { tag: TAG_SWEEP, reply } => self.swept(reply),
+            Event::Reply { tag: tag @ (TAG_BACKGROUND | TAG_SWEEP), reply } => self.own_reply(tag, Box::new(reply)),
             Event::Reply { tag, reply } => self.replied((tag >> 32) as u32, tag as u32, reply),
             Event::Net { tag: TAG_WAKEUP, outcome } => self.woken(outcome),
             Event::Net { tag, outcome: NetOutcome::Accept(accepted) } => self.accepted(tag, accepted),
             Event::Net { tag, outcome: NetOutcome::Recv(buffer, result) } => self.received(tag as u32, buffer, result),
             Event::Net { tag, outcome: NetOutcome::Send(result) } => self.sent(tag as u32, result),
+        }
+    }
+
+    /// The reply to an operation of the server's own. Apart: beside it replies to clients were
+    /// copied once more.
+    #[cold]
+    fn own_reply(&mut self, tag: u64, reply: Box<Reply>) {
+        match (tag, *reply) {
+            (TAG_SWEEP, reply) => self.swept(reply),
+            (_, Reply::Failed(error)) => tracing::error!(%error, "a delayed flush_all failed"),
+            _ => {}
         }
     }
 
