@@ -251,17 +251,6 @@ impl Worker {
         }
     }
 
-    /// The reply to an operation of the server's own. Apart: beside it replies to clients were
-    /// copied once more.
-    #[cold]
-    fn own_reply(&mut self, tag: u64, reply: Box<Reply>) {
-        match (tag, *reply) {
-            (TAG_SWEEP, reply) => self.swept(reply),
-            (_, Reply::Failed(error)) => tracing::error!(%error, "a delayed flush_all failed"),
-            _ => {}
-        }
-    }
-
     /// The connection `number`, marked to be looked at.
     fn touch(&mut self, number: u32) -> Option<&mut ConnectionEntry> {
         let now = self.driver.now().mono;

@@ -137,8 +137,19 @@ impl Worker {
         submit(&mut self.driver, &self.shared, TAG_SWEEP, target, Operation::Page(page.into()));
     }
 
+    /// The reply to an operation of the server's own. Apart: beside it replies to clients were
+    /// copied once more.
+    #[cold]
+    pub(super) fn own_reply(&mut self, tag: u64, reply: Box<Reply>) {
+        match (tag, *reply) {
+            (TAG_SWEEP, reply) => self.swept(reply),
+            (_, Reply::Failed(error)) => tracing::error!(%error, "a delayed flush_all failed"),
+            _ => {}
+        }
+    }
+
     /// An operation of the sweeper is done.
-    pub(super) fn swept(&mut self, reply: Reply) {
+    fn swept(&mut self, reply: Reply) {
         tracing::trace!(stage = ?self.sweeper.stage, ?reply, "nodes of structures are looked at");
         match (std::mem::take(&mut self.sweeper.stage), reply) {
             (SweepStage::Paging, Reply::Page { items, .. }) => self.nodes_came(items),

@@ -84,7 +84,7 @@ pub enum TreeError {
 /// | hash | field | value |
 /// | list | empty | element |
 /// | set | member | empty |
-/// | sorted set, [`MAIN`] | [`score_key`](crate::tree::score_key) and member | empty |
+/// | sorted set, [`MAIN`] | [`score_key`] and member | empty |
 /// | sorted set, [`BY_MEMBER`] | member | score key |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
