@@ -140,6 +140,7 @@ impl Worker {
     /// The reply to an operation of the server's own. Apart: beside it replies to clients were
     /// copied once more.
     #[cold]
+    #[expect(clippy::boxed_local, reason = "a reply that is not in a box would be copied by the caller")]
     pub(super) fn own_reply(&mut self, tag: u64, reply: Box<Reply>) {
         match (tag, *reply) {
             (TAG_SWEEP, reply) => self.swept(reply),
