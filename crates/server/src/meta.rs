@@ -6,11 +6,11 @@ use stratakv_engine::Record;
 use stratakv_protocol::memcache::{Meta, MetaFlags, MetaVerb, StoreMode, encode_key, expiry, reply};
 
 use crate::answer::{AnswerContext, failed};
+use crate::connection::dump::is_no_word;
 use crate::connection::hash;
 use crate::counters::Counters;
 use crate::output::Output;
 use crate::request::{Action, Request, RequestOutcome};
-use crate::resp::needs_base64;
 use crate::watch;
 
 /// What of a command its answer needs.
@@ -50,7 +50,7 @@ pub(crate) fn of_range(key: Key, line: &[u8], base64: bool) -> (Request, Words) 
     let words = Words {
         verb: MetaVerb::Get,
         line: line.into(),
-        base64: base64 || needs_base64(key.user()),
+        base64: base64 || is_no_word(key.user()),
         quiet: true,
         value,
         unnoticed: false,

@@ -65,6 +65,16 @@ impl Bench {
         Client::connect(self.address())
     }
 
+    /// The most bytes that clients made the server hold, and how many they may.
+    fn client_memory(&self) -> (u64, u64) {
+        let stats = self.memcache("stats\r\n");
+        let counted = |name: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT client_memory_{name}_bytes ")));
+            line.unwrap_or_else(|| panic!("{stats}")).parse().unwrap()
+        };
+        (counted("peak"), counted("limit"))
+    }
+
     fn memcache(&self, commands: &str) -> String {
         String::from_utf8(converse(self.server.addresses()[0], format!("{commands}quit\r\n").as_bytes())).unwrap()
     }

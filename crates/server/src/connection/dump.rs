@@ -224,6 +224,6 @@ fn key_line(key: &Key, out: &mut Output) {
 }
 
 /// Whether a key cannot stand in a line as it is.
-fn is_no_word(name: &[u8]) -> bool {
+pub(crate) fn is_no_word(name: &[u8]) -> bool {
     name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }

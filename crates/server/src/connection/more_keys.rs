@@ -8,6 +8,7 @@ use crate::answer::{Answer, Dialect};
 use crate::meta;
 use crate::request::Request;
 use crate::resp::{KeyList, RespAnswer, Said, WorkKind, written};
+
 /// Keys still to be asked for.
 #[derive(Debug)]
 pub(super) struct MoreKeys {

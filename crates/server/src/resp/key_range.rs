@@ -17,6 +17,7 @@ use super::reply::written;
 use super::work::{Asked, WorkContext, error_of};
 use crate::answer::count_failure;
 use crate::connection::Target;
+use crate::connection::dump::is_no_word;
 
 /// Bytes of keys that one command gathers, and that each shard is asked for.
 pub(crate) const RANGE_BYTES: usize = 64 << 10;
@@ -83,7 +84,7 @@ impl KeyRange {
     pub(super) fn ask(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Option<Vec<u8>> {
         let (from, to) = self.open();
         if self.shard >= context.shards || is_empty(&from, &to) {
-            return Some(self.answer(context));
+            return Some(self.answer());
         }
         let items_max = u32::try_from(self.count_max).unwrap_or(u32::MAX);
         let bytes_max = RANGE_BYTES as u32;
@@ -172,7 +173,7 @@ impl KeyRange {
             RangeForm::Resp { values } => *values,
             RangeForm::Meta { wants_records, .. } => *wants_records,
         };
-        (follow && !self.is_refused).then(|| (KeyList::of_keys(self.in_order()), self.end()))
+        (follow && !self.is_refused).then(|| (KeyList::of_keys(self.in_order().into_iter()), self.end()))
     }
 
     /// What stands behind the last record, for a memcache client.
@@ -182,21 +183,20 @@ impl KeyRange {
             out.extend_from_slice(b"EN");
             if let Some(last) = &self.last {
                 out.extend_from_slice(b" n(");
-                let base64 = *base64 || needs_base64(last.user());
-                encode_key(out, last.user(), base64);
-                out.extend_from_slice(if base64 { b" b" } else { b"" });
+                write_key(out, last, *base64);
             }
             out.extend_from_slice(reply::CRLF);
         })
     }
 
-    fn in_order(&self) -> impl Iterator<Item = &Key> {
-        let (forward, backward) =
-            if self.reverse { (None, Some(self.keys.iter().rev())) } else { (Some(self.keys.iter()), None) };
-        forward.into_iter().flatten().chain(backward.into_iter().flatten())
+    fn in_order(&self) -> Vec<&Key> {
+        match self.reverse {
+            true => self.keys.iter().rev().collect(),
+            false => self.keys.iter().collect(),
+        }
     }
 
-    fn answer(&self, _: &WorkContext<'_>) -> Vec<u8> {
+    fn answer(&self) -> Vec<u8> {
         written(|out| match &self.form {
             RangeForm::Resp { values } => {
                 encode::array(out, 2);
@@ -206,17 +206,15 @@ impl KeyRange {
                 }
                 encode::array(out, if *values { 2 * self.keys.len() } else { self.keys.len() });
                 if !values {
-                    self.in_order().for_each(|key| encode::bulk(out, key.user()));
+                    self.in_order().iter().for_each(|key| encode::bulk(out, key.user()));
                 }
             }
             RangeForm::Meta { wants_records: true, .. } => {}
             RangeForm::Meta { base64, line, .. } => {
                 let opaque = line.split(|byte| *byte == b' ').find(|word| word.starts_with(b"O"));
                 for key in self.in_order() {
-                    let base64 = *base64 || needs_base64(key.user());
                     out.extend_from_slice(b"HD k");
-                    encode_key(out, key.user(), base64);
-                    out.extend_from_slice(if base64 { b" b" } else { b"" });
+                    write_key(out, key, *base64);
                     if let Some(opaque) = opaque {
                         out.push(b' ');
                         out.extend_from_slice(opaque);
@@ -248,9 +246,11 @@ impl KeyRange {
     }
 }
 
-/// Whether a key cannot stand in a line as it is.
-pub(crate) fn needs_base64(name: &[u8]) -> bool {
-    name.iter().any(|byte| *byte <= b' ' || *byte == 0x7F)
+/// Appends a key of a line.
+fn write_key(out: &mut Vec<u8>, key: &Key, base64: bool) {
+    let base64 = base64 || is_no_word(key.user());
+    encode_key(out, key.user(), base64);
+    out.extend_from_slice(if base64 { b" b" } else { b"" });
 }
 
 fn is_empty(from: &Bound<Key>, to: &Bound<Key>) -> bool {

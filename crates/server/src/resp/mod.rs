@@ -37,7 +37,7 @@ pub(crate) use data::{CallSettings, DataCommand, DataWork};
 pub(crate) use edit::{Edit, EditRule, ExpireIf};
 pub(crate) use encodings::EncodingSettings;
 pub(crate) use key_list::KeyList;
-pub(crate) use key_range::{KeyRange, RANGE_BYTES, RangeForm, bounds, needs_base64};
+pub(crate) use key_range::{KeyRange, RANGE_BYTES, RangeForm, bounds};
 pub(crate) use many::{ManyLimits, ManyWork};
 pub(crate) use pubsub::{CHANNEL_NAME_BYTES_MAX, ListenKind, MailboxOverrun, Subscriptions, channels_bytes_max};
 pub(crate) use random_key::RandomKey;

@@ -181,22 +181,19 @@ impl PubSub {
     /// bytes.
     pub(crate) fn channels(&self, kind: ListenKind, pattern: Option<&[u8]>, bytes_max: u64) -> Option<Vec<Vec<u8>>> {
         let state = lock(&self.state);
-        let is_asked = |name: &&Vec<u8>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
-        let (mut names, mut bytes) = (Vec::new(), 0);
-        for name in state.names_of(kind).keys().filter(is_asked) {
+        let mut bytes = 0;
+        let bounded = state.matching(kind, pattern).map(|name| {
             bytes += CHANNEL_BYTES + name.len() as u64;
-            if bytes > bytes_max {
-                return None;
-            }
-            names.push(name.clone());
-        }
-        Some(names)
+            (bytes <= bytes_max).then(|| name.clone())
+        });
+        bounded.collect()
     }
 
-    /// Bytes that these take.
+    /// Bytes that these take; 0 if that is more than so many.
     pub(crate) fn channels_bytes(&self, kind: ListenKind, pattern: Option<&[u8]>, bytes_max: u64) -> u64 {
-        let names = self.channels(kind, pattern, bytes_max).unwrap_or_default();
-        names.iter().map(|name| CHANNEL_BYTES + name.len() as u64).sum()
+        let state = lock(&self.state);
+        let bytes = state.matching(kind, pattern).map(|name| CHANNEL_BYTES + name.len() as u64).sum();
+        if bytes <= bytes_max { bytes } else { 0 }
     }
 
     /// How many listen to a channel.
@@ -236,6 +233,12 @@ impl PubSub {
 }
 
 impl PubSubState {
+    /// Names of this kind that match, or all.
+    fn matching<'a>(&'a self, kind: ListenKind, pattern: Option<&'a [u8]>) -> impl Iterator<Item = &'a Vec<u8>> {
+        let is_asked = move |name: &&Vec<u8>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+        self.names_of(kind).keys().filter(is_asked)
+    }
+
     fn names_of(&self, kind: ListenKind) -> &Names {
         let [channels, patterns, shards] = &self.names;
         match kind {

@@ -213,11 +213,6 @@ fn clients_that_never_read_their_ranges_hold_little() {
         assert_eq!(page(&mut client, "SKV.RANGE - + LIMIT 1000").1.len(), 80);
     }
     drop(deaf);
-    let stats = bench.memcache("stats\r\n");
-    let counted = |name: &str| -> u64 {
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT client_memory_{name}_bytes ")));
-        line.unwrap_or_else(|| panic!("{stats}")).parse().unwrap()
-    };
-    let (peak, limit) = (counted("peak"), counted("limit"));
+    let (peak, limit) = bench.client_memory();
     assert!(peak > 1 << 20 && peak <= limit, "{peak} of {limit} bytes");
 }

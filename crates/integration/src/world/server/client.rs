@@ -488,12 +488,7 @@ impl Talker for Client {
     }
 
     fn server_died(&mut self, net: &mut Net, random: &mut Random, statistics: &mut Statistics) -> Result<(), String> {
-        if let Some(peer) = self.line.peer
-            && matches!(self.line.mood, Mood::Good | Mood::Deaf | Mood::Finished)
-        {
-            while let ClientRead::Bytes(count) = net.read(peer, 1 << 20, &mut self.line.received, random) {
-                self.line.heard += count;
-            }
+        if self.line.read_rest(net, random) {
             self.answers(statistics)?;
         }
         self.lost();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use stratakv_base::Mono;
 use stratakv_base::random::Random;
-use stratakv_sim::net::{Net, Peer};
+use stratakv_sim::net::{ClientRead, Net, Peer};
 
 use crate::world::Statistics;
 
@@ -70,6 +70,15 @@ impl Line {
             let written = net.write(peer, &bytes);
             self.to_write.drain(..written);
         }
+    }
+
+    /// Reads what arrived before the server's process ended; whether anybody hears it.
+    pub(super) fn read_rest(&mut self, net: &mut Net, random: &mut Random) -> bool {
+        let Some(peer) = self.peer.filter(|_| !matches!(self.mood, Mood::Gone | Mood::Left)) else { return false };
+        while let ClientRead::Bytes(count) = net.read(peer, 1 << 20, &mut self.received, random) {
+            self.heard += count;
+        }
+        true
     }
 
     /// Says nothing more after what it has asked but its farewell, and waits until the server has

@@ -38,7 +38,7 @@ impl Request {
     }
 
     fn changes(&self) -> bool {
-        let only_reads: [&[u8]; 15] = [
+        const ONLY_READ: [&[u8]; 17] = [
             b"TYPE",
             b"EXISTS",
             b"GET",
@@ -54,9 +54,10 @@ impl Request {
             b"ZCARD",
             b"ZRANGE",
             b"LLEN",
+            b"LINDEX",
+            b"LRANGE",
         ];
-        let more: [&[u8]; 2] = [b"LINDEX", b"LRANGE"];
-        self.commands.iter().any(|words| !only_reads.contains(&&words[0][..]) && !more.contains(&&words[0][..]))
+        self.commands.iter().any(|words| !ONLY_READ.contains(&&words[0][..]))
     }
 
     fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
@@ -396,10 +397,7 @@ impl Talker for RedisClient {
     }
 
     fn server_died(&mut self, net: &mut Net, random: &mut Random, statistics: &mut Statistics) -> Result<(), String> {
-        if let Some(peer) = self.line.peer
-            && matches!(self.line.mood, Mood::Good | Mood::Deaf | Mood::Finished)
-        {
-            while let ClientRead::Bytes(_) = net.read(peer, 1 << 20, &mut self.line.received, random) {}
+        if self.line.read_rest(net, random) {
             self.answers(statistics)?;
         }
         self.lost();
