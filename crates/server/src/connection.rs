@@ -174,7 +174,7 @@ pub(crate) trait ServerContext {
     fn client_words(&self) -> (String, String);
     /// Where the client has connected to, if not to a file.
     fn local_address(&self) -> Option<SocketAddr>;
-    /// When the last backup was whole, in seconds of the wall clock; at first when the server began.
+    /// When the last backup was whole, in seconds of the wall clock; at first the server's start.
     fn saved_at(&self) -> u64;
     /// These sections of `INFO`; none: all.
     fn info(&self, sections: &[String], wall: Wall) -> String;
