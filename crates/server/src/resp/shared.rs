@@ -8,6 +8,7 @@ use stratakv::Level;
 use super::calls::Calls;
 use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
+use super::known_trees::KnownTrees;
 use super::pubsub::PubSub;
 use super::session::ClientDescription;
 use super::turns::KeyTurns;
@@ -21,6 +22,7 @@ pub(crate) struct RespShared {
     pub(crate) cursors: Cursors,
     pub(crate) sweeps: NodeSweeps,
     pub(crate) turns: Arc<KeyTurns>,
+    pub(crate) trees: KnownTrees,
     pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
@@ -36,11 +38,11 @@ pub(crate) struct RespShared {
 
 impl RespShared {
     pub(crate) fn new(batch_level: Level) -> RespShared {
-        let (cursors, encodings, sweeps, turns) = Default::default();
+        let (cursors, encodings, sweeps, turns, trees) = Default::default();
         let calls = Arc::default();
         let (waits, pubsub) = (WaitTable::new(&calls), PubSub::new(&calls));
         let last_id = 0.into();
-        RespShared { cursors, encodings, sweeps, turns, batch_level, calls, waits, pubsub, last_id }
+        RespShared { cursors, encodings, sweeps, turns, trees, batch_level, calls, waits, pubsub, last_id }
     }
 
     /// A new client, so many seconds after the server's start.
