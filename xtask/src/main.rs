@@ -45,6 +45,7 @@ usage: cargo xtask COMMAND
   book                  docs/ as a book of HTML pages in target/book, by mdBook; a warning fails it
   compare [OPTIONS]     RocksDB, WiredTiger, fjall, redb and LMDB beside ours, in turn; --short; --today: RocksDB 11; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
+  compare --redis [OPTIONS]  commands of Redis clients on our server and on Redis, in turn; --durable; --short; --help says more
   compare --veth [OPTIONS]  ours on AF_XDP and on io_uring, memcached and Redis over veth, in turn; --short; --help says more; root
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   differ [OPTIONS]      the same commands to our server and to memcached 1.6.18, every answer compared: fresh seeds; --help says more
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
         "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),
+        "compare" if rest.iter().any(|word| word == "--redis") => cargo::harness(&repository(), "beside-redis", rest),
         "compare" if rest.iter().any(|word| word == "--veth") => cargo::harness(&repository(), "veth", rest),
         "compare" => compare::run(&repository(), rest),
         "bench-gate" => counts::run(&repository(), rest),

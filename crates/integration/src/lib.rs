@@ -8,6 +8,7 @@
 
 pub mod arguments;
 pub mod attacks;
+pub mod beside_redis;
 pub mod crash;
 pub mod differ;
 pub mod engine;

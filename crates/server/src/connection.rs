@@ -32,7 +32,9 @@ use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request, RequestOutcome};
-use crate::resp::{ClientDescription, ClientFilter, ConnectionAddress, EncodingSettings, KilledClients, RespShared};
+use crate::resp::{
+    ClientDescription, ClientFilter, ConnectionAddress, EncodingSettings, KilledClients, RespShared, TurnNews,
+};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
@@ -305,13 +307,13 @@ impl Connection {
         }
     }
 
-    /// The turn with this ticket may have come to a command.
-    pub(crate) fn turn_came(&mut self, sequence: u32, ticket: u64) {
+    /// There is news for a command about the turn with this ticket.
+    pub(crate) fn hear(&mut self, sequence: u32, ticket: u64, news: TurnNews) {
         let index = sequence.wrapping_sub(self.answers.first) as usize;
         let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
             return;
         };
-        if work.take_turn(ticket) {
+        if work.hear(ticket, news) {
             self.answers.replied.push(sequence);
         }
     }

@@ -349,6 +349,7 @@ fn work_context<'a>(context: &Context<'a>, sequence: u32) -> WorkContext<'a> {
     let (worker_slot, connection) = context.server.place();
     WorkContext {
         turns: &context.resp.turns,
+        trees: &context.resp.trees,
         waiter: TurnWaiter { worker_slot, connection, sequence },
         here: context.here(),
         level: context.level,

@@ -302,7 +302,7 @@ impl DataWork {
                     expiry,
                 });
                 self.rule.outcome(old);
-                self.ended()
+                self.ended(context)
             }
             Reply::Done { version, .. } => {
                 here.counters.total_items.add(1);
@@ -311,7 +311,7 @@ impl DataWork {
                 here.recency.stored(hash(&self.key), here.wall);
                 Progress::Ended(self.rule.answer())
             }
-            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => self.ended(),
+            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => self.ended(context),
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))
@@ -320,9 +320,12 @@ impl DataWork {
     }
 
     /// The command is done, or goes on where there are nodes.
-    fn ended(&self) -> Progress {
+    fn ended(&self, context: &WorkContext<'_>) -> Progress {
         match self.rule.needs_nodes.load(Ordering::Acquire) {
-            true => Progress::NeedsNodes,
+            true => {
+                context.trees.note(hash(&self.key));
+                Progress::NeedsNodes
+            }
             false => Progress::Ended(self.rule.answer()),
         }
     }

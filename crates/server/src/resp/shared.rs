@@ -9,6 +9,7 @@ use stratakv::Level;
 use super::calls::Calls;
 use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
+use super::known_trees::KnownTrees;
 use super::pubsub::PubSub;
 use super::slow_log::SlowCommands;
 use super::turns::KeyTurns;
@@ -22,6 +23,7 @@ pub(crate) struct RespShared {
     pub(crate) cursors: Cursors,
     pub(crate) sweeps: NodeSweeps,
     pub(crate) turns: Arc<KeyTurns>,
+    pub(crate) trees: KnownTrees,
     pub(crate) encodings: EncodingSettings,
     /// When several changes as one are acknowledged.
     pub(crate) batch_level: Level,
@@ -42,11 +44,24 @@ pub(crate) struct RespShared {
 impl RespShared {
     /// Commands are slow from a time on, or never.
     pub(crate) fn new(batch_level: Level, slow_from: Option<Duration>) -> RespShared {
-        let (cursors, encodings, sweeps, turns) = Default::default();
+        let (cursors, encodings, sweeps, turns, trees) = Default::default();
         let (calls, slow) = (Arc::default(), SlowCommands::from(slow_from));
         let (waits, pubsub) = (WaitTable::new(&calls), PubSub::new(&calls));
         let (last_id, node_id) = (0.into(), OnceLock::new());
-        RespShared { cursors, encodings, sweeps, turns, batch_level, calls, waits, pubsub, slow, last_id, node_id }
+        RespShared {
+            cursors,
+            encodings,
+            sweeps,
+            turns,
+            trees,
+            batch_level,
+            calls,
+            waits,
+            pubsub,
+            slow,
+            last_id,
+            node_id,
+        }
     }
 
     /// The server's name as a node: drawn when it is first asked for, 40 digits.

@@ -38,6 +38,13 @@ impl Connection {
         let writing_bytes = if only_reads { 0 } else { data.held_bytes() as u64 };
         let (first_bytes, limits) = (self.reading.first_bytes, self.many_limits(context));
         let (work, access, reading_bytes) = match <[Key; 1]>::try_from(keys) {
+            Ok([key]) if context.resp.trees.has(hash(&key)) => {
+                let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
+                let work = ManyWork::new(vec![Arc::new(data)], vec![key], settings, limits);
+                let work = work.on_one_tree(!only_reads).in_groups();
+                let reading_bytes = work.first_bytes();
+                (WorkKind::Many(Box::new(work)), access, reading_bytes)
+            }
             Ok([key]) if only_reads => {
                 let access = Access::Read(hash(&key));
                 let work = DataWork::new(key, data, (settings, limits), true).with_first_bytes(first_bytes);
