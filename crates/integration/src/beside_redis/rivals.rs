@@ -27,8 +27,8 @@ pub enum Rival {
     Tier,
     /// Engine `slab`, placement `packed`, durable at power loss.
     Packed,
-    /// Engine `slab`, placement `slots`, durable at power loss.
-    Slots,
+    /// Engine `slab`, placement `in_place`, durable at power loss.
+    InPlace,
     /// Engine `matrix`, durable at power loss.
     Matrix,
 }
@@ -43,7 +43,7 @@ pub(super) struct Room {
 impl Rival {
     /// All of them.
     pub const ALL: [Rival; 7] =
-        [Rival::Redis, Rival::RedisAlways, Rival::Hash, Rival::Tier, Rival::Packed, Rival::Slots, Rival::Matrix];
+        [Rival::Redis, Rival::RedisAlways, Rival::Hash, Rival::Tier, Rival::Packed, Rival::InPlace, Rival::Matrix];
     /// Those that promise nothing about power loss.
     pub const IN_MEMORY: [Rival; 3] = [Rival::Redis, Rival::Hash, Rival::Tier];
 
@@ -55,7 +55,7 @@ impl Rival {
             Rival::Hash => "hash",
             Rival::Tier => "tier",
             Rival::Packed => "packed",
-            Rival::Slots => "slab",
+            Rival::InPlace => "slab",
             Rival::Matrix => "matrix",
         }
     }
@@ -84,7 +84,7 @@ impl Rival {
             Rival::Hash => format!("{ours} --engine hash --region 2G --durability process_crash"),
             Rival::Tier => format!("{ours} --engine tier --capacity 1G"),
             Rival::Packed => format!("{ours} --engine slab --placement packed"),
-            Rival::Slots => format!("{ours} --engine slab --placement slots"),
+            Rival::InPlace => format!("{ours} --engine slab --placement in_place"),
             Rival::Matrix => format!("{ours} --engine matrix"),
         };
         // Two blanks: an empty argument.
@@ -152,7 +152,7 @@ mod tests {
         assert!(has(Rival::Hash, ["--durability", "process_crash"]));
         // The server's own level is power loss.
         assert!(
-            [Rival::Packed, Rival::Slots, Rival::Matrix]
+            [Rival::Packed, Rival::InPlace, Rival::Matrix]
                 .iter()
                 .all(|rival| !said(*rival).contains(&"--durability".to_owned()))
         );

@@ -108,7 +108,7 @@ mod tests {
         let (plan, hashes) =
             super::plan(&words("--redis --durable --servers redis-always,slab --commands LPUSH --rounds 2"))
                 .expect("good");
-        assert_eq!((plan.rivals, plan.rounds, hashes), (vec![Rival::RedisAlways, Rival::Slots], 2, HASHES));
+        assert_eq!((plan.rivals, plan.rounds, hashes), (vec![Rival::RedisAlways, Rival::InPlace], 2, HASHES));
         assert!(plan.durable && plan.measures.iter().all(|one| one.name.contains("LPUSH")));
         let (plan, _) = super::plan(&words("--redis --pipelines 1,32 --cores 1,0")).expect("good");
         assert_eq!((plan.pipelines, plan.cores), (vec![1, 32], (1, 0)));

@@ -245,8 +245,13 @@ mod tests {
     fn offered(name: &[u8]) -> Option<OfferedCommand> {
         let gathered = Gathered::default();
         let command = DataCommand::new(|_, _, _| Ok(()), &Arguments::new(&gathered, b"", &[]));
-        let settings =
-            CallSettings { version: Version::default(), wall: Wall(1), value_bytes_max: 1, reply_bytes_max: 1, seed: 1 };
+        let settings = CallSettings {
+            version: Version::default(),
+            wall: Wall(1),
+            value_bytes_max: 1,
+            reply_bytes_max: 1,
+            seed: 1,
+        };
         Some(OfferedCommand { key: key(name), command: Arc::new(command), settings, room_bytes: 10 })
     }
 
