@@ -632,7 +632,7 @@ impl ManyWork {
 
     /// All has been carried out.
     fn end(&mut self, context: &WorkContext<'_>) -> Progress {
-        self.contention.group.end();
+        context.here.counters.structure_commands_carried.add(self.contention.group.end());
         let mut said = std::mem::take(&mut self.run.said);
         if !self.run.publications.is_empty() {
             send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);

@@ -113,13 +113,10 @@ impl Group {
         self.carried.iter().for_each(|one| one.command.undo_write());
     }
 
-    /// All have been carried out.
-    pub(super) fn end(&mut self) {
-        for one in self.carried.drain(..) {
-            if let Some(reply) = one.reply {
-                one.command.end(reply);
-            }
-        }
+    /// All have been carried out; how many those are.
+    pub(super) fn end(&mut self) -> u64 {
+        let replies = self.carried.drain(..).filter_map(|one| one.reply.map(|reply| one.command.end(reply)));
+        replies.count() as u64
     }
 
     /// It could not be written. What another one may do for itself it tries; else it has failed as
