@@ -24,6 +24,7 @@ pub mod process;
 pub mod program;
 pub mod protocol;
 pub mod realdata;
+pub mod redis_py_suite;
 pub mod redis_suite;
 pub mod requirement;
 pub mod resp;

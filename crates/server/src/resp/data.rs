@@ -36,16 +36,23 @@ pub(crate) struct CallSettings {
 pub(crate) struct DataCommand {
     core: Core,
     arguments: Gathered,
+    /// Bytes of a value that it makes beside those of its arguments.
+    made_bytes: usize,
 }
 
 impl DataCommand {
     pub(crate) fn new(core: Core, arguments: &Arguments<'_>) -> DataCommand {
-        DataCommand { core, arguments: arguments.gather() }
+        DataCommand { core, arguments: arguments.gather(), made_bytes: 0 }
     }
 
-    /// Bytes of memory that it holds.
+    /// One that makes so many bytes out of few.
+    pub(crate) fn making(self, made_bytes: usize) -> DataCommand {
+        DataCommand { made_bytes, ..self }
+    }
+
+    /// Bytes of memory that it holds, or will.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.arguments.held_bytes()
+        self.arguments.held_bytes() + self.made_bytes
     }
 
     /// Carries it out; the reply is appended, an error too. Whether it is done: if not, what it

@@ -11,6 +11,7 @@ use super::table::CommandSpec;
 use super::{Connection, Context, Handled, REQUEST_BYTES_MIN, REQUEST_SHARE};
 use crate::connection::hash;
 use crate::pending::Access;
+use crate::resp::commands::sort::stored_at;
 use crate::resp::{
     Arguments, CallSettings, Core, DataCommand, DataWork, ManyLimits, ManyWork, RequestRefusal, Session, Work, WorkKind,
 };
@@ -97,7 +98,9 @@ pub(super) fn keys_of(command: &CommandSpec, a: &Arguments<'_>) -> Result<Vec<Ke
         let last = if last < 0 { a.len().saturating_add_signed(last) } else { last.unsigned_abs() };
         places.extend((first..=last).step_by(step.max(1)));
     }
-    if command.flags.ends_with("movablekeys") {
+    if command.name == "sort" {
+        places.extend(stored_at(a));
+    } else if command.flags.ends_with("movablekeys") {
         // The number of keys stands behind those that have a place.
         let first = if command.flags.contains("blocking") { 2 } else { 1 };
         let at = places.last().map_or(first, |last| last + 1);
