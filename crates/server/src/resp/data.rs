@@ -154,6 +154,11 @@ impl Records for OneRecord {
         self.has_trees
     }
 
+    fn needs_room(&self) {
+        // Without batches commands of several keys have no more room.
+        self.needs_nodes.set(self.has_trees);
+    }
+
     fn scan_place(&self, _: &[u8], _: u64) -> Option<Bytes> {
         self.needs_nodes.set(true);
         None

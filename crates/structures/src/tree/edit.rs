@@ -196,6 +196,31 @@ impl TreeRoot {
         Ok(Some(value))
     }
 
+    /// Removes many keys: in their order, each once. How many were there.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn remove_all(&mut self, nodes: &mut dyn Nodes, tree: usize, keys: &[&[u8]]) -> Result<u64, TreeError> {
+        let (mut rest, mut removed) = (keys, 0);
+        while let Some(first) = rest.first() {
+            let Some(descent) = self.descend(nodes, tree, Target::Key(first))? else { break };
+            // Those that the same leaf has, or would have.
+            let above = descent.steps.iter().rev().find_map(|step| step.node.children.get(step.at + 1));
+            let count = above.map_or(rest.len(), |above| rest.partition_point(|key| above.separator[..] > **key));
+            let (here, behind) = rest.split_at(count.max(1));
+            rest = behind;
+            let Descent { steps, leaf, image, .. } = descent;
+            let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
+            let before = elements.len();
+            elements.retain(|element| here.binary_search(&element.key).is_err());
+            if elements.len() < before {
+                removed += (before - elements.len()) as u64;
+                self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
+            }
+        }
+        Ok(removed)
+    }
+
     /// Removes the elements at these places.
     ///
     /// # Errors

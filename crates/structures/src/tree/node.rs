@@ -44,6 +44,11 @@ pub struct NodeName {
 }
 
 impl NodeName {
+    /// The key of the node in the collection of nodes: the user's key, then this name.
+    pub fn key(&self, user: &[u8]) -> Vec<u8> {
+        [user, &self.id.to_be_bytes(), &self.number.to_be_bytes()].concat()
+    }
+
     /// The name of the node with these bytes, of which the first 24 are enough.
     pub fn of(image: &[u8]) -> Option<NodeName> {
         let mut reader = Reader::new(image);

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::node::{ChildEntry, InnerNode, NODE_HEADER_BYTES, find_child, find_in_leaf, read_leaf};
-use super::{ReadNodes, TreeEntry, TreeError, TreeRoot};
+use super::node::{ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, find_child, find_in_leaf, read_leaf};
+use super::{ReadNodes, TreeEntry, TreeError, TreeReport, TreeRoot};
 use crate::Damaged;
 
 /// What is looked for in a tree.
@@ -136,28 +136,85 @@ impl TreeRoot {
         tree: usize,
         keys: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<(), TreeError> {
-        let mut needed = Ok(());
-        for key in keys {
-            needed = and(needed, self.leaf_of(nodes, tree, Target::Key(key)).map(|_| ()))?;
+        let mut keys: Vec<&[u8]> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        match self.need_below(nodes, tree, self.top(tree)?, &keys)? {
+            true => Ok(()),
+            false => Err(TreeError::Missing),
         }
-        needed
     }
 
-    /// The same of places.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn need_places(
+    /// The same below a node, of keys in order: each node is looked at once. Whether all are there.
+    fn need_below(
         &self,
         nodes: &dyn ReadNodes,
         tree: usize,
-        places: impl IntoIterator<Item = u64>,
-    ) -> Result<(), TreeError> {
-        let mut needed = Ok(());
-        for place in places {
-            needed = and(needed, self.leaf_of(nodes, tree, Target::Place(place)).map(|_| ()))?;
+        node: &InnerNode,
+        keys: &[&[u8]],
+    ) -> Result<bool, TreeError> {
+        let (mut rest, mut are_there) = (keys, true);
+        for (at, child) in node.children.iter().enumerate() {
+            let next = node.children.get(at + 1);
+            let count = next.map_or(rest.len(), |next| rest.partition_point(|key| next.separator[..] > **key));
+            let (here, behind) = rest.split_at(count);
+            rest = behind;
+            if here.is_empty() {
+                continue;
+            }
+            are_there &= match nodes.read(child.number, child.bytes) {
+                Ok(_) if node.level <= 1 => true,
+                Ok(image) => {
+                    let below = InnerNode::parse(&image, self.shape(tree), (tree, node.level - 1), child)?;
+                    self.need_below(nodes, tree, &below, here)?
+                }
+                Err(TreeError::Missing) => false,
+                Err(error) => return Err(error),
+            };
         }
-        needed
+        Ok(are_there)
+    }
+
+    /// The elements at these places, which are in order, each once. Each node is looked at once.
+    ///
+    /// # Errors
+    /// See [`TreeError`]; there is no such place.
+    pub fn entries_at(&self, nodes: &dyn ReadNodes, tree: usize, places: &[u64]) -> Result<Vec<TreeEntry>, TreeError> {
+        if places.last().is_some_and(|last| *last >= self.len()) {
+            return Err(NO_PLACE.into());
+        }
+        let mut gather = Gather::of(self, nodes, tree, u64::MAX);
+        gather.at_places(self.top(tree)?, 0, places)?;
+        gather.end()
+    }
+
+    /// About how many nodes there are, and their bytes: of one node in the middle of each level it
+    /// is taken that the others are like it. Of a tree of two levels it is exact.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn estimate(&self, nodes: &dyn ReadNodes) -> Result<TreeReport, TreeError> {
+        let (mut report, mut is_missing) = (TreeReport { elements: self.len(), ..TreeReport::default() }, false);
+        for tree in 0..self.trees() {
+            let mut node = self.top(tree)?.clone();
+            report.height = report.height.max(node.level + 1);
+            loop {
+                let all = |of_node: u64| scaled(of_node, self.len(), node.count());
+                report.nodes = report.nodes.saturating_add(all(node.children.len() as u64));
+                let bytes = node.children.iter().fold(0u64, |sum, child| sum.saturating_add(child.bytes));
+                report.node_bytes = report.node_bytes.saturating_add(all(bytes));
+                let Some(child) = node.children.get(node.children.len() / 2).filter(|_| node.level > 1) else { break };
+                match nodes.read(child.number, child.bytes) {
+                    Ok(image) => node = InnerNode::parse(&image, self.shape(tree), (tree, node.level - 1), child)?,
+                    Err(TreeError::Missing) => {
+                        is_missing = true;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if is_missing { Err(TreeError::Missing) } else { Ok(report) }
     }
 
     /// The elements at these places, as far as there are any. Nodes of so many bytes are looked at.
@@ -171,19 +228,9 @@ impl TreeRoot {
         places: Range<u64>,
         bytes_max: u64,
     ) -> Result<Vec<TreeEntry>, TreeError> {
-        let mut gather =
-            Gather { root: self, nodes, tree, entries: Vec::new(), bytes: 0, bytes_max, is_missing: false };
+        let mut gather = Gather::of(self, nodes, tree, bytes_max);
         gather.walk(self.top(tree)?, &places)?;
-        if gather.is_missing { Err(TreeError::Missing) } else { Ok(gather.entries) }
-    }
-}
-
-/// The first error; that something is missing is the least of them. Damage ends it at once.
-fn and(one: Result<(), TreeError>, other: Result<(), TreeError>) -> Result<Result<(), TreeError>, TreeError> {
-    match other {
-        Ok(()) => Ok(one),
-        Err(TreeError::Missing) => Ok(Err(TreeError::Missing)),
-        Err(error) => Err(error),
+        gather.end()
     }
 }
 
@@ -198,7 +245,47 @@ struct Gather<'a> {
     is_missing: bool,
 }
 
-impl Gather<'_> {
+impl<'a> Gather<'a> {
+    fn of(root: &'a TreeRoot, nodes: &'a dyn ReadNodes, tree: usize, bytes_max: u64) -> Gather<'a> {
+        Gather { root, nodes, tree, entries: Vec::new(), bytes: 0, bytes_max, is_missing: false }
+    }
+
+    /// What was gathered.
+    fn end(self) -> Result<Vec<TreeEntry>, TreeError> {
+        if self.is_missing { Err(TreeError::Missing) } else { Ok(self.entries) }
+    }
+
+    /// Gathers the elements at places in order, of a node that begins at `start`.
+    fn at_places(&mut self, node: &InnerNode, mut start: u64, places: &[u64]) -> Result<(), TreeError> {
+        let mut rest = places;
+        for child in &node.children {
+            let end = start.saturating_add(child.count);
+            let (here, behind) = rest.split_at(rest.partition_point(|place| *place < end));
+            rest = behind;
+            if here.is_empty() {
+                start = end;
+                continue;
+            }
+            match self.nodes.read(child.number, child.bytes) {
+                Err(TreeError::Missing) => self.is_missing = true,
+                Err(error) => return Err(error),
+                Ok(image) if node.level > 1 => {
+                    let shape = self.root.shape(self.tree);
+                    let below = InnerNode::parse(&image, shape, (self.tree, node.level - 1), child)?;
+                    self.at_places(&below, start, here)?;
+                }
+                Ok(_) if self.is_missing => {}
+                Ok(image) => {
+                    let elements = read_leaf(&image, self.root.shape(self.tree), self.tree, child)?;
+                    let found = here.iter().filter_map(|place| elements.get((place - start) as usize));
+                    self.entries.extend(found.map(|element| entry_of(&image, element)));
+                }
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
     fn walk(&mut self, node: &InnerNode, places: &Range<u64>) -> Result<(), TreeError> {
         let mut start = 0u64;
         for child in &node.children {
@@ -236,15 +323,20 @@ impl Gather<'_> {
         }
         let elements = read_leaf(&image, shape, self.tree, child)?;
         let (first, len) = (places.start as usize, (places.end - places.start) as usize);
-        self.entries.extend(
-            elements
-                .iter()
-                .skip(first)
-                .take(len)
-                .map(|element| TreeEntry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }),
-        );
+        self.entries.extend(elements.iter().skip(first).take(len).map(|element| entry_of(&image, element)));
         Ok(())
     }
+}
+
+/// What all have together, if a part of them has so much.
+fn scaled(of_part: u64, all: u64, part: u64) -> u64 {
+    let scaled = u128::from(of_part) * u128::from(all) / u128::from(part.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// An element of a leaf with these bytes.
+fn entry_of(image: &Bytes, element: &Element<'_>) -> TreeEntry {
+    TreeEntry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }
 }
 
 /// Bytes of elements in a leaf of so many bytes.

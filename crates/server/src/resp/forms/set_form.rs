@@ -9,7 +9,7 @@ use stratakv_structures::tree::{MAIN, TreeRoot};
 use super::super::arguments::RequestRefusal;
 use super::super::nodes::{KeyNodes, put_tree, refused, tree_of};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store};
-use super::{ElementBytes, all, at_places, nodes, owned, scan};
+use super::{Drawn, ElementBytes, all, at_places, nodes, owned, remove_all, scan};
 
 /// See the module.
 pub(crate) enum SetForm<'a> {
@@ -100,13 +100,7 @@ impl<'a> SetForm<'a> {
             SetForm::Packed(set) => Ok(set.remove_all(members.iter().copied())),
             SetForm::Tree(root) => {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
-                let refuse = |error| refused(error, kind);
-                root.need_keys(&nodes, MAIN, members.iter().copied()).map_err(refuse)?;
-                let mut removed = 0;
-                for member in members {
-                    removed += usize::from(root.remove(&mut nodes, MAIN, member).map_err(refuse)?.is_some());
-                }
-                Ok(removed)
+                remove_all(root, &mut nodes, MAIN, members).map_err(|error| refused(error, kind))
             }
         }
     }
@@ -122,18 +116,18 @@ impl<'a> SetForm<'a> {
         }
     }
 
-    /// Members at places in their order.
+    /// Members at places in any order.
     pub(crate) fn at_places(
         &self,
         at: (&dyn Records, &[u8]),
         places: &[usize],
-    ) -> Result<Vec<ElementBytes<'a>>, RequestRefusal> {
-        match self {
+    ) -> Result<Drawn<ElementBytes<'a>>, RequestRefusal> {
+        Drawn::read(places, |places| match self {
             SetForm::Packed(set) => {
                 Ok(places.iter().filter_map(|place| set.get_at(*place)).map(ElementBytes::Borrowed).collect())
             }
             SetForm::Tree(root) => Ok(at_places(at, root, places)?.iter().map(|entry| owned(&entry.key)).collect()),
-        }
+        })
     }
 
     /// About so many elements from a cursor on, and the next cursor; of a packed one all.

@@ -81,6 +81,11 @@ impl Group {
         self.carried.iter().map(|one| one.command.offered().room_bytes).sum()
     }
 
+    /// Whether others are carried out with it, or were to be.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.has_carried() || self.reply.is_some()
+    }
+
     /// Whether others are carried out.
     pub(super) fn has_carried(&self) -> bool {
         !self.carried.is_empty()
@@ -210,7 +215,7 @@ impl ManyWork {
         number: u64,
         seen_bytes: &mut usize,
     ) -> (Outcome, Vec<u8>) {
-        settings.reply_bytes_max = usize::try_from(self.limits.bytes_max).unwrap_or(usize::MAX);
+        settings.reply_bytes_max = usize::try_from(self.bytes_max()).unwrap_or(usize::MAX);
         settings.seed = mixed(settings.seed ^ (number + 1));
         let mut said = Vec::new();
         self.overlay.begin_command();
