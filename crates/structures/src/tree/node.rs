@@ -321,7 +321,8 @@ pub(super) fn find_in_leaf<'a>(
     if u64::from(entries) != of.count {
         return Err(Damaged("a leaf has another number of elements than its parent says").into());
     }
-    let (mut found, mut last): (Result<(u64, &[u8]), u64>, Option<&[u8]>) = (Err(0), None);
+    let mut found: Result<(u64, &[u8]), u64> = Err(0);
+    let mut last: Option<&[u8]> = None;
     for at in 1..=u64::from(entries) {
         let this = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
         let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
