@@ -151,17 +151,18 @@ impl ManyWork {
     /// Carries out the command and those that it has taken along. Those that miss nodes are undone
     /// and wait until the nodes of all have been read.
     pub(super) fn run_group(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        let (mut missing, mut seen_bytes) = (Vec::new(), 0);
-        self.nodes = NodeReads::new(Vec::new(), self.nodes.losses);
+        let (mut missing, mut seen_bytes) = (Vec::<WantedNode>::new(), 0);
         if self.contention.group.reply.is_none() {
             let (command, settings) = (Arc::clone(&self.commands[0]), self.settings);
             match self.run_one(&command, settings, 0, &mut seen_bytes) {
                 (CommandOutcome::Done, said) => self.contention.group.reply = Some(said),
-                (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
-                    self.contention.group.disband();
-                    missing.extend(nodes);
+                (CommandOutcome::Misses(nodes), _) => {
+                    if bytes_of(&nodes) > MISSING_BYTES_MAX {
+                        self.contention.group.disband();
+                    }
+                    // The others need some of them, too, and would be begun in vain.
+                    return self.read_for_group(nodes, context, asked);
                 }
-                (CommandOutcome::Misses(nodes), _) => missing.extend(nodes),
             }
         }
         let mut at = 0;
@@ -185,11 +186,20 @@ impl ManyWork {
                 return self.let_others_go_on(asked);
             }
         }
-        if !missing.is_empty() {
-            missing.sort_unstable_by_key(|node| (node.name.id, node.name.number));
-            missing.dedup();
-            self.nodes = NodeReads::new(missing, self.nodes.losses);
-        }
+        self.read_for_group(missing, context, asked)
+    }
+
+    /// Reads these nodes, if there is room for them and for what has been made; without any, all
+    /// have been carried out.
+    fn read_for_group(
+        &mut self,
+        mut missing: Vec<WantedNode>,
+        context: &WorkContext<'_>,
+        asked: &mut Asked,
+    ) -> Progress {
+        missing.sort_unstable_by_key(|node| (node.name.id, node.name.number));
+        missing.dedup();
+        self.nodes = NodeReads::new(missing, self.nodes.losses);
         let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
         if needed > self.has_bytes() + self.keys_bytes() && self.contention.group.has_carried() {
             self.contention.group.disband();
