@@ -524,7 +524,7 @@ impl ManyWork {
 
     /// Bytes of records and replies.
     pub(crate) fn made_bytes(&self) -> u64 {
-        (self.overlay.held_bytes() + self.run.said.len()) as u64
+        (self.overlay.held_bytes() + self.run.said.capacity()) as u64
     }
 
     fn write(&mut self, changes: OverlayChanges, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
