@@ -6,11 +6,15 @@ use std::process::Command;
 use crate::toolchain::target_directory;
 
 /// Runs one of the long harnesses of `stratakv-integration` (`attacks`, `crash`, `differ`,
-/// `realdata`, `redis-suite`, `soak`, `suites`, `ukv`, `veth`, `walks`) against an optimised
-/// server. `crash`, `differ` and the suites run against the one that the tests built, with every
-/// assertion on: nobody looks at its speed, and nothing is built twice.
+/// `realdata`, `redis-py-suite`, `redis-suite`, `soak`, `suites`, `ukv`, `veth`, `walks`) against
+/// an optimised server. `crash`, `differ` and the suites run against the one that the tests built,
+/// with every assertion on: nobody looks at its speed, and nothing is built twice.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
-    let profile = if matches!(name, "crash" | "differ" | "redis-suite" | "suites") { "dev" } else { "release" };
+    let profile = if matches!(name, "crash" | "differ" | "redis-py-suite" | "redis-suite" | "suites") {
+        "dev"
+    } else {
+        "release"
+    };
     build(root, profile, &["stratakv", name], &[])?;
     let mut command = Command::new(built(root, profile, name));
     command.current_dir(root).env("STRATAKV_BIN", built(root, profile, "stratakv")).args(arguments);

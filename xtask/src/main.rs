@@ -45,6 +45,7 @@ usage: cargo xtask COMMAND
   book                  docs/ as a book of HTML pages in target/book, by mdBook; a warning fails it
   compare [OPTIONS]     RocksDB, WiredTiger, fjall, redb and LMDB beside ours, in turn; --short; --today: RocksDB 11; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
+  compare --redis [OPTIONS]  commands of Redis clients on our server and on Redis, in turn; --durable; --short; --help says more
   compare --veth [OPTIONS]  ours on AF_XDP and on io_uring, memcached and Redis over veth, in turn; --short; --help says more; root
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   differ [OPTIONS]      the same commands to our server and to memcached 1.6.18, every answer compared: fresh seeds; --help says more
@@ -64,12 +65,13 @@ usage: cargo xtask COMMAND
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
-  programs              rq, celery, django-redis and redis-py against our server, where Python has them
+  programs              rq, celery, django-redis, redis-py and redis-cli against our server, where they are installed
   redis-suite [OPTIONS] Redis's own tests, in Tcl, against each engine, Redis as the control; --help says more
+  redis-py-suite [OPTIONS] redis-py's own tests against each engine, Redis as the control; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
-/// Arguments of cargo for programs in Python that people run on Redis.
+/// Arguments of cargo for programs that people run on Redis.
 const PROGRAMS: [&str; 7] = ["test", "--package", "stratakv-server", "--test", "resp", "--", "programs::"];
 
 fn main() -> ExitCode {
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
         "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),
+        "compare" if rest.iter().any(|word| word == "--redis") => cargo::harness(&repository(), "beside-redis", rest),
         "compare" if rest.iter().any(|word| word == "--veth") => cargo::harness(&repository(), "veth", rest),
         "compare" => compare::run(&repository(), rest),
         "bench-gate" => counts::run(&repository(), rest),
@@ -105,9 +108,8 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "attacks" | "crash" | "differ" | "realdata" | "redis-suite" | "soak" | "suites" | "walks" => {
-            cargo::harness(&repository(), command, rest)
-        }
+        "attacks" | "crash" | "differ" | "realdata" | "redis-py-suite" | "redis-suite" | "soak" | "suites"
+        | "walks" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -8,6 +8,7 @@
 
 pub mod arguments;
 pub mod attacks;
+pub mod beside_redis;
 pub mod crash;
 pub mod differ;
 pub mod engine;
@@ -23,6 +24,7 @@ pub mod process;
 pub mod program;
 pub mod protocol;
 pub mod realdata;
+pub mod redis_py_suite;
 pub mod redis_suite;
 pub mod requirement;
 pub mod resp;

@@ -7,7 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub(crate) struct Backups {
     jobs: Mutex<VecDeque<Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     called_off: AtomicBool,
+    /// When the last one was whole, in seconds of the wall clock; 0: none was.
+    whole_at: AtomicU64,
 }
 
 /// A backup under way, or ended.
@@ -43,7 +45,7 @@ struct Job {
 impl Backups {
     pub(crate) fn new(directory: Option<PathBuf>) -> Arc<Backups> {
         let (jobs, thread) = (Mutex::default(), Mutex::default());
-        Arc::new(Backups { directory, jobs, thread, called_off: false.into() })
+        Arc::new(Backups { directory, jobs, thread, called_off: false.into(), whole_at: 0.into() })
     }
 
     /// Begins one, for a client that is connected from `peer`; `copy` writes it into a directory,
@@ -111,8 +113,22 @@ impl Backups {
             }
             Err(why) => tracing::warn!(to = %to.display(), why, "a backup failed"),
         }
+        if copied.is_ok() {
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+            self.whole_at.store(now.as_secs(), Ordering::Relaxed);
+        }
         let ended = copied.map(|whole| job.written = whole);
         job.ended = Some((job.begun.elapsed(), ended));
+    }
+
+    /// When the last one was whole, in seconds of the wall clock.
+    pub(crate) fn whole_at(&self) -> Option<u64> {
+        Some(self.whole_at.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    /// Whether one is under way.
+    pub(crate) fn is_running(&self) -> bool {
+        lock(&self.jobs).back().is_some_and(|job| job.ended.is_none())
     }
 
     /// Appends what `stats backup` tells, without its end: the one under way, and those that ended

@@ -7,11 +7,12 @@
 //! everything before them. What a connection holds is bounded (`has_room` in `memory`): beyond it
 //! nothing more is parsed, and then nothing more is received.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key, Level, Wall, fault_point, probe};
+use stratakv_base::{CollectionId, Key, Level, Mono, Wall, fault_point, probe};
 use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
@@ -31,7 +32,9 @@ use crate::output::Output;
 use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request, RequestOutcome};
-use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
+use crate::resp::{
+    ClientDescription, ClientFilter, ConnectionAddress, EncodingSettings, KilledClients, RespShared, TurnNews,
+};
 use crate::schedule::{ATTEMPT_ERRORS, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
@@ -50,7 +53,9 @@ mod storing;
 use grant::Grant;
 pub(crate) use reading::Stream;
 pub(crate) use resp::Waiting;
-use state::{Answers, Client, ClientProtocol, Ending, Footprint, Input, ReadAhead, Rest, Sending, Unfinished};
+use state::{
+    Answers, Client, ClientProtocol, Ending, Footprint, Input, ReadAhead, ReplyMode, Rest, Sending, Unfinished,
+};
 use storing::{Header, Storing};
 
 /// Commands in progress on one connection.
@@ -161,8 +166,18 @@ pub(crate) trait ServerContext {
     fn client(&self) -> String;
     /// How many clients there are.
     fn connections(&self) -> usize;
-    /// All of `CLIENT LIST`.
-    fn clients(&self) -> String;
+    /// The lines of `CLIENT LIST` of these clients.
+    fn clients(&self, filter: &ClientFilter) -> String;
+    /// Closes these clients, but for the one that asks.
+    fn kill_clients(&self, filter: &ClientFilter) -> KilledClients;
+    /// When the tick began.
+    fn mono(&self) -> Mono;
+    /// Where the client is, in words of Redis, and its name.
+    fn client_words(&self) -> (String, String);
+    /// Where the client has connected to, if not to a file.
+    fn local_address(&self) -> Option<SocketAddr>;
+    /// When the last backup was whole, in seconds of the wall clock; at first the server's start.
+    fn saved_at(&self) -> u64;
     /// These sections of `INFO`; none: all.
     fn info(&self, sections: &[String], wall: Wall) -> String;
     /// Everything was removed: nodes of long structures are to go, too.
@@ -292,13 +307,13 @@ impl Connection {
         }
     }
 
-    /// The turn with this ticket may have come to a command.
-    pub(crate) fn turn_came(&mut self, sequence: u32, ticket: u64) {
+    /// There is news for a command about the turn with this ticket.
+    pub(crate) fn hear(&mut self, sequence: u32, ticket: u64, news: TurnNews) {
         let index = sequence.wrapping_sub(self.answers.first) as usize;
         let Some(Answer::Work(work)) = self.answers.pending.get_mut(index).map(|pending| &mut pending.answer) else {
             return;
         };
-        if work.take_turn(ticket) {
+        if work.hear(ticket, news) {
             self.answers.replied.push(sequence);
         }
     }
@@ -350,6 +365,7 @@ impl Connection {
             self.ask_again(context);
             // With room a command may have ended at once.
             self.word(&context.here());
+            self.note_slow(context);
             self.pass_on();
             self.pass_messages(context);
             if !self.step(context) {

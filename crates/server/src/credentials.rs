@@ -53,6 +53,21 @@ impl Credentials {
         }
     }
 
+    /// The names of all users, each once, in the order of the file.
+    pub(crate) fn users(&self) -> Vec<String> {
+        let mut users: Vec<String> = Vec::new();
+        for entry in &self.entries {
+            let (length, bytes) = entry.split_first().unwrap_or((&0, &[]));
+            let line = bytes.get(..usize::from(*length)).unwrap_or_default();
+            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+            let name = String::from_utf8_lossy(name).into_owned();
+            if !users.contains(&name) {
+                users.push(name);
+            }
+        }
+        users
+    }
+
     /// Whether this is an account. Takes the same time whichever bytes are wrong, and compares with
     /// every account.
     pub(crate) fn admit(&self, user: &[u8], password: &[u8]) -> bool {
@@ -136,6 +151,7 @@ mod tests {
     #[test]
     fn accounts_are_admitted_by_name_and_password_only() {
         let accounts = Credentials::parse(b"user:pass\r\n\nother:word:with:colons\nzero:a").unwrap();
+        assert_eq!(accounts.users(), ["user", "other", "zero"], "without what is behind the name");
         assert!(accounts.admit(b"user", b"pass") && accounts.admit(b"other", b"word:with:colons"));
         assert!(accounts.admit_text(b"user pass") && accounts.admit_plain(b"\0user\0pass"));
         assert!(accounts.admit_plain(b"somebody\0user\0pass"));

@@ -10,7 +10,7 @@ use crate::binary;
 use crate::block_budget::BlockPermit;
 use crate::connection::Stream;
 use crate::request::Request;
-use crate::resp::{ListenKind, Work};
+use crate::resp::{ClientFilter, ListenKind, Work};
 
 /// A place in the order of answers.
 #[derive(Debug, Default)]
@@ -135,16 +135,30 @@ pub(crate) enum ServerQuestion {
     /// INFO, of these sections.
     Info(Vec<String>),
     /// CLIENT LIST, which has about so many bytes.
-    Clients { bytes: u64 },
+    Clients { filter: Box<ClientFilter>, bytes: u64 },
+    /// SLOWLOG, whose reply has about so many bytes.
+    Slow { question: SlowQuestion, bytes: u64 },
     /// PUBSUB CHANNELS and SHARDCHANNELS.
     Channels { kind: ListenKind, pattern: Option<Vec<u8>>, bytes: u64 },
+}
+
+/// What SLOWLOG is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlowQuestion {
+    /// The newest ones, so many.
+    Get(usize),
+    Len,
+    /// To forget them.
+    Reset,
 }
 
 impl ServerQuestion {
     /// Bytes of an answer that may be long.
     fn answer_bytes(&self) -> u64 {
         match self {
-            ServerQuestion::Clients { bytes } | ServerQuestion::Channels { bytes, .. } => *bytes,
+            ServerQuestion::Clients { bytes, .. }
+            | ServerQuestion::Channels { bytes, .. }
+            | ServerQuestion::Slow { bytes, .. } => *bytes,
             ServerQuestion::Records | ServerQuestion::Info(_) => 0,
         }
     }

@@ -290,6 +290,8 @@ pub(crate) struct RespPeer {
     pub(crate) id: u64,
     pub(crate) began_seconds: u64,
     pub(crate) description: Mutex<ClientDescription>,
+    /// Another client wants it closed.
+    pub(crate) is_killed: AtomicBool,
 }
 
 impl Peer {

@@ -11,7 +11,7 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
-use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings};
+use crate::resp::{ClientDescription, ClientFilter, ConnectionAddress, EncodingSettings, KilledClients};
 use crate::server::{Peer, lock};
 use crate::shared::{Shared, block_budget_bytes, client_bytes};
 use crate::statistics;
@@ -137,8 +137,48 @@ impl ServerContext for CommandContext<'_> {
         self.shared.connections()
     }
 
-    fn clients(&self) -> String {
-        statistics::redis::clients(self.shared)
+    fn clients(&self, filter: &ClientFilter) -> String {
+        statistics::redis::clients(self.shared, filter)
+    }
+
+    fn kill_clients(&self, filter: &ClientFilter) -> KilledClients {
+        let mut killed = KilledClients::default();
+        for (worker_slot, slot) in self.shared.worker_slots.iter().enumerate() {
+            for (connection, peer) in lock(&slot.open).iter() {
+                let Some(resp) = &peer.resp else { continue };
+                let is_me = resp.id == self.client_id();
+                if (is_me && filter.skips_me) || !statistics::redis::is_meant(self.shared, peer, filter) {
+                    continue;
+                }
+                if is_me {
+                    killed.with_me = true;
+                    continue;
+                }
+                killed.others += 1;
+                resp.is_killed.store(true, Ordering::Release);
+                self.shared.resp.calls.add(ConnectionAddress { worker_slot, connection: *connection });
+            }
+        }
+        killed
+    }
+
+    fn mono(&self) -> Mono {
+        self.mono
+    }
+
+    fn client_words(&self) -> (String, String) {
+        statistics::redis::client_words(self.peer)
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.peer.listens_at.as_deref()?.strip_prefix("tcp:")?.parse().ok()
+    }
+
+    fn saved_at(&self) -> u64 {
+        self.shared.backups.whole_at().unwrap_or_else(|| {
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+            now.saturating_sub(self.shared.started.elapsed()).as_secs()
+        })
     }
 
     fn info(&self, sections: &[String], wall: Wall) -> String {

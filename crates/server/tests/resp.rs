@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use stratakv::{Engine, Level, Options, Store};
 use stratakv_server::{RespListeners, Server, ServerOptions};
 
+mod clients;
 #[path = "conversations/resp.rs"]
 mod conversations;
 mod programs;

@@ -36,26 +36,34 @@ pub struct Known {
 /// # Errors
 /// A line of it cannot be read.
 pub fn list() -> Result<Vec<Known>, String> {
-    let lines = include_str!("known.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(line).collect()
+    read(include_str!("known.txt"), UNITS)
 }
 
-fn line(line: &str) -> Result<Known, String> {
+/// A list of tests of these units.
+///
+/// # Errors
+/// A line of it cannot be read.
+pub fn read(text: &str, units: &[&str]) -> Result<Vec<Known>, String> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|one| line(one, units)).collect()
+}
+
+fn line(line: &str, units: &[&str]) -> Result<Known, String> {
     let fields: Vec<&str> = line.splitn(4, " | ").map(str::trim).collect();
-    let &[unit, servers, reason, test] = &fields[..] else { return Err(format!("known.txt: no four fields: {line}")) };
+    let &[unit, servers, reason, test] = &fields[..] else { return Err(format!("no four fields: {line}")) };
     let servers: Vec<String> = match servers {
         "all" => Vec::new(),
         names => names.split(',').map(|name| name.trim().to_owned()).collect(),
     };
     let stranger = servers.iter().find(|name| !SuiteServer::OURS.iter().any(|server| server.name() == name.as_str()));
     if let Some(name) = stranger {
-        return Err(format!("known.txt: there is no server `{name}`"));
+        return Err(format!("there is no server `{name}`: {line}"));
     }
-    if !UNITS.contains(&unit) {
-        return Err(format!("known.txt: there is no unit `{unit}`"));
+    if !units.contains(&unit) {
+        return Err(format!("there is no unit `{unit}`: {line}"));
     }
     if !REASONS.iter().any(|(name, _)| *name == reason) {
-        return Err(format!("known.txt: there is no reason `{reason}`"));
+        return Err(format!("there is no reason `{reason}`: {line}"));
     }
     Ok(Known { unit: unit.to_owned(), servers, test: test.to_owned(), reason: reason.to_owned() })
 }
@@ -103,6 +111,7 @@ mod tests {
         let [packed, tier] = ["packed", "tier"].map(|name| {
             *SuiteServer::OURS.iter().find(|server| server.name() == name).expect("there is such a server")
         });
+        let line = |text| super::line(text, UNITS);
         let known = line("scan | packed | streams | XADD a | b*").expect("four fields");
         assert_eq!(known.pattern(), "/^XADD a \\| b");
         assert!(known.explains("scan", packed, "XADD a | bc") && !known.explains("scan", packed, "XADD a"));

@@ -69,13 +69,13 @@ impl SuiteServer {
 }
 
 /// A running server. Killed when dropped.
-enum Running {
+pub(crate) enum Running {
     Redis(Child),
     Ours(Served),
 }
 
 impl Running {
-    fn start(server: SuiteServer, address: SocketAddr, folder: &Path) -> Result<Running, String> {
+    pub(crate) fn start(server: SuiteServer, address: SocketAddr, folder: &Path) -> Result<Running, String> {
         let cannot = |error| format!("cannot start {}: {error}", server.name());
         if server != SuiteServer::Redis {
             let options = server.options(&address.to_string());
@@ -99,14 +99,14 @@ impl Running {
         Ok(running)
     }
 
-    fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         match self {
             Running::Redis(child) => matches!(child.try_wait(), Ok(None)),
             Running::Ours(served) => served.is_running(),
         }
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         match self {
             Running::Redis(_) => String::new(),
             Running::Ours(served) => served.said(),

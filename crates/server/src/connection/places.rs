@@ -42,7 +42,7 @@ impl Connection {
         self.answers.accesses.add(access);
         self.answers.pending.resize_with(last + 1, PendingAnswer::default);
         let place = &mut self.answers.pending[last];
-        (place.answer, place.noreply, place.access) = (answer, noreply, access);
+        (place.answer, place.noreply, place.access) = (answer, noreply || self.client.reply_mode.is_silent(), access);
         place
     }
 

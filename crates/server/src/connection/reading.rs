@@ -176,6 +176,10 @@ impl Connection {
         let (Some(stream), Some(key)) = (&mut first.stream, first.answer.reads()) else { return false };
         if let Some(record) = stream.front.take() {
             self.reading.bytes -= std::mem::take(&mut first.reading_bytes);
+            if first.noreply {
+                (first.answer, first.stream, first.block_permit, first.missing) = (Answer::Text(b""), None, None, 0);
+                return true;
+            }
             if stream.is_structure {
                 let encoder = &mut self.answers.response_encoder;
                 encoder.refuse_structure(&first.answer, &mut self.sending.output, &context.here());

@@ -20,12 +20,18 @@ use crate::resp::{
 use crate::schedule::UNITS_EACH;
 
 mod about;
+mod accounts;
 mod alone;
 mod bits;
+mod clients;
+mod cluster;
 mod data;
+mod help;
 mod keys;
+mod observers;
 mod pubsub;
 mod ranges;
+mod saving;
 mod server;
 mod session;
 mod strings;
@@ -191,6 +197,7 @@ impl Connection {
 
     fn dispatch(&mut self, arguments: &Arguments<'_>, session: &mut Session, context: &mut Context<'_>) -> Handled {
         context.counters.cmd_resp.add(1);
+        self.client.reply_mode = self.client.reply_mode.next();
         self.grant.spend((arguments.len() / ARGUMENTS_OF_A_UNIT) as i64);
         let command = CommandSpec::find(arguments.get(0));
         let is_open = command.is_some_and(|command| command.is_for_strangers());
@@ -199,12 +206,17 @@ impl Connection {
         }
         pubsub::check_listener(command, session)?;
         if session.transaction.queue.is_some() && !command.is_some_and(transactions::is_at_once) {
-            return self.queue(command, arguments, session, context);
+            let queued = self.queue(command, arguments, session, context);
+            if let (Ok(()), Some(command)) = (&queued, command) {
+                self.observe(command, arguments, true, context);
+            }
+            return queued;
         }
         let command = command.ok_or_else(|| table::unknown(arguments))?;
         if !command.takes(arguments.len()) {
             return Err(transactions::wrong_count(command, session));
         }
+        self.observe(command, arguments, false, context);
         match (command.run, command.core) {
             (Some(run), _) => run(self, arguments, session, context),
             (None, Some(core)) => self.data_command(command, core, arguments, (session, context)),
@@ -380,6 +392,7 @@ fn work_context<'a>(context: &Context<'a>, sequence: u32) -> WorkContext<'a> {
     let (worker_slot, connection) = context.server.place();
     WorkContext {
         turns: &context.resp.turns,
+        trees: &context.resp.trees,
         waiter: TurnWaiter { worker_slot, connection, sequence },
         here: context.here(),
         level: context.level,

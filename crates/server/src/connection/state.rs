@@ -15,7 +15,7 @@ use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::output::Output;
 use crate::pending::{AccessFilter, ParsedCommand, PendingAnswer};
 use crate::received::Received;
-use crate::resp::RespClient;
+use crate::resp::{RespClient, TimedCommands};
 
 /// Which protocol the client speaks: its first byte tells.
 #[derive(Debug)]
@@ -25,6 +25,34 @@ pub(super) enum ClientProtocol {
     Binary(BinaryParser),
     /// Of every client of such a listener.
     Resp(Box<RespClient>),
+}
+
+/// Whether a Redis client hears the replies to its commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// Not that to the next command.
+    SkipNext,
+    /// Not that to the command that is carried out.
+    Skip,
+}
+
+impl ReplyMode {
+    /// When the next command begins.
+    pub(super) fn next(self) -> ReplyMode {
+        match self {
+            ReplyMode::SkipNext => ReplyMode::Skip,
+            ReplyMode::Skip => ReplyMode::On,
+            mode => mode,
+        }
+    }
+
+    /// Whether replies are left out now.
+    pub(super) fn is_silent(self) -> bool {
+        matches!(self, ReplyMode::Off | ReplyMode::Skip)
+    }
 }
 
 /// Who is at the other end, and what it may do.
@@ -39,6 +67,9 @@ pub(super) struct Client {
     pub(super) errors: u32,
     /// Most bytes of a value that it may store.
     pub(super) item_bytes_max: u64,
+    pub(super) reply_mode: ReplyMode,
+    /// Its commands while somebody wants to know which are slow.
+    pub(super) timed: TimedCommands,
 }
 
 /// What has come and is not parsed, and the room for more.
@@ -157,13 +188,14 @@ pub(super) struct Ending {
 impl Client {
     pub(super) fn new(item_bytes_max: u64) -> Client {
         let protocol = ClientProtocol::Undecided;
-        Client { protocol, admitted: false, is_asked: false, errors: 0, item_bytes_max }
+        let (reply_mode, timed) = Default::default();
+        Client { protocol, admitted: false, is_asked: false, errors: 0, item_bytes_max, reply_mode, timed }
     }
 
     /// Bytes that it holds for a request that has not come whole.
     pub(super) fn held_bytes(&self) -> usize {
         match &self.protocol {
-            ClientProtocol::Resp(client) => client.held_bytes(),
+            ClientProtocol::Resp(client) => client.held_bytes() + self.timed.held_bytes(),
             _ => 0,
         }
     }

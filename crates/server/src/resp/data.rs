@@ -36,16 +36,23 @@ pub(crate) struct CallSettings {
 pub(crate) struct DataCommand {
     core: Core,
     arguments: Gathered,
+    /// Bytes of a value that it makes beside those of its arguments.
+    made_bytes: usize,
 }
 
 impl DataCommand {
     pub(crate) fn new(core: Core, arguments: &Arguments<'_>) -> DataCommand {
-        DataCommand { core, arguments: arguments.gather() }
+        DataCommand { core, arguments: arguments.gather(), made_bytes: 0 }
     }
 
-    /// Bytes of memory that it holds.
+    /// One that makes so many bytes out of few.
+    pub(crate) fn making(self, made_bytes: usize) -> DataCommand {
+        DataCommand { made_bytes, ..self }
+    }
+
+    /// Bytes of memory that it holds, or will.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.arguments.held_bytes()
+        self.arguments.held_bytes() + self.made_bytes
     }
 
     /// Carries it out; the reply is appended, an error too. Whether it is done: if not, what it
@@ -310,7 +317,7 @@ impl DataWork {
                         self.rule.answer();
                         Progress::WantsRoom(said)
                     }
-                    _ => self.ended(),
+                    _ => self.ended(context),
                 }
             }
             Reply::Done { version, .. } => {
@@ -320,7 +327,7 @@ impl DataWork {
                 here.recency.stored(hash(&self.key), here.wall);
                 Progress::Ended(self.rule.answer())
             }
-            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => self.ended(),
+            Reply::Unmet(Unmet::Unchanged | Unmet::Absent) => self.ended(context),
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))
@@ -337,9 +344,12 @@ impl DataWork {
     }
 
     /// The command is done, or goes on where there are nodes.
-    fn ended(&self) -> Progress {
+    fn ended(&self, context: &WorkContext<'_>) -> Progress {
         match self.rule.needs_nodes.load(Ordering::Acquire) {
-            true => Progress::NeedsNodes,
+            true => {
+                context.trees.note(hash(&self.key));
+                Progress::NeedsNodes
+            }
             false => Progress::Ended(self.rule.answer()),
         }
     }

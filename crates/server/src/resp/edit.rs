@@ -346,7 +346,7 @@ impl RecordEdit for EditRule {
 }
 
 /// A value that is longer than clients may store.
-pub(super) fn too_long(bytes: u64, most: usize) -> RequestRefusal {
+pub(crate) fn too_long(bytes: u64, most: usize) -> RequestRefusal {
     Cow::Owned(format!(
         "ERR string exceeds maximum allowed size: {bytes} bytes, and clients may store {most} (--item-bytes-max)"
     ))

@@ -21,7 +21,7 @@ use super::pubsub::{Publication, send_all};
 use super::records::StoredRecord;
 use super::reply::written;
 use super::session::mixed;
-use super::turns::KeyTurn;
+use super::turns::{KeyTurn, TurnNews};
 use super::watching::SharedWatchList;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
 use crate::connection::{Target, hash};
@@ -36,6 +36,11 @@ const REPLY_BYTES: u64 = 4 << 10;
 const WHOLE_SHARE: u64 = 4;
 /// As often a node may not be there, because of other clients' writes.
 const LOSSES_MAX: u32 = 50;
+
+/// For nodes on the way to an element, and what becomes of them.
+const TREE_BYTES: u64 = 24 << 10;
+/// Commands that only read gather at the hash of the key with these bits turned.
+const READERS: u64 = 0x5EAD_E125_5EAD_E125;
 
 /// A command of more keys takes no turns.
 const TURNS_MAX: usize = 64;
@@ -52,6 +57,10 @@ pub(crate) struct ManyLimits {
     /// Whether several changes can be one.
     pub(crate) has_batches: bool,
 }
+
+mod group;
+
+use group::Group;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -124,6 +133,7 @@ struct Contention {
     takes_turn: bool,
     /// Turns of its keys that it has; the last one it may wait for.
     turns: Vec<Arc<KeyTurn>>,
+    group: Group,
 }
 
 /// What is being written.
@@ -170,30 +180,81 @@ impl ManyWork {
     /// It works on one long structure, which it changes or not: those that change it take turns.
     pub(crate) fn on_one_tree(mut self, changes: bool) -> ManyWork {
         self.contention.takes_turn = changes;
+        self.limits.first_bytes = self.limits.first_bytes.max(TREE_BYTES);
         self
     }
 
-    /// Whether it waits for the turn with this ticket.
-    pub(crate) fn waits_for_turn(&self, ticket: u64) -> bool {
+    /// It may be carried out with others on the same structure.
+    pub(crate) fn in_groups(mut self) -> ManyWork {
+        self.contention.group.open();
+        self
+    }
+
+    /// There is news for the turn with this ticket; whether it is the one for which it waits.
+    pub(crate) fn hear(&mut self, ticket: u64, news: TurnNews) -> bool {
         let turn = self.contention.turns.last();
-        self.stage == Stage::WaitingForTurn && turn.is_some_and(|turn| turn.ticket() == ticket)
+        let waits = self.stage == Stage::WaitingForTurn && turn.is_some_and(|turn| turn.ticket() == ticket);
+        if waits {
+            self.contention.group.hear(news);
+        }
+        waits
     }
 
     /// Takes the turns of the keys, if it is to; false: it has to wait. All take them in the same
     /// order, so that nobody who has one waits for somebody who waits for it.
     fn has_turns(&mut self, context: &WorkContext<'_>) -> bool {
-        if !self.contention.takes_turn || self.keys.len() > TURNS_MAX {
+        let contention = &self.contention;
+        if !(contention.takes_turn || contention.group.is_open()) || self.keys.len() > TURNS_MAX {
             return true;
         }
-        let keys: BTreeSet<u64> = self.keys.iter().map(hash).collect();
+        let mut keys: BTreeSet<u64> = BTreeSet::new();
+        if contention.takes_turn {
+            keys.extend(self.keys.iter().map(hash));
+        } else {
+            keys.extend(self.keys.first().map(|key| hash(key) ^ READERS));
+        }
         for key in keys.into_iter().skip(self.contention.turns.len()) {
-            let (turn, has) = context.turns.take(key, context.waiter);
+            let room_bytes = self.has_bytes();
+            let offered = match (self.keys.first(), self.commands.first()) {
+                (Some(key), Some(command)) => self.contention.group.offered(key, command, self.settings, room_bytes),
+                _ => None,
+            };
+            let (turn, has) = context.turns.take(key, context.waiter, offered);
             self.contention.turns.push(Arc::new(turn));
             if !has {
                 return false;
             }
         }
         true
+    }
+
+    /// Its turn has come, or another one has carried it out or could not.
+    fn heard(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        match self.contention.group.take_news() {
+            Some(TurnNews::Carried(reply)) => {
+                self.contention.turns.clear();
+                Progress::Ended(reply)
+            }
+            Some(TurnNews::Unknown) => {
+                let error = Error::Unknown("the client that wrote this command with its own has gone");
+                Progress::Ended(error_of(&error, true, context))
+            }
+            Some(TurnNews::LeftAlone) => {
+                self.contention.turns.clear();
+                self.contention.group.disband();
+                self.begin(context, asked)
+            }
+            Some(TurnNews::Turn) | None => self.begin(context, asked),
+        }
+    }
+
+    /// Takes along who waits for the same structure. Those that only read gather anew behind it.
+    fn gather(&mut self) {
+        let (Some(turn), Some(key)) = (self.contention.turns.last(), self.keys.first()) else { return };
+        self.contention.group.gather(turn, key);
+        if !self.contention.takes_turn {
+            self.contention.turns.clear();
+        }
     }
 
     /// It is a transaction, of a client that watches these keys.
@@ -222,7 +283,7 @@ impl ManyWork {
 
     /// Bytes of records and replies for which there is room.
     fn has_bytes(&self) -> u64 {
-        self.room_bytes.unwrap_or_else(|| self.first_bytes())
+        self.room_bytes.unwrap_or_else(|| self.first_bytes()) + self.contention.group.room_bytes()
     }
 
     /// Begins, or begins again.
@@ -251,6 +312,7 @@ impl ManyWork {
         };
         self.overlay = Overlay::new(limits, context.cursors.clone(), self.settings.wall);
         self.run = CommandsRun::default();
+        self.contention.group.begin();
         self.written.changed.clear();
         self.read(context, asked)
     }
@@ -280,6 +342,7 @@ impl ManyWork {
             self.stage = Stage::WantingAll;
             self.overlay = Overlay::default();
             self.run = CommandsRun::default();
+            self.contention.group.begin();
             self.nodes = NodeReads::new(Vec::new(), self.nodes.losses);
         }
     }
@@ -316,6 +379,9 @@ impl ManyWork {
     fn want(&mut self, bytes: u64, context: &WorkContext<'_>) -> Progress {
         // Others do not wait for it while it waits for them.
         self.contention.turns.clear();
+        if self.contention.group.has_carried() {
+            self.contention.group.disband();
+        }
         self.contention.attempts += 1;
         let most = self.bytes_max();
         match () {
@@ -330,7 +396,13 @@ impl ManyWork {
 
     pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         match (self.stage, reply) {
-            (_, Reply::Failed(error)) => Progress::Ended(error_of(&error, self.stage == Stage::Writing, context)),
+            (_, Reply::Failed(error)) => {
+                let said = error_of(&error, self.stage == Stage::Writing, context);
+                if self.stage == Stage::Writing {
+                    self.contention.group.fail(&error, &said);
+                }
+                Progress::Ended(said)
+            }
             (Stage::Reading | Stage::ReadingFront, Reply::Record(record)) => self.came(record, context, asked),
             (Stage::Reading, Reply::Longer(value_bytes)) => self.is_longer(value_bytes, context, asked),
             (Stage::Reading, Reply::Part(record, _)) => self.is_longer(record.value_bytes, context, asked),
@@ -341,7 +413,7 @@ impl ManyWork {
                 self.at += 1;
                 self.measure(context, asked)
             }
-            (Stage::WaitingForTurn, Reply::Number { .. }) => self.begin(context, asked),
+            (Stage::WaitingForTurn, Reply::Number { .. }) => self.heard(context, asked),
             (Stage::Running, Reply::Record(_)) => self.run(context, asked),
             (Stage::ReadingNodes, Reply::Record(record)) => {
                 self.nodes.came(record, &mut self.overlay);
@@ -352,7 +424,10 @@ impl ManyWork {
                 self.note(version, context);
                 self.end(context)
             }
-            (Stage::Writing, Reply::Unmet(_)) => self.begin_again(context, asked),
+            (Stage::Writing, Reply::Unmet(_)) => {
+                self.contention.group.undo_write();
+                self.begin_again(context, asked)
+            }
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))
@@ -425,16 +500,18 @@ impl ManyWork {
     /// Goes on with the commands: all records are there. What takes long lets others have their
     /// turn in between.
     fn run(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        self.gather();
+        if self.contention.group.has_carried() {
+            return self.run_group(context, asked);
+        }
         if self.run.next == 0 && self.transaction.is_some() && self.run.said.is_empty() {
             encode::array(&mut self.run.said, self.commands.len());
         }
         let mut seen_bytes = 0;
         let (bytes_max, keys_bytes) = (self.bytes_max(), self.keys_bytes());
         while let Some(command) = self.commands.get(self.run.next) {
-            if let (true, Some(key)) = (seen_bytes > SEEN_BYTES, self.keys.first()) {
-                self.stage = Stage::Running;
-                asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
-                return Progress::Waits;
+            if seen_bytes > SEEN_BYTES {
+                return self.let_others_go_on(asked);
             }
             // Each draws its own lots.
             let mut settings = self.settings;
@@ -471,6 +548,14 @@ impl ManyWork {
         self.finish(context, asked)
     }
 
+    /// Goes on in the next tick.
+    fn let_others_go_on(&mut self, asked: &mut Asked) -> Progress {
+        self.stage = Stage::Running;
+        let key = self.keys.first();
+        asked.extend(key.map(|key| (Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta })));
+        Progress::Waits
+    }
+
     /// Reads nodes once there is room for them.
     fn want_nodes(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
@@ -501,6 +586,10 @@ impl ManyWork {
 
     /// All commands are carried out.
     fn finish(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        if let (true, false, Some(key)) = (self.contention.group.is_open(), self.overlay.has_nodes(), self.keys.first())
+        {
+            context.trees.forget(hash(key));
+        }
         let key = self.keys.first().filter(|_| self.keys.len() == 1);
         if let (true, false, Some(key)) = (self.overlay.has_nodes(), self.overlay.has_changes(), key) {
             self.run.publications = self.overlay.take_publications();
@@ -524,7 +613,7 @@ impl ManyWork {
 
     /// Bytes of records and replies.
     pub(crate) fn made_bytes(&self) -> u64 {
-        (self.overlay.held_bytes() + self.run.said.capacity()) as u64
+        (self.overlay.held_bytes() + self.run.said.capacity() + self.contention.group.said_bytes()) as u64
     }
 
     fn write(&mut self, changes: OverlayChanges, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
@@ -560,6 +649,7 @@ impl ManyWork {
             .map(|change| Changed { key: change.key.clone(), is_deleted: matches!(change.kind, ChangeKind::Delete) })
             .collect();
         self.stage = Stage::Writing;
+        self.contention.group.begin_write();
         let (target, level): (Target, Level) = match changes.len() {
             1 => (Target::Key, context.level),
             _ => (Target::Batch, context.batch_level),
@@ -570,6 +660,7 @@ impl ManyWork {
 
     /// All has been carried out.
     fn end(&mut self, context: &WorkContext<'_>) -> Progress {
+        context.here.counters.structure_commands_carried.add(self.contention.group.end());
         let mut said = std::mem::take(&mut self.run.said);
         if !self.run.publications.is_empty() {
             send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);

@@ -58,6 +58,8 @@ type Names = BTreeMap<Vec<u8>, BTreeSet<u64>>;
 #[derive(Debug)]
 pub(crate) struct PubSub {
     listeners: AtomicUsize,
+    /// Of them, those who are told what all clients do.
+    monitors: AtomicUsize,
     state: Mutex<PubSubState>,
     calls: Arc<Calls>,
     overruns: Mutex<Overruns>,
@@ -79,6 +81,7 @@ struct PubSubState {
     /// One for each kind, in the order of [`ListenKind::ALL`].
     names: [Names; 3],
     mailboxes: HashMap<u64, Arc<Mailbox>>,
+    monitors: BTreeSet<u64>,
 }
 
 /// Where messages wait for a listener.
@@ -106,6 +109,7 @@ impl PubSub {
     pub(crate) fn new(calls: &Arc<Calls>) -> Arc<PubSub> {
         Arc::new(PubSub {
             listeners: 0.into(),
+            monitors: 0.into(),
             state: Mutex::default(),
             calls: Arc::clone(calls),
             overruns: Mutex::default(),
@@ -130,7 +134,25 @@ impl PubSub {
         let mut state = lock(&self.state);
         state.mailboxes.insert(client, Arc::clone(&mailbox));
         self.listeners.store(state.mailboxes.len(), Ordering::SeqCst);
-        Subscriptions { pubsub: Arc::clone(self), client, mailbox, names: Default::default(), name_bytes: 0 }
+        Subscriptions {
+            pubsub: Arc::clone(self),
+            client,
+            mailbox,
+            names: Default::default(),
+            name_bytes: 0,
+            monitors: false,
+        }
+    }
+
+    /// Whether anybody is told what all clients do.
+    pub(crate) fn has_monitors(&self) -> bool {
+        self.monitors.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells them a line.
+    pub(crate) fn tell_monitors(&self, line: &[u8]) {
+        let state = lock(&self.state);
+        _ = self.send(&state, &state.monitors, |out, _| out.extend_from_slice(line));
     }
 
     /// Sends a message to all who listen; how many times it was.
@@ -301,6 +323,8 @@ pub(crate) struct Subscriptions {
     /// In the order of [`ListenKind::ALL`].
     names: [BTreeSet<Vec<u8>>; 3],
     name_bytes: usize,
+    /// It is told what all clients do.
+    monitors: bool,
 }
 
 impl Subscriptions {
@@ -334,7 +358,20 @@ impl Subscriptions {
 
     /// Whether it listens to nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.iter().all(BTreeSet::is_empty)
+        !self.monitors && !self.has_names()
+    }
+
+    /// Whether it listens to channels or patterns.
+    pub(crate) fn has_names(&self) -> bool {
+        self.names.iter().any(|names| !names.is_empty())
+    }
+
+    /// Is told what all clients do from now on.
+    pub(crate) fn monitor(&mut self) {
+        self.monitors = true;
+        let mut state = lock(&self.pubsub.state);
+        state.monitors.insert(self.client);
+        self.pubsub.monitors.store(state.monitors.len(), Ordering::Relaxed);
     }
 
     fn note_counts(&self) {
@@ -402,6 +439,8 @@ impl Drop for Subscriptions {
             names.iter().for_each(|name| state.remove(kind, name, self.client));
         }
         state.mailboxes.remove(&self.client);
+        state.monitors.remove(&self.client);
+        self.pubsub.monitors.store(state.monitors.len(), Ordering::Relaxed);
         if state.mailboxes.is_empty() {
             // The room of a crowd is given back.
             *state = PubSubState::default();

@@ -80,4 +80,13 @@ pub(crate) struct ClientDescription {
     pub(crate) library: String,
     pub(crate) library_version: String,
     pub(crate) version: Version,
+    /// Who it has said it is; empty: nobody asked.
+    pub(crate) user: String,
+}
+
+impl ClientDescription {
+    /// Whose connection it is.
+    pub(crate) fn user(&self) -> &str {
+        if self.user.is_empty() { "default" } else { &self.user }
+    }
 }

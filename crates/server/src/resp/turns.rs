@@ -4,11 +4,17 @@
 //! Nobody waits in here. A command that has to wait does nothing; when its turn comes, its thread
 //! is told. Whoever has a turn waits for disks only, never for memory or for a client. A turn is
 //! over when what stands for it is dropped, whatever becomes of its command.
+//!
+//! A command that waits may offer itself to whoever has the turn: it can be carried out with that
+//! one, as a part of the same write.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use stratakv_base::Key;
+
+use super::data::{CallSettings, DataCommand};
 use crate::server::lock;
 
 /// Which command waits: its thread, its connection there, and its place in that.
@@ -19,19 +25,50 @@ pub(crate) struct TurnWaiter {
     pub(crate) sequence: u32,
 }
 
-/// The turn of a command has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a command that waits is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TurnNews {
+    /// It has the turn.
+    Turn,
+    /// Another one has carried it out: the reply.
+    Carried(Vec<u8>),
+    /// Another one wanted to, and could not: it is to wait again, and for its own turn.
+    LeftAlone,
+    /// Another one has written what it does, and is not there any more to say what became of it.
+    Unknown,
+}
+
+/// News for a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TurnGrant {
     pub(crate) waiter: TurnWaiter,
     /// Of the turn: a connection of the same number may be another one.
     pub(crate) ticket: u64,
+    pub(crate) news: TurnNews,
+}
+
+/// A command that another one may carry out.
+#[derive(Clone, Debug)]
+pub(crate) struct OfferedCommand {
+    pub(crate) key: Key,
+    pub(crate) command: Arc<DataCommand>,
+    pub(crate) settings: CallSettings,
+    /// Bytes of records and replies for which it has room; they are for whoever carries it out.
+    pub(crate) room_bytes: u64,
+}
+
+#[derive(Debug)]
+struct WaitingCommand {
+    waiter: TurnWaiter,
+    ticket: u64,
+    offered: Option<OfferedCommand>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct KeyTurns {
     turns: Mutex<Turns>,
-    /// Grants of which threads are to be told.
+    /// News of which threads are to be told.
     untold: AtomicUsize,
 }
 
@@ -39,7 +76,7 @@ pub(crate) struct KeyTurns {
 struct Turns {
     /// By the hash of a key: who has the turn, then who waits. Equal hashes only make commands
     /// wait.
-    queues: HashMap<u64, VecDeque<TurnGrant>>,
+    queues: HashMap<u64, VecDeque<WaitingCommand>>,
     last_ticket: u64,
     granted: Vec<TurnGrant>,
 }
@@ -56,6 +93,26 @@ impl KeyTurn {
     pub(crate) fn ticket(&self) -> u64 {
         self.ticket
     }
+
+    /// Takes commands along that wait behind it for the same key and offer themselves: up to so
+    /// many, without a gap.
+    pub(crate) fn carry(&self, key: &Key, most: usize) -> Vec<Arc<CarriedCommand>> {
+        let mut turns = lock(&self.turns.turns);
+        let Some(queue) = turns.queues.get_mut(&self.key) else { return Vec::new() };
+        let mut carried = Vec::new();
+        while carried.len() < most {
+            // Of equal hashes the key may be another one.
+            let is_ours = |next: &WaitingCommand| next.offered.as_ref().is_some_and(|one| one.key == *key);
+            if !queue.get(1).is_some_and(is_ours) {
+                break;
+            }
+            let Some(WaitingCommand { waiter, ticket, offered: Some(offered) }) = queue.remove(1) else { break };
+            let turns = Arc::clone(&self.turns);
+            let (is_written, is_told) = Default::default();
+            carried.push(Arc::new(CarriedCommand { turns, waiter, ticket, offered, is_written, is_told }));
+        }
+        carried
+    }
 }
 
 impl Drop for KeyTurn {
@@ -64,14 +121,65 @@ impl Drop for KeyTurn {
     }
 }
 
+/// A command that another one carries out. Whatever becomes of that one, this one is told.
+#[derive(Debug)]
+pub(crate) struct CarriedCommand {
+    turns: Arc<KeyTurns>,
+    waiter: TurnWaiter,
+    ticket: u64,
+    offered: OfferedCommand,
+    /// From here on it must not be carried out once more.
+    is_written: AtomicBool,
+    is_told: AtomicBool,
+}
+
+impl CarriedCommand {
+    pub(crate) fn offered(&self) -> &OfferedCommand {
+        &self.offered
+    }
+
+    /// What it does is being written.
+    pub(crate) fn begin_write(&self) {
+        self.is_written.store(true, Ordering::Release);
+    }
+
+    /// Nothing of what it does was written.
+    pub(crate) fn undo_write(&self) {
+        self.is_written.store(false, Ordering::Release);
+    }
+
+    /// It has been carried out.
+    pub(crate) fn end(&self, reply: Vec<u8>) {
+        self.tell(TurnNews::Carried(reply));
+    }
+
+    fn tell(&self, news: TurnNews) {
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            self.turns.grant(TurnGrant { waiter: self.waiter, ticket: self.ticket, news });
+        }
+    }
+}
+
+impl Drop for CarriedCommand {
+    fn drop(&mut self) {
+        let is_written = self.is_written.load(Ordering::Acquire);
+        self.tell(if is_written { TurnNews::Unknown } else { TurnNews::LeftAlone });
+    }
+}
+
 impl KeyTurns {
     /// Takes the turn of a key, or waits for it; whether it has come.
-    pub(crate) fn take(self: &Arc<KeyTurns>, key: u64, waiter: TurnWaiter) -> (KeyTurn, bool) {
+    pub(crate) fn take(
+        self: &Arc<KeyTurns>,
+        key: u64,
+        waiter: TurnWaiter,
+        offered: Option<OfferedCommand>,
+    ) -> (KeyTurn, bool) {
         let mut turns = lock(&self.turns);
         turns.last_ticket += 1;
         let ticket = turns.last_ticket;
         let queue = turns.queues.entry(key).or_default();
-        queue.push_back(TurnGrant { waiter, ticket });
+        queue.push_back(WaitingCommand { waiter, ticket, offered });
         (KeyTurn { turns: Arc::clone(self), key, ticket }, queue.len() == 1)
     }
 
@@ -80,9 +188,10 @@ impl KeyTurns {
         let Some(queue) = turns.queues.get_mut(&key) else { return };
         let had_turn = queue.front().is_some_and(|first| first.ticket == ticket);
         queue.retain(|waiting| waiting.ticket != ticket);
-        match queue.front().copied() {
+        match queue.front() {
             Some(next) if had_turn => {
-                turns.granted.push(next);
+                let grant = TurnGrant { waiter: next.waiter, ticket: next.ticket, news: TurnNews::Turn };
+                turns.granted.push(grant);
                 self.untold.store(turns.granted.len(), Ordering::Release);
             }
             Some(_) => {}
@@ -90,7 +199,13 @@ impl KeyTurns {
         }
     }
 
-    /// Turns that have come to commands of this thread, and other threads that have some.
+    fn grant(&self, grant: TurnGrant) {
+        let mut turns = lock(&self.turns);
+        turns.granted.push(grant);
+        self.untold.store(turns.granted.len(), Ordering::Release);
+    }
+
+    /// News for commands of this thread, and other threads that have some.
     pub(crate) fn take_granted(&self, worker_slot: usize) -> (Vec<TurnGrant>, Vec<usize>) {
         if self.untold.load(Ordering::Acquire) == 0 {
             return (Vec::new(), Vec::new());
@@ -109,18 +224,46 @@ impl KeyTurns {
 
 #[cfg(test)]
 mod tests {
+    use stratakv_base::{CollectionId, Wall};
+    use stratakv_protocol::resp::Version;
+
+    use super::super::arguments::{Arguments, Gathered};
     use super::*;
+
+    fn waiter(connection: u32) -> TurnWaiter {
+        TurnWaiter { worker_slot: connection as usize % 2, connection, sequence: 7 }
+    }
+
+    fn grant(turn: &KeyTurn, connection: u32, news: TurnNews) -> TurnGrant {
+        TurnGrant { waiter: waiter(connection), ticket: turn.ticket(), news }
+    }
+
+    fn key(name: &[u8]) -> Key {
+        Key::new(CollectionId::default(), name).unwrap()
+    }
+
+    fn offered(name: &[u8]) -> Option<OfferedCommand> {
+        let gathered = Gathered::default();
+        let command = DataCommand::new(|_, _, _| Ok(()), &Arguments::new(&gathered, b"", &[]));
+        let settings = CallSettings {
+            version: Version::default(),
+            wall: Wall(1),
+            value_bytes_max: 1,
+            reply_bytes_max: 1,
+            seed: 1,
+        };
+        Some(OfferedCommand { key: key(name), command: Arc::new(command), settings, room_bytes: 10 })
+    }
 
     #[test]
     fn turns_come_in_order_and_go_with_their_commands() {
         let turns = Arc::new(KeyTurns::default());
-        let waiter = |connection| TurnWaiter { worker_slot: connection as usize % 2, connection, sequence: 7 };
-        let (first, has) = turns.take(1, waiter(0));
+        let (first, has) = turns.take(1, waiter(0), None);
         assert!(has);
-        let (other, has) = turns.take(2, waiter(9));
+        let (other, has) = turns.take(2, waiter(9), None);
         assert!(has, "another key");
         let mut waiting: VecDeque<KeyTurn> = (1..5)
-            .map(|number| turns.take(1, waiter(number)))
+            .map(|number| turns.take(1, waiter(number), None))
             .map(|(turn, has)| {
                 assert!(!has);
                 turn
@@ -131,13 +274,38 @@ mod tests {
         drop(waiting.remove(1));
         drop(first);
         assert_eq!(turns.take_granted(0), (Vec::new(), vec![1]), "the other thread is to be told");
-        let grant = |turn: &KeyTurn, number| TurnGrant { waiter: waiter(number), ticket: turn.ticket() };
-        assert_eq!(turns.take_granted(1).0, [grant(&waiting[0], 1)]);
+        assert_eq!(turns.take_granted(1).0, [grant(&waiting[0], 1, TurnNews::Turn)]);
         drop(waiting.pop_front());
-        assert_eq!(turns.take_granted(1).0, [grant(&waiting[0], 3)]);
+        assert_eq!(turns.take_granted(1).0, [grant(&waiting[0], 3, TurnNews::Turn)]);
         drop(waiting.pop_front());
-        assert_eq!(turns.take_granted(0).0, [grant(&waiting[0], 4)]);
+        assert_eq!(turns.take_granted(0).0, [grant(&waiting[0], 4, TurnNews::Turn)]);
         drop((waiting, other));
         assert!(lock(&turns.turns).queues.is_empty() && turns.take_granted(0).0.is_empty());
+    }
+
+    #[test]
+    fn who_has_the_turn_takes_along_those_behind_it_that_offer_themselves() {
+        let turns = Arc::new(KeyTurns::default());
+        let (first, _) = turns.take(1, waiter(0), offered(b"k"));
+        let offers = [offered(b"k"), offered(b"k"), offered(b"k"), offered(b"other"), offered(b"k")];
+        let waiting: Vec<KeyTurn> =
+            (2..).step_by(2).zip(offers).map(|(number, offered)| turns.take(1, waiter(number), offered).0).collect();
+        let mut carried = first.carry(&key(b"k"), 2);
+        assert_eq!(carried.len(), 2);
+        carried.extend(first.carry(&key(b"k"), 60));
+        assert_eq!(carried.len(), 3, "one of another key with the same hash ends them");
+        // One has been carried out, one was being written when its carrier went, one was not.
+        carried[0].end(b"+OK".to_vec());
+        carried[1].begin_write();
+        assert!(turns.take_granted(1).0.is_empty());
+        drop(carried);
+        let news = [TurnNews::Carried(b"+OK".to_vec()), TurnNews::Unknown, TurnNews::LeftAlone];
+        let told: Vec<TurnGrant> =
+            news.into_iter().zip(&waiting).zip([2, 4, 6]).map(|((news, turn), at)| grant(turn, at, news)).collect();
+        assert_eq!(turns.take_granted(0).0, told);
+        drop(first);
+        assert_eq!(turns.take_granted(0).0, [grant(&waiting[3], 8, TurnNews::Turn)]);
+        drop(waiting);
+        assert!(lock(&turns.turns).queues.is_empty());
     }
 }

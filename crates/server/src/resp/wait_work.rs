@@ -14,6 +14,7 @@ use super::commands::waits::{WaitRequest, attempt, attempt_again};
 use super::data::{CallSettings, DataCommand, DataWork, Progress};
 use super::many::{ManyLimits, ManyWork};
 use super::reply::written;
+use super::turns::TurnNews;
 use super::waiting::{Called, Unblock, Waiter};
 use super::work::{Asked, WorkContext};
 
@@ -110,9 +111,12 @@ impl WaitWork {
         self.waiter = None;
     }
 
-    /// Whether it waits for the turn with this ticket.
-    pub(crate) fn waits_for_turn(&self, ticket: u64) -> bool {
-        matches!(&self.look, Some(Look::Both(both)) if both.waits_for_turn(ticket))
+    /// There is news for the turn with this ticket; whether it waits for that.
+    pub(crate) fn hear(&mut self, ticket: u64, news: TurnNews) -> bool {
+        match &mut self.look {
+            Some(Look::Both(both)) => both.hear(ticket, news),
+            _ => false,
+        }
     }
 
     pub(crate) fn begin(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {

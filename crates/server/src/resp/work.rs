@@ -15,13 +15,14 @@ use super::data::{DataWork, Progress};
 use super::edit::{Edit, EditRule};
 use super::key_list::KeyList;
 use super::key_range::KeyRange;
+use super::known_trees::KnownTrees;
 use super::many::ManyWork;
 use super::pubsub::PubSub;
 use super::random_key::RandomKey;
 use super::reads::{BitRead, HeadRead, RangeRead, is_doubtful};
 use super::records::WRONG_TYPE;
 use super::reply::{failed, written};
-use super::turns::{KeyTurns, TurnWaiter};
+use super::turns::{KeyTurns, TurnNews, TurnWaiter};
 use super::wait_work::{WaitEnd, WaitWork};
 use super::waiting::WaitTable;
 use super::walking::Walk;
@@ -76,6 +77,7 @@ pub(crate) struct WorkContext<'a> {
     pub(crate) shards: usize,
     pub(crate) cursors: &'a Cursors,
     pub(crate) turns: &'a Arc<KeyTurns>,
+    pub(crate) trees: &'a KnownTrees,
     /// The command that asks.
     pub(crate) waiter: TurnWaiter,
     /// Who is to be told of new elements.
@@ -102,11 +104,11 @@ impl Work {
         matches!(self.kind, WorkKind::Walk(_) | WorkKind::Random(_) | WorkKind::Keys(_))
     }
 
-    /// The turn with this ticket has come, if it waits for that.
-    pub(crate) fn take_turn(&mut self, ticket: u64) -> bool {
-        let waits = match &self.kind {
-            WorkKind::Many(many) => many.waits_for_turn(ticket),
-            WorkKind::Wait(wait) => wait.waits_for_turn(ticket),
+    /// There is news for the turn with this ticket; whether it waits for that.
+    pub(crate) fn hear(&mut self, ticket: u64, news: TurnNews) -> bool {
+        let waits = match &mut self.kind {
+            WorkKind::Many(many) => many.hear(ticket, news),
+            WorkKind::Wait(wait) => wait.hear(ticket, news),
             _ => false,
         };
         if waits {
@@ -205,7 +207,7 @@ impl Work {
             Progress::Waits => None,
             Progress::NeedsNodes => {
                 if let WorkKind::Data(data) = &self.kind {
-                    let many = data.with_nodes();
+                    let many = data.with_nodes().in_groups();
                     self.wanted_room = Some(many.first_bytes());
                     self.kind = WorkKind::Many(Box::new(many));
                 }

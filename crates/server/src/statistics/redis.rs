@@ -11,7 +11,7 @@ use stratakv_protocol::resp::Version;
 use super::classes::Space;
 use super::processor_time;
 use crate::counters::Counters;
-use crate::resp::{ListenKind, REDIS_VERSION};
+use crate::resp::{ClientFilter, ClientKind, FilteredClient, ListenKind, REDIS_VERSION};
 use crate::server::{Peer, RespPeer, lock};
 use crate::shared::Shared;
 
@@ -97,12 +97,12 @@ fn memory(shared: &Shared, _: Wall, lines: &mut Lines) {
 }
 
 /// A store that is served is loaded.
-fn persistence(_: &Shared, _: Wall, lines: &mut Lines) {
+fn persistence(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("loading", 0);
     lines.add("async_loading", 0);
     // A write is durable by itself: there is neither a snapshot nor a log beside the data.
     lines.add("rdb_changes_since_last_save", 0);
-    lines.add("rdb_bgsave_in_progress", 0);
+    lines.add("rdb_bgsave_in_progress", u8::from(shared.backups.is_running()));
     lines.add("aof_enabled", 0);
     lines.add("aof_rewrite_in_progress", 0);
 }
@@ -159,37 +159,67 @@ fn human(bytes: u64) -> String {
     unit.map_or_else(|| format!("{bytes}B"), |(bits, unit)| format!("{:.2}{unit}", bytes as f64 / f64::from(1 << bits)))
 }
 
-/// A line for each Redis client.
-pub(crate) fn clients(shared: &Shared) -> String {
+/// Whether a filter means this client. One that was killed is on its way out, and no client.
+pub(crate) fn is_meant(shared: &Shared, peer: &Peer, filter: &ClientFilter) -> bool {
+    let Some(RespPeer { id, description, is_killed, .. }) = &peer.resp else { return false };
+    if is_killed.load(Ordering::Acquire) {
+        return false;
+    }
+    let (address, local_address) = addresses(peer);
+    let listens = shared.resp.pubsub.counts_of(*id).is_some_and(|counts| counts != [0, 0, 0]);
+    let kind = if listens { ClientKind::PubSub } else { ClientKind::Normal };
+    let description = lock(description);
+    let local_address = &local_address;
+    filter.matches(FilteredClient { id: *id, kind, user: description.user(), address: &address, local_address })
+}
+
+/// Where a client is, and its name.
+pub(crate) fn client_words(peer: &Peer) -> (String, String) {
+    let name = peer.resp.as_ref().map_or(String::new(), |resp| lock(&resp.description).name.clone());
+    (addresses(peer).0, name)
+}
+
+/// Where a client is, and where it has connected to, in words of Redis.
+fn addresses(peer: &Peer) -> (String, String) {
+    let address = peer.address.map_or_else(|| "unix:0".to_owned(), |address| address.to_string());
+    let listens_at = peer.listens_at.as_deref().unwrap_or("unix:");
+    (address, listens_at.strip_prefix("tcp:").unwrap_or(listens_at).to_owned())
+}
+
+/// A line for each Redis client that is meant.
+pub(crate) fn clients(shared: &Shared, filter: &ClientFilter) -> String {
     let mut open: Vec<Arc<Peer>> = Vec::new();
     for worker_slot in &shared.worker_slots {
         open.extend(lock(&worker_slot.open).values().filter(|peer| peer.resp.is_some()).cloned());
     }
     open.sort_by_key(|peer| peer.resp.as_ref().map(|resp| resp.id));
-    open.iter().map(|peer| client(shared, peer)).collect()
+    open.iter().filter(|peer| is_meant(shared, peer, filter)).map(|peer| client(shared, peer)).collect()
 }
 
 /// The line of one.
 pub(crate) fn client(shared: &Shared, peer: &Peer) -> String {
-    let Some(RespPeer { id, began_seconds, description }) = &peer.resp else { return String::new() };
+    let Some(RespPeer { id, began_seconds, description, .. }) = &peer.resp else { return String::new() };
     let description = lock(description);
     let now = shared.started.elapsed().as_secs();
     let age = now.saturating_sub(*began_seconds);
     let idle = now.saturating_sub(peer.last_seconds.load(Ordering::Relaxed));
-    let address = peer.address.map_or_else(|| "unix:0".to_owned(), |address| address.to_string());
-    let listens_at = peer.listens_at.as_deref().unwrap_or("unix:");
-    let listens_at = listens_at.strip_prefix("tcp:").unwrap_or(listens_at);
+    let (address, listens_at) = addresses(peer);
     let version = if description.version == Version::Resp3 { 3 } else { 2 };
     let listens = shared.resp.pubsub.counts_of(*id);
     let flags = match listens {
+        Some([0, 0, 0]) => "O",
         Some(_) => "P",
         None if shared.resp.waits.is_waiting(*id) => "b",
         None => "N",
     };
     let [channels, patterns, shard_channels] = listens.unwrap_or_default();
     format!(
-        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags={flags} db=0 sub={channels} psub={patterns} ssub={shard_channels} lib-name={} lib-ver={} resp={version}\n",
-        peer.descriptor, description.name, description.library, description.library_version
+        "id={id} addr={address} laddr={listens_at} fd={} name={} age={age} idle={idle} flags={flags} db=0 sub={channels} psub={patterns} ssub={shard_channels} user={} lib-name={} lib-ver={} redir=-1 resp={version}\n",
+        peer.descriptor,
+        description.name,
+        description.user(),
+        description.library,
+        description.library_version
     )
 }
 

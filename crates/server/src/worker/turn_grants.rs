@@ -1,4 +1,5 @@
-//! Turns of long structures that have come to commands of a thread.
+//! Turns of long structures that have come to commands of a thread, and replies to those that
+//! others have carried out.
 
 use super::Worker;
 use crate::server::WorkerSlot;
@@ -11,7 +12,7 @@ impl Worker {
         slots.for_each(WorkerSlot::ring);
         for grant in here {
             if let Some(entry) = self.touch(grant.waiter.connection) {
-                entry.connection.turn_came(grant.waiter.sequence, grant.ticket);
+                entry.connection.hear(grant.waiter.sequence, grant.ticket, grant.news);
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Connections whose command waits for an element: until when, and those that another one calls.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use stratakv_base::Mono;
 
 use super::{Worker, after};
-use crate::server::WorkerSlot;
+use crate::server::{RespPeer, WorkerSlot};
 use crate::watch::Due;
 
 /// When which connection of a thread has waited long enough. Each is in it once at most.
@@ -68,7 +69,14 @@ impl Worker {
         let Due { here, elsewhere } = self.shared.resp.calls.take(self.index);
         let threads = elsewhere.iter().filter_map(|number| self.shared.worker_slots.get(*number));
         threads.for_each(WorkerSlot::ring);
-        here.iter().for_each(|number| _ = self.touch(*number));
+        for number in &here {
+            let Some(entry) = self.touch(*number) else { continue };
+            let is_killed = |peer: &RespPeer| peer.is_killed.load(Ordering::Acquire);
+            if entry.peer.resp.as_ref().is_some_and(is_killed) {
+                entry.ending.reason = Some("killed");
+                entry.connection.abort();
+            }
+        }
         !here.is_empty()
     }
 }

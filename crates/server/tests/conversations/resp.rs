@@ -13,10 +13,14 @@ mod lists;
 mod pubsub;
 #[path = "resp/score_ranges.rs"]
 mod score_ranges;
+#[path = "resp/server.rs"]
+mod server;
 #[path = "resp/sets.rs"]
 mod sets;
 #[path = "resp/sorted_sets.rs"]
 mod sorted_sets;
+#[path = "resp/sorting.rs"]
+mod sorting;
 #[path = "resp/transactions.rs"]
 mod transactions;
 #[path = "resp/waits.rs"]
@@ -125,6 +129,7 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
         hashes::CONVERSATIONS,
         keys::CONVERSATIONS,
         sets::CONVERSATIONS,
+        sorting::CONVERSATIONS,
         lists::CONVERSATIONS,
         sorted_sets::CONVERSATIONS,
         score_ranges::CONVERSATIONS,
@@ -132,13 +137,19 @@ pub fn conversations() -> impl Iterator<Item = &'static RespConversation> {
         transactions::CONVERSATIONS,
         waits::CONVERSATIONS,
         pubsub::CONVERSATIONS,
+        server::CONVERSATIONS,
     ];
     groups.into_iter().flatten().chain(conversations_of_batches())
 }
 
 /// Those of them that need changes of several keys as one.
 pub fn conversations_of_batches() -> impl Iterator<Item = &'static RespConversation> {
-    keys::OF_BATCHES.iter().chain(transactions::OF_BATCHES).chain(combinations::OF_BATCHES).chain(waits::OF_BATCHES)
+    keys::OF_BATCHES
+        .iter()
+        .chain(sorting::OF_BATCHES)
+        .chain(transactions::OF_BATCHES)
+        .chain(combinations::OF_BATCHES)
+        .chain(waits::OF_BATCHES)
 }
 
 const CONVERSATIONS: &[RespConversation] = &[
@@ -490,9 +501,6 @@ const CONVERSATIONS: &[RespConversation] = &[
             ("FUNCTION FLUSH async", "OK"),
             ("FUNCTION FLUSH x", "-ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
             ("FUNCTION LIST", "[]"),
-            ("CLUSTER INFO", "-ERR This instance has cluster support disabled"),
-            ("READONLY", "-ERR This instance has cluster support disabled"),
-            ("READWRITE", "-ERR This instance has cluster support disabled"),
         ],
     ),
     redis(
@@ -545,8 +553,8 @@ const CONVERSATIONS: &[RespConversation] = &[
                 "-ERR unknown subcommand or wrong number of arguments for \\'SET\\': see docs/resp.md for what config has",
             ),
             (
-                "CLIENT KILL",
-                "-ERR unknown subcommand or wrong number of arguments for \\'KILL\\': see docs/resp.md for what client has",
+                "CLIENT PAUSE 1",
+                "-ERR unknown subcommand or wrong number of arguments for \\'PAUSE\\': see docs/resp.md for what client has",
             ),
             ("SET \"\" 1", "-ERR the key is empty; a key has 1 to 65535 bytes"),
             ("GET \"\"", "-ERR the key is empty; a key has 1 to 65535 bytes"),
@@ -573,7 +581,7 @@ const CONVERSATIONS: &[RespConversation] = &[
             ),
             ("INCRBYFLOAT a 1e400", NOT_A_FLOAT),
             (
-                "COMMAND GETKEYS GET a",
+                "COMMAND GETKEYS",
                 "-ERR unknown subcommand or wrong number of arguments for \\'GETKEYS\\': see docs/resp.md for what command has",
             ),
         ],

@@ -1,6 +1,8 @@
-//! Programs in Python that people run on Redis, against a server of ours: `cargo xtask programs`.
+//! Programs that people run on Redis, against a server of ours: `cargo xtask programs`.
 
 use super::*;
+
+mod redis_cli;
 
 /// Runs a script against a server of this engine, if Python has these modules.
 fn run(script: &str, modules: &str, engines: &[Engine]) {

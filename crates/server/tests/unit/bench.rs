@@ -1,11 +1,12 @@
 //! A connection without sockets, for tests and the fuzzer: its store is a map, its peer a list of
 //! bytes.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use stratakv_base::random::Random;
-use stratakv_base::{Level, Wall};
+use stratakv_base::{Level, Mono, Wall};
 use stratakv_device::ring::Chunk;
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
@@ -19,7 +20,10 @@ use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
 use crate::orphans::{NodeRemovals, NodeSweeps, OrphanQueue};
 use crate::recency::Recency;
-use crate::resp::{ClientDescription, ConnectionAddress, EncodingSettings, RespShared};
+use crate::resp::{
+    ClientDescription, ClientFilter, ClientKind, ConnectionAddress, EncodingSettings, FilteredClient, KilledClients,
+    RespShared,
+};
 use crate::schedule::UNITS_EACH;
 use crate::watch::{Log, Watches, Watching};
 
@@ -78,8 +82,25 @@ impl ServerContext for NoServer {
     fn connections(&self) -> usize {
         1
     }
-    fn clients(&self) -> String {
-        self.client()
+    fn clients(&self, filter: &ClientFilter) -> String {
+        let (address, local_address) = ("127.0.0.1:1", "127.0.0.1:6379");
+        let client = FilteredClient { id: 9, kind: ClientKind::Normal, user: "default", address, local_address };
+        if filter.matches(client) { self.client() } else { String::new() }
+    }
+    fn kill_clients(&self, _: &ClientFilter) -> KilledClients {
+        KilledClients::default()
+    }
+    fn mono(&self) -> Mono {
+        Mono(0)
+    }
+    fn client_words(&self) -> (String, String) {
+        ("127.0.0.1:1".to_owned(), String::new())
+    }
+    fn local_address(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::from(([127, 0, 0, 1], 6379)))
+    }
+    fn saved_at(&self) -> u64 {
+        WALL.0 / 1000
     }
     fn info(&self, sections: &[String], _: Wall) -> String {
         format!("# {}\r\n", sections.join(" "))
@@ -133,7 +154,7 @@ impl Bench {
             sweeps: NodeSweeps::default(),
             watches: Arc::default(),
             details: Details::default(),
-            resp: RespShared::new(Level::PowerLoss),
+            resp: RespShared::new(Level::PowerLoss, None),
             accounts: None,
             is_cache: false,
             unsent: sent.to_vec(),
@@ -150,9 +171,14 @@ impl Bench {
     }
 
     pub(crate) fn advance(&mut self) {
-        let mut submissions = Vec::new();
         self.connection.grant(UNITS_EACH, true);
-        self.connection.advance(&mut Context {
+        self.in_context(Connection::advance);
+    }
+
+    /// Does something with the connection as a thread does, and takes what it submits.
+    pub(crate) fn in_context(&mut self, act: impl FnOnce(&mut Connection, &mut Context<'_>)) {
+        let mut submissions = Vec::new();
+        let mut context = Context {
             wall: WALL,
             level: Level::PowerLoss,
             shards: self.model.shards,
@@ -166,7 +192,8 @@ impl Bench {
             resp: &self.resp,
             is_cache: self.is_cache,
             submissions: &mut submissions,
-        });
+        };
+        act(&mut self.connection, &mut context);
         self.submitted += submissions.len();
         submissions.into_iter().for_each(|submission| self.model.take(submission));
         self.most_waiting = self.most_waiting.max(self.model.waiting());

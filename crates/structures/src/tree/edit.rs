@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::node::{
-    ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, NodeName, leaf_image, read_leaf, separator_between,
+    ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, NodeName, Separator, leaf_image, read_leaf, separator_between,
 };
 use super::read::{Descent, DescentStep, NO_PLACE, Target, element_bytes};
 use super::{MAIN, NODE_BYTES, Nodes, ReadNodes, TOP_BYTES, TreeEntry, TreeError, TreeRoot};
@@ -111,7 +111,7 @@ impl TreeRoot {
             };
             // Those that the same leaf has, or would have.
             let above = descent.steps.iter().rev().find_map(|step| step.node.children.get(step.at + 1));
-            let count = above.map_or(rest.len(), |above| rest.partition_point(|entry| above.separator > entry.0));
+            let count = above.map_or(rest.len(), |above| rest.partition_point(|entry| above.separator[..] > *entry.0));
             let (here, behind) = rest.split_at(count.max(1));
             new += self.insert_into_leaf(nodes, tree, descent, here)?;
             rest = behind;
@@ -206,7 +206,7 @@ impl TreeRoot {
             let Some(descent) = self.descend(nodes, tree, Target::Key(first))? else { break };
             // Those that the same leaf has, or would have.
             let above = descent.steps.iter().rev().find_map(|step| step.node.children.get(step.at + 1));
-            let count = above.map_or(rest.len(), |above| rest.partition_point(|key| above.separator > *key));
+            let count = above.map_or(rest.len(), |above| rest.partition_point(|key| above.separator[..] > **key));
             let (here, behind) = rest.split_at(count.max(1));
             rest = behind;
             let Descent { steps, leaf, image, .. } = descent;
@@ -246,7 +246,7 @@ impl TreeRoot {
         let mut children = Vec::new();
         let (mut leaf, mut bytes) = (Vec::<Element<'_>>::new(), 0);
         let mut last_key: &[u8] = b"";
-        let mut separator = Bytes::new();
+        let mut separator = Separator::new();
         for (key, value) in entries {
             let element = Element { key, value };
             let more = element.encoded_bytes(shape);
@@ -278,7 +278,7 @@ impl TreeRoot {
 
     /// The first element of a tree.
     fn plant(&mut self, nodes: &mut dyn Nodes, tree: usize, element: Element<'_>) -> Result<(), TreeError> {
-        let child = self.write_leaf(nodes, tree, None, (&[element], Bytes::new()));
+        let child = self.write_leaf(nodes, tree, None, (&[element], Separator::new()));
         self.set_top(nodes, tree, InnerNode { level: 1, children: vec![child] })
     }
 
@@ -294,7 +294,7 @@ impl TreeRoot {
         nodes: &mut dyn Nodes,
         tree: usize,
         number: Option<u64>,
-        (elements, separator): (&[Element<'_>], Bytes),
+        (elements, separator): (&[Element<'_>], Separator),
     ) -> ChildEntry {
         let number = number.unwrap_or_else(|| self.draw_number(nodes));
         let image = leaf_image(elements, self.shape(tree), tree, NodeName { id: self.id, number });
@@ -381,10 +381,10 @@ impl TreeRoot {
         &mut self,
         nodes: &mut dyn Nodes,
         (tree, mut split): (usize, SplitAt),
-        known: Option<(u64, Bytes)>,
+        known: Option<(u64, Separator)>,
         node: InnerNode,
     ) -> Vec<ChildEntry> {
-        let (mut number, separator) = known.map_or((None, Bytes::new()), |(number, of)| (Some(number), of));
+        let (mut number, separator) = known.map_or((None, Separator::new()), |(number, of)| (Some(number), of));
         let InnerNode { level, children } = node;
         if children.is_empty() {
             number.into_iter().for_each(|number| nodes.free(number));

@@ -1,9 +1,13 @@
 //! Nodes of a tree: their bytes, and what is between them.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
+use smallvec::SmallVec;
 use stratakv_base::codec::Reader;
 
 use super::TreeError;
+use super::read::Target;
 use crate::{Damaged, Kind, varint};
 
 /// Bytes of a node before its entries.
@@ -76,6 +80,9 @@ impl Element<'_> {
     }
 }
 
+/// Bytes that no key below a child is less than: short, as they are made of what keeps keys apart.
+pub(super) type Separator = SmallVec<[u8; 24]>;
+
 /// A child of an inner node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChildEntry {
@@ -85,7 +92,7 @@ pub(super) struct ChildEntry {
     /// Bytes of the child.
     pub(super) bytes: u64,
     /// No key below is less. Of the first child nothing is said by it.
-    pub(super) separator: Bytes,
+    pub(super) separator: Separator,
 }
 
 impl ChildEntry {
@@ -143,7 +150,7 @@ impl InnerNode {
     ) -> Result<InnerNode, TreeError> {
         let mut reader = Reader::new(image);
         let children = read_header(&mut reader, (tree, level), of.number)?;
-        let children = read_children(&mut reader, image, shape, children)?;
+        let children = read_children(&mut reader, shape, children)?;
         let node = InnerNode { level, children };
         if reader.left() > 0 {
             return Err(Damaged("bytes follow the last child of a node").into());
@@ -157,7 +164,7 @@ impl InnerNode {
     /// The place of the child that has a key, if one has it.
     pub(super) fn child_of_key(&self, key: &[u8]) -> usize {
         let others = self.children.get(1..).unwrap_or_default();
-        others.partition_point(|child| child.separator <= key)
+        others.partition_point(|child| child.separator[..] <= *key)
     }
 
     /// The place of the child with the element at a place, and how many elements come before the
@@ -204,10 +211,9 @@ fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64)
     }
 }
 
-/// Children as they stand in a node or in the root's record. `image` is what `reader` reads.
+/// Children as they stand in a node or in the root's record.
 pub(super) fn read_children(
     reader: &mut Reader<'_>,
-    image: &Bytes,
     shape: Shape,
     children: u32,
 ) -> Result<Vec<ChildEntry>, TreeError> {
@@ -215,8 +221,8 @@ pub(super) fn read_children(
     for _ in 0..children {
         let (number, count, bytes) = (varint::read(reader)?, varint::read(reader)?, varint::read(reader)?);
         let separator = match shape.has_key {
-            true => image.slice_ref(read_bytes(reader)?),
-            false => Bytes::new(),
+            true => Separator::from_slice(read_bytes(reader)?),
+            false => Separator::new(),
         };
         if count == 0 {
             return Err(Damaged("a child has no elements").into());
@@ -261,6 +267,80 @@ pub(super) fn read_leaf<'a>(
     }
 }
 
+/// Looks for the child that has a key or a place, or would have it, in an inner node that is not
+/// changed: the child, and how many elements come before it. Nothing is kept of the others.
+pub(super) fn find_child(
+    image: &[u8],
+    shape: Shape,
+    (tree, level): (usize, u8),
+    of: &ChildEntry,
+    target: Target<'_>,
+) -> Result<(ChildEntry, u64), TreeError> {
+    let mut reader = Reader::new(image);
+    let children = read_header(&mut reader, (tree, level), of.number)?;
+    let (mut found, mut passed, mut last): (Option<(ChildEntry, u64)>, u64, &[u8]) = (None, 0, b"");
+    for at in 0..children {
+        let (number, count, bytes) =
+            (varint::read(&mut reader)?, varint::read(&mut reader)?, varint::read(&mut reader)?);
+        let separator = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
+        match () {
+            () if count == 0 => return Err(Damaged("a child has no elements").into()),
+            () if at > 1 && shape.has_key && last >= separator => {
+                return Err(Damaged("the children of a node are out of order").into());
+            }
+            () => last = separator,
+        }
+        let is_it = match target {
+            Target::Key(key) => separator <= key,
+            Target::Place(place) => place >= passed,
+        };
+        // Of the first child nothing is said by its separator.
+        if at == 0 || is_it {
+            found = Some((ChildEntry { number, count, bytes, separator: Separator::from_slice(separator) }, passed));
+        }
+        passed = passed.checked_add(count).ok_or(Damaged("a node has too many elements"))?;
+    }
+    match found {
+        _ if reader.left() > 0 => Err(Damaged("bytes follow the last child of a node").into()),
+        _ if passed != of.count => Err(Damaged("a node has another number of elements than its parent says").into()),
+        Some(found) => Ok(found),
+        None => Err(Damaged("a node is empty").into()),
+    }
+}
+
+/// Looks for a key in a leaf: its place and its value, or the place that it would have.
+pub(super) fn find_in_leaf<'a>(
+    image: &'a [u8],
+    shape: Shape,
+    tree: usize,
+    of: &ChildEntry,
+    key: &[u8],
+) -> Result<Result<(u64, &'a [u8]), u64>, TreeError> {
+    let mut reader = Reader::new(image);
+    let entries = read_header(&mut reader, (tree, 0), of.number)?;
+    if u64::from(entries) != of.count {
+        return Err(Damaged("a leaf has another number of elements than its parent says").into());
+    }
+    let (mut found, mut last): (Result<(u64, &[u8]), u64>, Option<&[u8]>) = (Err(0), None);
+    for at in 1..=u64::from(entries) {
+        let this = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
+        let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
+        if shape.has_key && last.is_some_and(|last| last >= this) {
+            return Err(Damaged("the elements of a leaf are out of order").into());
+        }
+        match this.cmp(key) {
+            Ordering::Less => found = Err(at),
+            Ordering::Equal => found = Ok((at - 1, value)),
+            Ordering::Greater => {}
+        }
+        last = Some(this);
+    }
+    match reader.left() {
+        0 => Ok(found),
+        _ => Err(Damaged("bytes follow the last element of a leaf").into()),
+    }
+}
+
 /// The bytes of a leaf.
 pub(super) fn leaf_image(elements: &[Element<'_>], shape: Shape, tree: usize, name: NodeName) -> Bytes {
     let bytes: usize = elements.iter().map(|element| element.encoded_bytes(shape)).sum();
@@ -271,7 +351,7 @@ pub(super) fn leaf_image(elements: &[Element<'_>], shape: Shape, tree: usize, na
 }
 
 /// The shortest bytes that are greater than one key and not greater than the next.
-pub(super) fn separator_between(last: &[u8], next: &[u8]) -> Bytes {
+pub(super) fn separator_between(last: &[u8], next: &[u8]) -> Separator {
     let common = last.iter().zip(next).take_while(|(one, other)| one == other).count();
-    Bytes::copy_from_slice(next.get(..common + 1).unwrap_or(next))
+    Separator::from_slice(next.get(..common + 1).unwrap_or(next))
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::node::{ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, read_leaf};
+use super::node::{ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, find_child, find_in_leaf, read_leaf};
 use super::{ReadNodes, TreeEntry, TreeError, TreeReport, TreeRoot};
 use crate::Damaged;
 
@@ -69,16 +69,44 @@ impl TreeRoot {
         }
     }
 
+    /// The leaf that has a key or a place, or would have it, and how many elements come before it;
+    /// `None`: there are no leaves. For those who change nothing.
+    fn leaf_of(
+        &self,
+        nodes: &dyn ReadNodes,
+        tree: usize,
+        target: Target<'_>,
+    ) -> Result<Option<(u64, ChildEntry, Bytes)>, TreeError> {
+        let (shape, top) = (self.shape(tree), self.top(tree)?);
+        let (at, mut before) = match target {
+            Target::Key(key) => {
+                let at = top.child_of_key(key);
+                (at, top.children.iter().take(at).map(|child| child.count).sum())
+            }
+            Target::Place(place) => top.child_at(place),
+        };
+        let Some(mut child) = top.children.get(at).cloned() else { return Ok(None) };
+        for level in (1..top.level.max(1)).rev() {
+            let image = nodes.read(child.number, child.bytes)?;
+            let below = match target {
+                Target::Key(_) => target,
+                Target::Place(place) => Target::Place(place.saturating_sub(before)),
+            };
+            let (next, skipped) = find_child(&image, shape, (tree, level), &child, below)?;
+            (child, before) = (next, before + skipped);
+        }
+        let image = nodes.read(child.number, child.bytes)?;
+        Ok(Some((before, child, image)))
+    }
+
     /// What belongs to a key, if it is there.
     ///
     /// # Errors
     /// See [`TreeError`].
     pub fn get(&self, nodes: &dyn ReadNodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
-        let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok(None) };
-        let elements = read_leaf(&descent.image, self.shape(tree), tree, &descent.leaf)?;
-        let found = elements.binary_search_by_key(&key, |element| element.key).ok();
-        let value = found.and_then(|at| elements.get(at)).map(|element| element.value);
-        Ok(value.map(|value| descent.image.slice_ref(value)))
+        let Some((_, leaf, image)) = self.leaf_of(nodes, tree, Target::Key(key))? else { return Ok(None) };
+        let found = find_in_leaf(&image, self.shape(tree), tree, &leaf, key)?;
+        Ok(found.ok().map(|(_, value)| image.slice_ref(value)))
     }
 
     /// How many keys are less than this one, and whether it is there itself.
@@ -86,11 +114,10 @@ impl TreeRoot {
     /// # Errors
     /// See [`TreeError`].
     pub fn place_of(&self, nodes: &dyn ReadNodes, tree: usize, key: &[u8]) -> Result<(u64, bool), TreeError> {
-        let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok((0, false)) };
-        let elements = read_leaf(&descent.image, self.shape(tree), tree, &descent.leaf)?;
-        Ok(match elements.binary_search_by_key(&key, |element| element.key) {
-            Ok(at) => (descent.before + at as u64, true),
-            Err(at) => (descent.before + at as u64, false),
+        let Some((before, leaf, image)) = self.leaf_of(nodes, tree, Target::Key(key))? else { return Ok((0, false)) };
+        Ok(match find_in_leaf(&image, self.shape(tree), tree, &leaf, key)? {
+            Ok((at, _)) => (before + at, true),
+            Err(at) => (before + at, false),
         })
     }
 
@@ -157,7 +184,7 @@ impl TreeRoot {
         let (mut rest, mut are_there) = (keys, true);
         for (at, child) in node.children.iter().enumerate() {
             let next = node.children.get(at + 1);
-            let count = next.map_or(rest.len(), |next| rest.partition_point(|key| next.separator > *key));
+            let count = next.map_or(rest.len(), |next| rest.partition_point(|key| next.separator[..] > **key));
             let (here, behind) = rest.split_at(count);
             rest = behind;
             if here.is_empty() {

@@ -55,7 +55,7 @@ impl TreeRoot {
             if !(1..=LEVEL_MAX).contains(&level) {
                 return Err(Damaged("its tree has no such height"));
             }
-            let children = read_children(&mut reader, value, Shape::of(kind, tree), children).map_err(damage)?;
+            let children = read_children(&mut reader, Shape::of(kind, tree), children).map_err(damage)?;
             if sum_of(&children) != Some(u64::from(count)) {
                 return Err(Damaged("its tree has another number of elements"));
             }

@@ -1,10 +1,14 @@
 //! `COMMAND`: what there is.
 
-use stratakv_protocol::resp::{Version, encode};
+use std::borrow::Cow;
 
+use stratakv_protocol::resp::{Version, encode, glob};
+
+use super::accounts::commands_of;
+use super::data::keys_of;
 use super::table::{COMMANDS, CommandSpec};
 use super::{Connection, Context, Handled};
-use crate::resp::{Arguments, Session};
+use crate::resp::{Arguments, Gathered, SYNTAX, Session};
 use crate::schedule::cost_of_text;
 
 impl Connection {
@@ -21,6 +25,9 @@ impl Connection {
                 encode::array(&mut out, COMMANDS.len());
                 COMMANDS.iter().for_each(|command| encode::bulk(&mut out, command.name.as_bytes()));
             }
+            () if a.is(1, "LIST") && a.len() == 5 && a.is(2, "FILTERBY") => filtered(a, &mut out)?,
+            () if a.is(1, "GETKEYS") && a.len() > 2 => keys_of_request(a, &mut out)?,
+            () if a.is(1, "HELP") && a.len() == 2 => return self.help("command"),
             () if a.is(1, "INFO") => {
                 let named: Vec<Option<&CommandSpec>> = match a.len() {
                     2 => COMMANDS.iter().map(Some).collect(),
@@ -49,6 +56,41 @@ impl Connection {
     }
 }
 
+/// COMMAND LIST FILTERBY.
+fn filtered(a: &Arguments<'_>, out: &mut Vec<u8>) -> Handled {
+    let named: Vec<&CommandSpec> = match () {
+        () if a.is(3, "ACLCAT") => commands_of(a.get(4)).into_iter().flatten().collect(),
+        () if a.is(3, "PATTERN") && a.get(4).len() <= glob::PATTERN_BYTES_MAX => {
+            let pattern = a.get(4).to_ascii_lowercase();
+            COMMANDS.iter().filter(|command| glob::matches(&pattern, command.name.as_bytes())).collect()
+        }
+        // There are no modules.
+        () if a.is(3, "MODULE") => Vec::new(),
+        () => return Err(Cow::Borrowed(SYNTAX)),
+    };
+    encode::array(out, named.len());
+    named.iter().for_each(|command| encode::bulk(out, command.name.as_bytes()));
+    Ok(())
+}
+
+/// COMMAND GETKEYS: the keys of the request that its arguments are.
+fn keys_of_request(a: &Arguments<'_>, out: &mut Vec<u8>) -> Handled {
+    let command = CommandSpec::find(a.get(2)).ok_or(Cow::Borrowed("ERR Invalid command specified"))?;
+    let mut request = Gathered::default();
+    a.from(2).for_each(|argument| request.push(argument));
+    let request = Arguments::new(&request, b"", &[]);
+    if !command.takes(request.len()) {
+        return Err(Cow::Borrowed("ERR Invalid number of arguments specified for command"));
+    }
+    let keys = keys_of(command, &request)?;
+    if keys.is_empty() {
+        return Err(Cow::Borrowed("ERR The command has no key arguments"));
+    }
+    encode::array(out, keys.len());
+    keys.iter().for_each(|key| encode::bulk(out, key.user()));
+    Ok(())
+}
+
 /// The ten parts of a command, as Redis 7 has them; the last three are empty.
 fn describe(command: &CommandSpec, version: Version, out: &mut Vec<u8>) {
     let (first, last, step) = command.keys;
@@ -59,8 +101,9 @@ fn describe(command: &CommandSpec, version: Version, out: &mut Vec<u8>) {
     encode::set(out, flags.len(), version);
     flags.iter().for_each(|flag| encode::simple(out, flag));
     [first, last, step].into_iter().for_each(|number| encode::integer(out, number.into()));
-    encode::set(out, 1, version);
-    encode::simple(out, &format!("@{}", command.group));
+    let categories: Vec<&str> = command.categories().collect();
+    encode::set(out, categories.len(), version);
+    categories.iter().for_each(|category| encode::simple(out, &format!("@{category}")));
     (0..2).for_each(|_| encode::array(out, 0));
     encode::array(out, 0);
 }

@@ -11,6 +11,7 @@ use super::table::CommandSpec;
 use super::{Connection, Context, Handled, REQUEST_BYTES_MIN, REQUEST_SHARE};
 use crate::connection::hash;
 use crate::pending::Access;
+use crate::resp::commands::sort::stored_at;
 use crate::resp::{
     Arguments, CallSettings, Core, DataCommand, DataWork, ManyLimits, ManyWork, RequestRefusal, Session, Work, WorkKind,
 };
@@ -40,6 +41,14 @@ impl Connection {
         let (first_bytes, limits) = (self.reading.first_bytes, self.many_limits(context));
         let mut reading_bytes = 0;
         let (work, access) = match <[Key; 1]>::try_from(keys) {
+            Ok([key]) if context.resp.trees.has(hash(&key)) => {
+                let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
+                let work = ManyWork::new(vec![Arc::new(data)], vec![key], settings, limits);
+                let work = work.on_one_tree(!only_reads).in_groups();
+                // What it makes has room of its own.
+                (reading_bytes, writing_bytes) = (work.first_bytes(), 0);
+                (WorkKind::Many(Box::new(work)), access)
+            }
             Ok([key]) if only_reads => {
                 let access = Access::Read(hash(&key));
                 let work = DataWork::new(key, data, (settings, limits), true).with_first_bytes(first_bytes);
@@ -96,7 +105,9 @@ pub(super) fn keys_of(command: &CommandSpec, a: &Arguments<'_>) -> Result<Vec<Ke
         let last = if last < 0 { a.len().saturating_add_signed(last) } else { last.unsigned_abs() };
         places.extend((first..=last).step_by(step.max(1)));
     }
-    if command.flags.ends_with("movablekeys") {
+    if command.name == "sort" {
+        places.extend(stored_at(a));
+    } else if command.flags.ends_with("movablekeys") {
         // The number of keys stands behind those that have a place.
         let first = if command.flags.contains("blocking") { 2 } else { 1 };
         let at = places.last().map_or(first, |last| last + 1);

@@ -8,12 +8,13 @@ use stratakv_protocol::resp::{glob, number};
 use stratakv_structures::Kind;
 
 use super::strings::not_an_integer;
+use super::table::CommandSpec;
 use super::{Connection, Context, Handled};
 use crate::answer::FlushWords;
 use crate::connection::hash;
 use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
-use crate::resp::commands::{self, options};
+use crate::resp::commands::{self, options, sort};
 use crate::resp::{
     Arguments, Counted, DataCommand, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, ManyWork, RandomKey,
     RequestRefusal, SYNTAX, Said, Session, Walk, WalkKind, Work, WorkKind,
@@ -61,6 +62,7 @@ impl Connection {
             () if a.is(1, "REFCOUNT") => HeadQuestion::References,
             () if a.is(1, "IDLETIME") => HeadQuestion::IdleTime,
             () if a.is(1, "FREQ") => HeadQuestion::Frequency,
+            () if a.is(1, "HELP") && a.len() == 2 => return self.help("object"),
             () => return Err(super::table::unsupported_part("object", a)),
         };
         if a.len() != 3 {
@@ -73,6 +75,7 @@ impl Connection {
 
     pub(super) fn resp_memory(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         match () {
+            () if a.is(1, "HELP") && a.len() == 2 => return self.help("memory"),
             () if !a.is(1, "USAGE") => return Err(super::table::unsupported_part("memory", a)),
             () if a.len() < 3 => return Err(super::table::wrong_count("memory|usage")),
             () if a.len() == 3 => {}
@@ -106,6 +109,13 @@ impl Connection {
         let access = Access::Read(hash(&head.key));
         let work = Work::new(WorkKind::Head(head), s.version);
         self.begin_work(work, access, (0, 0), context);
+    }
+
+    /// SORT: at the owner of the key only if the result is stored.
+    pub(super) fn resp_sort(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
+        let name: &[u8] = if sort::stored_at(a).is_some() { b"sort" } else { b"sort_ro" };
+        let command = CommandSpec::find(name).ok_or_else(|| super::table::unknown(a))?;
+        self.data_command(command, sort::sort, a, (s, context))
     }
 
     pub(super) fn resp_ttl(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {

@@ -55,7 +55,8 @@ fn confirm(out: &mut Vec<u8>, word: &[u8], name: Option<&[u8]>, count: usize, ve
 /// Whether a client may give this command now; else the reply.
 pub(super) fn check_listener(command: Option<&CommandSpec>, session: &Session) -> Handled {
     let name = command.map_or("", |command| command.name);
-    if session.subscriptions.is_none() || session.version == Version::Resp3 || ALLOWED.contains(&name) {
+    let listens = session.subscriptions.as_ref().is_some_and(|subscriptions| subscriptions.has_names());
+    if !listens || session.version == Version::Resp3 || ALLOWED.contains(&name) {
         return Ok(());
     }
     let Some(command) = command else { return Ok(()) };
@@ -78,19 +79,30 @@ impl Connection {
         if !self.may_keep(bytes as u64) {
             return Err(Cow::Borrowed(NO_ROOM));
         }
-        let subscriptions = s.subscriptions.get_or_insert_with(|| {
-            let client = (context.server.client_id(), context.server.address());
-            Box::new(context.resp.pubsub.enter(client, s.version, self.new_permit()))
-        });
+        let version = s.version;
+        let subscriptions = self.subscriptions_of(s, context);
         let mut out = Vec::new();
         for name in a.from(1) {
             subscriptions.add(kind, name);
-            confirm(&mut out, word(kind, true), Some(name), subscriptions.count(kind), s.version);
+            confirm(&mut out, word(kind, true), Some(name), subscriptions.count(kind), version);
         }
-        self.say(|text| *text = out)
+        self.say_always(out)
     }
 
-    pub(super) fn resp_unsubscribe(&mut self, a: &Arguments<'_>, s: &mut Session, _: &mut Context<'_>) -> Handled {
+    /// What the client listens to, from now on if it did not yet.
+    pub(super) fn subscriptions_of<'s>(&self, s: &'s mut Session, context: &Context<'_>) -> &'s mut Subscriptions {
+        s.subscriptions.get_or_insert_with(|| {
+            let client = (context.server.client_id(), context.server.address());
+            Box::new(context.resp.pubsub.enter(client, s.version, self.new_permit()))
+        })
+    }
+
+    pub(super) fn resp_unsubscribe(
+        &mut self,
+        a: &Arguments<'_>,
+        s: &mut Session,
+        context: &mut Context<'_>,
+    ) -> Handled {
         let kind = kind_of(a);
         let mut out = Vec::new();
         let named: Vec<Vec<u8>> = match (&mut s.subscriptions, a.len()) {
@@ -109,11 +121,18 @@ impl Connection {
             confirm(&mut out, word(kind, false), None, count, s.version);
         }
         if s.subscriptions.as_ref().is_some_and(|subscriptions| subscriptions.is_empty()) {
-            // What came before it was to be told all the same.
-            let messages = s.subscriptions.take().map(|subscriptions| subscriptions.take_if(true));
-            out.splice(0..0, messages.and_then(Result::ok).unwrap_or_default());
+            // What came before it was to be told all the same; if some of it is lost, it is told
+            // nothing any more.
+            match s.subscriptions.take().map(|subscriptions| subscriptions.take_if(true)) {
+                Some(Ok(messages)) => _ = out.splice(0..0, messages),
+                Some(Err(MailboxOverrun)) => {
+                    self.close_overrun(context);
+                    return Ok(());
+                }
+                None => {}
+            }
         }
-        self.say(|text| *text = out)
+        self.say_always(out)
     }
 
     pub(super) fn resp_pubsub(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
@@ -147,10 +166,19 @@ impl Connection {
             () if a.is(1, "NUMPAT") && a.len() == 2 => {
                 encode::integer(&mut out, pubsub.len(ListenKind::Pattern) as i64);
             }
+            () if a.is(1, "HELP") && a.len() == 2 => return self.help("pubsub"),
             () => return Err(unsupported_part("pubsub", a)),
         }
         self.grant.spend(cost_of_text(&out));
         self.say(|text| *text = out)
+    }
+
+    /// Says what is no reply, so that it is heard also after `CLIENT REPLY OFF`.
+    fn say_always(&mut self, text: Vec<u8>) -> Handled {
+        let mode = std::mem::take(&mut self.client.reply_mode);
+        let said = self.say(|out| *out = text);
+        self.client.reply_mode = mode;
+        said
     }
 
     /// PING of a client that listens, in RESP2: the reply looks like a message.
@@ -192,12 +220,15 @@ impl Connection {
                 self.grant.spend(cost_of_text(&messages));
                 self.sending.output.push(&messages);
             }
-            Err(MailboxOverrun) => {
-                context.counters.pubsub_kicks.add(1);
-                context.resp.pubsub.count_overrun(context.wall);
-                self.abort();
-            }
+            Err(MailboxOverrun) => self.close_overrun(context),
         }
+    }
+
+    /// There was no room for a message to it.
+    fn close_overrun(&mut self, context: &Context<'_>) {
+        context.counters.pubsub_kicks.add(1);
+        context.resp.pubsub.count_overrun(context.wall);
+        self.abort();
     }
 
     /// It is told nothing any more.

@@ -7,12 +7,44 @@ use stratakv_protocol::resp::{Version, encode, glob};
 
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
-use crate::pending::{ParsedCommand, ServerQuestion};
+use crate::pending::{ParsedCommand, ServerQuestion, SlowQuestion};
 use crate::resp::commands::options::repeated;
 use crate::resp::{Arguments, EncodingSettings, Session, channels_bytes_max, written};
 
 const TOO_MANY_CHANNELS: &str = "ERR the names of the channels are too long for one reply: ask for those of a pattern";
 use crate::schedule::cost_of_text;
+
+/// From which time on a command is slow, in microseconds, and how many are kept.
+const SLOW_FROM: &str = "slowlog-log-slower-than";
+const SLOW_ENTRIES: &str = "slowlog-max-len";
+
+/// A setting that clients may change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChangedSetting {
+    Encoding(usize),
+    SlowFrom,
+    SlowEntries,
+}
+
+impl ChangedSetting {
+    /// That of this name, in letters of any case.
+    fn find(name: &[u8]) -> Option<ChangedSetting> {
+        match () {
+            () if name.eq_ignore_ascii_case(SLOW_FROM.as_bytes()) => Some(ChangedSetting::SlowFrom),
+            () if name.eq_ignore_ascii_case(SLOW_ENTRIES.as_bytes()) => Some(ChangedSetting::SlowEntries),
+            () => EncodingSettings::find(name).map(ChangedSetting::Encoding),
+        }
+    }
+
+    /// The least value that it may have.
+    fn least(self) -> i64 {
+        match self {
+            ChangedSetting::Encoding(_) => i64::MIN,
+            ChangedSetting::SlowFrom => -1,
+            ChangedSetting::SlowEntries => 0,
+        }
+    }
+}
 
 impl Connection {
     pub(super) fn resp_info(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
@@ -38,6 +70,14 @@ impl Connection {
                 let text = context.server.info(sections, context.wall);
                 written(|out| encode::verbatim(out, text.as_bytes(), version))
             }
+            ServerQuestion::Slow { question, .. } => written(|out| match question {
+                SlowQuestion::Get(entries) => context.resp.slow.write(*entries, out),
+                SlowQuestion::Len => encode::integer(out, context.resp.slow.len() as i64),
+                SlowQuestion::Reset => {
+                    context.resp.slow.clear();
+                    encode::simple(out, "OK");
+                }
+            }),
             ServerQuestion::Channels { kind, pattern, .. } => {
                 let bytes_max = channels_bytes_max(self.budget().max_bytes());
                 let channels = context.resp.pubsub.channels(*kind, pattern.as_deref(), bytes_max);
@@ -49,8 +89,8 @@ impl Connection {
                     None => encode::error(out, TOO_MANY_CHANNELS),
                 })
             }
-            ServerQuestion::Clients { .. } => {
-                let text = context.server.clients();
+            ServerQuestion::Clients { filter, .. } => {
+                let text = context.server.clients(filter);
                 written(|out| encode::verbatim(out, text.as_bytes(), version))
             }
         };
@@ -66,6 +106,7 @@ impl Connection {
                 context.server.statistics(Statistics::Reset, context.wall);
                 self.say(|out| encode::simple(out, "OK"))
             }
+            () if a.is(1, "HELP") && a.len() == 2 => self.help("config"),
             () => Err(super::table::unsupported_part("config", a)),
         }
     }
@@ -78,6 +119,9 @@ impl Connection {
             |name: &str| a.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
         let mut settings = context.server.resp_settings();
         settings.extend(context.server.resp_encodings().all());
+        let slow = &context.resp.slow;
+        settings.push((SLOW_FROM, slow.slow_from_us().to_string()));
+        settings.push((SLOW_ENTRIES, slow.entries_max().to_string()));
         settings.retain(|(name, _)| is_asked(name));
         self.say(|out| {
             encode::map(out, settings.len(), s.version);
@@ -91,12 +135,13 @@ impl Connection {
     /// All of them or none.
     fn set_settings(&mut self, a: &Arguments<'_>, context: &Context<'_>) -> Handled {
         let encodings = context.server.resp_encodings();
-        let mut changes: Vec<(usize, i64)> = Vec::new();
+        let mut changes: Vec<(ChangedSetting, i64)> = Vec::new();
         for at in (2..a.len()).step_by(2) {
             let name = repeated(a.get(at));
-            let failed =
-                |why| Cow::Owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"));
-            let Some(number) = EncodingSettings::find(a.get(at)) else {
+            let failed = |why: &str| {
+                Cow::Owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+            };
+            let Some(setting) = ChangedSetting::find(a.get(at)) else {
                 let settings = context.server.resp_settings();
                 match settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name)) {
                     Some((_, value)) if value.as_bytes() == a.get(at + 1) => continue,
@@ -108,12 +153,22 @@ impl Connection {
                 }
             };
             let value = a.integer(at + 1).map_err(|_| failed("argument couldn't be parsed into an integer"))?;
-            if changes.iter().any(|(changed, _)| *changed == number) {
+            if value < setting.least() {
+                let least = setting.least();
+                return Err(failed(&format!("argument must be between {least} and {} inclusive", i64::MAX)));
+            }
+            if changes.iter().any(|(changed, _)| *changed == setting) {
                 return Err(failed("duplicate parameter"));
             }
-            changes.push((number, value));
+            changes.push((setting, value));
         }
-        changes.into_iter().for_each(|(number, value)| encodings.set(number, value));
+        for (setting, value) in changes {
+            match setting {
+                ChangedSetting::Encoding(number) => encodings.set(number, value),
+                ChangedSetting::SlowFrom => context.resp.slow.set_slow_from_us(value),
+                ChangedSetting::SlowEntries => context.resp.slow.set_entries_max(value),
+            }
+        }
         self.say(|out| encode::simple(out, "OK"))
     }
 

@@ -6,8 +6,8 @@ use stratakv_protocol::resp::{Version, encode};
 
 use super::{Connection, Context, Handled};
 use crate::answer::Answer;
+use crate::connection::ReplyMode;
 use crate::credentials::ATTEMPT_BYTES_MAX;
-use crate::pending::{ParsedCommand, ServerQuestion};
 use crate::resp::commands::options::repeated;
 use crate::resp::{Arguments, REDIS_VERSION, RequestRefusal, SYNTAX, Session, written};
 use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
@@ -18,8 +18,6 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
     Are you sure your configuration is correct?";
 /// The user that `AUTH` means if it names none.
 const DEFAULT_USER: &[u8] = b"default";
-/// Bytes of a line of `CLIENT LIST`, and once more as the reply.
-const CLIENT_LINE_BYTES: u64 = 600;
 /// Longest name of a client, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -32,7 +30,9 @@ impl Connection {
 
     pub(super) fn resp_ping(&mut self, a: &Arguments<'_>, s: &mut Session, _: &mut Context<'_>) -> Handled {
         match a.len() {
-            1 | 2 if s.subscriptions.is_some() && s.version == Version::Resp2 => self.ping_of_listener(a),
+            1 | 2 if s.subscriptions.as_ref().is_some_and(|all| all.has_names()) && s.version == Version::Resp2 => {
+                self.ping_of_listener(a)
+            }
             1 => self.say(|out| encode::simple(out, "PONG")),
             2 => self.say(|out| encode::bulk(out, a.get(1))),
             _ => Err(super::table::wrong_count("ping")),
@@ -58,12 +58,13 @@ impl Connection {
     /// As if the client had just connected.
     pub(super) fn resp_reset(&mut self, _: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         self.client.admitted = false;
+        self.client.reply_mode = ReplyMode::default();
         *s = Session::default();
         context.server.describe_client(&s.description);
         self.say(|out| encode::simple(out, "RESET"))
     }
 
-    pub(super) fn resp_auth(&mut self, a: &Arguments<'_>, _: &mut Session, context: &mut Context<'_>) -> Handled {
+    pub(super) fn resp_auth(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
         let (user, password) = match a.len() {
             2 => (DEFAULT_USER, a.get(1)),
             3 => (a.get(1), a.get(2)),
@@ -73,6 +74,8 @@ impl Connection {
             return Err(Cow::Borrowed(NO_PASSWORD));
         }
         self.admit(user, password, context)?;
+        s.description.user = String::from_utf8_lossy(user).into_owned();
+        context.server.describe_client(&s.description);
         self.say(|out| encode::simple(out, "OK"))
     }
 
@@ -124,6 +127,7 @@ impl Connection {
         }
         if let Some((user, password)) = account {
             self.admit(user, password, context)?;
+            s.description.user = String::from_utf8_lossy(user).into_owned();
         }
         if self.is_stranger(context) {
             return Err(Cow::Borrowed(
@@ -141,58 +145,6 @@ impl Connection {
         context.server.describe_client(&s.description);
         let id = context.server.client_id();
         self.say(|out| hello(out, version, id))
-    }
-
-    pub(super) fn resp_client(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let name = a.get(1).to_ascii_lowercase();
-        match (&name[..], a.len()) {
-            (b"id", 2) => {
-                let id = context.server.client_id();
-                self.say(|out| encode::integer(out, i64::try_from(id).unwrap_or(i64::MAX)))
-            }
-            (b"getname", 2) => {
-                let name = s.description.name.clone();
-                self.say(|out| match name.is_empty() {
-                    true => encode::null(out, s.version),
-                    false => encode::bulk(out, name.as_bytes()),
-                })
-            }
-            (b"setname", 3) => {
-                s.description.name = name_of(a.get(2), "Client names")?;
-                context.server.describe_client(&s.description);
-                self.say(|out| encode::simple(out, "OK"))
-            }
-            (b"setinfo", 4) => {
-                let (what, text) = (a.get(2).to_ascii_lowercase(), name_of(a.get(3), "Client attributes")?);
-                match &what[..] {
-                    b"lib-name" => s.description.library = text,
-                    b"lib-ver" => s.description.library_version = text,
-                    _ => {
-                        let what = repeated(&what);
-                        return Err(Cow::Owned(format!("ERR Unrecognized option '{what}'")));
-                    }
-                }
-                context.server.describe_client(&s.description);
-                self.say(|out| encode::simple(out, "OK"))
-            }
-            (b"list", 2) => {
-                // A client that is alone always has room for it.
-                let bytes = context.server.connections() as u64 * CLIENT_LINE_BYTES;
-                let bytes = bytes.min(self.budget().max_bytes() / 4);
-                self.begin(ParsedCommand::Question(ServerQuestion::Clients { bytes }, s.version), context);
-                Ok(())
-            }
-            (b"info", 2) => {
-                let line = context.server.client();
-                self.say(|out| encode::verbatim(out, line.as_bytes(), s.version))
-            }
-            (b"unblock", 3 | 4) => self.unblock(a, context),
-            (b"no-touch" | b"no-evict", 3) if a.is(2, "ON") || a.is(2, "OFF") => {
-                // Nothing is ordered by its last use but by caches, which have no such clients.
-                self.say(|out| encode::simple(out, "OK"))
-            }
-            _ => Err(super::table::unsupported_part("client", a)),
-        }
     }
 }
 
@@ -216,7 +168,7 @@ fn hello(out: &mut Vec<u8>, version: Version, id: u64) {
 }
 
 /// A name that can stand in a line of `CLIENT LIST`.
-fn name_of(name: &[u8], what: &str) -> Result<String, RequestRefusal> {
+pub(super) fn name_of(name: &[u8], what: &str) -> Result<String, RequestRefusal> {
     let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     match std::str::from_utf8(name) {
         Ok(name) if is_plain && name.len() <= NAME_BYTES_MAX => Ok(name.to_owned()),

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::{Connection, Context, Handled};
 use crate::resp::commands::options::{REPEATED_BYTES_MAX, repeated};
 use crate::resp::commands::{
-    bits, hashes, keys, list_moves, lists, publishing, score_combinations, score_ranges, set_combinations, sets,
-    sorted_sets, strings, waits,
+    bit_fields, bits, hashes, keys, lcs, list_moves, lists, publishing, score_combinations, score_ranges,
+    set_combinations, sets, sort, sorted_sets, strings, waits,
 };
 use crate::resp::{Arguments, Core, RequestRefusal, Session};
 
@@ -47,6 +47,31 @@ impl CommandSpec {
     /// Whether clients may give it that have yet to say who they are.
     pub(super) fn is_for_strangers(&self) -> bool {
         self.flags.ends_with("no_auth")
+    }
+
+    /// Whether it has this flag.
+    pub(super) fn has_flag(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|one| one == flag)
+    }
+
+    /// The categories that it is in, by their names without `@`.
+    pub(super) fn categories(&self) -> impl Iterator<Item = &'static str> {
+        let has = |flag| self.has_flag(flag);
+        let by_flag = [("write", "write"), ("readonly", "read"), ("pubsub", "pubsub"), ("blocking", "blocking")];
+        let by_flag = by_flag.map(|(flag, category)| has(flag).then_some(category));
+        let is_dangerous =
+            has("admin") || ["keys", "flushall", "flushdb", "info", "role", "sort", "swapdb"].contains(&self.name);
+        let of_group = match self.group {
+            "generic" => Some("keyspace"),
+            "sorted-set" => Some("sortedset"),
+            "transactions" => Some("transaction"),
+            "server" | "cluster" | "pubsub" => None,
+            group => Some(group),
+        };
+        let speed = if has("fast") { "fast" } else { "slow" };
+        let admin = has("admin").then_some("admin");
+        let others = [of_group, admin, is_dangerous.then_some("dangerous"), Some(speed)];
+        by_flag.into_iter().chain(others).flatten()
     }
 
     /// Whether it changes no record.
@@ -117,12 +142,20 @@ macro_rules! commands {
 // Name, arity, flags, keys, group, since when Redis has it, what begins it, [its core]; then what
 // it does. A data command has a core only.
 commands! {
+    "acl" -2 "noscript" (0, 0, 0) "server" "6.0.0" resp_acl
+        "Tells of users, who may do everything: CAT, GETUSER, LIST, USERS, WHOAMI."
     "append" 3 "write denyoom fast" (1, 1, 1) "string" "2.0.0" resp_append [strings::append]
         "Appends a string to the value of a key. Creates the key if it doesn't exist."
     "auth" -2 "noscript fast no_auth" (0, 0, 0) "connection" "1.0.0" resp_auth
         "Authenticates the connection."
+    "bgsave" -1 "admin noscript" (0, 0, 0) "server" "1.0.0" resp_bgsave
+        "Begins a backup into the directory of --backup-dir."
     "bitcount" -2 "readonly" (1, 1, 1) "bitmap" "2.6.0" resp_bitcount [bits::bitcount]
         "Counts the number of set bits in a string."
+    "bitfield" -2 "write denyoom" (1, 1, 1) "bitmap" "3.2.0" resp_bitfield [bit_fields::bitfield]
+        "Performs arbitrary bitfield integer operations on strings."
+    "bitfield_ro" -2 "readonly fast" (1, 1, 1) "bitmap" "6.0.0" [bit_fields::bitfield]
+        "Performs arbitrary read-only bitfield integer operations on strings."
     "bitop" -4 "write denyoom" (2, -1, 1) "bitmap" "2.6.0" [bits::bitop]
         "Performs bitwise operations on multiple strings, and stores the result."
     "bitpos" -3 "readonly" (1, 1, 1) "bitmap" "2.8.7" resp_bitpos [bits::bitpos]
@@ -144,11 +177,11 @@ commands! {
     "bzpopmin" -3 "write noscript fast blocking" (1, -2, 1) "sorted-set" "5.0.0" resp_waits [waits::attempt]
         "Removes and returns the member with the lowest score from one or more sorted sets. Waits until a member is available otherwise. Deletes the sorted set if the last member was popped."
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
-        "Identifies clients: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-TOUCH, NO-EVICT, UNBLOCK."
+        "Tells of clients, names them and closes them: ID, INFO, KILL, LIST, GETNAME, REPLY, SETNAME, SETINFO, UNBLOCK."
     "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
-        "Answers that there is no cluster."
+        "Tells of a cluster of one node that has all slots: INFO, KEYSLOT, MYID, NODES, SHARDS, SLOTS."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
-        "Returns information about the commands: COUNT, DOCS, INFO, LIST."
+        "Returns information about the commands: COUNT, DOCS, GETKEYS, INFO, LIST."
     "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config
         "Returns and changes configuration parameters, and forgets statistics: GET, SET, RESETSTAT."
     "copy" -3 "write denyoom" (1, 2, 1) "generic" "6.2.0" [keys::copy]
@@ -237,6 +270,12 @@ commands! {
         "Returns information and statistics about the server."
     "keys" 2 "readonly" (0, 0, 0) "generic" "1.0.0" resp_keys
         "Returns all key names that match a pattern."
+    "lastsave" 1 "fast" (0, 0, 0) "server" "1.0.0" resp_lastsave
+        "Returns the Unix timestamp of the last backup, or of the server's start."
+    "latency" -2 "admin noscript" (0, 0, 0) "server" "2.8.13" resp_latency
+        "Answers that latency is not monitored: HISTORY, LATEST, RESET."
+    "lcs" -3 "readonly" (1, 2, 1) "string" "7.0.0" [lcs::lcs]
+        "Finds the longest common substring."
     "lindex" 3 "readonly" (1, 1, 1) "list" "1.0.0" [lists::lindex]
         "Returns an element from a list by its index."
     "linsert" 5 "write denyoom" (1, 1, 1) "list" "2.2.0" [lists::linsert]
@@ -267,6 +306,10 @@ commands! {
         "Returns how many bytes a key and its value have: USAGE."
     "mget" -2 "readonly fast" (1, -1, 1) "string" "1.0.0" resp_mget [strings::mget]
         "Returns the string values of one or more keys."
+    "monitor" 1 "admin noscript" (0, 0, 0) "server" "1.0.0" resp_monitor
+        "Listens for all requests received by the server in real-time."
+    "move" 3 "write fast" (1, 1, 1) "generic" "1.0.0" [keys::move_key]
+        "Moves a key to another database: there is 0 only."
     "mset" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_mset [strings::mset]
         "Sets the string values of one or more keys: all or none."
     "msetnx" -3 "write denyoom" (1, -1, 2) "string" "1.0.1" resp_msetnx [strings::msetnx]
@@ -302,9 +345,9 @@ commands! {
     "randomkey" 1 "readonly" (0, 0, 0) "generic" "1.0.0" resp_randomkey
         "Returns a random key name."
     "readonly" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
-        "Answers that there is no cluster."
+        "Answers OK: there are no replicas to read from."
     "readwrite" 1 "fast" (0, 0, 0) "cluster" "3.0.0" resp_readonly
-        "Answers that there is no cluster."
+        "Answers OK: there are no replicas to read from."
     "rename" 3 "write" (1, 2, 1) "generic" "1.0.0" [keys::rename]
         "Renames a key and overwrites the destination."
     "renamenx" 3 "write fast" (1, 2, 1) "generic" "1.0.0" [keys::renamenx]
@@ -323,6 +366,8 @@ commands! {
         "Appends one or more elements to a list only when the list exists."
     "sadd" -3 "write denyoom fast" (1, 1, 1) "set" "1.0.0" [sets::sadd]
         "Adds one or more members to a set. Creates the key if it doesn't exist."
+    "save" 1 "admin noscript" (0, 0, 0) "server" "1.0.0" resp_save
+        "Answers that BGSAVE does it without holding up others."
     "scan" -2 "readonly" (0, 0, 0) "generic" "2.8.0" resp_scan
         "Iterates over the key names."
     "scard" 2 "readonly fast" (1, 1, 1) "set" "1.0.0" [sets::scard]
@@ -355,12 +400,18 @@ commands! {
         "Returns the keys with a prefix, in order, and their values. Our own."
     "skv.range" -3 "readonly" (0, 0, 0) "generic" "0.1.0" resp_range
         "Returns the keys of a range, in order, and their values. Our own."
+    "slowlog" -2 "admin noscript" (0, 0, 0) "server" "2.2.12" resp_slowlog
+        "Tells of commands that took long: GET, LEN, RESET."
     "smembers" 2 "readonly" (1, 1, 1) "set" "1.0.0" [sets::smembers]
         "Returns all members of a set."
     "smismember" -3 "readonly fast" (1, 1, 1) "set" "6.2.0" [sets::smismember]
         "Determines whether multiple members belong to a set."
     "smove" 4 "write fast" (1, 2, 1) "set" "1.0.0" [set_combinations::smove]
         "Moves a member from one set to another."
+    "sort" -2 "write denyoom" (1, 1, 1) "generic" "1.0.0" resp_sort [sort::sort]
+        "Sorts the elements in a list, a set, or a sorted set, optionally storing the result: no patterns with *."
+    "sort_ro" -2 "readonly" (1, 1, 1) "generic" "7.0.0" [sort::sort]
+        "Returns the sorted elements of a list, a set, or a sorted set: no patterns with *."
     "spop" -2 "write fast" (1, 1, 1) "set" "1.0.0" [sets::spop]
         "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped."
     "spublish" 3 "pubsub fast" (0, 0, 0) "pubsub" "7.0.0" [publishing::publish]
@@ -385,6 +436,8 @@ commands! {
         "Stores the union of multiple sets in a key."
     "sunsubscribe" -1 "pubsub noscript" (1, -1, 1) "pubsub" "7.0.0" resp_unsubscribe
         "Stops listening to messages posted to channels of a shard."
+    "swapdb" 3 "write fast" (0, 0, 0) "server" "4.0.0" [keys::swapdb]
+        "Swaps two databases: there is 0 only."
     "time" 1 "fast" (0, 0, 0) "server" "2.6.0" resp_time [keys::time]
         "Returns the server time."
     "touch" -2 "readonly fast" (1, -1, 1) "generic" "3.2.1" resp_exists [keys::exists]

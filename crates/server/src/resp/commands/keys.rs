@@ -147,6 +147,25 @@ pub(crate) fn renamenx(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec
     Ok(())
 }
 
+/// MOVE: there is one database, where the key is already.
+pub(crate) fn move_key(call: &Call<'_>, _: &mut dyn Records, _: &mut Vec<u8>) -> Done {
+    Err(Cow::Borrowed(match call.a.integer(2)? {
+        0 => "ERR source and destination objects are the same",
+        _ => "ERR DB index is out of range",
+    }))
+}
+
+/// SWAPDB: there is one database.
+pub(crate) fn swapdb(call: &Call<'_>, _: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let first = call.a.integer(1).map_err(|_| Cow::Borrowed("ERR invalid first DB index"))?;
+    let second = call.a.integer(2).map_err(|_| Cow::Borrowed("ERR invalid second DB index"))?;
+    match (first, second) {
+        (0, 0) => encode::simple(out, "OK"),
+        _ => return Err(Cow::Borrowed("ERR DB index is out of range")),
+    }
+    Ok(())
+}
+
 pub(crate) fn copy(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let (from, to) = (call.a.get(1), call.a.get(2));
     let (mut replaces, mut at) = (false, 3);

@@ -182,3 +182,18 @@ fn an_operation_that_fails_is_an_error_of_its_command_alone() {
         }
     }
 }
+
+/// Another thread publishes between the moment in which a listener looks for messages and the one
+/// in which it carries out its next command.
+#[test]
+fn a_listener_that_has_lost_messages_is_closed_when_it_ends_its_last_subscription() {
+    let mut bench = Bench::of_resp(b"");
+    bench.in_context(|connection, context| _ = connection.resp(&of_words("SUBSCRIBE a"), context));
+    for _ in 0..2 {
+        bench.resp.pubsub.publish(crate::resp::ListenKind::Channel, b"a", &vec![0; 2 << 20]);
+    }
+    assert!(!bench.connection.is_broken());
+    bench.in_context(|connection, context| _ = connection.resp(&of_words("UNSUBSCRIBE"), context));
+    assert!(bench.connection.is_broken());
+    assert_eq!(bench.counters.pubsub_kicks.get(), 1);
+}

@@ -1,0 +1,160 @@
+//! The servers that are compared, and how each is started.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::Measure;
+use crate::logged::LoggedProcess;
+use crate::{process, program};
+
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// Redis without persistence.
+    Redis,
+    /// Redis that answers a write when it is in its log on the disk.
+    RedisAlways,
+    /// Engine `hash`.
+    Hash,
+    /// Engine `tier`, whose records fit in memory.
+    Tier,
+    /// Engine `slab`, placement `packed`, durable at power loss.
+    Packed,
+    /// Engine `slab`, placement `in_place`, durable at power loss.
+    InPlace,
+    /// Engine `matrix`, durable at power loss.
+    Matrix,
+}
+
+/// What a server may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) memory_bytes: u64,
+    pub(super) core: usize,
+}
+
+impl Rival {
+    /// All of them.
+    pub const ALL: [Rival; 7] =
+        [Rival::Redis, Rival::RedisAlways, Rival::Hash, Rival::Tier, Rival::Packed, Rival::InPlace, Rival::Matrix];
+    /// Those that promise nothing about power loss.
+    pub const IN_MEMORY: [Rival; 3] = [Rival::Redis, Rival::Hash, Rival::Tier];
+
+    /// Its name on command lines and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rival::Redis => "redis",
+            Rival::RedisAlways => "redis-always",
+            Rival::Hash => "hash",
+            Rival::Tier => "tier",
+            Rival::Packed => "packed",
+            Rival::InPlace => "slab",
+            Rival::Matrix => "matrix",
+        }
+    }
+
+    /// Whether it has a command at this length: structures of `tier` are one record.
+    pub(super) fn has(self, measure: &Measure) -> bool {
+        self != Rival::Tier || !measure.name.ends_with("long")
+    }
+
+    fn is_redis(self) -> bool {
+        matches!(self, Rival::Redis | Rival::RedisAlways)
+    }
+
+    /// The options that give it one thread, this address and this room.
+    fn arguments(self, place: &Path, address: SocketAddr, room: Room) -> Vec<String> {
+        let (at, port, memory) = (place.display(), address.port(), room.memory_bytes);
+        let redis = format!("--port {port} --bind 127.0.0.1 --save  --dir {at}");
+        let ours = format!(
+            "serve --threads 1 --shards 1 --memory {memory} --memcache unix:{at}/memcache --resp {address} --data {at}/store"
+        );
+        let line = match self {
+            Rival::Redis => format!("{redis} --appendonly no"),
+            Rival::RedisAlways => {
+                format!("{redis} --appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0")
+            }
+            Rival::Hash => format!("{ours} --engine hash --region 2G --durability process_crash"),
+            Rival::Tier => format!("{ours} --engine tier --capacity 1G"),
+            Rival::Packed => format!("{ours} --engine slab --placement packed"),
+            Rival::InPlace => format!("{ours} --engine slab --placement in_place"),
+            Rival::Matrix => format!("{ours} --engine matrix"),
+        };
+        // Two blanks: an empty argument.
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    /// Starts it in a new directory and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It cannot be started, or ends.
+    pub(super) fn start(self, place: &Path, room: Room) -> Result<Running, String> {
+        let cannot = |error: io::Error| format!("cannot start {}: {error}", self.name());
+        // What an earlier run that was ended has left.
+        let _ = fs::remove_dir_all(place);
+        fs::create_dir_all(place).map_err(cannot)?;
+        let place = fs::canonicalize(place).map_err(cannot)?;
+        let address = program::free_address().map_err(cannot)?;
+        let server = if self.is_redis() { Path::new("redis-server") } else { program::binary() };
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(room.core.to_string()).arg(server).args(self.arguments(&place, address, room));
+        let process = LoggedProcess::spawn(&mut command, &place).map_err(cannot)?;
+        let mut running = Running { process, address };
+        running.wait_ready().map_err(|why| format!("{}: {why}", self.name()))?;
+        Ok(running)
+    }
+}
+
+/// A server at work. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    process: LoggedProcess,
+    address: SocketAddr,
+}
+
+impl Running {
+    /// Where it serves.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let SocketAddr::V4(address) = self.address else { return Err("servers are started on IPv4".into()) };
+        let id = self.id();
+        self.process.wait_until(|| process::listens(id, address).unwrap_or(false), POLL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_durable_as_its_name_says() {
+        let address = "127.0.0.1:6379".parse().expect("an address");
+        let room = Room { memory_bytes: 1 << 30, core: 0 };
+        let said = |rival: Rival| rival.arguments(Path::new("/x"), address, room);
+        let has = |rival: Rival, pair: [&str; 2]| said(rival).windows(2).any(|words| words == pair);
+        assert!(has(Rival::Redis, ["--save", ""]) && has(Rival::Redis, ["--appendonly", "no"]));
+        assert!(has(Rival::RedisAlways, ["--appendfsync", "always"]));
+        assert!(has(Rival::Hash, ["--durability", "process_crash"]));
+        // The server's own level is power loss.
+        assert!(
+            [Rival::Packed, Rival::InPlace, Rival::Matrix]
+                .iter()
+                .all(|rival| !said(*rival).contains(&"--durability".to_owned()))
+        );
+    }
+}

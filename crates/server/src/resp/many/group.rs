@@ -1,0 +1,234 @@
+//! Commands on one long structure that wait for each other anyway: whoever has the turn carries out
+//! those behind it as well. They read the same nodes once, and write them as one.
+//!
+//! Each keeps its own reply, and what one changed before it met an error is undone. Those that
+//! write gather while others write; those that only read, while the root is read.
+
+use std::sync::Arc;
+
+use stratakv_base::Key;
+use stratakv_engine::Error;
+
+use super::{ManyWork, REPLY_BYTES, SEEN_BYTES};
+use crate::resp::data::{CallSettings, DataCommand, Progress};
+use crate::resp::node_reads::{NodeReads, WantedNode};
+use crate::resp::session::mixed;
+use crate::resp::turns::{CarriedCommand, KeyTurn, OfferedCommand, TurnNews};
+use crate::resp::work::{Asked, WorkContext};
+
+/// Most commands that one carries out beside its own.
+const CARRIED_MAX: usize = 63;
+/// One that misses nodes of more bytes goes alone.
+const MISSING_BYTES_MAX: u64 = 64 << 10;
+
+/// What a command has to do with others on the same structure.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    /// It may be carried out by another one, and carry out others.
+    is_open: bool,
+    /// The reply to its own command.
+    reply: Option<Vec<u8>>,
+    carried: Vec<Carried>,
+    /// Bytes of all replies.
+    said_bytes: usize,
+    /// What it was told while it waited.
+    news: Option<TurnNews>,
+}
+
+#[derive(Clone, Debug)]
+struct Carried {
+    command: Arc<CarriedCommand>,
+    reply: Option<Vec<u8>>,
+}
+
+/// What came of a command of a group.
+enum Outcome {
+    Done,
+    /// It misses nodes.
+    Misses(Vec<WantedNode>),
+}
+
+impl Group {
+    pub(super) fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// What others may carry out.
+    pub(super) fn offered(
+        &self,
+        key: &Key,
+        command: &Arc<DataCommand>,
+        settings: CallSettings,
+        room_bytes: u64,
+    ) -> Option<OfferedCommand> {
+        self.is_open.then(|| OfferedCommand { key: key.clone(), command: Arc::clone(command), settings, room_bytes })
+    }
+
+    /// Takes along who waits.
+    pub(super) fn gather(&mut self, turn: &KeyTurn, key: &Key) {
+        if self.is_open {
+            let new = turn.carry(key, CARRIED_MAX.saturating_sub(self.carried.len()));
+            self.carried.extend(new.into_iter().map(|command| Carried { command, reply: None }));
+        }
+    }
+
+    /// Bytes of records and replies for which those have room that are carried out.
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.carried.iter().map(|one| one.command.offered().room_bytes).sum()
+    }
+
+    /// Whether others are carried out.
+    pub(super) fn has_carried(&self) -> bool {
+        !self.carried.is_empty()
+    }
+
+    /// Bytes of the replies that there are.
+    pub(super) fn said_bytes(&self) -> usize {
+        self.said_bytes
+    }
+
+    /// It begins anew: nothing has been carried out.
+    pub(super) fn begin(&mut self) {
+        (self.reply, self.said_bytes) = (None, 0);
+        self.carried.iter_mut().for_each(|one| one.reply = None);
+    }
+
+    /// It goes on alone, and so do the others.
+    pub(super) fn disband(&mut self) {
+        self.carried.clear();
+        self.is_open = false;
+    }
+
+    /// What they do is being written.
+    pub(super) fn begin_write(&self) {
+        self.carried.iter().for_each(|one| one.command.begin_write());
+    }
+
+    /// None of it was written.
+    pub(super) fn undo_write(&self) {
+        self.carried.iter().for_each(|one| one.command.undo_write());
+    }
+
+    /// All have been carried out; how many those are.
+    pub(super) fn end(&mut self) -> u64 {
+        let replies = self.carried.drain(..).filter_map(|one| one.reply.map(|reply| one.command.end(reply)));
+        replies.count() as u64
+    }
+
+    /// It could not be written. What another one may do for itself it tries; else it has failed as
+    /// this one has: `said` is the reply.
+    pub(super) fn fail(&mut self, error: &Error, said: &[u8]) {
+        let is_undone = matches!(
+            error,
+            Error::Full(_) | Error::MemoryFull { .. } | Error::ValueTooLarge { .. } | Error::Busy | Error::Cancelled
+        );
+        if is_undone {
+            self.undo_write();
+            return self.disband();
+        }
+        self.carried.drain(..).for_each(|one| one.command.end(said.to_vec()));
+    }
+
+    pub(super) fn hear(&mut self, news: TurnNews) {
+        self.news = Some(news);
+    }
+
+    pub(super) fn take_news(&mut self) -> Option<TurnNews> {
+        self.news.take()
+    }
+}
+
+impl ManyWork {
+    /// Carries out the command and those that it has taken along. Those that miss nodes are undone
+    /// and wait until the nodes of all have been read.
+    pub(super) fn run_group(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        let (mut missing, mut seen_bytes) = (Vec::new(), 0);
+        self.nodes = NodeReads::new(Vec::new(), self.nodes.losses);
+        if self.contention.group.reply.is_none() {
+            let (command, settings) = (Arc::clone(&self.commands[0]), self.settings);
+            match self.run_one(&command, settings, 0, &mut seen_bytes) {
+                (Outcome::Done, said) => self.contention.group.reply = Some(said),
+                (Outcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
+                    self.contention.group.disband();
+                    missing.extend(nodes);
+                }
+                (Outcome::Misses(nodes), _) => missing.extend(nodes),
+            }
+        }
+        let mut at = 0;
+        while let Some(Carried { command, reply }) = self.contention.group.carried.get(at) {
+            if reply.is_some() {
+                at += 1;
+                continue;
+            }
+            let OfferedCommand { command, settings, .. } = command.offered();
+            let (command, settings) = (Arc::clone(command), *settings);
+            match self.run_one(&command, settings, at as u64 + 1, &mut seen_bytes) {
+                (Outcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
+                    self.contention.group.carried.remove(at);
+                    continue;
+                }
+                (Outcome::Misses(nodes), _) => missing.extend(nodes),
+                (Outcome::Done, said) => self.contention.group.carried[at].reply = Some(said),
+            }
+            at += 1;
+            if seen_bytes > SEEN_BYTES {
+                return self.let_others_go_on(asked);
+            }
+        }
+        if !missing.is_empty() {
+            missing.sort_unstable_by_key(|node| (node.name.id, node.name.number));
+            missing.dedup();
+            self.nodes = NodeReads::new(missing, self.nodes.losses);
+        }
+        let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
+        if needed > self.has_bytes() + self.keys_bytes() && self.contention.group.has_carried() {
+            self.contention.group.disband();
+            return self.begin(context, asked);
+        }
+        match self.nodes.bytes() {
+            0 => self.end_group(context, asked),
+            _ => self.want_nodes(context, asked),
+        }
+    }
+
+    /// All have been carried out.
+    fn end_group(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        self.run.said = self.contention.group.reply.take().unwrap_or_default();
+        self.finish(context, asked)
+    }
+
+    /// Carries out one of them; its reply.
+    fn run_one(
+        &mut self,
+        command: &DataCommand,
+        mut settings: CallSettings,
+        number: u64,
+        seen_bytes: &mut usize,
+    ) -> (Outcome, Vec<u8>) {
+        settings.reply_bytes_max = usize::try_from(self.bytes_max()).unwrap_or(usize::MAX);
+        settings.seed = mixed(settings.seed ^ (number + 1));
+        let mut said = Vec::new();
+        self.overlay.begin_command();
+        let is_done = command.run(settings, &mut self.overlay, &mut said);
+        *seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes();
+        let missing = self.overlay.take_missing();
+        if !is_done || !missing.is_empty() {
+            self.overlay.roll_back();
+        }
+        if !missing.is_empty() {
+            return (Outcome::Misses(missing), said);
+        }
+        self.overlay.end_command();
+        self.contention.group.said_bytes += said.len();
+        (Outcome::Done, said)
+    }
+}
+
+fn bytes_of(nodes: &[WantedNode]) -> u64 {
+    nodes.iter().map(|node| node.bytes).sum()
+}
