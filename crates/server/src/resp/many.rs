@@ -503,7 +503,7 @@ impl ManyWork {
     /// turn in between.
     fn run(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         self.gather();
-        if self.contention.group.has_carried() {
+        if self.contention.group.is_under_way() {
             return self.run_group(context, asked);
         }
         if self.run.next == 0 && self.transaction.is_some() && self.run.said.is_empty() {

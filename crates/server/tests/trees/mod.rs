@@ -455,6 +455,51 @@ fn clients_that_move_elements_between_two_lists_do_not_fail() {
     }
 }
 
+#[test]
+fn commands_of_many_clients_on_one_tree_are_carried_out_together_and_once() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let first: Vec<String> = (0..600).map(|number| format!("first-element-{number:04}")).collect();
+        assert_eq!(client.number(&words("RPUSH l", first.iter().cloned())), 600);
+        let told = at_once(&bench, 12, |client, connection| {
+            if client >= 10 {
+                // It leaves amid its commands.
+                for number in 0..30 {
+                    let mut other = bench.connect();
+                    other.send(format!("RPUSH l gone-{client}-{number}\r\n").as_bytes());
+                }
+                return Vec::new();
+            }
+            let mut told = Vec::new();
+            for number in 0..40 {
+                let line =
+                    format!("RPUSH l {client}-{number}\r\nHGET l f\r\nLINDEX l 599\r\nLPOS l {client}-{number}\r\n");
+                connection.send(line.as_bytes());
+                let len: usize = connection.read().trim_matches(['(', ')']).parse().expect("a length");
+                assert!(connection.read().contains("WRONGTYPE"), "{engine:?}");
+                assert_eq!(connection.read(), "\"first-element-0599\"", "{engine:?}");
+                assert_eq!(connection.read(), format!("({})", len - 1), "{engine:?}");
+                told.push((len, format!("{client}-{number}")));
+            }
+            told
+        });
+        let text = client.ask("LRANGE l 0 -1");
+        let elements: Vec<&str> = text.trim_matches(['[', ']']).split(", ").map(|one| one.trim_matches('"')).collect();
+        for (len, element) in told.iter().flatten() {
+            assert_eq!(elements[len - 1], element, "{engine:?}: where its reply says");
+        }
+        let gone = elements.iter().filter(|element| element.starts_with("gone")).count();
+        assert_eq!(elements.len(), 600 + 400 + gone, "{engine:?}");
+        let each: BTreeSet<&&str> = elements.iter().collect();
+        assert_eq!(each.len(), elements.len(), "{engine:?}: once each");
+        let stats = bench.memcache("stats\r\n");
+        let carried = stats.split_once("structure_commands_carried ").and_then(|(_, rest)| rest.split_once("\r\n"));
+        let carried: u64 = carried.and_then(|(count, _)| count.parse().ok()).expect("a statistic");
+        assert!(carried > 50, "{engine:?}: {carried} were carried out with another");
+    }
+}
+
 /// What can have room in the memory for clients goes through, and what never can is refused at
 /// once. Before, a `ZADD` of two members of 1 MB waited for memory that it held itself, until its
 /// client was closed.
@@ -596,50 +641,5 @@ fn what_is_told_of_a_long_structure_names_its_layout_and_counts_its_nodes() {
                 assert!(is_close && told == told_again, "{engine:?}, {key}: {told} of {held}");
             }
         }
-    }
-}
-
-#[test]
-fn commands_of_many_clients_on_one_tree_are_carried_out_together_and_once() {
-    for engine in WITH_TREES {
-        let bench = Bench::of(engine);
-        let mut client = bench.connect();
-        let first: Vec<String> = (0..600).map(|number| format!("first-element-{number:04}")).collect();
-        assert_eq!(client.number(&words("RPUSH l", first.iter().cloned())), 600);
-        let told = at_once(&bench, 12, |client, connection| {
-            if client >= 10 {
-                // It leaves amid its commands.
-                for number in 0..30 {
-                    let mut other = bench.connect();
-                    other.send(format!("RPUSH l gone-{client}-{number}\r\n").as_bytes());
-                }
-                return Vec::new();
-            }
-            let mut told = Vec::new();
-            for number in 0..40 {
-                let line =
-                    format!("RPUSH l {client}-{number}\r\nHGET l f\r\nLINDEX l 599\r\nLPOS l {client}-{number}\r\n");
-                connection.send(line.as_bytes());
-                let len: usize = connection.read().trim_matches(['(', ')']).parse().expect("a length");
-                assert!(connection.read().contains("WRONGTYPE"), "{engine:?}");
-                assert_eq!(connection.read(), "\"first-element-0599\"", "{engine:?}");
-                assert_eq!(connection.read(), format!("({})", len - 1), "{engine:?}");
-                told.push((len, format!("{client}-{number}")));
-            }
-            told
-        });
-        let text = client.ask("LRANGE l 0 -1");
-        let elements: Vec<&str> = text.trim_matches(['[', ']']).split(", ").map(|one| one.trim_matches('"')).collect();
-        for (len, element) in told.iter().flatten() {
-            assert_eq!(elements[len - 1], element, "{engine:?}: where its reply says");
-        }
-        let gone = elements.iter().filter(|element| element.starts_with("gone")).count();
-        assert_eq!(elements.len(), 600 + 400 + gone, "{engine:?}");
-        let each: BTreeSet<&&str> = elements.iter().collect();
-        assert_eq!(each.len(), elements.len(), "{engine:?}: once each");
-        let stats = bench.memcache("stats\r\n");
-        let carried = stats.split_once("structure_commands_carried ").and_then(|(_, rest)| rest.split_once("\r\n"));
-        let carried: u64 = carried.and_then(|(count, _)| count.parse().ok()).expect("a statistic");
-        assert!(carried > 50, "{engine:?}: {carried} were carried out with another");
     }
 }

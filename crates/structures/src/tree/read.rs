@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::node::{ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, find_child, find_in_leaf, read_leaf};
+use super::node::{
+    ChildEntry, Element, FoundChild, InnerNode, NODE_HEADER_BYTES, Separator, find_child, find_in_leaf, read_leaf,
+};
 use super::{ReadNodes, TreeEntry, TreeError, TreeReport, TreeRoot};
 use crate::Damaged;
 
@@ -18,13 +20,24 @@ pub(super) enum Target<'a> {
 /// What is done with a leaf and the keys that it has, or would have.
 type TakeLeaf<'a> = dyn FnMut(&ChildEntry, &Bytes, &[&[u8]]) -> Result<(), TreeError> + 'a;
 
+impl Target<'_> {
+    /// The same in a node that has so many elements before it.
+    fn behind(self, before: u64) -> Self {
+        match self {
+            Target::Key(_) => self,
+            Target::Place(place) => Target::Place(place.saturating_sub(before)),
+        }
+    }
+}
+
 /// An inner node on the way down, and the child that was taken.
 #[derive(Debug)]
 pub(super) struct DescentStep {
-    pub(super) node: InnerNode,
-    /// The node's own number; `None`: it is the top.
-    pub(super) number: Option<u64>,
-    pub(super) at: usize,
+    /// Above the leaves.
+    pub(super) level: u8,
+    /// What its parent says of the node, and its bytes; `None`: it is the top.
+    pub(super) own: Option<(ChildEntry, Bytes)>,
+    pub(super) child: FoundChild,
 }
 
 /// The way to a leaf.
@@ -37,6 +50,13 @@ pub(super) struct Descent {
     pub(super) image: Bytes,
 }
 
+impl Descent {
+    /// What is said of keys behind the leaf; `None`: it is the last one.
+    pub(super) fn next_separator(&self) -> Option<&Separator> {
+        self.steps.iter().rev().find_map(|step| step.child.next.as_ref())
+    }
+}
+
 impl TreeRoot {
     /// The way to the leaf that has a key or a place, or would have it; `None`: there are no
     /// leaves.
@@ -46,26 +66,23 @@ impl TreeRoot {
         tree: usize,
         target: Target<'_>,
     ) -> Result<Option<Descent>, TreeError> {
-        let (shape, mut node) = (self.shape(tree), self.top(tree)?.clone());
-        let (mut steps, mut number, mut before) = (Vec::new(), None, 0);
+        let (shape, top) = (self.shape(tree), self.top(tree)?);
+        let (at, mut before) = top.find(target);
+        let Some(entry) = top.children.get(at).cloned() else { return Ok(None) };
+        let next = top.children.get(at + 1).map(|next| next.separator.clone());
+        let mut child = FoundChild { entry, before, at, len: top.children.len(), span: 0..0, next };
+        let (mut steps, mut own, mut level) = (Vec::new(), None, top.level);
         loop {
-            let (at, skipped) = match target {
-                Target::Key(key) => {
-                    let at = node.child_of_key(key);
-                    (at, node.children.iter().take(at).map(|child| child.count).sum())
-                }
-                Target::Place(place) => node.child_at(place.saturating_sub(before)),
-            };
-            let Some(child) = node.children.get(at).cloned() else { return Ok(None) };
-            before += skipped;
-            let image = nodes.read(child.number, child.bytes)?;
-            let level = node.level;
-            steps.push(DescentStep { node, number, at });
+            let entry = child.entry.clone();
+            let image = nodes.read(entry.number, entry.bytes)?;
+            steps.push(DescentStep { level, own, child });
             if level <= 1 {
-                return Ok(Some(Descent { steps, before, leaf: child, image }));
+                return Ok(Some(Descent { steps, before, leaf: entry, image }));
             }
-            node = InnerNode::parse(&image, shape, (tree, level - 1), &child)?;
-            number = Some(child.number);
+            level -= 1;
+            child = find_child(&image, shape, (tree, level), &entry, target.behind(before))?;
+            before += child.before;
+            own = Some((entry, image));
         }
     }
 
@@ -78,22 +95,12 @@ impl TreeRoot {
         target: Target<'_>,
     ) -> Result<Option<(u64, ChildEntry, Bytes)>, TreeError> {
         let (shape, top) = (self.shape(tree), self.top(tree)?);
-        let (at, mut before) = match target {
-            Target::Key(key) => {
-                let at = top.child_of_key(key);
-                (at, top.children.iter().take(at).map(|child| child.count).sum())
-            }
-            Target::Place(place) => top.child_at(place),
-        };
+        let (at, mut before) = top.find(target);
         let Some(mut child) = top.children.get(at).cloned() else { return Ok(None) };
         for level in (1..top.level.max(1)).rev() {
             let image = nodes.read(child.number, child.bytes)?;
-            let below = match target {
-                Target::Key(_) => target,
-                Target::Place(place) => Target::Place(place.saturating_sub(before)),
-            };
-            let (next, skipped) = find_child(&image, shape, (tree, level), &child, below)?;
-            (child, before) = (next, before + skipped);
+            let found = find_child(&image, shape, (tree, level), &child, target.behind(before))?;
+            (child, before) = (found.entry, before + found.before);
         }
         let image = nodes.read(child.number, child.bytes)?;
         Ok(Some((before, child, image)))

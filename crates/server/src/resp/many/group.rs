@@ -42,7 +42,7 @@ struct Carried {
 }
 
 /// What came of a command of a group.
-enum Outcome {
+enum CommandOutcome {
     Done,
     /// It misses nodes.
     Misses(Vec<WantedNode>),
@@ -79,6 +79,11 @@ impl Group {
     /// Bytes of records and replies for which those have room that are carried out.
     pub(super) fn room_bytes(&self) -> u64 {
         self.carried.iter().map(|one| one.command.offered().room_bytes).sum()
+    }
+
+    /// Whether others are carried out with it, or were to be.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.has_carried() || self.reply.is_some()
     }
 
     /// Whether others are carried out.
@@ -151,12 +156,12 @@ impl ManyWork {
         if self.contention.group.reply.is_none() {
             let (command, settings) = (Arc::clone(&self.commands[0]), self.settings);
             match self.run_one(&command, settings, 0, &mut seen_bytes) {
-                (Outcome::Done, said) => self.contention.group.reply = Some(said),
-                (Outcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
+                (CommandOutcome::Done, said) => self.contention.group.reply = Some(said),
+                (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
                     self.contention.group.disband();
                     missing.extend(nodes);
                 }
-                (Outcome::Misses(nodes), _) => missing.extend(nodes),
+                (CommandOutcome::Misses(nodes), _) => missing.extend(nodes),
             }
         }
         let mut at = 0;
@@ -168,12 +173,12 @@ impl ManyWork {
             let OfferedCommand { command, settings, .. } = command.offered();
             let (command, settings) = (Arc::clone(command), *settings);
             match self.run_one(&command, settings, at as u64 + 1, &mut seen_bytes) {
-                (Outcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
+                (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
                     self.contention.group.carried.remove(at);
                     continue;
                 }
-                (Outcome::Misses(nodes), _) => missing.extend(nodes),
-                (Outcome::Done, said) => self.contention.group.carried[at].reply = Some(said),
+                (CommandOutcome::Misses(nodes), _) => missing.extend(nodes),
+                (CommandOutcome::Done, said) => self.contention.group.carried[at].reply = Some(said),
             }
             at += 1;
             if seen_bytes > SEEN_BYTES {
@@ -209,7 +214,7 @@ impl ManyWork {
         mut settings: CallSettings,
         number: u64,
         seen_bytes: &mut usize,
-    ) -> (Outcome, Vec<u8>) {
+    ) -> (CommandOutcome, Vec<u8>) {
         settings.reply_bytes_max = usize::try_from(self.bytes_max()).unwrap_or(usize::MAX);
         settings.seed = mixed(settings.seed ^ (number + 1));
         let mut said = Vec::new();
@@ -221,11 +226,11 @@ impl ManyWork {
             self.overlay.roll_back();
         }
         if !missing.is_empty() {
-            return (Outcome::Misses(missing), said);
+            return (CommandOutcome::Misses(missing), said);
         }
         self.overlay.end_command();
         self.contention.group.said_bytes += said.len();
-        (Outcome::Done, said)
+        (CommandOutcome::Done, said)
     }
 }
 
