@@ -6,11 +6,9 @@ use std::sync::Arc;
 use stratakv_base::random::Random;
 
 use super::super::Connection;
-use crate::answer::Answer;
 use crate::bench::Bench;
 use crate::block_budget::BlockBudget;
 use crate::memory_budget::{MemoryBudget, MemoryPermit};
-use crate::resp::WorkKind;
 use crate::schedule::UNITS_EACH;
 
 const MIB: u64 = 1 << 20;
@@ -154,61 +152,6 @@ fn the_end_of_a_get_comes_with_its_last_value_though_there_is_no_room_for_more()
     let (chunks, _) = bench.connection.next_send().expect("it is answered");
     bench.take_sent(chunks);
     assert!(bench.answer.ends_with(b"\r\nEND\r\n"), "{} bytes", bench.answer.len());
-}
-
-/// What a transaction had made counted nowhere while it waited for room: the more clients waited,
-/// the more memory was held.
-#[test]
-fn a_transaction_that_waits_for_room_holds_nothing_of_what_it_made() {
-    let budget = MemoryBudget::new(8 * MIB);
-    let mut other = MemoryPermit::new(&budget);
-    other.set(6 * MIB - (256 << 10));
-    let request = |words: &[&str]| {
-        let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-        format!("*{}\r\n{}", words.len(), words.collect::<String>())
-    };
-    let gets = request(&["GET", "a"]).repeat(120);
-    let sent = [request(&["SET", "a", &"x".repeat(30_000)]), request(&["MULTI"]), gets, request(&["EXEC"])].concat();
-    let mut bench = bench(&budget, sent.as_bytes());
-    bench.connection = bench.connection.speaks_resp();
-    go_on(&mut bench, true);
-    let waiting = bench.connection.answers.pending.front().expect("EXEC");
-    let Answer::Work(work) = &waiting.answer else { panic!("{:?}", waiting.answer) };
-    let WorkKind::Many(many) = &work.kind else { panic!("{:?}", work.kind) };
-    assert!(waiting.again_bytes.is_some_and(|bytes| bytes > MIB), "{:?}", waiting.again_bytes);
-    assert_eq!(many.made_bytes(), 0);
-    drop(other);
-    go_on(&mut bench, true);
-    assert_eq!(bench.answer.windows(7).filter(|front| front == b"$30000\r").count(), 120);
-    assert!(budget.peak_bytes() <= 8 * MIB);
-}
-
-/// Replies have more bytes than the values of which they tell, and room was taken for values.
-#[test]
-fn a_crowd_that_asks_for_lists_of_short_elements_is_answered_within_the_budget() {
-    let budget = MemoryBudget::new(2 * MIB);
-    let request = |words: &[&str]| {
-        let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-        format!("*{}\r\n{}", words.len(), words.collect::<String>())
-    };
-    let push = request(&[&["RPUSH", "l"][..], &["x"; 3000][..]].concat());
-    let sent = [push, request(&["LRANGE", "l", "0", "-1"]).repeat(100)].concat();
-    let mut benches: Vec<Bench> = (0..100)
-        .map(|_| {
-            let mut bench = bench(&budget, sent.as_bytes());
-            bench.connection = bench.connection.speaks_resp();
-            bench
-        })
-        .collect();
-    benches.iter_mut().for_each(|bench| go_on(bench, false));
-    assert!(budget.peak_bytes() <= 2 * MIB + MIB / 8, "{} bytes", budget.peak_bytes());
-    // Those whose clients take their answers go on.
-    let mut last = benches.pop().expect("many");
-    drop(benches);
-    last.connection.sent(true);
-    go_on(&mut last, true);
-    assert!(last.answer.len() > 30 * 21_000, "{} bytes", last.answer.len());
-    assert!(last.answer.ends_with(b"$1\r\nx\r\n"));
 }
 
 /// Texts that were made and not sent counted nowhere.
