@@ -12,6 +12,10 @@ use crate::json_line::Line;
 use crate::opening::{DataArguments, Io};
 use crate::{Output, progress, trees};
 
+/// Memory of a store that is opened, and for each record: its key, and an entry of the index.
+const OPENED_BYTES: u64 = 256 << 20;
+const RECORD_BYTES: u64 = 256;
+
 /// Read and verify a whole store that no process has open; changes nothing
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
@@ -41,7 +45,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let format = stratakv::format_of(path).ok().flatten();
     if let (true, Some(format)) = (report.is_sound(), format) {
         // Each record is what was written. Whether long structures are whole is another question.
-        let store = options_of(arguments).read_only(true).memory_bytes(u64::MAX >> 8).open(path)?;
+        let memory_bytes = OPENED_BYTES.saturating_add(report.records.saturating_mul(RECORD_BYTES));
+        let store = options_of(arguments).read_only(true).memory_bytes(memory_bytes).open(path)?;
         report.damage = trees::damage(&store, format.engine)?;
         store.close()?;
     }

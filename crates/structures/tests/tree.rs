@@ -174,6 +174,13 @@ fn a_tree_of_fields_is_a_map() {
                 let field = format!("f{}", random.below(3000)).into_bytes();
                 let (found, _) = bench.run(&mut root, |root, bench| root.get(bench, MAIN, &field));
                 assert_eq!(found.as_deref(), model.get(&field).map(Vec::as_slice));
+                let asked: BTreeSet<Vec<u8>> =
+                    (0..200).map(|_| format!("f{:06}", random.below(6000)).into_bytes()).collect();
+                let keys: Vec<&[u8]> = asked.iter().map(Vec::as_slice).collect();
+                let (values, rounds) = bench.run(&mut root, |root, bench| root.get_all(bench, MAIN, &keys));
+                assert!(rounds <= 4, "{rounds}: all leaves at once");
+                let wanted = asked.iter().map(|field| model.get(field).map(Vec::as_slice));
+                assert!(values.iter().map(Option::as_deref).eq(wanted));
                 let (place, _) = bench.run(&mut root, |root, bench| root.place_of(bench, MAIN, &field));
                 let before = model.range::<Vec<u8>, _>(..&field).count() as u64;
                 assert_eq!(place, (before, model.contains_key(&field)));

@@ -58,10 +58,10 @@ fn nodes(store: &Store) -> Vec<Key> {
 #[test]
 fn long_structures_are_dumped_loaded_and_checked() {
     for engine in [
-        &["--engine", "slab", "--shards", "3"][..],
+        &["--engine", "slab"][..],
         &["--engine", "slab", "--placement", "packed"],
         &["--engine", "hash", "--region", "64M"],
-        &["--engine", "matrix", "--region", "64M", "--shards", "2"],
+        &["--engine", "matrix", "--region", "64M"],
     ] {
         let (directory, data) = directory();
         let (long, short) = (lines(5000), lines(5));

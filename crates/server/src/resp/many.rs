@@ -31,6 +31,8 @@ use crate::server::lock;
 const SEEN_BYTES: usize = 4 << 20;
 /// Bytes of replies for which there is room from the beginning.
 const REPLY_BYTES: u64 = 4 << 10;
+/// More room than that, and than half of it, replies do not keep.
+const SAID_SPARE_BYTES: usize = 64 << 10;
 /// The part of what a command may hold that the elements of a tree may have which it reads as a
 /// whole: beside them there are what is made of them, and the reply.
 const WHOLE_SHARE: u64 = 4;
@@ -342,6 +344,7 @@ impl ManyWork {
             self.stage = Stage::WantingAll;
             self.overlay = Overlay::default();
             self.run = CommandsRun::default();
+            self.contention.group.begin();
             self.nodes = NodeReads::new(Vec::new(), self.nodes.losses);
         }
     }
@@ -530,6 +533,10 @@ impl ManyWork {
                 return self.want_nodes(context, asked);
             }
             self.overlay.end_command();
+            if self.run.said.capacity() > 2 * self.run.said.len() + SAID_SPARE_BYTES {
+                // Of a reply that was too long.
+                self.run.said.shrink_to_fit();
+            }
             self.run.next += 1;
             let made_bytes = self.made_bytes();
             if made_bytes > bytes_max + keys_bytes {
@@ -661,6 +668,10 @@ impl ManyWork {
     fn end(&mut self, context: &WorkContext<'_>) -> Progress {
         context.here.counters.structure_commands_carried.add(self.contention.group.end());
         let mut said = std::mem::take(&mut self.run.said);
+        if said.len() > SAID_SPARE_BYTES {
+            // It may be kept for long.
+            said.shrink_to_fit();
+        }
         if !self.run.publications.is_empty() {
             send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);
         }

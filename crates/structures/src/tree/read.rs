@@ -17,6 +17,9 @@ pub(super) enum Target<'a> {
     Place(u64),
 }
 
+/// What is done with a leaf and the keys that it has, or would have.
+type TakeLeaf<'a> = dyn FnMut(&ChildEntry, &Bytes, &[&[u8]]) -> Result<(), TreeError> + 'a;
+
 impl Target<'_> {
     /// The same in a node that has so many elements before it.
     fn behind(self, before: u64) -> Self {
@@ -146,19 +149,44 @@ impl TreeRoot {
         let mut keys: Vec<&[u8]> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        match self.need_below(nodes, tree, self.top(tree)?, &keys)? {
+        match self.walk_keys(nodes, tree, self.top(tree)?, &keys, &mut |_, _, _| Ok(()))? {
             true => Ok(()),
             false => Err(TreeError::Missing),
         }
     }
 
-    /// The same below a node, of keys in order: each node is looked at once. Whether all are there.
-    fn need_below(
+    /// What belongs to each of these keys, which are in order, each once. Each node is looked at
+    /// once.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn get_all(&self, nodes: &dyn ReadNodes, tree: usize, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, TreeError> {
+        let (mut found, shape) = (Vec::with_capacity(keys.len()), self.shape(tree));
+        let mut take = |child: &ChildEntry, image: &Bytes, keys: &[&[u8]]| {
+            let elements = read_leaf(image, shape, tree, child)?;
+            found.extend(keys.iter().map(|key| {
+                let at = elements.binary_search_by_key(key, |element| element.key).ok()?;
+                elements.get(at).map(|element| image.slice_ref(element.value))
+            }));
+            Ok(())
+        };
+        if !self.walk_keys(nodes, tree, self.top(tree)?, keys, &mut take)? {
+            return Err(TreeError::Missing);
+        }
+        // Without elements there are no leaves.
+        found.resize(keys.len(), None);
+        Ok(found)
+    }
+
+    /// Looks at the leaves of keys in order, those below a node; all that are missing are noted.
+    /// Whether all are there.
+    fn walk_keys(
         &self,
         nodes: &dyn ReadNodes,
         tree: usize,
         node: &InnerNode,
         keys: &[&[u8]],
+        take: &mut TakeLeaf<'_>,
     ) -> Result<bool, TreeError> {
         let (mut rest, mut are_there) = (keys, true);
         for (at, child) in node.children.iter().enumerate() {
@@ -170,10 +198,10 @@ impl TreeRoot {
                 continue;
             }
             are_there &= match nodes.read(child.number, child.bytes) {
-                Ok(_) if node.level <= 1 => true,
+                Ok(image) if node.level <= 1 => take(child, &image, here).map(|()| true)?,
                 Ok(image) => {
                     let below = InnerNode::parse(&image, self.shape(tree), (tree, node.level - 1), child)?;
-                    self.need_below(nodes, tree, &below, here)?
+                    self.walk_keys(nodes, tree, &below, here, take)?
                 }
                 Err(TreeError::Missing) => false,
                 Err(error) => return Err(error),

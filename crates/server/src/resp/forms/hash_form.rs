@@ -9,7 +9,7 @@ use stratakv_structures::tree::{MAIN, TreeRoot};
 use super::super::arguments::RequestRefusal;
 use super::super::nodes::{KeyNodes, put_tree, refused, tree_of};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store};
-use super::{Drawn, ElementBytes, all, at_places, nodes, owned, remove_all, scan};
+use super::{Drawn, ElementBytes, all, at_places, found, nodes, owned, remove_all, scan};
 
 /// See the module.
 pub(crate) enum HashForm<'a> {
@@ -60,11 +60,9 @@ impl<'a> HashForm<'a> {
                 Ok(fields.iter().map(|field| hash.get(field).map(ElementBytes::Borrowed)).collect())
             }
             HashForm::Tree(root) => {
-                let nodes = nodes(records, key, root);
-                let refuse = |error| refused(error, root.kind());
-                root.need_keys(&nodes, MAIN, fields.iter().copied()).map_err(refuse)?;
-                let found = fields.iter().map(|field| root.get(&nodes, MAIN, field));
-                found.map(|found| found.map(|found| found.as_ref().map(owned)).map_err(refuse)).collect()
+                let found = found(root, &nodes(records, key, root), MAIN, fields.iter().copied());
+                let found = found.map_err(|error| refused(error, root.kind()))?;
+                Ok(fields.iter().map(|field| found.get(field)?.as_ref().map(owned)).collect())
             }
         }
     }

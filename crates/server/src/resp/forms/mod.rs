@@ -7,10 +7,11 @@ mod set_form;
 mod sorted_set_form;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use stratakv_structures::tree::{MAIN, TreeEntry, TreeError, TreeRoot};
+use stratakv_structures::tree::{MAIN, ReadNodes, TreeEntry, TreeError, TreeRoot};
 
 pub(crate) use hash_form::HashForm;
 pub(crate) use list_form::{ListEnd, ListForm};
@@ -84,6 +85,20 @@ fn at_places(
     let places: Vec<u64> = places.iter().map(|place| *place as u64).collect();
     let entries = root.entries_at(&nodes(records, key, root), MAIN, &places);
     entries.map_err(|error| refused(error, root.kind()))
+}
+
+/// What belongs to keys in any order, of which one may be named often. Nodes are looked at once.
+fn found<'k>(
+    root: &TreeRoot,
+    nodes: &dyn ReadNodes,
+    tree: usize,
+    keys: impl IntoIterator<Item = &'k [u8]>,
+) -> Result<BTreeMap<&'k [u8], Option<Bytes>>, TreeError> {
+    let mut keys: Vec<&[u8]> = keys.into_iter().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let values = root.get_all(nodes, tree, &keys)?;
+    Ok(keys.into_iter().zip(values).collect())
 }
 
 /// Removes keys in any order, of which one may be named often; how many were there.

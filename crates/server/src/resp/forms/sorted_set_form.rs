@@ -10,7 +10,7 @@ use stratakv_structures::tree::{BY_MEMBER, MAIN, TreeEntry, TreeError, TreeRoot,
 use super::super::arguments::RequestRefusal;
 use super::super::nodes::{KeyNodes, put_tree, refused, tree_of};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store};
-use super::{Drawn, ElementBytes, at_places, nodes, owned, range, remove_all, scan};
+use super::{Drawn, ElementBytes, at_places, found, nodes, owned, range, remove_all, scan};
 
 /// Something between members in the order of scores and members.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +79,12 @@ impl<'a> SortedSetForm<'a> {
             SortedSetForm::Tree(root) => root,
         };
         let (nodes, refuse) = (nodes(records, key, root), |error| refused(error, root.kind()));
-        root.need_keys(&nodes, BY_MEMBER, members.iter().copied()).map_err(refuse)?;
-        let mut scores = BTreeMap::new();
-        for member in members {
-            let found = root.get(&nodes, BY_MEMBER, member).map_err(refuse)?;
+        let found = found(root, &nodes, BY_MEMBER, members.iter().copied()).map_err(refuse)?;
+        let scores = found.into_iter().map(|(member, found)| {
             let score = found.map(|found| score_of(&found)).transpose().map_err(refused_by_damage)?;
-            scores.insert(*member, score);
-        }
-        Ok(scores)
+            Ok((member, score))
+        });
+        scores.collect()
     }
 
     /// Gives members, each once, their scores.
@@ -276,12 +274,9 @@ fn old_keys<'m>(
     nodes: &KeyNodes<'_>,
     members: impl Iterator<Item = &'m [u8]> + Clone,
 ) -> Result<Vec<Option<Vec<u8>>>, TreeError> {
-    root.need_keys(nodes, BY_MEMBER, members.clone())?;
-    let old = |member| {
-        let score = root.get(nodes, BY_MEMBER, member)?;
-        Ok(score.map(|score| [&score[..], member].concat()))
-    };
-    members.map(old).collect()
+    let found = found(root, nodes, BY_MEMBER, members.clone())?;
+    let old = |member: &[u8]| found.get(member)?.as_ref().map(|score| [&score[..], member].concat());
+    Ok(members.map(old).collect())
 }
 
 fn borrowed<'a>((member, score): (&'a [u8], f64)) -> ScoredMember<'a> {
