@@ -36,8 +36,16 @@ pub const UNITS: &[&str] = &[
 
 /// Tests with these tags need what a Redis has inside of it, or hours, or 100 MB in one value.
 /// `-needs:repl` and its like leave tests out, and the suite does not report them.
-pub const TAGS: &str = "-needs:repl -needs:debug -needs:config-maxmemory -needs:save -needs:pfdebug \
-    -needs:latency -large-memory -slow";
+const TAGS: &str = "-needs:repl -needs:debug -needs:config-maxmemory -needs:save -needs:pfdebug \
+    -needs:latency -large-memory";
+/// Units whose tests all take long, and no hours.
+const SLOW_UNITS: &[&str] = &["type/list-2"];
+
+/// The tags that are left out of a unit.
+pub fn tags(unit: &str) -> String {
+    let slow = if SLOW_UNITS.contains(&unit) { "" } else { " -slow" };
+    format!("{TAGS}{slow}")
+}
 
 /// What a unit's output says became of each test.
 pub fn read(output: &str) -> Results {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{TAGS, read};
+use super::{read, tags};
 use crate::engine::Engine;
 use crate::program::{Serve, Served, free_address};
 use crate::suites::Results;
@@ -150,7 +150,7 @@ pub fn run(
     // A server that is there already: one database, no digests and encodings. A test that breaks
     // off has failed, and the next one goes on.
     tests.args(["--singledb", "--ignore-encoding", "--ignore-digest", "--durable", "--dont-clean", "--clients", "1"]);
-    tests.args(["--single", &format!("unit/{unit}"), "--tags", TAGS]);
+    tests.args(["--single", &format!("unit/{unit}"), "--tags", &tags(unit)]);
     if !skipped.is_empty() {
         let file = place.join("skipped");
         fs::write(&file, skipped.join("\n")).map_err(failed)?;
