@@ -10,14 +10,18 @@ use stratakv_base::quantity::{format_bytes, format_count};
 use crate::failure::{DEVICE_ADVICE, Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{DataArguments, Io};
-use crate::{Output, progress};
+use crate::{Output, progress, trees};
+
+/// Memory of a store that is opened, and for each record: its key, and an entry of the index.
+const OPENED_BYTES: u64 = 256 << 20;
+const RECORD_BYTES: u64 = 256;
 
 /// Read and verify a whole store that no process has open; changes nothing
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
 
 Reads every byte that a get could read, compares the index with the disk, and verifies the space \
-accounting. Exit code 4 for damage: it lists lost records with their keys, then each damaged \
+accounting. If there are long structures of Redis clients, it reads the nodes of each. Exit code 4 for damage: it lists lost records with their keys, then each damaged \
 place. Exit code 1 if there is none, but the device did not give all bytes: it lists these places, \
 whose content may be whole.")]
 pub(crate) struct Arguments {
@@ -33,13 +37,19 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
-    let options = Options::new().io(arguments.io.into()).progress(progress::bar("checking"));
-    let options = options.data_directories(arguments.data.more_directories()).devices(arguments.data.devices());
-    let mut report = stratakv::check_with(path, &options.region_paths(arguments.data.regions()))?;
+    let options = options_of(arguments).progress(progress::bar("checking"));
+    let mut report = stratakv::check_with(path, &options)?;
     // Recovery and the check of the accounting may both have met a place.
     report.damage.sort();
     report.damage.dedup();
     let format = stratakv::format_of(path).ok().flatten();
+    if let (true, Some(format)) = (report.is_sound(), format) {
+        // Each record is what was written. Whether long structures are whole is another question.
+        let memory_bytes = OPENED_BYTES.saturating_add(report.records.saturating_mul(RECORD_BYTES));
+        let store = options_of(arguments).read_only(true).memory_bytes(memory_bytes).open(path)?;
+        report.damage = trees::damage(&store, format.engine)?;
+        store.close()?;
+    }
     let written =
         if arguments.json { write_json(&report, format, output) } else { write_text(&report, format, output) };
     written.map_err(Failure::output)?;
@@ -48,6 +58,13 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let is_cache = format.is_some_and(|format| format.engine == Engine::Tier);
     Err(failure(&report, &path.display().to_string(), is_cache))
+}
+
+/// Where the store is, and what carries the I/O.
+fn options_of(arguments: &Arguments) -> Options {
+    let data = &arguments.data;
+    let options = Options::new().create(false).io(arguments.io.into()).data_directories(data.more_directories());
+    options.devices(data.devices()).region_paths(data.regions())
 }
 
 /// Why a store is not sound: damage, or a device that does not answer, which is none.

@@ -9,15 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions, Store};
 use stratakv_base::quantity::format_count;
-use stratakv_structures::STRUCTURE_FLAGS;
-use stratakv_structures::tree::is_tree;
 
 use crate::failure::{Exit, Failure};
-use crate::json_line::Line;
+use crate::json_line::{Line, text_or_base64};
 use crate::opening::{CollectionArguments, OpenArguments, OpenedCollection, has_points, records_of};
 use crate::remote::{Client, RangeRequest, RemoteRecord, ServerArguments};
 use crate::say::say;
-use crate::{Output, progress};
+use crate::{Output, progress, trees};
 
 /// Progress is told of so many records at a time.
 const TOLD_EVERY: u64 = 256;
@@ -37,8 +35,9 @@ at one moment). Elements of a list say \"list\", and their keys are their positi
 collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
 the default collection of a `hash` store in another order. A damaged record ends the dump with \
 exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4. \
-Structures of Redis clients with more than 8 KiB are left out: they are counted, and the exit \
-code is 6. `stratakv backup` has them.
+Structures of Redis clients are lines as other records are, whatever their form; `load` gives them \
+the form that they need. Those of more than 64 MiB are left out: they are counted, and the exit code \
+is 6. `stratakv backup` has them.
 
 A server writes its default collection. Structures of Redis clients, and with the engines `hash` \
 and `tier` keys of more than 250 bytes, are left out: they are counted, and the exit code is 6. \
@@ -86,19 +85,19 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     for (of, collection) in &all {
         match collection.id() == store.id() && !is_ordered {
             true => dump.unordered(&store, of)?,
-            false => dump.collection(of, collection)?,
+            false => dump.collection(&store, of, collection)?,
         }
     }
     let (passed_over, trees) = (dump.passed_over, dump.progress.trees.get());
+    let damaged = dump.progress.damaged.get() as usize;
     drop(all);
     store.close()?;
-    match passed_over.len() {
+    match passed_over.len() + damaged {
         0 if trees > 0 => Err(Failure::new(
             Exit::Unsupported,
             format!(
-                "missing from this dump: {} of Redis clients, whose elements are records of their own. \
-                 `stratakv backup` has all",
-                format_count(trees, "long structure")
+                "missing from this dump: {} of Redis clients with more than 64 MiB. `stratakv backup` has all",
+                format_count(trees, "structure")
             ),
         )),
         0 => Failure::incomplete(&store, "all that can be read is dumped").map_or(Ok(()), Err),
@@ -146,8 +145,10 @@ fn ask(mut server: Client, arguments: &Arguments, output: &mut Output) -> Result
 struct Progress {
     show: Option<Box<dyn Fn(u64, u64)>>,
     written: Cell<u64>,
-    /// Roots of long structures, which are left out: without their nodes they mean nothing.
+    /// Structures that are left out, as no record can have all of them.
     trees: Cell<u64>,
+    /// Those that are damaged, and were told of.
+    damaged: Cell<u64>,
     total: u64,
 }
 
@@ -161,6 +162,7 @@ impl Progress {
             show,
             written: Cell::new(0),
             trees: Cell::new(0),
+            damaged: Cell::new(0),
             total: if is_whole { progress::records_of(store) } else { 0 },
         }
     }
@@ -188,7 +190,7 @@ impl Dump<'_> {
     fn unordered(&mut self, store: &Store, of: &Line) -> Result<(), Failure> {
         let Dump { arguments, passed_over, progress, output } = self;
         let take = |id, key: &[u8], record: Record| match id == store.id() {
-            true => write_line(arguments, of, (key, &record), progress, output),
+            true => write_line((store, arguments), of, (key, &record), progress, output),
             false => Ok(()),
         };
         if !arguments.skip_damaged {
@@ -202,12 +204,13 @@ impl Dump<'_> {
     }
 
     /// A collection, in its order.
-    fn collection(&mut self, of: &Line, collection: &Collection) -> Result<(), Failure> {
+    fn collection(&mut self, store: &Store, of: &Line, collection: &Collection) -> Result<(), Failure> {
         let Dump { arguments, passed_over, progress, output } = self;
         // In another order than that of bytes, keys that begin alike do not lie together.
         let prefix = arguments.prefix.as_bytes();
         let scan = if collection.order().is_some() { ScanOptions::all() } else { ScanOptions::prefix(prefix) };
-        let mut write = |key: &[u8], record: &Record| write_line(arguments, of, (key, record), progress, output);
+        let mut write =
+            |key: &[u8], record: &Record| write_line((store, arguments), of, (key, record), progress, output);
         if arguments.skip_damaged {
             return dump_undamaged(collection, scan, &mut write, passed_over);
         }
@@ -221,7 +224,7 @@ impl Dump<'_> {
 
 /// A record as a line, if its key begins as was asked.
 fn write_line(
-    arguments: &Arguments,
+    (store, arguments): (&Store, &Arguments),
     of: &Line,
     (key, record): (&[u8], &Record),
     progress: &Progress,
@@ -230,12 +233,23 @@ fn write_line(
     if !key.starts_with(arguments.prefix.as_bytes()) {
         return Ok(());
     }
-    if record.flags == STRUCTURE_FLAGS && is_tree(&record.to_bytes()) {
-        progress.trees.set(progress.trees.get() + 1);
-        return Ok(());
-    }
     let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());
-    let line = Line { collection, list, order, ..Line::new(key, record) };
+    let mut line = Line { collection, list, order, ..Line::new(key, record) };
+    if line.collection.is_none() && line.list.is_none() && trees::is_root(record) {
+        match trees::packed(store, key, record) {
+            Ok(Some(value)) => (line.value, line.value_base64) = text_or_base64(&value),
+            Ok(None) => {
+                progress.trees.set(progress.trees.get() + 1);
+                return Ok(());
+            }
+            Err(failure) if arguments.skip_damaged && failure.exit == Exit::Corrupt => {
+                say!("{}; passed over", failure.message);
+                progress.damaged.set(progress.damaged.get() + 1);
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
     let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
     progress.tell();
     written.and_then(|()| writeln!(output)).map_err(Failure::output)

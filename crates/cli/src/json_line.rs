@@ -68,7 +68,8 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
+/// Bytes as text if they are UTF-8, else in base64.
+pub(crate) fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
         Err(_) => (None, Some(STANDARD.encode(bytes))),

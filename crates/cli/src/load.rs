@@ -11,16 +11,16 @@ use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Error, Expect, Key, Kind, Level, Operation, Order, OrderError, Reply,
-    Session, Store,
+    Change, ChangeKind, Collection, CollectionId, Engine, Error, Expect, Key, Kind, Level, Operation, Order,
+    OrderError, Reply, Session, Store,
 };
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::Failure;
 use crate::json_line::{self, Named, Parsed};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
-use crate::progress;
 use crate::say::say;
+use crate::{progress, trees};
 
 /// Most writes in flight: enough to fill groups of every shard.
 const IN_FLIGHT_MAX: usize = 256;
@@ -93,6 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         default: arguments.collection.write(&store)?,
         store: store.clone(),
         named: HashMap::new(),
+        engine: stratakv::format_of(store.path())?.map_or(Engine::Slab, |format| format.engine),
         session: store.session()?,
         level: store.default_level(),
         waiting: HashMap::new(),
@@ -124,6 +125,8 @@ struct Waiting {
     line: u64,
     key: Key,
     bytes: usize,
+    /// It is a node of a long structure, and no line.
+    is_node: bool,
 }
 
 struct Loader {
@@ -131,6 +134,7 @@ struct Loader {
     /// Where lines go that name no collection, and those that do.
     default: Collection,
     named: HashMap<Named, Collection>,
+    engine: Engine,
     session: Session,
     level: Level,
     waiting: HashMap<u64, Waiting>,
@@ -201,14 +205,23 @@ impl Loader {
     fn take(&mut self, line: u64, parsed: Parsed) -> Result<(), Failure> {
         let Parsed { collection, key, value, flags, expiry, .. } = parsed;
         let collection = self.collection(collection)?.clone();
+        let mut value = Bytes::from(value);
+        let is_default = collection.id() == self.store.id();
+        let tree = trees::planted((&self.store, self.engine), &key, (&value, flags)).filter(|_| is_default);
+        if let Some((root, nodes)) = tree {
+            nodes.into_iter().try_for_each(|node| self.submit(line, node, true))?;
+            // The root comes when all that it names is there.
+            self.drain()?;
+            value = root;
+        }
         if let Some(loaders) = &mut self.sorted {
             let loader = loaders.entry(collection.id()).or_insert_with(|| collection.loader());
             loader.add_with(&key, &value, flags, expiry)?;
             self.bytes += (key.len() + value.len()) as u64;
             return Ok(());
         }
-        let kind = ChangeKind::Put { value: Bytes::from(value), flags, expiry };
-        self.submit(line, Change { key: collection.key(&key)?, expect: Expect::Any, kind })
+        let kind = ChangeKind::Put { value, flags, expiry };
+        self.submit(line, Change { key: collection.key(&key)?, expect: Expect::Any, kind }, false)
     }
 
     /// Where a line goes.
@@ -232,9 +245,9 @@ impl Loader {
         })
     }
 
-    fn submit(&mut self, line: u64, change: Change) -> Result<(), Failure> {
+    fn submit(&mut self, line: u64, change: Change, is_node: bool) -> Result<(), Failure> {
         let ChangeKind::Put { value, .. } = &change.kind else { return Ok(()) };
-        let waiting = Waiting { line, key: change.key.clone(), bytes: change.key.user().len() + value.len() };
+        let waiting = Waiting { line, key: change.key.clone(), bytes: change.key.user().len() + value.len(), is_node };
         while self.session.in_flight() >= IN_FLIGHT_MAX
             || (self.bytes_waiting > 0 && self.bytes_waiting + waiting.bytes > IN_FLIGHT_BYTES_MAX)
             || self.keys.contains(&waiting.key)
@@ -256,7 +269,7 @@ impl Loader {
             self.bytes_waiting -= waiting.bytes;
             match reply {
                 Reply::Done { .. } => {
-                    self.records += 1;
+                    self.records += u64::from(!waiting.is_node);
                     self.bytes += waiting.bytes as u64;
                 }
                 Reply::Failed(error) => {

@@ -33,6 +33,7 @@ mod scan;
 mod serve;
 mod stats;
 mod text;
+mod trees;
 mod update;
 
 use std::io::{BufWriter, StdoutLock, Write};

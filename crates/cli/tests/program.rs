@@ -28,6 +28,8 @@ mod region;
 mod remembered;
 #[path = "program/server.rs"]
 mod server;
+#[path = "program/trees.rs"]
+mod trees;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 

@@ -5,8 +5,8 @@
 //! a write is answered when it is on the disk. `redis-benchmark` is the load: it may be what binds
 //! where commands come in batches, so the server's processor time for a command is told too.
 
+mod baselines;
 mod footprint;
-mod rivals;
 pub mod table;
 
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use std::process::Command;
 
 use crate::process;
 
+pub use baselines::Baseline;
+use baselines::Room;
 pub use footprint::{Footprint, footprint};
-pub use rivals::Rival;
-use rivals::Room;
 
 /// A command that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub struct Plan {
     /// Whether writes are answered when they are on the disk.
     pub durable: bool,
     /// Servers; the first one is what the others are compared with.
-    pub rivals: Vec<Rival>,
+    pub baselines: Vec<Baseline>,
     /// Commands.
     pub measures: Vec<Measure>,
     /// Connections.
@@ -109,11 +109,12 @@ pub struct Plan {
 impl Plan {
     /// The usual one.
     pub fn new(durable: bool) -> Plan {
-        let rivals = if durable { vec![Rival::RedisAlways, Rival::Packed] } else { Rival::IN_MEMORY.to_vec() };
+        let baselines =
+            if durable { vec![Baseline::RedisAlways, Baseline::Packed] } else { Baseline::IN_MEMORY.to_vec() };
         let measures = MEASURES.iter().copied().filter(|one| one.writes || !durable).collect();
         Plan {
             durable,
-            rivals,
+            baselines,
             measures,
             connections: 50,
             pipelines: vec![1, 16],
@@ -136,7 +137,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// Whose it is.
-    pub rival: Rival,
+    pub baseline: Baseline,
     /// Which command.
     pub measure: Measure,
     /// Commands in a batch.
@@ -157,12 +158,12 @@ pub fn run(plan: &Plan, told: &mut dyn FnMut(u32, &Measured)) -> Result<Vec<Meas
     let mut all = Vec::new();
     for round in 1..=plan.rounds {
         for measure in &plan.measures {
-            for rival in &plan.rivals {
-                if !rival.has(measure) {
+            for baseline in &plan.baselines {
+                if !baseline.has(measure) {
                     continue;
                 }
-                let place = plan.place.join(rival.name().replace(' ', "-"));
-                let outcome = run_one(plan, *rival, *measure, &place, &mut |one| {
+                let place = plan.place.join(baseline.name().replace(' ', "-"));
+                let outcome = run_one(plan, *baseline, *measure, &place, &mut |one| {
                     told(round, &one);
                     all.push(one);
                 });
@@ -177,12 +178,12 @@ pub fn run(plan: &Plan, told: &mut dyn FnMut(u32, &Measured)) -> Result<Vec<Meas
 /// A command on a fresh server, for each number of commands in a batch.
 fn run_one(
     plan: &Plan,
-    rival: Rival,
+    baseline: Baseline,
     measure: Measure,
     place: &Path,
     each: &mut dyn FnMut(Measured),
 ) -> Result<(), String> {
-    let running = rival.start(place, plan.room())?;
+    let running = baseline.start(place, plan.room())?;
     let port = running.address().port();
     for pipeline in &plan.pipelines {
         if let Some(fill) = measure.fill {
@@ -193,7 +194,7 @@ fn run_one(
         let before = process::cpu(running.id());
         let (per_s, p99_ms) = load(plan, port, *pipeline, commands, measure.words)?;
         let cpu_us = (process::cpu(running.id()) - before).as_secs_f64() * 1e6 / commands as f64;
-        each(Measured { rival, measure, pipeline: *pipeline, per_s, p99_ms, cpu_us });
+        each(Measured { baseline, measure, pipeline: *pipeline, per_s, p99_ms, cpu_us });
     }
     Ok(())
 }

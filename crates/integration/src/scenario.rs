@@ -11,6 +11,7 @@ mod shutdown;
 mod space;
 mod tampering;
 mod transactions;
+mod waves;
 
 use std::path::Path;
 

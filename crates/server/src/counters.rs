@@ -61,6 +61,7 @@ counters! {
     pubsub_kicks: "Listeners to channels closed because they did not take their messages.",
     idle_kicks: "Connections closed because nothing came from their clients for too long.",
     ssl_handshake_errors: "TLS connections that ended before they could be used.",
+    structure_commands_carried: "Commands on long structures carried out together with another client's.",
     structure_nodes_removed: "Nodes of long structures removed after their root.",
     bytes_read: "Bytes received.",
     bytes_written: "Bytes sent.",

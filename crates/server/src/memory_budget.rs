@@ -283,10 +283,11 @@ impl MemoryPermit {
         }
     }
 
-    /// The same by the eighth that is for long answers. One answer may take all of it, and more.
+    /// The same by the eighth that is for long answers. One connection may take all of it, and
+    /// more: what it has of it already is in nobody else's way.
     fn try_long(&mut self, held_bytes: u64, more: u64) -> bool {
         let before = self.budget.long_bytes.fetch_add(more, Ordering::Relaxed);
-        let may = before == 0 || before + more <= self.budget.max_bytes() / 8;
+        let may = before <= self.long_bytes || before + more <= self.budget.max_bytes() / 8;
         if may && self.try_grow_to(held_bytes, more, self.budget.max_bytes()) {
             self.long_bytes += more;
             return true;
@@ -385,6 +386,17 @@ mod tests {
         assert!(MemoryPermit::new(&budget).try_grow(0, 3 * MIB), "one may take more");
         drop(short);
         assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_has_the_part_of_long_answers_may_take_more_of_it() {
+        let budget = MemoryBudget::new(16 * MIB);
+        let mut one = MemoryPermit::new(&budget);
+        assert!(one.try_grow(0, 11 * MIB) && one.long_bytes > 0);
+        one.set(2 * MIB);
+        assert!(one.long_bytes > 0 && one.try_grow(2 * MIB, 12 * MIB), "in its own way");
+        drop(one);
+        assert_eq!((budget.held_bytes(), budget.long_bytes.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]

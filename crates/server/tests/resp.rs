@@ -638,7 +638,9 @@ fn what_is_told_of_server_and_clients_is_so() {
     assert_eq!(client.ask("COMMAND LIST").matches('"').count() as i64, 2 * count);
     let told = client.ask("COMMAND INFO get nothing");
     assert!(
-        told.starts_with("[[\"get\", (2), [readonly, fast], (1), (1), (1), [@string], [], [], []], nil array]"),
+        told.starts_with(
+            "[[\"get\", (2), [readonly, fast], (1), (1), (1), [@read, @string, @fast], [], [], []], nil array]"
+        ),
         "{told}"
     );
     let docs = client.ask("COMMAND DOCS get");

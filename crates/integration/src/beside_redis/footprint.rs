@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Plan, Rival};
+use super::{Baseline, Plan};
 use crate::process;
 use crate::resp::{RespConnection, RespReply};
 
@@ -14,7 +14,7 @@ const BATCH: u64 = 500;
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     /// Whose it is.
-    pub rival: Rival,
+    pub baseline: Baseline,
     /// Resident memory, of files in it too.
     pub memory_bytes: f64,
     /// Blocks of its files.
@@ -25,16 +25,16 @@ pub struct Footprint {
 ///
 /// # Errors
 /// The server cannot be started, or refuses one.
-pub fn footprint(plan: &Plan, rival: Rival, hashes: u64) -> Result<Footprint, String> {
+pub fn footprint(plan: &Plan, baseline: Baseline, hashes: u64) -> Result<Footprint, String> {
     let place = plan.place.join("footprint");
-    let outcome = fill(plan, rival, hashes, &place);
+    let outcome = fill(plan, baseline, hashes, &place);
     let _ = std::fs::remove_dir_all(&place);
     outcome
 }
 
-fn fill(plan: &Plan, rival: Rival, hashes: u64, place: &Path) -> Result<Footprint, String> {
-    let running = rival.start(place, plan.room())?;
-    let cannot = |error: std::io::Error| format!("{}: {error}", rival.name());
+fn fill(plan: &Plan, baseline: Baseline, hashes: u64, place: &Path) -> Result<Footprint, String> {
+    let running = baseline.start(place, plan.room())?;
+    let cannot = |error: std::io::Error| format!("{}: {error}", baseline.name());
     let mut client = RespConnection::connect(running.address()).map_err(cannot)?;
     let before = (process::memory_bytes(running.id(), "VmRSS")?, medium_bytes(place));
     for first in (0..hashes).step_by(BATCH as usize) {
@@ -43,13 +43,13 @@ fn fill(plan: &Plan, rival: Rival, hashes: u64, place: &Path) -> Result<Footprin
         for _ in &commands {
             match client.reply().map_err(cannot)? {
                 RespReply::Integer(5) => {}
-                other => return Err(format!("{}: HSET was answered {other:?}", rival.name())),
+                other => return Err(format!("{}: HSET was answered {other:?}", baseline.name())),
             }
         }
     }
     let after = (process::memory_bytes(running.id(), "VmRSS")?, medium_bytes(place));
     let each = |after: u64, before: u64| after.saturating_sub(before) as f64 / hashes as f64;
-    Ok(Footprint { rival, memory_bytes: each(after.0, before.0), medium_bytes: each(after.1, before.1) })
+    Ok(Footprint { baseline, memory_bytes: each(after.0, before.0), medium_bytes: each(after.1, before.1) })
 }
 
 /// The command that writes one: some 70 bytes of fields and values.

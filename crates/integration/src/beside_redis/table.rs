@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Footprint, Measured, Plan, Rival};
+use super::{Baseline, Footprint, Measured, Plan};
 
 /// The median of what a command was in all rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,29 +17,28 @@ pub fn markdown(plan: &Plan, all: &[Measured]) -> String {
     let mut text = String::new();
     for pipeline in &plan.pipelines {
         let _ = write!(text, "{pipeline} commands in a batch, {} connections:\n\n| command |", plan.connections);
-        for rival in &plan.rivals {
-            let _ = write!(text, " {0}/s | p99 ms | µs |", rival.name());
-            if *rival != plan.rivals[0] {
+        for baseline in &plan.baselines {
+            let _ = write!(text, " {0}/s | p99 ms | µs |", baseline.name());
+            if *baseline != plan.baselines[0] {
                 text.push_str(" ratio | of µs |");
             }
         }
         text.push_str("\n|---|");
-        for rival in &plan.rivals {
-            text.push_str(if *rival == plan.rivals[0] { "--:|--:|--:|" } else { "--:|--:|--:|--:|--:|" });
+        for baseline in &plan.baselines {
+            text.push_str(if *baseline == plan.baselines[0] { "--:|--:|--:|" } else { "--:|--:|--:|--:|--:|" });
         }
         text.push('\n');
         for measure in &plan.measures {
             let _ = write!(text, "| {} |", measure.name);
-            let of =
-                |rival: Rival| {
-                    median(all.iter().filter(|one| {
-                        one.rival == rival && one.measure.name == measure.name && one.pipeline == *pipeline
-                    }))
-                };
-            let first = of(plan.rivals[0]);
-            for rival in &plan.rivals {
-                let is_first = *rival == plan.rivals[0];
-                match of(*rival) {
+            let of = |baseline: Baseline| {
+                median(all.iter().filter(|one| {
+                    one.baseline == baseline && one.measure.name == measure.name && one.pipeline == *pipeline
+                }))
+            };
+            let first = of(plan.baselines[0]);
+            for baseline in &plan.baselines {
+                let is_first = *baseline == plan.baselines[0];
+                match of(*baseline) {
                     None => text.push_str(if is_first { " | | |" } else { " | | | | |" }),
                     Some(own) => {
                         let _ = write!(text, " {:.0} | {:.2} | {:.2} |", own.per_s, own.p99_ms, own.cpu_us);
@@ -61,7 +60,7 @@ pub fn markdown(plan: &Plan, all: &[Measured]) -> String {
 pub fn footprints(all: &[Footprint]) -> String {
     let mut text = "| a hash of 5 fields | bytes of memory | bytes of the medium |\n|---|--:|--:|\n".to_owned();
     for one in all {
-        let _ = writeln!(text, "| {} | {:.0} | {:.0} |", one.rival.name(), one.memory_bytes, one.medium_bytes);
+        let _ = writeln!(text, "| {} | {:.0} | {:.0} |", one.baseline.name(), one.memory_bytes, one.medium_bytes);
     }
     text
 }
@@ -88,10 +87,16 @@ mod tests {
     #[test]
     fn medians_stand_beside_the_first_servers() {
         let mut plan = Plan::new(false);
-        (plan.rivals, plan.measures, plan.pipelines) =
-            (vec![Rival::Redis, Rival::Hash], MEASURES[..1].to_vec(), vec![1]);
-        let one = |rival, per_s| Measured { rival, measure: MEASURES[0], pipeline: 1, per_s, p99_ms: 0.5, cpu_us: 4.0 };
-        let all = [one(Rival::Redis, 100.0), one(Rival::Hash, 90.0), one(Rival::Hash, 150.0), one(Rival::Hash, 800.0)];
+        (plan.baselines, plan.measures, plan.pipelines) =
+            (vec![Baseline::Redis, Baseline::Hash], MEASURES[..1].to_vec(), vec![1]);
+        let one =
+            |baseline, per_s| Measured { baseline, measure: MEASURES[0], pipeline: 1, per_s, p99_ms: 0.5, cpu_us: 4.0 };
+        let all = [
+            one(Baseline::Redis, 100.0),
+            one(Baseline::Hash, 90.0),
+            one(Baseline::Hash, 150.0),
+            one(Baseline::Hash, 800.0),
+        ];
         let text = markdown(&plan, &all);
         assert!(text.ends_with("| SET | 100 | 0.50 | 4.00 | 150 | 0.50 | 4.00 | 1.50 | 1.00 |\n\n"), "{text}");
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use stratakv_base::quantity::parse_bytes;
 use stratakv_integration::arguments::{answer, named};
-use stratakv_integration::beside_redis::{MEASURES, Measure, Plan, Rival, footprint, run, table};
+use stratakv_integration::beside_redis::{Baseline, MEASURES, Measure, Plan, footprint, run, table};
 
 const USAGE: &str = "\
 usage: cargo xtask compare --redis [--durable] [--short] [--servers redis,redis-always,hash,tier,packed,slab,matrix]
@@ -38,7 +38,7 @@ fn plan(words: &[String]) -> Result<(Plan, u64), String> {
         let in_word = |why: String| format!("{word}: {why}");
         let number = |value: &str| value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
         match word.as_str() {
-            "--servers" => plan.rivals = named(value, &Rival::ALL, Rival::name).map_err(in_word)?,
+            "--servers" => plan.baselines = named(value, &Baseline::ALL, Baseline::name).map_err(in_word)?,
             "--commands" => plan.measures.retain(|one| one.name.contains(value.as_str())),
             "--connections" => plan.connections = number(value)?.clamp(1, 10_000) as u32,
             "--pipelines" => {
@@ -72,7 +72,7 @@ fn compare(plan: &Plan, hashes: u64) -> Result<(), String> {
             "round {round}, {} x{}: {} {:.0}/s, p99 {:.2} ms, {:.2} µs of the server",
             one.measure.name,
             one.pipeline,
-            one.rival.name(),
+            one.baseline.name(),
             one.per_s,
             one.p99_ms,
             one.cpu_us
@@ -86,11 +86,12 @@ fn compare(plan: &Plan, hashes: u64) -> Result<(), String> {
         plan.keys,
         plan.value_bytes,
         plan.rounds,
-        plan.rivals[0].name()
+        plan.baselines[0].name()
     );
     println!("{}", table::markdown(plan, &all));
     if hashes > 0 {
-        let each: Result<Vec<_>, _> = plan.rivals.iter().map(|rival| footprint(plan, *rival, hashes)).collect();
+        let each: Result<Vec<_>, _> =
+            plan.baselines.iter().map(|baseline| footprint(plan, *baseline, hashes)).collect();
         println!("{}", table::footprints(&each?));
     }
     // Only if it is empty: it may be somebody's.
@@ -108,7 +109,7 @@ mod tests {
         let (plan, hashes) =
             super::plan(&words("--redis --durable --servers redis-always,slab --commands LPUSH --rounds 2"))
                 .expect("good");
-        assert_eq!((plan.rivals, plan.rounds, hashes), (vec![Rival::RedisAlways, Rival::Slots], 2, HASHES));
+        assert_eq!((plan.baselines, plan.rounds, hashes), (vec![Baseline::RedisAlways, Baseline::InPlace], 2, HASHES));
         assert!(plan.durable && plan.measures.iter().all(|one| one.name.contains("LPUSH")));
         let (plan, _) = super::plan(&words("--redis --pipelines 1,32 --cores 1,0")).expect("good");
         assert_eq!((plan.pipelines, plan.cores), (vec![1, 32], (1, 0)));

@@ -1,5 +1,5 @@
-//! `kill -9` under Redis clients: transactions over every kind of structure are there whole or not
-//! at all, and what was acknowledged is there.
+//! `kill -9` under Redis clients: transactions over every kind of structure, short ones and such
+//! that become long and short again, are there whole or not at all. What was acknowledged is there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use stratakv_base::random::Random;
 
+use super::waves::Waves;
 use super::{ScenarioOutcome, Setting};
 use crate::program::{Serve, Served, free_address};
 use crate::resp::{RespConnection, RespReply};
@@ -30,6 +31,7 @@ struct ClientKeys {
     list: VecDeque<String>,
     scores: BTreeMap<String, String>,
     set: BTreeSet<String>,
+    long: Waves,
 }
 
 /// A client of its own keys, outside the process that is killed.
@@ -67,6 +69,7 @@ impl ClientKeys {
         if n >= SET_MAX {
             commands.push(format!("SREM c{client}:set {}", n - SET_MAX));
         }
+        commands.extend(self.long.commands(n, client));
         commands.push(format!("INCR c{client}:count"));
         commands.push("EXEC".to_owned());
         commands
@@ -90,6 +93,7 @@ impl ClientKeys {
         if let Some(gone) = n.checked_sub(SET_MAX) {
             next.set.remove(&gone.to_string());
         }
+        next.long.change(n);
         next.transactions += 1;
         next
     }
@@ -114,8 +118,14 @@ impl ClientKeys {
         let pairs = |texts: Vec<String>| {
             texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<BTreeMap<_, _>>()
         };
+        let long = Waves::read(connection, client)?;
+        let mut ask = |command: &str| {
+            let told = connection.ask(command).map_err(|error| format!("{command}: {error}"))?;
+            Ok::<_, String>((command.to_owned(), told))
+        };
         Ok(ClientKeys {
             transactions,
+            long,
             hash: pairs(texts(ask(&format!("HGETALL c{client}:hash"))?)?),
             list: texts(ask(&format!("LRANGE c{client}:list 0 -1"))?)?.into(),
             scores: pairs(texts(ask(&format!("ZRANGE c{client}:scores 0 -1 WITHSCORES"))?)?),

@@ -24,7 +24,7 @@ impl Storing {
 
 impl Connection {
     /// Bytes that it holds outside of the store.
-    fn footprint(&self) -> u64 {
+    pub(super) fn footprint(&self) -> u64 {
         let value = self.unfinished.storing.as_ref().map_or(0, Storing::held_bytes);
         let line = self.unfinished.rest.as_ref().map_or(0, |rest| rest.line.capacity());
         let places =

@@ -77,10 +77,12 @@ impl Connection {
         let mut index = 0;
         while self.reading.postponed > 0 && index < self.answers.pending.len() && !self.ending.broken {
             let bytes = self.answers.pending.get(index).and_then(|pending| pending.again_bytes);
-            if bytes.is_some_and(|bytes| !self.ask_postponed(index, bytes, context)) {
-                return;
+            if let Some(bytes) = bytes.filter(|bytes| !self.ask_postponed(index, *bytes, context)) {
+                return self.lacks_room(index, bytes);
             }
-            index += 1;
+            // With that room a command may want more at once.
+            let wants_more = self.answers.pending.get(index).is_some_and(|pending| pending.again_bytes.is_some());
+            index += usize::from(!wants_more);
         }
     }
 

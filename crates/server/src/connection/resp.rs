@@ -12,7 +12,7 @@ use stratakv_protocol::resp::{ARGUMENTS_MAX, Limits, Parsed, ProtocolError, Requ
 use super::state::ClientProtocol;
 use super::{Connection, Context, Header, RECV_BYTES_MAX, Storing, Target};
 use crate::answer::Answer;
-use crate::pending::{Access, ParsedCommand, Reading};
+use crate::pending::{Access, ParsedCommand, PendingAnswer, Reading};
 use crate::request::{Action, Request};
 use crate::resp::{
     Arguments, RequestRefusal, RespAnswer, RespClient, Said, Session, TurnWaiter, Work, WorkContext, WorkKind, written,
@@ -280,12 +280,17 @@ impl Connection {
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
             ended = work.step(reply, &work_context(context, sequence), &mut asked);
         }
-        if (work.takes_long() || work.is_idle()) && ended.is_none() {
+        let is_idle = work.is_idle() && ended.is_none();
+        if is_idle || (work.takes_long() && ended.is_none()) {
             let held = work.held_bytes();
             self.reading.bytes = self.reading.bytes - pending.reading_bytes + held;
             pending.reading_bytes = held;
         }
         let units = units_of(work, asked.len());
+        if is_idle {
+            // It may be for long, and no other command begins meanwhile.
+            self.answers.pending.shrink_to_fit();
+        }
         self.grant.spend(units);
         for (target, operation) in asked {
             context.submissions.push(super::Submission { sequence, target, operation });
@@ -321,9 +326,47 @@ impl Connection {
             // As much is asked for at first of those that follow.
             self.reading.value_bytes = bytes.max(self.reading.value_bytes - self.reading.value_bytes / 8);
         }
+        if let WorkKind::Many(_) = work.kind {
+            // What it makes has room of its own, for which it asks.
+            self.writing_bytes = self.writing_bytes.saturating_sub(std::mem::take(&mut pending.writing_bytes));
+        }
         self.reading.bytes = self.reading.bytes - pending.reading_bytes + held_bytes;
         (pending.reading_bytes, pending.again_bytes) = (held_bytes, Some(bytes));
         self.reading.postponed += 1;
+    }
+
+    /// There is no room for a command, nor for those behind it that wait for some: they give back
+    /// what they can make again. One that can never have room is refused.
+    pub(super) fn lacks_room(&mut self, index: usize, bytes: u64) {
+        for pending in self.answers.pending.iter_mut().skip(index).filter(|pending| pending.again_bytes.is_some()) {
+            if let Answer::Work(work) = &mut pending.answer {
+                work.shed();
+            }
+        }
+        let Some(PendingAnswer { answer: Answer::Work(_), .. }) = self.answers.pending.get(index) else { return };
+        let can_have = self.footprint().saturating_add(bytes) <= self.budget().max_bytes();
+        if index > 0 || can_have || !self.holds_still() {
+            return;
+        }
+        if let Some(pending) = self.answers.pending.get_mut(index) {
+            pending.again_bytes = None;
+        }
+        self.reading.postponed -= 1;
+        self.memory.is_starved = false;
+        let most = self.budget().max_bytes();
+        let text = format!(
+            "ERR the command takes {bytes} bytes beside what its connection holds, which is more than the {most} \
+             bytes that all clients may hold: send less at once, or raise --memory"
+        );
+        self.end_work(index, written(|out| encode::error(out, &text)));
+    }
+
+    /// Whether nothing that it holds goes by itself: all commands behind the first one have their
+    /// answers, or wait for room.
+    fn holds_still(&self) -> bool {
+        let is_still = |pending: &PendingAnswer| pending.missing == 0 || pending.again_bytes.is_some();
+        let is_sent = self.sending.output.bytes() + self.sending.bytes == 0;
+        is_sent && self.memory.outside_bytes == 0 && self.answers.pending.iter().all(is_still)
     }
 
     fn spend_on(&mut self, work: &Work, operations: usize) {

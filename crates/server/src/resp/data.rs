@@ -154,6 +154,11 @@ impl Records for OneRecord {
         self.has_trees
     }
 
+    fn needs_room(&self) {
+        // Without batches commands of several keys have no more room.
+        self.needs_nodes.set(self.has_trees);
+    }
+
     fn scan_place(&self, _: &[u8], _: u64) -> Option<Bytes> {
         self.needs_nodes.set(true);
         None
@@ -236,6 +241,8 @@ pub(crate) struct DataWork {
     only_reads: bool,
     /// So much of the value is asked for at first.
     first_bytes: u64,
+    /// Bytes for which it has room, of the value or of the reply to a read.
+    room_bytes: u64,
     attempts: u32,
 }
 
@@ -248,12 +255,12 @@ impl DataWork {
     ) -> DataWork {
         let (said, needs_nodes) = Default::default();
         let rule = Arc::new(DataRule { command: Arc::new(command), settings, limits, said, needs_nodes });
-        DataWork { key, rule, only_reads, first_bytes: 0, attempts: 0 }
+        DataWork { key, rule, only_reads, first_bytes: 0, room_bytes: 0, attempts: 0 }
     }
 
     /// One that reads asks for so much of the value at first.
     pub(crate) fn with_first_bytes(mut self, first_bytes: u64) -> DataWork {
-        self.first_bytes = first_bytes;
+        (self.first_bytes, self.room_bytes) = (first_bytes, first_bytes);
         self
     }
 
@@ -276,6 +283,7 @@ impl DataWork {
 
     /// There is room for so many bytes of the value.
     pub(crate) fn has_room(&mut self, bytes: u64, asked: &mut Asked) -> Progress {
+        self.room_bytes = bytes;
         let part = RecordPart::Range { start: 0, len: bytes };
         asked.push((Target::Key, Operation::Get { key: self.key.clone(), part }));
         Progress::Waits
@@ -302,7 +310,15 @@ impl DataWork {
                     expiry,
                 });
                 self.rule.outcome(old);
-                self.ended(context)
+                match self.said_bytes() {
+                    // More than the value: it is made again once there is room.
+                    said if self.only_reads && said > self.room_bytes && self.attempts <= ATTEMPTS_MAX => {
+                        self.attempts += 1;
+                        self.rule.answer();
+                        Progress::WantsRoom(said)
+                    }
+                    _ => self.ended(context),
+                }
             }
             Reply::Done { version, .. } => {
                 here.counters.total_items.add(1);
@@ -316,6 +332,14 @@ impl DataWork {
                 let error = Error::Unknown("the engine gave an answer of another kind");
                 Progress::Ended(error_of(&error, false, context))
             }
+        }
+    }
+
+    /// Bytes of its reply; none, if it goes on where there are nodes.
+    fn said_bytes(&self) -> u64 {
+        match self.rule.needs_nodes.load(Ordering::Acquire) {
+            true => 0,
+            false => lock(&self.rule.said).len() as u64,
         }
     }
 

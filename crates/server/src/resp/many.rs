@@ -31,6 +31,8 @@ use crate::server::lock;
 const SEEN_BYTES: usize = 4 << 20;
 /// Bytes of replies for which there is room from the beginning.
 const REPLY_BYTES: u64 = 4 << 10;
+/// More room than that, and than half of it, replies do not keep.
+const SAID_SPARE_BYTES: usize = 64 << 10;
 /// The part of what a command may hold that the elements of a tree may have which it reads as a
 /// whole: beside them there are what is made of them, and the reply.
 const WHOLE_SHARE: u64 = 4;
@@ -50,6 +52,8 @@ const TURNS_MAX: usize = 64;
 pub(crate) struct ManyLimits {
     /// Bytes of records and replies that it may hold.
     pub(crate) bytes_max: u64,
+    /// The same with its arguments: more can never be there, whatever others give back.
+    pub(crate) all_bytes_max: u64,
     /// So much of each value is asked for at first.
     pub(crate) first_bytes: u64,
     /// Whether several changes can be one.
@@ -72,8 +76,12 @@ enum Stage {
     Measuring,
     /// The commands are carried out, and others have their turn.
     Running,
+    /// There was no room for what was made: it was given back, and is made again.
+    WantingAll,
     /// There is no room yet for nodes that a command misses.
     WantingNodes,
+    /// There is no room yet for what the commands so far have made.
+    WantingMore,
     /// They are read.
     ReadingNodes,
     /// There is no room yet for what was said.
@@ -259,7 +267,13 @@ impl ManyWork {
 
     /// Bytes of records and replies for which it needs room to begin.
     pub(crate) fn first_bytes(&self) -> u64 {
-        self.limits.first_bytes.saturating_mul(self.named as u64).min(self.limits.bytes_max) + REPLY_BYTES
+        let most = self.bytes_max().saturating_sub(REPLY_BYTES);
+        self.limits.first_bytes.saturating_mul(self.named as u64).min(most) + REPLY_BYTES
+    }
+
+    /// Most bytes of records and replies: no more than can be there beside its arguments.
+    fn bytes_max(&self) -> u64 {
+        self.limits.bytes_max.min(self.limits.all_bytes_max.saturating_sub(self.held_bytes() as u64))
     }
 
     /// Bytes of memory that it holds beside records and replies.
@@ -294,7 +308,7 @@ impl ManyWork {
         }
         let limits = OverlayLimits {
             value_bytes_max: self.settings.value_bytes_max,
-            whole_bytes_max: self.limits.bytes_max / WHOLE_SHARE,
+            whole_bytes_max: self.bytes_max() / WHOLE_SHARE,
             has_trees: self.limits.has_batches,
             shards: context.shards,
         };
@@ -317,8 +331,21 @@ impl ManyWork {
         }
         match self.stage {
             Stage::WantingNodes if !self.contention.takes_turn => self.read_nodes(context, asked),
+            Stage::WantingMore => self.run(context, asked),
             Stage::WantingEnd => self.finish(context, asked),
             _ => self.begin(context, asked),
+        }
+    }
+
+    /// There is no room now: nothing is held meanwhile but the commands. All is made again once
+    /// there is.
+    pub(crate) fn shed(&mut self) {
+        if matches!(self.stage, Stage::WantingNodes | Stage::WantingMore | Stage::WantingEnd) {
+            self.stage = Stage::WantingAll;
+            self.overlay = Overlay::default();
+            self.run = CommandsRun::default();
+            self.contention.group.begin();
+            self.nodes = NodeReads::new(Vec::new(), self.nodes.losses);
         }
     }
 
@@ -358,7 +385,7 @@ impl ManyWork {
             self.contention.group.disband();
         }
         self.contention.attempts += 1;
-        let most = self.limits.bytes_max;
+        let most = self.bytes_max();
         match () {
             () if bytes > most => refused(&format!(
                 "ERR the records and replies have {bytes} bytes, and a command or transaction may have {most}: \
@@ -476,21 +503,21 @@ impl ManyWork {
     /// turn in between.
     fn run(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         self.gather();
-        if self.contention.group.has_carried() {
+        if self.contention.group.is_under_way() {
             return self.run_group(context, asked);
         }
         if self.run.next == 0 && self.transaction.is_some() && self.run.said.is_empty() {
             encode::array(&mut self.run.said, self.commands.len());
         }
         let mut seen_bytes = 0;
-        let bytes_max = self.limits.bytes_max + self.keys_bytes();
+        let (bytes_max, keys_bytes) = (self.bytes_max(), self.keys_bytes());
         while let Some(command) = self.commands.get(self.run.next) {
             if seen_bytes > SEEN_BYTES {
                 return self.let_others_go_on(asked);
             }
             // Each draws its own lots.
             let mut settings = self.settings;
-            settings.reply_bytes_max = usize::try_from(self.limits.bytes_max).unwrap_or(usize::MAX);
+            settings.reply_bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
             settings.seed = mixed(settings.seed ^ (self.run.next as u64 + 1));
             let said_bytes = self.run.said.len();
             self.overlay.begin_command();
@@ -506,9 +533,18 @@ impl ManyWork {
                 return self.want_nodes(context, asked);
             }
             self.overlay.end_command();
+            if self.run.said.capacity() > 2 * self.run.said.len() + SAID_SPARE_BYTES {
+                // Of a reply that was too long.
+                self.run.said.shrink_to_fit();
+            }
             self.run.next += 1;
-            if self.made_bytes() > bytes_max {
-                return self.want(self.made_bytes(), context);
+            let made_bytes = self.made_bytes();
+            if made_bytes > bytes_max + keys_bytes {
+                return self.want(made_bytes, context);
+            }
+            if made_bytes > self.has_bytes() + keys_bytes && self.run.next < self.commands.len() {
+                self.stage = Stage::WantingMore;
+                return self.want(more_than(made_bytes, bytes_max), context);
             }
         }
         if self.made_bytes() > self.has_bytes() + self.keys_bytes() {
@@ -531,9 +567,7 @@ impl ManyWork {
         let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
         if needed > self.has_bytes() + self.keys_bytes() {
             self.stage = Stage::WantingNodes;
-            // Little more, for what follows.
-            let more = (needed / 2).min(self.limits.bytes_max.saturating_sub(needed));
-            return self.want(needed.saturating_add(more), context);
+            return self.want(more_than(needed, self.bytes_max()), context);
         }
         self.read_nodes(context, asked)
     }
@@ -584,7 +618,7 @@ impl ManyWork {
     }
 
     /// Bytes of records and replies.
-    fn made_bytes(&self) -> u64 {
+    pub(crate) fn made_bytes(&self) -> u64 {
         (self.overlay.held_bytes() + self.run.said.len() + self.contention.group.said_bytes()) as u64
     }
 
@@ -632,8 +666,12 @@ impl ManyWork {
 
     /// All has been carried out.
     fn end(&mut self, context: &WorkContext<'_>) -> Progress {
-        self.contention.group.end();
+        context.here.counters.structure_commands_carried.add(self.contention.group.end());
         let mut said = std::mem::take(&mut self.run.said);
+        if said.len() > SAID_SPARE_BYTES {
+            // It may be kept for long.
+            said.shrink_to_fit();
+        }
         if !self.run.publications.is_empty() {
             send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);
         }
@@ -655,6 +693,11 @@ impl ManyWork {
             }
         }
     }
+}
+
+/// So many bytes and some more, for what follows.
+fn more_than(bytes: u64, most: u64) -> u64 {
+    bytes.saturating_add((bytes / 2).min(most.saturating_sub(bytes)))
 }
 
 fn refused(text: &str) -> Progress {

@@ -6,24 +6,21 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use stratakv_base::limits::KEY_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_structures::tree::{NodeName, Nodes, ReadNodes, TreeError, TreeRoot, is_tree};
+use stratakv_structures::tree::{NodeName, Nodes, PACKED_BYTES_MAX, ReadNodes, TreeError, TreeRoot, is_tree};
 use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::arguments::RequestRefusal;
 use super::records::{Call, Records, StoredRecord, refused_by_damage, structure_too_long};
 use super::session::mixed;
 
-/// A packed structure with more bytes becomes a tree.
-pub(crate) const PACKED_BYTES_MAX: usize = 8 << 10;
 /// A tree whose elements have fewer bytes is packed.
 pub(crate) const TREE_BYTES_MIN: u64 = 2 << 10;
 /// What stands behind the user's key in the key of a node.
-const NAME_BYTES: usize = 16;
+pub(crate) const NAME_BYTES: usize = 16;
 
 /// The key of a node of the structure under a user's key.
 pub(crate) fn node_key(user: &[u8], name: NodeName) -> Key {
-    let bytes = [user, &name.id.to_be_bytes(), &name.number.to_be_bytes()].concat();
-    Key::bound(CollectionId::NODES, &bytes)
+    Key::bound(CollectionId::NODES, &name.key(user))
 }
 
 /// The user's key that a node belongs to, and the node's name.

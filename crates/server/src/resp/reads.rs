@@ -7,6 +7,7 @@ use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::bits::{self, BitRange};
 use super::edit::too_long;
+use super::many::ManyWork;
 use super::records::WRONG_TYPE;
 use super::reply::written;
 use super::work::{ATTEMPTS_MAX, Asked, WorkContext, error_of};
@@ -149,6 +150,10 @@ impl BitRead {
 pub(crate) struct HeadRead {
     pub(crate) key: Key,
     pub(crate) question: HeadQuestion,
+    /// The record is the root of a long structure.
+    pub(crate) is_tree: bool,
+    /// What tells more of one.
+    pub(crate) of_tree: Option<Box<ManyWork>>,
 }
 
 /// What is asked about a record without its value.
@@ -171,6 +176,10 @@ pub(crate) enum HeadQuestion {
 }
 
 impl HeadRead {
+    pub(crate) fn new(key: Key, question: HeadQuestion) -> HeadRead {
+        HeadRead { key, question, is_tree: false, of_tree: None }
+    }
+
     /// What is answered of a record of this kind, or of none.
     pub(super) fn end(&self, reply: Reply, (kind, version): (Kind, Version), context: &WorkContext<'_>) -> Vec<u8> {
         let record = match reply {
@@ -185,7 +194,7 @@ impl HeadRead {
             (HeadQuestion::Length, None) => encode::integer(out, 0),
             (_, None) => encode::null(out, version),
             (HeadQuestion::Encoding, Some(_)) => {
-                encode::bulk(out, if kind == Kind::String { b"raw" } else { b"listpack" });
+                encode::bulk(out, encoding(kind, self.is_tree));
             }
             (HeadQuestion::References, Some(_)) => encode::integer(out, 1),
             (HeadQuestion::IdleTime, Some(_)) => {
@@ -202,6 +211,17 @@ impl HeadRead {
                 encode::integer(out, i64::try_from(record.value_bytes).unwrap_or(i64::MAX));
             }
         })
+    }
+}
+
+/// What Redis calls the way in which a value is laid out that is most like ours.
+fn encoding(kind: Kind, is_tree: bool) -> &'static [u8] {
+    match (kind, is_tree) {
+        (Kind::String, _) => b"raw",
+        (Kind::Hash | Kind::Set, true) => b"hashtable",
+        (Kind::List, true) => b"quicklist",
+        (Kind::SortedSet, true) => b"skiplist",
+        _ => b"listpack",
     }
 }
 

@@ -69,6 +69,10 @@ pub(crate) trait Records {
     /// Whether structures may be trees.
     fn has_trees(&self) -> bool;
 
+    /// The reply is longer than a value: the command is carried out again where there is room for
+    /// it, if that is not here. What it says then nobody is told.
+    fn needs_room(&self) {}
+
     /// Whether that of this key may.
     fn may_be_tree(&self, key: &[u8]) -> bool {
         self.has_trees() && has_room_for_nodes(key)
@@ -199,9 +203,16 @@ pub(crate) fn head_of(record: &StoredRecord) -> StoredRecord {
 ///
 /// # Errors
 /// It has.
-pub(crate) fn check_reply(call: &Call<'_>, out: &[u8], began: usize) -> Result<(), RequestRefusal> {
+pub(crate) fn check_reply(
+    call: &Call<'_>,
+    records: &dyn Records,
+    (out, began): (&[u8], usize),
+) -> Result<(), RequestRefusal> {
     match out.len().saturating_sub(began) > call.reply_bytes_max {
-        true => Err(reply_too_long(call)),
+        true => {
+            records.needs_room();
+            Err(reply_too_long(call))
+        }
         false => Ok(()),
     }
 }

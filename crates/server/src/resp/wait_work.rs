@@ -199,6 +199,13 @@ impl WaitWork {
         ManyWork::new(vec![Arc::new(data)], self.command.keys.clone(), self.settings, self.limits)
     }
 
+    /// There is no room now: it gives back what can be made again.
+    pub(crate) fn shed(&mut self) {
+        if let Some(Look::Both(both)) = &mut self.look {
+            both.shed();
+        }
+    }
+
     /// There is room for so many bytes that it reads.
     pub(crate) fn has_room(&mut self, bytes: u64, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         match &mut self.look {

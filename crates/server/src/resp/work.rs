@@ -7,6 +7,7 @@ use std::time::Duration;
 use stratakv_base::{Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::resp::{Version, encode};
+use stratakv_structures::tree::is_tree;
 use stratakv_structures::{HEADER_BYTES, Kind};
 
 use super::cursors::Cursors;
@@ -116,6 +117,15 @@ impl Work {
         waits
     }
 
+    /// There is no room now for what it waits for: it gives back what can be made again.
+    pub(crate) fn shed(&mut self) {
+        match &mut self.kind {
+            WorkKind::Many(many) => many.shed(),
+            WorkKind::Wait(wait) => wait.shed(),
+            _ => {}
+        }
+    }
+
     /// It waits for room for so many bytes, if it does.
     pub(crate) fn take_wanted_room(&mut self) -> Option<u64> {
         self.wanted_room.take()
@@ -149,7 +159,12 @@ impl Work {
                 None
             }
             (Some(_), reply @ Reply::Failed(_)) => Some((reply, Kind::String)),
-            (Some(doubtful), Reply::Record(Some(front))) => Some((*doubtful, structure::kind(&front))),
+            (Some(doubtful), Reply::Record(Some(front))) => {
+                if let WorkKind::Head(head) = &mut self.kind {
+                    head.is_tree = is_tree(&front.value.to_bytes());
+                }
+                Some((*doubtful, structure::kind(&front)))
+            }
             // It has gone since.
             (_, reply) => Some((reply, Kind::String)),
         }
@@ -219,7 +234,8 @@ impl Work {
             WorkKind::Random(random) => random.held_bytes(),
             WorkKind::Keys(range) => range.held_bytes(),
             WorkKind::Wait(wait) => wait.held_bytes(),
-            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) | WorkKind::Head(_) => 0,
+            WorkKind::Head(head) => head.of_tree.as_ref().map_or(0, |many| many.held_bytes()),
+            WorkKind::Edit(_) | WorkKind::Range(_) | WorkKind::Bits(_) => 0,
         };
         (bytes + size_of::<Work>()) as u64
     }
@@ -279,7 +295,14 @@ impl Work {
             WorkKind::Each(each) => each.step(reply, context, asked),
             WorkKind::Range(range) => range.step(reply, context, asked),
             WorkKind::Bits(bits) => Some(bits.end(reply, context)),
-            WorkKind::Head(head) => Some(head.end(reply, (kind, self.version), context)),
+            WorkKind::Head(head) => match head.of_tree.take().filter(|_| head.is_tree) {
+                Some(many) => {
+                    self.wanted_room = Some(many.first_bytes());
+                    self.kind = WorkKind::Many(many);
+                    None
+                }
+                None => Some(head.end(reply, (kind, self.version), context)),
+            },
             WorkKind::Walk(walk) => walk.step(reply, context, asked),
             WorkKind::Watch(watch) => watch.step(reply, context, asked),
             WorkKind::Random(random) => random.step(reply, self.version, context, asked),

@@ -13,24 +13,33 @@ const WITH_TREES: [Engine; 3] = [Engine::Slab, Engine::Hash, Engine::Matrix];
 
 /// How many nodes lie in a store.
 fn nodes(store: &Store) -> usize {
+    nodes_from(store, Key::bound(CollectionId::NODES, b""), true).len()
+}
+
+/// The keys of nodes from one on, and the lengths of their values.
+fn nodes_from(store: &Store, from: Key, keys_only: bool) -> Vec<(Vec<u8>, u64)> {
     let to = Bound::Excluded(Key::bound(CollectionId(CollectionId::NODES.0 + 1), b""));
-    let (mut count, mut from) = (0, Bound::Included(Key::bound(CollectionId::NODES, b"")));
+    let (mut found, mut from) = (Vec::new(), Bound::Included(from));
     loop {
         let page = PageRequest {
             from,
             to: to.clone(),
             reverse: false,
-            keys_only: true,
+            keys_only,
             items_max: 1000,
             bytes_max: 1 << 20,
             at: None,
         };
         match store.execute(Operation::Page(page.into())) {
             Reply::Page { items, next } => {
-                count += items.len();
+                found.extend(
+                    items
+                        .into_iter()
+                        .map(|item| (item.key.user().to_vec(), item.record.map_or(0, |record| record.value_bytes))),
+                );
                 match next {
                     Some(next) => from = next,
-                    None => return count,
+                    None => return found,
                 }
             }
             other => panic!("{other:?}"),
@@ -443,5 +452,194 @@ fn clients_that_move_elements_between_two_lists_do_not_fail() {
             }
         });
         assert_eq!((client.number("LLEN a"), client.number("LLEN b")), (elements, elements), "{engine:?}");
+    }
+}
+
+#[test]
+fn commands_of_many_clients_on_one_tree_are_carried_out_together_and_once() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let first: Vec<String> = (0..600).map(|number| format!("first-element-{number:04}")).collect();
+        assert_eq!(client.number(&words("RPUSH l", first.iter().cloned())), 600);
+        let told = at_once(&bench, 12, |client, connection| {
+            if client >= 10 {
+                // It leaves amid its commands.
+                for number in 0..30 {
+                    let mut other = bench.connect();
+                    other.send(format!("RPUSH l gone-{client}-{number}\r\n").as_bytes());
+                }
+                return Vec::new();
+            }
+            let mut told = Vec::new();
+            for number in 0..40 {
+                let line =
+                    format!("RPUSH l {client}-{number}\r\nHGET l f\r\nLINDEX l 599\r\nLPOS l {client}-{number}\r\n");
+                connection.send(line.as_bytes());
+                let len: usize = connection.read().trim_matches(['(', ')']).parse().expect("a length");
+                assert!(connection.read().contains("WRONGTYPE"), "{engine:?}");
+                assert_eq!(connection.read(), "\"first-element-0599\"", "{engine:?}");
+                assert_eq!(connection.read(), format!("({})", len - 1), "{engine:?}");
+                told.push((len, format!("{client}-{number}")));
+            }
+            told
+        });
+        let text = client.ask("LRANGE l 0 -1");
+        let elements: Vec<&str> = text.trim_matches(['[', ']']).split(", ").map(|one| one.trim_matches('"')).collect();
+        for (len, element) in told.iter().flatten() {
+            assert_eq!(elements[len - 1], element, "{engine:?}: where its reply says");
+        }
+        let gone = elements.iter().filter(|element| element.starts_with("gone")).count();
+        assert_eq!(elements.len(), 600 + 400 + gone, "{engine:?}");
+        let each: BTreeSet<&&str> = elements.iter().collect();
+        assert_eq!(each.len(), elements.len(), "{engine:?}: once each");
+        let stats = bench.memcache("stats\r\n");
+        let carried = stats.split_once("structure_commands_carried ").and_then(|(_, rest)| rest.split_once("\r\n"));
+        let carried: u64 = carried.and_then(|(count, _)| count.parse().ok()).expect("a statistic");
+        assert!(carried > 50, "{engine:?}: {carried} were carried out with another");
+    }
+}
+
+/// What can have room in the memory for clients goes through, and what never can is refused at
+/// once. Before, a `ZADD` of two members of 1 MB waited for memory that it held itself, until its
+/// client was closed.
+#[test]
+fn commands_that_make_long_structures_go_through_or_are_refused_at_once() {
+    let long = |letter: char| letter.to_string().repeat(1_000_000);
+    let both = |front: &str, between: &str| format!("{front}{} {between}{}", long('a'), long('b'));
+    for engine in WITH_TREES {
+        // As with 64 MiB for server and store.
+        let bench = Bench::with(engine, |options| options.limits.client_memory_bytes = Some(8 << 20));
+        let (mut client, most) = (bench.connect(), 4 << 20);
+        for (line, told) in [
+            (both("ZADD z 1 ", "2 "), "(2)"),
+            (both("HSET h a ", "b "), "(2)"),
+            (both("HSET h a ", "b "), "(0)"),
+            (both("RPUSH l ", ""), "(2)"),
+            (both("LPUSH l ", ""), "(4)"),
+            (both("SADD s ", ""), "(2)"),
+            (both("SADD s ", ""), "(0)"),
+            (format!("SADD t {}", long('a')), "(1)"),
+            (format!("SADD u {}", long('b')), "(1)"),
+        ] {
+            assert_eq!(client.ask(&line), told, "{engine:?}, {}", &line[..10]);
+        }
+        for (line, told) in [
+            ("SUNIONSTORE v t u", "(2)"),
+            ("SINTERSTORE v t u", "(0)"),
+            ("COPY t w", "(1)"),
+            ("RENAME w x", "OK"),
+            ("LMOVE l l2 LEFT RIGHT", &format!("\"{}\"", long('b'))),
+            ("ZUNIONSTORE zz 1 t", "(1)"),
+        ] {
+            assert_eq!(client.ask(line), told, "{engine:?}, {line}");
+        }
+        // It has four members of half of the memory, and would be read as a whole.
+        for line in ["COPY z z2", "RENAME s s2", "SUNIONSTORE v s t", "ZUNIONSTORE zz 2 z s"] {
+            let told = client.ask(line);
+            assert!(told.contains("too much for one command"), "{engine:?}, {line}: {told}");
+        }
+        // What is read and what is written of both trees has more than a command may have.
+        let told = client.ask(&both("ZADD z 3 ", "4 "));
+        assert!(told.contains(&format!("may have {most}")), "{engine:?}: {told}");
+        // The separator of the two has as many bytes as they have.
+        let alike = format!("ZADD y 1 {0}a 2 {0}b", long('a'));
+        let told = client.ask(&alike);
+        assert!(told.contains(&format!("may have {most}")), "{engine:?}: {told}");
+        assert_eq!(client.ask("EXISTS y"), "(0)");
+        // A transaction that queues as much as it may has less room for what it makes.
+        for (count, is_done) in [(1, true), (3, false)] {
+            assert_eq!(client.ask("MULTI"), "OK");
+            for number in 0..count {
+                assert_eq!(client.ask(&format!("ZADD m{number} 1 {}", long('a'))), "QUEUED");
+            }
+            let told = client.ask("EXEC");
+            assert_eq!(told == "[(1)]", is_done, "{engine:?}, {count}: {told}");
+            assert!(is_done || told.contains("raise --memory"), "{engine:?}, {count}: {told}");
+        }
+        let (peak, limit) = bench.client_memory();
+        assert!(peak <= limit, "{engine:?}: {peak} of {limit} bytes");
+    }
+}
+
+/// The time of many draws was that of as many searches from the root.
+#[test]
+fn elements_drawn_by_lot_come_in_the_order_of_the_draw() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let names: Vec<String> = (0..3000).map(|number| format!("m{number:05}")).collect();
+        client.ask(&words("SADD s", names.iter().cloned()));
+        client.ask(&words("ZADD z", names.iter().zip(0..).flat_map(|(name, at)| [format!("{at}"), name.clone()])));
+        client.ask(&words("HSET h", names.iter().flat_map(|name| [name.clone(), format!("v{name}")])));
+        for line in ["SRANDMEMBER s", "ZRANDMEMBER z", "HRANDFIELD h"] {
+            let told = client.ask(&format!("{line} -100000"));
+            let drawn: Vec<&str> =
+                told.trim_matches(['[', ']']).split(", ").map(|name| name.trim_matches('"')).collect();
+            assert_eq!(drawn.len(), 100_000, "{engine:?}, {line}");
+            // By the lot: neighbours are in order half of the time, and each member comes 33 times.
+            let rising = drawn.windows(2).filter(|pair| pair[0] < pair[1]).count();
+            assert!((48_000..52_000).contains(&rising), "{engine:?}, {line}: {rising}");
+            let mut counts = BTreeMap::<&str, usize>::new();
+            drawn.iter().for_each(|name| *counts.entry(*name).or_default() += 1);
+            assert_eq!(counts.len(), 3000, "{engine:?}, {line}");
+            assert!(counts.values().all(|count| *count < 100), "{engine:?}, {line}");
+            let told = client.ask(&format!("{line} -200000"));
+            assert!(told.contains("a command may draw"), "{engine:?}: {told}");
+            let told = client.ask(&format!("{line} 1000"));
+            let drawn: BTreeSet<&str> = told.trim_matches(['[', ']']).split(", ").collect();
+            assert_eq!(drawn.len(), 1000, "{engine:?}, {line}: each once");
+        }
+        // Each has what belongs to it.
+        let told = client.ask("HRANDFIELD h -2000 WITHVALUES");
+        let told: Vec<&str> = told.trim_matches(['[', ']']).split(", ").map(|text| text.trim_matches('"')).collect();
+        assert!(told.chunks(2).all(|pair| pair[1] == format!("v{}", pair[0])), "{engine:?}");
+        // Of a packed structure, too, a reply may be longer than a value where there is room.
+        assert_eq!(client.ask(&format!("HSET p f {}", "x".repeat(5000))), "(1)");
+        let told = client.ask("HRANDFIELD p -300 WITHVALUES");
+        assert_eq!(told.matches("\"f\"").count(), 300, "{engine:?}: 1.5 MB");
+        let taken = client.ask("SPOP s 1500");
+        let taken: BTreeSet<&str> = taken.trim_matches(['[', ']']).split(", ").collect();
+        assert_eq!((taken.len(), client.number("SCARD s")), (1500, 1500), "{engine:?}");
+    }
+}
+
+#[test]
+fn what_is_told_of_a_long_structure_names_its_layout_and_counts_its_nodes() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let text = |number: i32| format!("element-{number:06}");
+        for (key, line, layout) in [
+            ("h", "HSET", "hashtable"),
+            ("l", "RPUSH", "quicklist"),
+            ("s", "SADD", "hashtable"),
+            ("z", "ZADD", "skiplist"),
+        ] {
+            for (count, layout) in [(20, "listpack"), (20_000, layout)] {
+                client.ask(&format!("DEL {key}"));
+                for part in 0..(count / 500).max(1) {
+                    let texts = (part * 500..part * 500 + count.min(500)).flat_map(|number| match line {
+                        "HSET" => vec![text(number), "x".to_owned()],
+                        "ZADD" => vec![number.to_string(), text(number)],
+                        _ => vec![text(number)],
+                    });
+                    client.ask(&words(&format!("{line} {key}"), texts));
+                }
+                assert_eq!(client.ask(&format!("OBJECT ENCODING {key}")), format!("\"{layout}\""), "{engine:?}");
+                let told = client.number(&format!("MEMORY USAGE {key}")) as u64;
+                let told_again = client.number(&format!("MEMORY USAGE {key} SAMPLES 3")) as u64;
+                // The record, and all nodes of this key.
+                let from = Key::bound(CollectionId::NODES, key.as_bytes());
+                let held: u64 = bench.store.get(key.as_bytes()).unwrap().map_or(0, |record| record.len() as u64 + 1)
+                    + nodes_from(&bench.store, from, false)
+                        .into_iter()
+                        .filter(|(of, _)| of.starts_with(key.as_bytes()))
+                        .map(|(of, bytes)| of.len() as u64 + bytes)
+                        .sum::<u64>();
+                let is_close = told >= held * 9 / 10 && told <= held * 11 / 10;
+                assert!(is_close && told == told_again, "{engine:?}, {key}: {told} of {held}");
+            }
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::node::{ChildEntry, InnerNode, read_leaf};
+use super::node::{ChildEntry, Element, InnerNode, NodeName, read_leaf};
 use super::read::element_bytes;
-use super::{BY_MEMBER, MAIN, ReadNodes, TreeError, TreeRoot, score_of};
+use super::{MAIN, ReadNodes, TreeError, TreeRoot, score_of};
 use crate::{Damaged, Kind};
 
 /// What a tree consists of.
@@ -26,6 +26,8 @@ struct Walk {
     numbers: HashSet<u64>,
     /// The last key of the leaves so far.
     last_key: Option<Vec<u8>>,
+    /// Of each tree of a sorted set a sum over all members and their scores, in whatever order.
+    members: [u64; 2],
     element_bytes: u64,
     report: TreeReport,
 }
@@ -49,7 +51,10 @@ impl TreeRoot {
         if walk.element_bytes != self.element_bytes {
             return Err(Damaged("its elements have another number of bytes than its root says").into());
         }
-        self.check_members(nodes)?;
+        let [by_score, by_member] = walk.members;
+        if self.kind == Kind::SortedSet && by_score != by_member {
+            return Err(Damaged("its two trees do not have the same members and scores").into());
+        }
         Ok(walk.report)
     }
 
@@ -67,6 +72,9 @@ impl TreeRoot {
         if image.len() as u64 != child.bytes {
             return Err(Damaged("a node has another length than its parent says").into());
         }
+        if NodeName::of(&image) != Some(NodeName { id: self.id, number: child.number }) {
+            return Err(Damaged("a node is of another structure").into());
+        }
         walk.report.nodes += 1;
         walk.report.node_bytes += child.bytes;
         let shape = self.shape(tree);
@@ -82,24 +90,26 @@ impl TreeRoot {
             return Err(Damaged("its leaves are out of order").into());
         }
         walk.last_key = Some(last.key.to_vec());
+        if let (Kind::SortedSet, Some(members)) = (self.kind, walk.members.get_mut(tree)) {
+            for element in &elements {
+                *members = members.wrapping_add(number_of_member(element, tree)?);
+            }
+        }
         if tree == MAIN {
             walk.element_bytes += element_bytes(child.bytes);
         }
         Ok(())
     }
+}
 
-    /// Whether both trees of a sorted set have the same members with the same scores.
-    fn check_members(&self, nodes: &dyn ReadNodes) -> Result<(), TreeError> {
-        if self.kind != Kind::SortedSet {
-            return Ok(());
-        }
-        for entry in self.entries(nodes, MAIN, 0..self.len(), u64::MAX)? {
-            score_of(&entry.key)?;
-            let (score, member) = entry.key.split_at_checked(8).ok_or(Damaged("a score is cut short"))?;
-            if self.get(nodes, BY_MEMBER, member)?.as_deref() != Some(score) {
-                return Err(Damaged("a member has two scores").into());
-            }
-        }
-        Ok(())
-    }
+/// A number for a member of a sorted set and its score, the same from either tree.
+fn number_of_member(element: &Element<'_>, tree: usize) -> Result<u64, Damaged> {
+    let (score, member) = match tree {
+        MAIN => element.key.split_at_checked(8).ok_or(Damaged("a score is cut short"))?,
+        _ => (element.value, element.key),
+    };
+    score_of(score)?;
+    // FNV-1a: what is wrong is wrong by chance.
+    let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    Ok(score.iter().chain(member).fold(0xCBF2_9CE4_8422_2325, hash))
 }

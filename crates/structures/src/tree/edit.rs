@@ -5,7 +5,8 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::node::{
-    ChildEntry, Element, InnerNode, NODE_HEADER_BYTES, NodeName, Separator, leaf_image, read_leaf, separator_between,
+    ChildEntry, Element, FoundChild, InnerNode, NODE_HEADER_BYTES, NodeName, Separator, leaf_image, read_leaf,
+    separator_between, with_entry,
 };
 use super::read::{Descent, DescentStep, NO_PLACE, Target, element_bytes};
 use super::{MAIN, NODE_BYTES, Nodes, ReadNodes, TOP_BYTES, TreeEntry, TreeError, TreeRoot};
@@ -110,8 +111,8 @@ impl TreeRoot {
                 continue;
             };
             // Those that the same leaf has, or would have.
-            let above = descent.steps.iter().rev().find_map(|step| step.node.children.get(step.at + 1));
-            let count = above.map_or(rest.len(), |above| rest.partition_point(|entry| above.separator[..] > *entry.0));
+            let next = descent.next_separator();
+            let count = next.map_or(rest.len(), |next| rest.partition_point(|entry| next[..] > *entry.0));
             let (here, behind) = rest.split_at(count.max(1));
             new += self.insert_into_leaf(nodes, tree, descent, here)?;
             rest = behind;
@@ -194,6 +195,31 @@ impl TreeRoot {
         let value = image.slice_ref(removed.value);
         self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
         Ok(Some(value))
+    }
+
+    /// Removes many keys: in their order, each once. How many were there.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn remove_all(&mut self, nodes: &mut dyn Nodes, tree: usize, keys: &[&[u8]]) -> Result<u64, TreeError> {
+        let (mut rest, mut removed) = (keys, 0);
+        while let Some(first) = rest.first() {
+            let Some(descent) = self.descend(nodes, tree, Target::Key(first))? else { break };
+            // Those that the same leaf has, or would have.
+            let next = descent.next_separator();
+            let count = next.map_or(rest.len(), |next| rest.partition_point(|key| next[..] > **key));
+            let (here, behind) = rest.split_at(count.max(1));
+            rest = behind;
+            let Descent { steps, leaf, image, .. } = descent;
+            let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
+            let before = elements.len();
+            elements.retain(|element| here.binary_search(&element.key).is_err());
+            if elements.len() < before {
+                removed += (before - elements.len()) as u64;
+                self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
+            }
+        }
+        Ok(removed)
     }
 
     /// Removes the elements at these places.
@@ -333,21 +359,66 @@ impl TreeRoot {
         (leaf, elements): (&ChildEntry, &[Element<'_>]),
     ) -> Result<(), TreeError> {
         let mut replacement = self.write_elements(nodes, (tree, split), (leaf, elements));
-        while let Some(DescentStep { mut node, number, at }) = steps.pop() {
-            let is_one = replacement.len() == 1;
-            let split = SplitAt::of(at, node.children.len());
-            if at < node.children.len() {
-                node.children.splice(at..=at, replacement);
+        while let Some(DescentStep { level, own, child }) = steps.pop() {
+            if let ([only], true) = (&replacement[..], own.is_some()) {
+                // Nothing of it is told above.
+                if *only == child.entry {
+                    return Ok(());
+                }
             }
-            if is_one {
-                self.merge_around(nodes, tree, &mut node, at)?;
+            let Some((own, image)) = own else {
+                let mut node = self.top(tree)?.clone();
+                self.put_children(nodes, tree, &mut node, (child.at, replacement))?;
+                return self.set_top(nodes, tree, node);
+            };
+            if let Some(entry) = self.replace_entry(nodes, tree, (&own, &image), (&child, &replacement)) {
+                replacement = vec![entry];
+                continue;
             }
-            let Some(number) = number else { return self.set_top(nodes, tree, node) };
-            let separator = steps.last().and_then(|above| above.node.children.get(above.at));
-            let separator = separator.map(|child| child.separator.clone()).unwrap_or_default();
-            replacement = self.write_inner(nodes, (tree, split), Some((number, separator)), node);
+            let mut node = InnerNode::parse(&image, self.shape(tree), (tree, level), &own)?;
+            self.put_children(nodes, tree, &mut node, (child.at, replacement))?;
+            let (split, known) = (SplitAt::of(child.at, child.len), Some((own.number, own.separator)));
+            replacement = self.write_inner(nodes, (tree, split), known, node);
         }
         Ok(())
+    }
+
+    /// Puts children in place of one; what is small is put together with a neighbour.
+    fn put_children(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        node: &mut InnerNode,
+        (at, replacement): (usize, Vec<ChildEntry>),
+    ) -> Result<(), TreeError> {
+        let is_one = replacement.len() == 1;
+        if at < node.children.len() {
+            node.children.splice(at..=at, replacement);
+        }
+        if is_one { self.merge_around(nodes, tree, node, at) } else { Ok(()) }
+    }
+
+    /// Writes an inner node in which one child is another one, if that is all there is to do: the
+    /// other entries are not looked at. What its parent says of it then.
+    fn replace_entry(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        (own, image): (&ChildEntry, &[u8]),
+        (child, replacement): (&FoundChild, &[ChildEntry]),
+    ) -> Option<ChildEntry> {
+        let [entry] = replacement else { return None };
+        if entry.bytes < SMALL_BYTES {
+            return None;
+        }
+        let image = with_entry(image, child.span.clone(), entry, self.shape(tree));
+        if image.len() > NODE_BYTES {
+            return None;
+        }
+        let count = own.count.checked_sub(child.entry.count)?.checked_add(entry.count)?;
+        let new = ChildEntry { count, bytes: image.len() as u64, ..own.clone() };
+        nodes.write(own.number, image);
+        Some(new)
     }
 
     /// Writes an inner node, or several if it is too long; none if it has no children. `known`: its

@@ -27,6 +27,8 @@ use crate::Damaged;
 
 /// Bytes that nodes have at most, unless their elements are longer.
 pub const NODE_BYTES: usize = 2048;
+/// A packed structure with more bytes becomes a tree, where there may be one.
+pub const PACKED_BYTES_MAX: usize = 8 << 10;
 /// Bytes of the top of a tree in the root's record at most, unless its separators are longer.
 pub const TOP_BYTES: usize = 768;
 

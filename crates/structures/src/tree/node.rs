@@ -1,6 +1,7 @@
 //! Nodes of a tree: their bytes, and what is between them.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -44,6 +45,11 @@ pub struct NodeName {
 }
 
 impl NodeName {
+    /// The key of the node in the collection of nodes: the user's key, then this name.
+    pub fn key(&self, user: &[u8]) -> Vec<u8> {
+        [user, &self.id.to_be_bytes(), &self.number.to_be_bytes()].concat()
+    }
+
     /// The name of the node with these bytes, of which the first 24 are enough.
     pub fn of(image: &[u8]) -> Option<NodeName> {
         let mut reader = Reader::new(image);
@@ -156,15 +162,21 @@ impl InnerNode {
         Ok(node)
     }
 
-    /// The place of the child that has a key, if one has it.
-    pub(super) fn child_of_key(&self, key: &[u8]) -> usize {
-        let others = self.children.get(1..).unwrap_or_default();
-        others.partition_point(|child| child.separator[..] <= *key)
+    /// The place of the child that has a key or a place, or would have it, and how many elements
+    /// come before the child.
+    pub(super) fn find(&self, target: Target<'_>) -> (usize, u64) {
+        match target {
+            Target::Key(key) => {
+                let others = self.children.get(1..).unwrap_or_default();
+                let at = others.partition_point(|child| child.separator[..] <= *key);
+                (at, self.children.iter().take(at).map(|child| child.count).sum())
+            }
+            Target::Place(place) => self.child_at(place),
+        }
     }
 
-    /// The place of the child with the element at a place, and how many elements come before the
-    /// child. Behind the last element: the last child.
-    pub(super) fn child_at(&self, place: u64) -> (usize, u64) {
+    /// Behind the last element: the last child.
+    fn child_at(&self, place: u64) -> (usize, u64) {
         let mut before = 0;
         let last = self.children.len().saturating_sub(1);
         for (at, child) in self.children.iter().enumerate() {
@@ -262,21 +274,39 @@ pub(super) fn read_leaf<'a>(
     }
 }
 
-/// Looks for the child that has a key or a place, or would have it, in an inner node that is not
-/// changed: the child, and how many elements come before it. Nothing is kept of the others.
+/// A child that was looked for.
+#[derive(Clone, Debug)]
+pub(super) struct FoundChild {
+    pub(super) entry: ChildEntry,
+    /// Elements below the children before it.
+    pub(super) before: u64,
+    /// Its place among so many children.
+    pub(super) at: usize,
+    pub(super) len: usize,
+    /// Where its entry stands in the node.
+    pub(super) span: Range<usize>,
+    /// What the entry behind it says of keys.
+    pub(super) next: Option<Separator>,
+}
+
+/// Looks for the child that has a key or a place, or would have it, in an inner node. Nothing is
+/// kept of the others.
 pub(super) fn find_child(
     image: &[u8],
     shape: Shape,
     (tree, level): (usize, u8),
     of: &ChildEntry,
     target: Target<'_>,
-) -> Result<(ChildEntry, u64), TreeError> {
+) -> Result<FoundChild, TreeError> {
     let mut reader = Reader::new(image);
     let children = read_header(&mut reader, (tree, level), of.number)?;
-    let (mut found, mut passed, mut last): (Option<(ChildEntry, u64)>, u64, &[u8]) = (None, 0, b"");
+    let (mut passed, mut last): (u64, &[u8]) = (0, b"");
+    let (mut place, mut before, mut span, mut next): (u32, u64, Range<usize>, Option<&[u8]>) = (0, 0, 0..0, None);
+    let (mut numbers, mut own): ([u64; 3], &[u8]) = ([0; 3], b"");
     for at in 0..children {
-        let (number, count, bytes) =
-            (varint::read(&mut reader)?, varint::read(&mut reader)?, varint::read(&mut reader)?);
+        let start = image.len() - reader.left();
+        let [number, count, bytes] =
+            [varint::read(&mut reader)?, varint::read(&mut reader)?, varint::read(&mut reader)?];
         let separator = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
         match () {
             () if count == 0 => return Err(Damaged("a child has no elements").into()),
@@ -287,20 +317,39 @@ pub(super) fn find_child(
         }
         let is_it = match target {
             Target::Key(key) => separator <= key,
-            Target::Place(place) => place >= passed,
+            Target::Place(wanted) => wanted >= passed,
         };
         // Of the first child nothing is said by its separator.
         if at == 0 || is_it {
-            found = Some((ChildEntry { number, count, bytes, separator: Separator::from_slice(separator) }, passed));
+            (place, before, span, next) = (at, passed, start..image.len() - reader.left(), None);
+            (numbers, own) = ([number, count, bytes], separator);
+        } else if at == place + 1 {
+            next = Some(separator);
         }
         passed = passed.checked_add(count).ok_or(Damaged("a node has too many elements"))?;
     }
-    match found {
-        _ if reader.left() > 0 => Err(Damaged("bytes follow the last child of a node").into()),
-        _ if passed != of.count => Err(Damaged("a node has another number of elements than its parent says").into()),
-        Some(found) => Ok(found),
-        None => Err(Damaged("a node is empty").into()),
+    let [number, count, bytes] = numbers;
+    match () {
+        () if reader.left() > 0 => Err(Damaged("bytes follow the last child of a node").into()),
+        () if passed != of.count => Err(Damaged("a node has another number of elements than its parent says").into()),
+        () => Ok(FoundChild {
+            entry: ChildEntry { number, count, bytes, separator: Separator::from_slice(own) },
+            before,
+            at: place as usize,
+            len: children as usize,
+            span,
+            next: next.map(Separator::from_slice),
+        }),
     }
+}
+
+/// The bytes of an inner node in which one entry is another one.
+pub(super) fn with_entry(image: &[u8], span: Range<usize>, entry: &ChildEntry, shape: Shape) -> Bytes {
+    let mut out = Vec::with_capacity(image.len() + entry.encoded_bytes(shape));
+    out.extend_from_slice(image.get(..span.start).unwrap_or_default());
+    entry.write(shape, &mut out);
+    out.extend_from_slice(image.get(span.end..).unwrap_or_default());
+    out.into()
 }
 
 /// Looks for a key in a leaf: its place and its value, or the place that it would have.
@@ -316,7 +365,8 @@ pub(super) fn find_in_leaf<'a>(
     if u64::from(entries) != of.count {
         return Err(Damaged("a leaf has another number of elements than its parent says").into());
     }
-    let (mut found, mut last): (Result<(u64, &[u8]), u64>, Option<&[u8]>) = (Err(0), None);
+    let mut found: Result<(u64, &[u8]), u64> = Err(0);
+    let mut last: Option<&[u8]> = None;
     for at in 1..=u64::from(entries) {
         let this = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
         let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::node::{ChildEntry, InnerNode, NODE_HEADER_BYTES, find_child, find_in_leaf, read_leaf};
-use super::{ReadNodes, TreeEntry, TreeError, TreeRoot};
+use super::node::{
+    ChildEntry, Element, FoundChild, InnerNode, NODE_HEADER_BYTES, Separator, find_child, find_in_leaf, read_leaf,
+};
+use super::{ReadNodes, TreeEntry, TreeError, TreeReport, TreeRoot};
 use crate::Damaged;
 
 /// What is looked for in a tree.
@@ -15,13 +17,27 @@ pub(super) enum Target<'a> {
     Place(u64),
 }
 
+/// What is done with a leaf and the keys that it has, or would have.
+type TakeLeaf<'a> = dyn FnMut(&ChildEntry, &Bytes, &[&[u8]]) -> Result<(), TreeError> + 'a;
+
+impl Target<'_> {
+    /// The same in a node that has so many elements before it.
+    fn behind(self, before: u64) -> Self {
+        match self {
+            Target::Key(_) => self,
+            Target::Place(place) => Target::Place(place.saturating_sub(before)),
+        }
+    }
+}
+
 /// An inner node on the way down, and the child that was taken.
 #[derive(Debug)]
 pub(super) struct DescentStep {
-    pub(super) node: InnerNode,
-    /// The node's own number; `None`: it is the top.
-    pub(super) number: Option<u64>,
-    pub(super) at: usize,
+    /// Above the leaves.
+    pub(super) level: u8,
+    /// What its parent says of the node, and its bytes; `None`: it is the top.
+    pub(super) own: Option<(ChildEntry, Bytes)>,
+    pub(super) child: FoundChild,
 }
 
 /// The way to a leaf.
@@ -34,6 +50,13 @@ pub(super) struct Descent {
     pub(super) image: Bytes,
 }
 
+impl Descent {
+    /// What is said of keys behind the leaf; `None`: it is the last one.
+    pub(super) fn next_separator(&self) -> Option<&Separator> {
+        self.steps.iter().rev().find_map(|step| step.child.next.as_ref())
+    }
+}
+
 impl TreeRoot {
     /// The way to the leaf that has a key or a place, or would have it; `None`: there are no
     /// leaves.
@@ -43,26 +66,23 @@ impl TreeRoot {
         tree: usize,
         target: Target<'_>,
     ) -> Result<Option<Descent>, TreeError> {
-        let (shape, mut node) = (self.shape(tree), self.top(tree)?.clone());
-        let (mut steps, mut number, mut before) = (Vec::new(), None, 0);
+        let (shape, top) = (self.shape(tree), self.top(tree)?);
+        let (at, mut before) = top.find(target);
+        let Some(entry) = top.children.get(at).cloned() else { return Ok(None) };
+        let next = top.children.get(at + 1).map(|next| next.separator.clone());
+        let mut child = FoundChild { entry, before, at, len: top.children.len(), span: 0..0, next };
+        let (mut steps, mut own, mut level) = (Vec::new(), None, top.level);
         loop {
-            let (at, skipped) = match target {
-                Target::Key(key) => {
-                    let at = node.child_of_key(key);
-                    (at, node.children.iter().take(at).map(|child| child.count).sum())
-                }
-                Target::Place(place) => node.child_at(place.saturating_sub(before)),
-            };
-            let Some(child) = node.children.get(at).cloned() else { return Ok(None) };
-            before += skipped;
-            let image = nodes.read(child.number, child.bytes)?;
-            let level = node.level;
-            steps.push(DescentStep { node, number, at });
+            let entry = child.entry.clone();
+            let image = nodes.read(entry.number, entry.bytes)?;
+            steps.push(DescentStep { level, own, child });
             if level <= 1 {
-                return Ok(Some(Descent { steps, before, leaf: child, image }));
+                return Ok(Some(Descent { steps, before, leaf: entry, image }));
             }
-            node = InnerNode::parse(&image, shape, (tree, level - 1), &child)?;
-            number = Some(child.number);
+            level -= 1;
+            child = find_child(&image, shape, (tree, level), &entry, target.behind(before))?;
+            before += child.before;
+            own = Some((entry, image));
         }
     }
 
@@ -75,22 +95,12 @@ impl TreeRoot {
         target: Target<'_>,
     ) -> Result<Option<(u64, ChildEntry, Bytes)>, TreeError> {
         let (shape, top) = (self.shape(tree), self.top(tree)?);
-        let (at, mut before) = match target {
-            Target::Key(key) => {
-                let at = top.child_of_key(key);
-                (at, top.children.iter().take(at).map(|child| child.count).sum())
-            }
-            Target::Place(place) => top.child_at(place),
-        };
+        let (at, mut before) = top.find(target);
         let Some(mut child) = top.children.get(at).cloned() else { return Ok(None) };
         for level in (1..top.level.max(1)).rev() {
             let image = nodes.read(child.number, child.bytes)?;
-            let below = match target {
-                Target::Key(_) => target,
-                Target::Place(place) => Target::Place(place.saturating_sub(before)),
-            };
-            let (next, skipped) = find_child(&image, shape, (tree, level), &child, below)?;
-            (child, before) = (next, before + skipped);
+            let found = find_child(&image, shape, (tree, level), &child, target.behind(before))?;
+            (child, before) = (found.entry, before + found.before);
         }
         let image = nodes.read(child.number, child.bytes)?;
         Ok(Some((before, child, image)))
@@ -136,28 +146,110 @@ impl TreeRoot {
         tree: usize,
         keys: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<(), TreeError> {
-        let mut needed = Ok(());
-        for key in keys {
-            needed = and(needed, self.leaf_of(nodes, tree, Target::Key(key)).map(|_| ()))?;
+        let mut keys: Vec<&[u8]> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        match self.walk_keys(nodes, tree, self.top(tree)?, &keys, &mut |_, _, _| Ok(()))? {
+            true => Ok(()),
+            false => Err(TreeError::Missing),
         }
-        needed
     }
 
-    /// The same of places.
+    /// What belongs to each of these keys, which are in order, each once. Each node is looked at
+    /// once.
     ///
     /// # Errors
-    /// The same.
-    pub fn need_places(
+    /// See [`TreeError`].
+    pub fn get_all(&self, nodes: &dyn ReadNodes, tree: usize, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, TreeError> {
+        let (mut found, shape) = (Vec::with_capacity(keys.len()), self.shape(tree));
+        let mut take = |child: &ChildEntry, image: &Bytes, keys: &[&[u8]]| {
+            let elements = read_leaf(image, shape, tree, child)?;
+            found.extend(keys.iter().map(|key| {
+                let at = elements.binary_search_by_key(key, |element| element.key).ok()?;
+                elements.get(at).map(|element| image.slice_ref(element.value))
+            }));
+            Ok(())
+        };
+        if !self.walk_keys(nodes, tree, self.top(tree)?, keys, &mut take)? {
+            return Err(TreeError::Missing);
+        }
+        // Without elements there are no leaves.
+        found.resize(keys.len(), None);
+        Ok(found)
+    }
+
+    /// Looks at the leaves of keys in order, those below a node; all that are missing are noted.
+    /// Whether all are there.
+    fn walk_keys(
         &self,
         nodes: &dyn ReadNodes,
         tree: usize,
-        places: impl IntoIterator<Item = u64>,
-    ) -> Result<(), TreeError> {
-        let mut needed = Ok(());
-        for place in places {
-            needed = and(needed, self.leaf_of(nodes, tree, Target::Place(place)).map(|_| ()))?;
+        node: &InnerNode,
+        keys: &[&[u8]],
+        take: &mut TakeLeaf<'_>,
+    ) -> Result<bool, TreeError> {
+        let (mut rest, mut are_there) = (keys, true);
+        for (at, child) in node.children.iter().enumerate() {
+            let next = node.children.get(at + 1);
+            let count = next.map_or(rest.len(), |next| rest.partition_point(|key| next.separator[..] > **key));
+            let (here, behind) = rest.split_at(count);
+            rest = behind;
+            if here.is_empty() {
+                continue;
+            }
+            are_there &= match nodes.read(child.number, child.bytes) {
+                Ok(image) if node.level <= 1 => take(child, &image, here).map(|()| true)?,
+                Ok(image) => {
+                    let below = InnerNode::parse(&image, self.shape(tree), (tree, node.level - 1), child)?;
+                    self.walk_keys(nodes, tree, &below, here, take)?
+                }
+                Err(TreeError::Missing) => false,
+                Err(error) => return Err(error),
+            };
         }
-        needed
+        Ok(are_there)
+    }
+
+    /// The elements at these places, which are in order, each once. Each node is looked at once.
+    ///
+    /// # Errors
+    /// See [`TreeError`]; there is no such place.
+    pub fn entries_at(&self, nodes: &dyn ReadNodes, tree: usize, places: &[u64]) -> Result<Vec<TreeEntry>, TreeError> {
+        if places.last().is_some_and(|last| *last >= self.len()) {
+            return Err(NO_PLACE.into());
+        }
+        let mut gather = Gather::of(self, nodes, tree, u64::MAX);
+        gather.at_places(self.top(tree)?, 0, places)?;
+        gather.end()
+    }
+
+    /// About how many nodes there are, and their bytes: of one node in the middle of each level it
+    /// is taken that the others are like it. Of a tree of two levels it is exact.
+    ///
+    /// # Errors
+    /// See [`TreeError`].
+    pub fn estimate(&self, nodes: &dyn ReadNodes) -> Result<TreeReport, TreeError> {
+        let (mut report, mut is_missing) = (TreeReport { elements: self.len(), ..TreeReport::default() }, false);
+        for tree in 0..self.trees() {
+            let mut node = self.top(tree)?.clone();
+            report.height = report.height.max(node.level + 1);
+            loop {
+                let all = |of_node: u64| scaled(of_node, self.len(), node.count());
+                report.nodes = report.nodes.saturating_add(all(node.children.len() as u64));
+                let bytes = node.children.iter().fold(0u64, |sum, child| sum.saturating_add(child.bytes));
+                report.node_bytes = report.node_bytes.saturating_add(all(bytes));
+                let Some(child) = node.children.get(node.children.len() / 2).filter(|_| node.level > 1) else { break };
+                match nodes.read(child.number, child.bytes) {
+                    Ok(image) => node = InnerNode::parse(&image, self.shape(tree), (tree, node.level - 1), child)?,
+                    Err(TreeError::Missing) => {
+                        is_missing = true;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if is_missing { Err(TreeError::Missing) } else { Ok(report) }
     }
 
     /// The elements at these places, as far as there are any. Nodes of so many bytes are looked at.
@@ -171,19 +263,9 @@ impl TreeRoot {
         places: Range<u64>,
         bytes_max: u64,
     ) -> Result<Vec<TreeEntry>, TreeError> {
-        let mut gather =
-            Gather { root: self, nodes, tree, entries: Vec::new(), bytes: 0, bytes_max, is_missing: false };
+        let mut gather = Gather::of(self, nodes, tree, bytes_max);
         gather.walk(self.top(tree)?, &places)?;
-        if gather.is_missing { Err(TreeError::Missing) } else { Ok(gather.entries) }
-    }
-}
-
-/// The first error; that something is missing is the least of them. Damage ends it at once.
-fn and(one: Result<(), TreeError>, other: Result<(), TreeError>) -> Result<Result<(), TreeError>, TreeError> {
-    match other {
-        Ok(()) => Ok(one),
-        Err(TreeError::Missing) => Ok(Err(TreeError::Missing)),
-        Err(error) => Err(error),
+        gather.end()
     }
 }
 
@@ -198,7 +280,47 @@ struct Gather<'a> {
     is_missing: bool,
 }
 
-impl Gather<'_> {
+impl<'a> Gather<'a> {
+    fn of(root: &'a TreeRoot, nodes: &'a dyn ReadNodes, tree: usize, bytes_max: u64) -> Gather<'a> {
+        Gather { root, nodes, tree, entries: Vec::new(), bytes: 0, bytes_max, is_missing: false }
+    }
+
+    /// What was gathered.
+    fn end(self) -> Result<Vec<TreeEntry>, TreeError> {
+        if self.is_missing { Err(TreeError::Missing) } else { Ok(self.entries) }
+    }
+
+    /// Gathers the elements at places in order, of a node that begins at `start`.
+    fn at_places(&mut self, node: &InnerNode, mut start: u64, places: &[u64]) -> Result<(), TreeError> {
+        let mut rest = places;
+        for child in &node.children {
+            let end = start.saturating_add(child.count);
+            let (here, behind) = rest.split_at(rest.partition_point(|place| *place < end));
+            rest = behind;
+            if here.is_empty() {
+                start = end;
+                continue;
+            }
+            match self.nodes.read(child.number, child.bytes) {
+                Err(TreeError::Missing) => self.is_missing = true,
+                Err(error) => return Err(error),
+                Ok(image) if node.level > 1 => {
+                    let shape = self.root.shape(self.tree);
+                    let below = InnerNode::parse(&image, shape, (self.tree, node.level - 1), child)?;
+                    self.at_places(&below, start, here)?;
+                }
+                Ok(_) if self.is_missing => {}
+                Ok(image) => {
+                    let elements = read_leaf(&image, self.root.shape(self.tree), self.tree, child)?;
+                    let found = here.iter().filter_map(|place| elements.get((place - start) as usize));
+                    self.entries.extend(found.map(|element| entry_of(&image, element)));
+                }
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
     fn walk(&mut self, node: &InnerNode, places: &Range<u64>) -> Result<(), TreeError> {
         let mut start = 0u64;
         for child in &node.children {
@@ -236,15 +358,20 @@ impl Gather<'_> {
         }
         let elements = read_leaf(&image, shape, self.tree, child)?;
         let (first, len) = (places.start as usize, (places.end - places.start) as usize);
-        self.entries.extend(
-            elements
-                .iter()
-                .skip(first)
-                .take(len)
-                .map(|element| TreeEntry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }),
-        );
+        self.entries.extend(elements.iter().skip(first).take(len).map(|element| entry_of(&image, element)));
         Ok(())
     }
+}
+
+/// What all have together, if a part of them has so much.
+fn scaled(of_part: u64, all: u64, part: u64) -> u64 {
+    let scaled = u128::from(of_part) * u128::from(all) / u128::from(part.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// An element of a leaf with these bytes.
+fn entry_of(image: &Bytes, element: &Element<'_>) -> TreeEntry {
+    TreeEntry { key: image.slice_ref(element.key), value: image.slice_ref(element.value) }
 }
 
 /// Bytes of elements in a leaf of so many bytes.

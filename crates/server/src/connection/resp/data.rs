@@ -20,6 +20,8 @@ use crate::resp::{
 pub(super) const KEYS_MAX: usize = 16_384;
 /// Values of the longest length that a command may hold: two that it reads, and two that it makes.
 const VALUES_HELD: u64 = 4;
+/// This part of the memory for clients is for what a connection holds beside its command.
+const CONNECTION_SHARE: u64 = 16;
 
 impl Connection {
     pub(super) fn data_command(
@@ -35,29 +37,33 @@ impl Connection {
         let counter = if only_reads { &context.counters.cmd_get } else { &context.counters.cmd_set };
         counter.add(1);
         let data = DataCommand::new(core, a);
-        let writing_bytes = if only_reads { 0 } else { data.held_bytes() as u64 };
+        let mut writing_bytes = if only_reads { 0 } else { data.held_bytes() as u64 };
         let (first_bytes, limits) = (self.reading.first_bytes, self.many_limits(context));
-        let (work, access, reading_bytes) = match <[Key; 1]>::try_from(keys) {
+        let mut reading_bytes = 0;
+        let (work, access) = match <[Key; 1]>::try_from(keys) {
             Ok([key]) if context.resp.trees.has(hash(&key)) => {
                 let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
                 let work = ManyWork::new(vec![Arc::new(data)], vec![key], settings, limits);
                 let work = work.on_one_tree(!only_reads).in_groups();
-                let reading_bytes = work.first_bytes();
-                (WorkKind::Many(Box::new(work)), access, reading_bytes)
+                // What it makes has room of its own.
+                (reading_bytes, writing_bytes) = (work.first_bytes(), 0);
+                (WorkKind::Many(Box::new(work)), access)
             }
             Ok([key]) if only_reads => {
                 let access = Access::Read(hash(&key));
                 let work = DataWork::new(key, data, (settings, limits), true).with_first_bytes(first_bytes);
-                (WorkKind::Data(work), access, first_bytes)
+                reading_bytes = first_bytes;
+                (WorkKind::Data(work), access)
             }
             Ok([key]) => {
                 let access = Access::Alone(hash(&key));
-                (WorkKind::Data(DataWork::new(key, data, (settings, limits), false)), access, 0)
+                (WorkKind::Data(DataWork::new(key, data, (settings, limits), false)), access)
             }
             Err(keys) => {
                 let work = ManyWork::new(vec![Arc::new(data)], keys, settings, limits);
-                let reading_bytes = work.first_bytes();
-                (WorkKind::Many(Box::new(work)), Access::Everything, reading_bytes)
+                // What it makes has room of its own.
+                (reading_bytes, writing_bytes) = (work.first_bytes(), 0);
+                (WorkKind::Many(Box::new(work)), Access::Everything)
             }
         };
         self.begin_work(Work::new(work, session.version), access, (reading_bytes, writing_bytes), context);
@@ -82,6 +88,7 @@ impl Connection {
         let least = item_bytes_max.saturating_mul(VALUES_HELD).saturating_add(REQUEST_BYTES_MIN as u64);
         ManyLimits {
             bytes_max: (budget / REQUEST_SHARE).max(least).min(budget / 2),
+            all_bytes_max: budget - budget / CONNECTION_SHARE,
             first_bytes: self.reading.first_bytes,
             has_batches: !context.is_cache,
         }

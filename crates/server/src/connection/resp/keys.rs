@@ -1,6 +1,7 @@
 //! Commands of keys, whatever their type.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use stratakv_base::Key;
 use stratakv_protocol::resp::{glob, number};
@@ -13,10 +14,10 @@ use crate::answer::FlushWords;
 use crate::connection::hash;
 use crate::pending::{Access, ParsedCommand, ServerQuestion};
 use crate::request::Action;
-use crate::resp::commands::{options, sort};
+use crate::resp::commands::{self, options, sort};
 use crate::resp::{
-    Arguments, Counted, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, RandomKey, RequestRefusal, SYNTAX,
-    Said, Session, Walk, WalkKind, Work, WorkKind,
+    Arguments, Counted, DataCommand, Edit, ExpireIf, HeadQuestion, HeadRead, KeyCount, KeyList, ManyWork, RandomKey,
+    RequestRefusal, SYNTAX, Said, Session, Walk, WalkKind, Work, WorkKind,
 };
 use crate::walk::WalkPlace;
 
@@ -78,11 +79,15 @@ impl Connection {
             () if !a.is(1, "USAGE") => return Err(super::table::unsupported_part("memory", a)),
             () if a.len() < 3 => return Err(super::table::wrong_count("memory|usage")),
             () if a.len() == 3 => {}
-            // How many elements are looked at: all are counted anyway.
+            // How many elements are looked at: one of each level of a tree in any case.
             () if a.len() == 5 && a.is(3, "SAMPLES") => _ = a.integer(4)?,
             () => return Err(Cow::Borrowed(SYNTAX)),
         }
-        self.look(a.key(2)?, HeadQuestion::Memory, (s, context));
+        let (key, settings, limits) = (a.key(2)?, self.call_settings(s, context), self.many_limits(context));
+        let data = Arc::new(DataCommand::new(commands::keys::memory_usage, a));
+        let of_tree = ManyWork::new(vec![data], vec![key.clone()], settings, limits).on_one_tree(false);
+        let head = HeadRead { of_tree: Some(Box::new(of_tree)), ..HeadRead::new(key, HeadQuestion::Memory) };
+        self.look_by(head, (s, context));
         Ok(())
     }
 
@@ -97,8 +102,12 @@ impl Connection {
 
     /// Asks what is known of a record without its value.
     pub(super) fn look(&mut self, key: Key, question: HeadQuestion, (s, context): (&Session, &mut Context<'_>)) {
-        let access = Access::Read(hash(&key));
-        let work = Work::new(WorkKind::Head(HeadRead { key, question }), s.version);
+        self.look_by(HeadRead::new(key, question), (s, context));
+    }
+
+    fn look_by(&mut self, head: HeadRead, (s, context): (&Session, &mut Context<'_>)) {
+        let access = Access::Read(hash(&head.key));
+        let work = Work::new(WorkKind::Head(head), s.version);
         self.begin_work(work, access, (0, 0), context);
     }
 

@@ -79,12 +79,11 @@ impl Connection {
         let Queue { commands, mut keys, .. } = queue;
         let mut seen = HashSet::with_capacity(keys.len());
         keys.retain(|key| seen.insert(key.clone()));
-        let writing_bytes = commands.iter().map(|command| command.held_bytes()).sum::<usize>() as u64;
         let settings = self.call_settings(s, context);
         let work = ManyWork::new(commands, keys, settings, self.many_limits(context)).in_transaction(watched);
         let reading_bytes = work.first_bytes();
         let work = Work::new(WorkKind::Many(Box::new(work)), s.version);
-        self.begin_work(work, Access::Everything, (reading_bytes, writing_bytes), context);
+        self.begin_work(work, Access::Everything, (reading_bytes, 0), context);
         Ok(())
     }
 

@@ -93,7 +93,7 @@ pub(crate) fn hmget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8
             Some(value) => encode::bulk(out, &value),
             None => encode::null(out, call.version),
         }
-        check_reply(call, out, began)?;
+        check_reply(call, records, (out.as_slice(), began))?;
     }
     Ok(())
 }
@@ -211,25 +211,25 @@ pub(crate) fn hrandfield(call: &Call<'_>, records: &mut dyn Records, out: &mut V
     let (hash, at) = (HashForm::of(old.as_ref())?, (&*records, call.a.get(1)));
     let Some(count) = count else {
         let place = lots::any(hash.len(), call.seed);
-        match hash.at_places(at, place.as_slice())?.first() {
+        match hash.at_places(at, place.as_slice())?.in_order().first() {
             Some((field, _)) => encode::bulk(out, field),
             None => encode::null(out, call.version),
         }
         return Ok(());
     };
-    let places = lots::places(call, hash.len(), count)?;
+    let places = lots::places(call, at.0, (hash.len(), count))?;
     let began = out.len();
     let is_flat = call.version == Version::Resp2;
     encode::array(out, if with_values && is_flat { places.len() * 2 } else { places.len() });
-    for (field, value) in hash.at_places(at, &places)? {
+    for (field, value) in hash.at_places(at, &places)?.in_order() {
         if with_values && !is_flat {
             encode::array(out, 2);
         }
-        encode::bulk(out, &field);
+        encode::bulk(out, field);
         if with_values {
-            encode::bulk(out, &value);
+            encode::bulk(out, value);
         }
-        check_reply(call, out, began)?;
+        check_reply(call, at.0, (out.as_slice(), began))?;
     }
     Ok(())
 }

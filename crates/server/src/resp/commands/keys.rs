@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use stratakv_protocol::resp::encode;
-use stratakv_structures::Kind;
+use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
 use super::super::edit::Edit;
-use super::super::nodes::{put_packed, whole};
+use super::super::nodes::{KeyNodesRead, NAME_BYTES, put_packed, refused, tree_of, whole};
 use super::super::records::{Call, Records, StoredRecord};
 use super::super::reply::ttl as time_to_live;
 use super::options;
@@ -37,6 +37,24 @@ pub(crate) fn exists(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u
 pub(crate) fn kind(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
     let record = records.head(call.a.get(1));
     encode::simple(out, record.map_or("none", |record| record.kind().name()));
+    Ok(())
+}
+
+/// MEMORY USAGE of a long structure: its root, and about as much as its nodes and their keys have.
+pub(crate) fn memory_usage(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>) -> Done {
+    let key = call.a.get(2);
+    let Some(record) = records.get(key)? else {
+        encode::null(out, call.version);
+        return Ok(());
+    };
+    let mut bytes = (record.value.len() + key.len()) as u64;
+    if let (true, Some(root)) = (record.flags == STRUCTURE_FLAGS, tree_of(&record)?) {
+        let about = root.estimate(&KeyNodesRead { records, key, id: root.id() });
+        let about = about.map_err(|error| refused(error, root.kind()))?;
+        let keys_bytes = about.nodes.saturating_mul((key.len() + NAME_BYTES) as u64);
+        bytes = bytes.saturating_add(about.node_bytes).saturating_add(keys_bytes);
+    }
+    encode::integer(out, i64::try_from(bytes).unwrap_or(i64::MAX));
     Ok(())
 }
 

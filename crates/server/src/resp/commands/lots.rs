@@ -6,11 +6,13 @@ use std::collections::HashSet;
 use stratakv_protocol::resp::number;
 
 use super::super::arguments::{NOT_AN_INTEGER, RequestRefusal};
-use super::super::records::Call;
+use super::super::records::{Call, Records};
 use super::super::session::mixed;
 
 /// Bytes of a reply that each element has at least.
 const ELEMENT_BYTES_MIN: usize = 6;
+/// Most elements of one command: it draws, sorts and tells them without a pause for others.
+const ELEMENTS_MAX: usize = 1 << 17;
 
 /// One place of so many; `None`: there is none.
 pub(in crate::resp) fn any(len: usize, seed: u64) -> Option<usize> {
@@ -36,7 +38,11 @@ pub(super) fn count(text: &[u8]) -> Result<i64, RequestRefusal> {
 ///
 /// # Errors
 /// The reply would be longer than a value may be.
-pub(super) fn places(call: &Call<'_>, len: usize, count: i64) -> Result<Vec<usize>, RequestRefusal> {
+pub(super) fn places(
+    call: &Call<'_>,
+    records: &dyn Records,
+    (len, count): (usize, i64),
+) -> Result<Vec<usize>, RequestRefusal> {
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     let mut seed = call.seed;
     let mut draw = |below: usize| {
@@ -44,7 +50,13 @@ pub(super) fn places(call: &Call<'_>, len: usize, count: i64) -> Result<Vec<usiz
         any(below, seed).unwrap_or_default()
     };
     let told = if count < 0 { wanted } else { wanted.min(len) };
+    if told > ELEMENTS_MAX && len > 0 {
+        return Err(Cow::Owned(format!(
+            "ERR {told} elements are more than the {ELEMENTS_MAX} that a command may draw: ask for less"
+        )));
+    }
     if told > call.reply_bytes_max.max(call.value_bytes_max) / ELEMENT_BYTES_MIN && len > 0 {
+        records.needs_room();
         return Err(Cow::Owned(format!(
             "ERR {told} elements have more than the {} bytes that a reply may have: ask for less",
             call.reply_bytes_max

@@ -115,8 +115,9 @@ pub(crate) fn spop(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
     let old = record(records, call.a.get(1))?;
     let (mut set, key) = (SetForm::of(old.as_ref())?, call.a.get(1));
     let wanted = i64::try_from(count.unwrap_or(1)).unwrap_or(i64::MAX);
-    let places = lots::places(call, set.len(), wanted)?;
-    let taken = set.at_places((records, key), &places)?;
+    let places = lots::places(call, records, (set.len(), wanted))?;
+    let drawn = set.at_places((records, key), &places)?;
+    let taken = drawn.in_order();
     if !taken.is_empty() {
         let members: Vec<&[u8]> = taken.iter().map(|member| &member[..]).collect();
         set.remove_all((records, key), &members)?;
@@ -143,18 +144,18 @@ pub(crate) fn srandmember(call: &Call<'_>, records: &mut dyn Records, out: &mut 
     let (set, at) = (SetForm::of(old.as_ref())?, (&*records, call.a.get(1)));
     let Some(count) = count else {
         let place = lots::any(set.len(), call.seed);
-        match set.at_places(at, place.as_slice())?.first() {
+        match set.at_places(at, place.as_slice())?.in_order().first() {
             Some(member) => encode::bulk(out, member),
             None => encode::null(out, call.version),
         }
         return Ok(());
     };
-    let places = lots::places(call, set.len(), count)?;
+    let places = lots::places(call, at.0, (set.len(), count))?;
     let began = out.len();
     encode::array(out, places.len());
-    for member in set.at_places(at, &places)? {
-        encode::bulk(out, &member);
-        check_reply(call, out, began)?;
+    for member in set.at_places(at, &places)?.in_order() {
+        encode::bulk(out, member);
+        check_reply(call, at.0, (out.as_slice(), began))?;
     }
     Ok(())
 }

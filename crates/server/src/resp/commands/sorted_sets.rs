@@ -315,20 +315,22 @@ pub(crate) fn zrandmember(call: &Call<'_>, records: &mut dyn Records, out: &mut 
     let (set, at) = (SortedSetForm::of(old.as_ref())?, (&*records, call.a.get(1)));
     let Some(count) = count else {
         let place = lots::any(set.len(), call.seed);
-        match set.at_places(at, place.as_slice())?.first() {
+        match set.at_places(at, place.as_slice())?.in_order().first() {
             Some((member, _)) => encode::bulk(out, member),
             None => encode::null(out, call.version),
         }
         return Ok(());
     };
-    let places = lots::places(call, set.len(), count)?;
+    let places = lots::places(call, at.0, (set.len(), count))?;
     let drawn = set.at_places(at, &places)?;
+    let drawn = drawn.in_order();
     // One member may come often.
     let bytes: usize = drawn.iter().map(|(member, _)| member.len()).sum();
     if bytes > call.reply_bytes_max {
+        at.0.needs_room();
         return Err(reply_too_long(call));
     }
-    write_entries(call, drawn.iter().map(borrowed), form, out);
+    write_entries(call, drawn.into_iter().map(borrowed), form, out);
     Ok(())
 }
 

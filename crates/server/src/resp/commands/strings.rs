@@ -158,7 +158,7 @@ pub(crate) fn mget(call: &Call<'_>, records: &mut dyn Records, out: &mut Vec<u8>
     encode::array(out, call.a.len() - 1);
     for key in call.a.from(1) {
         // One key may come often.
-        check_reply(call, out, began)?;
+        check_reply(call, records, (out.as_slice(), began))?;
         // Of another type it is none.
         let record = records.get(key)?.filter(|record| record.kind() == Kind::String);
         say(call, record.as_ref(), out);

@@ -9,7 +9,7 @@ use stratakv_structures::tree::{MAIN, TreeRoot};
 use super::super::arguments::RequestRefusal;
 use super::super::nodes::{KeyNodes, put_tree, refused, tree_of};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store};
-use super::{ElementBytes, all, at_places, nodes, owned, scan};
+use super::{Drawn, ElementBytes, all, at_places, found, nodes, owned, remove_all, scan};
 
 /// See the module.
 pub(crate) enum HashForm<'a> {
@@ -60,11 +60,9 @@ impl<'a> HashForm<'a> {
                 Ok(fields.iter().map(|field| hash.get(field).map(ElementBytes::Borrowed)).collect())
             }
             HashForm::Tree(root) => {
-                let nodes = nodes(records, key, root);
-                let refuse = |error| refused(error, root.kind());
-                root.need_keys(&nodes, MAIN, fields.iter().copied()).map_err(refuse)?;
-                let found = fields.iter().map(|field| root.get(&nodes, MAIN, field));
-                found.map(|found| found.map(|found| found.as_ref().map(owned)).map_err(refuse)).collect()
+                let found = found(root, &nodes(records, key, root), MAIN, fields.iter().copied());
+                let found = found.map_err(|error| refused(error, root.kind()))?;
+                Ok(fields.iter().map(|field| found.get(field)?.as_ref().map(owned)).collect())
             }
         }
     }
@@ -99,13 +97,7 @@ impl<'a> HashForm<'a> {
             HashForm::Packed(hash) => Ok(hash.remove_all(fields.iter().copied())),
             HashForm::Tree(root) => {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
-                let refuse = |error| refused(error, kind);
-                root.need_keys(&nodes, MAIN, fields.iter().copied()).map_err(refuse)?;
-                let mut removed = 0;
-                for field in fields {
-                    removed += usize::from(root.remove(&mut nodes, MAIN, field).map_err(refuse)?.is_some());
-                }
-                Ok(removed)
+                remove_all(root, &mut nodes, MAIN, fields).map_err(|error| refused(error, kind))
             }
         }
     }
@@ -124,19 +116,19 @@ impl<'a> HashForm<'a> {
         }
     }
 
-    /// Fields at places in their order, and their values.
+    /// Fields at places in any order, and their values.
     pub(crate) fn at_places(
         &self,
-        (records, key): (&dyn Records, &[u8]),
+        at: (&dyn Records, &[u8]),
         places: &[usize],
-    ) -> Result<Vec<(ElementBytes<'a>, ElementBytes<'a>)>, RequestRefusal> {
-        match self {
+    ) -> Result<Drawn<(ElementBytes<'a>, ElementBytes<'a>)>, RequestRefusal> {
+        Drawn::read(places, |places| match self {
             HashForm::Packed(hash) => Ok(places.iter().filter_map(|place| hash.get_at(*place)).map(borrowed).collect()),
             HashForm::Tree(root) => {
-                let found = at_places((records, key), root, places)?;
+                let found = at_places(at, root, places)?;
                 Ok(found.iter().map(|entry| (owned(&entry.key), owned(&entry.value))).collect())
             }
-        }
+        })
     }
 
     /// About so many elements from a cursor on, and the next cursor; of a packed one all.

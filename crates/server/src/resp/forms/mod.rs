@@ -7,10 +7,11 @@ mod set_form;
 mod sorted_set_form;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use stratakv_structures::tree::{MAIN, TreeEntry, TreeError, TreeRoot};
+use stratakv_structures::tree::{MAIN, ReadNodes, TreeEntry, TreeError, TreeRoot};
 
 pub(crate) use hash_form::HashForm;
 pub(crate) use list_form::{ListEnd, ListForm};
@@ -18,7 +19,7 @@ pub(crate) use set_form::SetForm;
 pub(crate) use sorted_set_form::{ScoreEdge, SortedSetForm};
 
 use super::arguments::RequestRefusal;
-use super::nodes::{KeyNodesRead, refused};
+use super::nodes::{KeyNodes, KeyNodesRead, refused};
 use super::records::Records;
 
 /// Bytes of an element: a slice of a record or of a command, or read of a node.
@@ -49,17 +50,64 @@ fn range(
     entries.map_err(|error| refused(error, root.kind()))
 }
 
-/// The elements at places in any order, of which one may come often.
+/// Elements drawn by lot: each is there once, and may have been drawn often.
+pub(crate) struct Drawn<T> {
+    elements: Vec<T>,
+    /// Which of them were drawn.
+    order: Vec<usize>,
+}
+
+impl<T> Drawn<T> {
+    /// Those at these places, in any order. They are read in the order of places, each once.
+    fn read(
+        places: &[usize],
+        read: impl FnOnce(&[usize]) -> Result<Vec<T>, RequestRefusal>,
+    ) -> Result<Drawn<T>, RequestRefusal> {
+        let mut each = places.to_vec();
+        each.sort_unstable();
+        each.dedup();
+        let order = places.iter().filter_map(|place| each.binary_search(place).ok()).collect();
+        Ok(Drawn { elements: read(&each)?, order })
+    }
+
+    /// They in the order in which they were drawn.
+    pub(crate) fn in_order(&self) -> Vec<&T> {
+        self.order.iter().filter_map(|at| self.elements.get(*at)).collect()
+    }
+}
+
+/// The elements at places of a tree in order, each once.
 fn at_places(
     (records, key): (&dyn Records, &[u8]),
     root: &TreeRoot,
     places: &[usize],
 ) -> Result<Vec<TreeEntry>, RequestRefusal> {
-    let (nodes, kind) = (nodes(records, key, root), root.kind());
-    let needed = root.need_places(&nodes, MAIN, places.iter().map(|place| *place as u64));
-    needed.map_err(|error| refused(error, kind))?;
-    let found = places.iter().map(|place| root.get_at(&nodes, MAIN, *place as u64));
-    found.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(|error| refused(error, kind))
+    let places: Vec<u64> = places.iter().map(|place| *place as u64).collect();
+    let entries = root.entries_at(&nodes(records, key, root), MAIN, &places);
+    entries.map_err(|error| refused(error, root.kind()))
+}
+
+/// What belongs to keys in any order, of which one may be named often. Nodes are looked at once.
+fn found<'k>(
+    root: &TreeRoot,
+    nodes: &dyn ReadNodes,
+    tree: usize,
+    keys: impl IntoIterator<Item = &'k [u8]>,
+) -> Result<BTreeMap<&'k [u8], Option<Bytes>>, TreeError> {
+    let mut keys: Vec<&[u8]> = keys.into_iter().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let values = root.get_all(nodes, tree, &keys)?;
+    Ok(keys.into_iter().zip(values).collect())
+}
+
+/// Removes keys in any order, of which one may be named often; how many were there.
+fn remove_all(root: &mut TreeRoot, nodes: &mut KeyNodes<'_>, tree: usize, keys: &[&[u8]]) -> Result<usize, TreeError> {
+    let mut keys = keys.to_vec();
+    keys.sort_unstable();
+    keys.dedup();
+    root.need_keys(nodes, tree, keys.iter().copied())?;
+    root.remove_all(nodes, tree, &keys).map(|removed| removed as usize)
 }
 
 /// Elements that one call of `HSCAN` and its kin looks at, however many it asks for.

@@ -1,7 +1,5 @@
 //! A set in either form.
 
-use std::collections::BTreeSet;
-
 use stratakv_base::Expiry;
 use stratakv_structures::Set;
 use stratakv_structures::tree::{MAIN, TreeRoot};
@@ -9,7 +7,7 @@ use stratakv_structures::tree::{MAIN, TreeRoot};
 use super::super::arguments::RequestRefusal;
 use super::super::nodes::{KeyNodes, put_tree, refused, tree_of};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store};
-use super::{ElementBytes, all, at_places, nodes, owned, scan};
+use super::{Drawn, ElementBytes, all, at_places, found, nodes, owned, remove_all, scan};
 
 /// See the module.
 pub(crate) enum SetForm<'a> {
@@ -57,11 +55,9 @@ impl<'a> SetForm<'a> {
         match self {
             SetForm::Packed(set) => Ok(members.iter().map(|member| set.contains(member)).collect()),
             SetForm::Tree(root) => {
-                let nodes = nodes(records, key, root);
-                let refuse = |error| refused(error, root.kind());
-                root.need_keys(&nodes, MAIN, members.iter().copied()).map_err(refuse)?;
-                let found = members.iter().map(|member| root.get(&nodes, MAIN, member));
-                found.map(|found| found.map(|found| found.is_some()).map_err(refuse)).collect()
+                let found = found(root, &nodes(records, key, root), MAIN, members.iter().copied());
+                let found = found.map_err(|error| refused(error, root.kind()))?;
+                Ok(members.iter().map(|member| found.get(member).is_some_and(Option::is_some)).collect())
             }
         }
     }
@@ -77,14 +73,9 @@ impl<'a> SetForm<'a> {
             SetForm::Tree(root) => {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
                 let refuse = |error| refused(error, kind);
-                root.need_keys(&nodes, MAIN, members.iter().copied()).map_err(refuse)?;
-                let mut new = BTreeSet::new();
-                for member in members {
-                    if root.get(&nodes, MAIN, member).map_err(refuse)?.is_none() {
-                        new.insert(*member);
-                    }
-                }
-                let sorted: Vec<(&[u8], &[u8])> = new.into_iter().map(|member| (member, &b""[..])).collect();
+                let found = found(root, &nodes, MAIN, members.iter().copied()).map_err(refuse)?;
+                let new = found.into_iter().filter(|(_, found)| found.is_none());
+                let sorted: Vec<(&[u8], &[u8])> = new.map(|(member, _)| (member, &b""[..])).collect();
                 root.insert_all(&mut nodes, MAIN, &sorted).map(|new| new as usize).map_err(refuse)
             }
         }
@@ -100,13 +91,7 @@ impl<'a> SetForm<'a> {
             SetForm::Packed(set) => Ok(set.remove_all(members.iter().copied())),
             SetForm::Tree(root) => {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
-                let refuse = |error| refused(error, kind);
-                root.need_keys(&nodes, MAIN, members.iter().copied()).map_err(refuse)?;
-                let mut removed = 0;
-                for member in members {
-                    removed += usize::from(root.remove(&mut nodes, MAIN, member).map_err(refuse)?.is_some());
-                }
-                Ok(removed)
+                remove_all(root, &mut nodes, MAIN, members).map_err(|error| refused(error, kind))
             }
         }
     }
@@ -122,18 +107,18 @@ impl<'a> SetForm<'a> {
         }
     }
 
-    /// Members at places in their order.
+    /// Members at places in any order.
     pub(crate) fn at_places(
         &self,
         at: (&dyn Records, &[u8]),
         places: &[usize],
-    ) -> Result<Vec<ElementBytes<'a>>, RequestRefusal> {
-        match self {
+    ) -> Result<Drawn<ElementBytes<'a>>, RequestRefusal> {
+        Drawn::read(places, |places| match self {
             SetForm::Packed(set) => {
                 Ok(places.iter().filter_map(|place| set.get_at(*place)).map(ElementBytes::Borrowed).collect())
             }
             SetForm::Tree(root) => Ok(at_places(at, root, places)?.iter().map(|entry| owned(&entry.key)).collect()),
-        }
+        })
     }
 
     /// About so many elements from a cursor on, and the next cursor; of a packed one all.

@@ -10,7 +10,7 @@ use stratakv_structures::tree::{BY_MEMBER, MAIN, TreeEntry, TreeError, TreeRoot,
 use super::super::arguments::RequestRefusal;
 use super::super::nodes::{KeyNodes, put_tree, refused, tree_of};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, store};
-use super::{ElementBytes, at_places, nodes, owned, range, scan};
+use super::{Drawn, ElementBytes, at_places, found, nodes, owned, range, remove_all, scan};
 
 /// Something between members in the order of scores and members.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +79,12 @@ impl<'a> SortedSetForm<'a> {
             SortedSetForm::Tree(root) => root,
         };
         let (nodes, refuse) = (nodes(records, key, root), |error| refused(error, root.kind()));
-        root.need_keys(&nodes, BY_MEMBER, members.iter().copied()).map_err(refuse)?;
-        let mut scores = BTreeMap::new();
-        for member in members {
-            let found = root.get(&nodes, BY_MEMBER, member).map_err(refuse)?;
+        let found = found(root, &nodes, BY_MEMBER, members.iter().copied()).map_err(refuse)?;
+        let scores = found.into_iter().map(|(member, found)| {
             let score = found.map(|found| score_of(&found)).transpose().map_err(refused_by_damage)?;
-            scores.insert(*member, score);
-        }
-        Ok(scores)
+            Ok((member, score))
+        });
+        scores.collect()
     }
 
     /// Gives members, each once, their scores.
@@ -108,9 +106,8 @@ impl<'a> SortedSetForm<'a> {
             let news: Vec<Vec<u8>> = given.iter().map(|(member, score)| scored(member, *score)).collect();
             let keys = olds.iter().flatten().chain(&news).map(Vec::as_slice);
             root.need_keys(&nodes, MAIN, keys)?;
-            for old in olds.iter().flatten() {
-                root.remove(&mut nodes, MAIN, old)?;
-            }
+            let gone: Vec<&[u8]> = olds.iter().flatten().map(Vec::as_slice).collect();
+            remove_all(root, &mut nodes, MAIN, &gone)?;
             let by_score: BTreeSet<&[u8]> = news.iter().map(Vec::as_slice).collect();
             let by_score: Vec<(&[u8], &[u8])> = by_score.into_iter().map(|key| (key, &b""[..])).collect();
             root.insert_all(&mut nodes, MAIN, &by_score)?;
@@ -135,17 +132,10 @@ impl<'a> SortedSetForm<'a> {
         let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
         let mut all = || {
             let olds = old_keys(root, &nodes, members.iter().copied())?;
-            root.need_keys(&nodes, MAIN, olds.iter().flatten().map(Vec::as_slice))?;
-            let mut removed = 0;
-            for (member, old) in members.iter().zip(&olds) {
-                let Some(old) = old else { continue };
-                // One that is named twice is there once.
-                if root.remove(&mut nodes, BY_MEMBER, member)?.is_some() {
-                    root.remove(&mut nodes, MAIN, old)?;
-                    removed += 1;
-                }
-            }
-            Ok(removed)
+            let gone: Vec<&[u8]> = olds.iter().flatten().map(Vec::as_slice).collect();
+            root.need_keys(&nodes, MAIN, gone.iter().copied())?;
+            remove_all(root, &mut nodes, BY_MEMBER, members)?;
+            remove_all(root, &mut nodes, MAIN, &gone)
         };
         all().map_err(|error| refused(error, kind))
     }
@@ -215,13 +205,13 @@ impl<'a> SortedSetForm<'a> {
         &self,
         at: (&dyn Records, &[u8]),
         places: &[usize],
-    ) -> Result<Vec<ScoredMember<'a>>, RequestRefusal> {
-        match self {
+    ) -> Result<Drawn<ScoredMember<'a>>, RequestRefusal> {
+        Drawn::read(places, |places| match self {
             SortedSetForm::Packed(set) => {
                 Ok(places.iter().filter_map(|place| set.get_at(*place)).map(borrowed).collect())
             }
             SortedSetForm::Tree(root) => at_places(at, root, places)?.iter().map(read).collect(),
-        }
+        })
     }
 
     /// Removes the members at these places, and gives them in their order.
@@ -236,10 +226,8 @@ impl<'a> SortedSetForm<'a> {
             SortedSetForm::Tree(root) => {
                 let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
                 let mut all = || {
-                    root.need_keys(&nodes, BY_MEMBER, removed.iter().map(|(member, _)| &member[..]))?;
-                    for (member, _) in &removed {
-                        root.remove(&mut nodes, BY_MEMBER, member)?;
-                    }
+                    let members: Vec<&[u8]> = removed.iter().map(|(member, _)| &member[..]).collect();
+                    remove_all(root, &mut nodes, BY_MEMBER, &members)?;
                     root.remove_places(&mut nodes, MAIN, places.start as u64..places.end as u64)
                 };
                 all().map_err(|error| refused(error, kind))?;
@@ -286,12 +274,9 @@ fn old_keys<'m>(
     nodes: &KeyNodes<'_>,
     members: impl Iterator<Item = &'m [u8]> + Clone,
 ) -> Result<Vec<Option<Vec<u8>>>, TreeError> {
-    root.need_keys(nodes, BY_MEMBER, members.clone())?;
-    let old = |member| {
-        let score = root.get(nodes, BY_MEMBER, member)?;
-        Ok(score.map(|score| [&score[..], member].concat()))
-    };
-    members.map(old).collect()
+    let found = found(root, nodes, BY_MEMBER, members.clone())?;
+    let old = |member: &[u8]| found.get(member)?.as_ref().map(|score| [&score[..], member].concat());
+    Ok(members.map(old).collect())
 }
 
 fn borrowed<'a>((member, score): (&'a [u8], f64)) -> ScoredMember<'a> {

@@ -42,7 +42,7 @@ struct Carried {
 }
 
 /// What came of a command of a group.
-enum Outcome {
+enum CommandOutcome {
     Done,
     /// It misses nodes.
     Misses(Vec<WantedNode>),
@@ -81,6 +81,11 @@ impl Group {
         self.carried.iter().map(|one| one.command.offered().room_bytes).sum()
     }
 
+    /// Whether others are carried out with it, or were to be.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.has_carried() || self.reply.is_some()
+    }
+
     /// Whether others are carried out.
     pub(super) fn has_carried(&self) -> bool {
         !self.carried.is_empty()
@@ -113,13 +118,10 @@ impl Group {
         self.carried.iter().for_each(|one| one.command.undo_write());
     }
 
-    /// All have been carried out.
-    pub(super) fn end(&mut self) {
-        for one in self.carried.drain(..) {
-            if let Some(reply) = one.reply {
-                one.command.end(reply);
-            }
-        }
+    /// All have been carried out; how many those are.
+    pub(super) fn end(&mut self) -> u64 {
+        let replies = self.carried.drain(..).filter_map(|one| one.reply.map(|reply| one.command.end(reply)));
+        replies.count() as u64
     }
 
     /// It could not be written. What another one may do for itself it tries; else it has failed as
@@ -149,17 +151,18 @@ impl ManyWork {
     /// Carries out the command and those that it has taken along. Those that miss nodes are undone
     /// and wait until the nodes of all have been read.
     pub(super) fn run_group(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        let (mut missing, mut seen_bytes) = (Vec::new(), 0);
-        self.nodes = NodeReads::new(Vec::new(), self.nodes.losses);
+        let (mut missing, mut seen_bytes) = (Vec::<WantedNode>::new(), 0);
         if self.contention.group.reply.is_none() {
             let (command, settings) = (Arc::clone(&self.commands[0]), self.settings);
             match self.run_one(&command, settings, 0, &mut seen_bytes) {
-                (Outcome::Done, said) => self.contention.group.reply = Some(said),
-                (Outcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
-                    self.contention.group.disband();
-                    missing.extend(nodes);
+                (CommandOutcome::Done, said) => self.contention.group.reply = Some(said),
+                (CommandOutcome::Misses(nodes), _) => {
+                    if bytes_of(&nodes) > MISSING_BYTES_MAX {
+                        self.contention.group.disband();
+                    }
+                    // The others need some of them, too, and would be begun in vain.
+                    return self.read_for_group(nodes, context, asked);
                 }
-                (Outcome::Misses(nodes), _) => missing.extend(nodes),
             }
         }
         let mut at = 0;
@@ -171,23 +174,32 @@ impl ManyWork {
             let OfferedCommand { command, settings, .. } = command.offered();
             let (command, settings) = (Arc::clone(command), *settings);
             match self.run_one(&command, settings, at as u64 + 1, &mut seen_bytes) {
-                (Outcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
+                (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
                     self.contention.group.carried.remove(at);
                     continue;
                 }
-                (Outcome::Misses(nodes), _) => missing.extend(nodes),
-                (Outcome::Done, said) => self.contention.group.carried[at].reply = Some(said),
+                (CommandOutcome::Misses(nodes), _) => missing.extend(nodes),
+                (CommandOutcome::Done, said) => self.contention.group.carried[at].reply = Some(said),
             }
             at += 1;
             if seen_bytes > SEEN_BYTES {
                 return self.let_others_go_on(asked);
             }
         }
-        if !missing.is_empty() {
-            missing.sort_unstable_by_key(|node| (node.name.id, node.name.number));
-            missing.dedup();
-            self.nodes = NodeReads::new(missing, self.nodes.losses);
-        }
+        self.read_for_group(missing, context, asked)
+    }
+
+    /// Reads these nodes, if there is room for them and for what has been made; without any, all
+    /// have been carried out.
+    fn read_for_group(
+        &mut self,
+        mut missing: Vec<WantedNode>,
+        context: &WorkContext<'_>,
+        asked: &mut Asked,
+    ) -> Progress {
+        missing.sort_unstable_by_key(|node| (node.name.id, node.name.number));
+        missing.dedup();
+        self.nodes = NodeReads::new(missing, self.nodes.losses);
         let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
         if needed > self.has_bytes() + self.keys_bytes() && self.contention.group.has_carried() {
             self.contention.group.disband();
@@ -212,8 +224,8 @@ impl ManyWork {
         mut settings: CallSettings,
         number: u64,
         seen_bytes: &mut usize,
-    ) -> (Outcome, Vec<u8>) {
-        settings.reply_bytes_max = usize::try_from(self.limits.bytes_max).unwrap_or(usize::MAX);
+    ) -> (CommandOutcome, Vec<u8>) {
+        settings.reply_bytes_max = usize::try_from(self.bytes_max()).unwrap_or(usize::MAX);
         settings.seed = mixed(settings.seed ^ (number + 1));
         let mut said = Vec::new();
         self.overlay.begin_command();
@@ -224,11 +236,11 @@ impl ManyWork {
             self.overlay.roll_back();
         }
         if !missing.is_empty() {
-            return (Outcome::Misses(missing), said);
+            return (CommandOutcome::Misses(missing), said);
         }
         self.overlay.end_command();
         self.contention.group.said_bytes += said.len();
-        (Outcome::Done, said)
+        (CommandOutcome::Done, said)
     }
 }
 

@@ -244,7 +244,7 @@ pub const CONVERSATIONS: &[RespConversation] = &[
             ("HSET h a 1", "(1)"),
             (
                 "HRANDFIELD h -1000000000",
-                "-ERR 1000000000 elements have more than the 1048576 bytes that a reply may have: ask for less",
+                "-ERR 1000000000 elements are more than the 131072 that a command may draw: ask for less",
             ),
             ("HSET \"\" a 1", "-ERR the key is empty; a key has 1 to 65535 bytes"),
             ("HGET \"\" a", "-ERR the key is empty; a key has 1 to 65535 bytes"),

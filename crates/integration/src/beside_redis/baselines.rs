@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum Baseline {
     /// Redis without persistence.
     Redis,
     /// Redis that answers a write when it is in its log on the disk.
@@ -27,8 +27,8 @@ pub enum Rival {
     Tier,
     /// Engine `slab`, placement `packed`, durable at power loss.
     Packed,
-    /// Engine `slab`, placement `slots`, durable at power loss.
-    Slots,
+    /// Engine `slab`, placement `in_place`, durable at power loss.
+    InPlace,
     /// Engine `matrix`, durable at power loss.
     Matrix,
 }
@@ -40,33 +40,40 @@ pub(super) struct Room {
     pub(super) core: usize,
 }
 
-impl Rival {
+impl Baseline {
     /// All of them.
-    pub const ALL: [Rival; 7] =
-        [Rival::Redis, Rival::RedisAlways, Rival::Hash, Rival::Tier, Rival::Packed, Rival::Slots, Rival::Matrix];
+    pub const ALL: [Baseline; 7] = [
+        Baseline::Redis,
+        Baseline::RedisAlways,
+        Baseline::Hash,
+        Baseline::Tier,
+        Baseline::Packed,
+        Baseline::InPlace,
+        Baseline::Matrix,
+    ];
     /// Those that promise nothing about power loss.
-    pub const IN_MEMORY: [Rival; 3] = [Rival::Redis, Rival::Hash, Rival::Tier];
+    pub const IN_MEMORY: [Baseline; 3] = [Baseline::Redis, Baseline::Hash, Baseline::Tier];
 
     /// Its name on command lines and in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Rival::Redis => "redis",
-            Rival::RedisAlways => "redis-always",
-            Rival::Hash => "hash",
-            Rival::Tier => "tier",
-            Rival::Packed => "packed",
-            Rival::Slots => "slab",
-            Rival::Matrix => "matrix",
+            Baseline::Redis => "redis",
+            Baseline::RedisAlways => "redis-always",
+            Baseline::Hash => "hash",
+            Baseline::Tier => "tier",
+            Baseline::Packed => "packed",
+            Baseline::InPlace => "slab",
+            Baseline::Matrix => "matrix",
         }
     }
 
     /// Whether it has a command at this length: structures of `tier` are one record.
     pub(super) fn has(self, measure: &Measure) -> bool {
-        self != Rival::Tier || !measure.name.ends_with("long")
+        self != Baseline::Tier || !measure.name.ends_with("long")
     }
 
     fn is_redis(self) -> bool {
-        matches!(self, Rival::Redis | Rival::RedisAlways)
+        matches!(self, Baseline::Redis | Baseline::RedisAlways)
     }
 
     /// The options that give it one thread, this address and this room.
@@ -77,15 +84,15 @@ impl Rival {
             "serve --threads 1 --shards 1 --memory {memory} --memcache unix:{at}/memcache --resp {address} --data {at}/store"
         );
         let line = match self {
-            Rival::Redis => format!("{redis} --appendonly no"),
-            Rival::RedisAlways => {
+            Baseline::Redis => format!("{redis} --appendonly no"),
+            Baseline::RedisAlways => {
                 format!("{redis} --appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0")
             }
-            Rival::Hash => format!("{ours} --engine hash --region 2G --durability process_crash"),
-            Rival::Tier => format!("{ours} --engine tier --capacity 1G"),
-            Rival::Packed => format!("{ours} --engine slab --placement packed"),
-            Rival::Slots => format!("{ours} --engine slab --placement slots"),
-            Rival::Matrix => format!("{ours} --engine matrix"),
+            Baseline::Hash => format!("{ours} --engine hash --region 2G --durability process_crash"),
+            Baseline::Tier => format!("{ours} --engine tier --capacity 1G"),
+            Baseline::Packed => format!("{ours} --engine slab --placement packed"),
+            Baseline::InPlace => format!("{ours} --engine slab --placement in_place"),
+            Baseline::Matrix => format!("{ours} --engine matrix"),
         };
         // Two blanks: an empty argument.
         line.split(' ').map(str::to_owned).collect()
@@ -145,16 +152,16 @@ mod tests {
     fn each_is_durable_as_its_name_says() {
         let address = "127.0.0.1:6379".parse().expect("an address");
         let room = Room { memory_bytes: 1 << 30, core: 0 };
-        let said = |rival: Rival| rival.arguments(Path::new("/x"), address, room);
-        let has = |rival: Rival, pair: [&str; 2]| said(rival).windows(2).any(|words| words == pair);
-        assert!(has(Rival::Redis, ["--save", ""]) && has(Rival::Redis, ["--appendonly", "no"]));
-        assert!(has(Rival::RedisAlways, ["--appendfsync", "always"]));
-        assert!(has(Rival::Hash, ["--durability", "process_crash"]));
+        let said = |baseline: Baseline| baseline.arguments(Path::new("/x"), address, room);
+        let has = |baseline: Baseline, pair: [&str; 2]| said(baseline).windows(2).any(|words| words == pair);
+        assert!(has(Baseline::Redis, ["--save", ""]) && has(Baseline::Redis, ["--appendonly", "no"]));
+        assert!(has(Baseline::RedisAlways, ["--appendfsync", "always"]));
+        assert!(has(Baseline::Hash, ["--durability", "process_crash"]));
         // The server's own level is power loss.
         assert!(
-            [Rival::Packed, Rival::Slots, Rival::Matrix]
+            [Baseline::Packed, Baseline::InPlace, Baseline::Matrix]
                 .iter()
-                .all(|rival| !said(*rival).contains(&"--durability".to_owned()))
+                .all(|baseline| !said(*baseline).contains(&"--durability".to_owned()))
         );
     }
 }
