@@ -18,19 +18,8 @@ use crate::suites::{Results, report};
 /// The version whose tests these are.
 pub const VERSION: &str = "8.1.0";
 
-/// Its files of tests that talk to one server.
-pub const FILES: &[&str] = &[
-    "test_commands",
-    "test_connection",
-    "test_connection_pool",
-    "test_encoding",
-    "test_lock",
-    "test_monitor",
-    "test_multiprocessing",
-    "test_pipeline",
-    "test_pubsub",
-    "test_scripting",
-];
+/// Those of its files of tests that are compared.
+pub const FILES: &[&str] = &["test_commands", "test_pubsub"];
 
 /// A test that takes longer has failed.
 const TEST_SECONDS: &str = "30";

@@ -16,7 +16,7 @@ use stratakv_integration::suites::{TestOutcome, differences};
 const USAGE: &str = "\
 usage: redis-py-suite [--files NAME,..] [--servers NAME,..] [--source DIR] [--folder DIR]
 
-  --files NAME,..    files of tests: test_commands, test_pubsub, .. (all that talk to one server)
+  --files NAME,..    files of tests: test_commands, test_pubsub (both)
   --servers NAME,..  of slab, packed (slab with that placement), hash, matrix, tier (packed)
   --source DIR       a source distribution of redis-py 8.1.0 (fetched by pip)
   --folder DIR       where it is fetched to and run (target/redis-py-suite)
