@@ -280,17 +280,12 @@ impl Connection {
         while let (None, Some(reply)) = (&ended, work.arrived.pop_front()) {
             ended = work.step(reply, &work_context(context, sequence), &mut asked);
         }
-        let is_idle = work.is_idle() && ended.is_none();
-        if is_idle || (work.takes_long() && ended.is_none()) {
+        if (work.takes_long() || work.is_idle()) && ended.is_none() {
             let held = work.held_bytes();
             self.reading.bytes = self.reading.bytes - pending.reading_bytes + held;
             pending.reading_bytes = held;
         }
         let units = units_of(work, asked.len());
-        if is_idle {
-            // It may be for long, and no other command begins meanwhile.
-            self.answers.pending.shrink_to_fit();
-        }
         self.grant.spend(units);
         for (target, operation) in asked {
             context.submissions.push(super::Submission { sequence, target, operation });
