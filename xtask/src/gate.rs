@@ -64,7 +64,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("answers beside memcached's", &["differ", "--seconds", "600", "--seeds", "1000..1000000"]),
     Step::xtask("test suites of memcache clients", &["suites"]),
     Step::xtask("Redis's own tests", &["redis-suite", "--servers", "slab,packed,hash,matrix,tier"]),
-    Step::xtask("redis-py's own tests", &["redis-py-suite", "--servers", "packed,tier"]),
+    Step::xtask("redis-py's own tests", &["redis-py-suite", "--servers", "packed"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),

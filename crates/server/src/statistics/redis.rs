@@ -87,13 +87,23 @@ fn memory(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("used_memory_human", human(resident_bytes));
     lines.add("used_memory_rss", resident_bytes);
     lines.add("used_memory_rss_human", human(resident_bytes));
-    // Of what records take: a durable store has no limit but its disk.
-    let is_cache = shared.store.engine() == Engine::Tier;
-    let limit_bytes = Space::of(&shared.store.stats()).limit_bytes + super::client_share(shared);
-    lines.add("maxmemory", if is_cache { limit_bytes } else { 0 });
-    lines.add("maxmemory_policy", if is_cache { "allkeys-lru" } else { "noeviction" });
+    let (limit_bytes, policy) = memory_limit(shared);
+    lines.add("maxmemory", limit_bytes);
+    lines.add("maxmemory_policy", policy);
     lines.add("mem_clients_normal", shared.memory.budget.held_bytes());
     lines.add("stratakv_client_memory_limit_bytes", shared.memory.budget.max_bytes());
+}
+
+/// Bytes of what records take, and what becomes of others: a durable store has no limit but its
+/// disk.
+fn memory_limit(shared: &Shared) -> (u64, &'static str) {
+    match shared.store.engine() {
+        Engine::Tier => {
+            let limit_bytes = Space::of(&shared.store.stats()).limit_bytes + super::client_share(shared);
+            (limit_bytes, "allkeys-lru")
+        }
+        _ => (0, "noeviction"),
+    }
 }
 
 /// A store that is served is loaded.
@@ -225,6 +235,7 @@ pub(crate) fn client(shared: &Shared, peer: &Peer) -> String {
 
 /// Parameters of Redis that have a meaning here.
 pub(crate) fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
+    let (limit_bytes, policy) = memory_limit(shared);
     let timeout = shared.limits.idle_limit.get().map_or(0, |limit| limit.as_secs());
     vec![
         // Every write is kept; there are no snapshots beside that.
@@ -232,6 +243,8 @@ pub(crate) fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
         ("databases", "1".to_owned()),
         ("io-threads", shared.figures.counters.len().to_string()),
         ("maxclients", shared.limits.connections_max.to_string()),
+        ("maxmemory", limit_bytes.to_string()),
+        ("maxmemory-policy", policy.to_owned()),
         ("proto-max-bulk-len", shared.limits.item_bytes_max.to_string()),
         ("save", String::new()),
         ("timeout", timeout.to_string()),

@@ -130,6 +130,8 @@ fn bgsave_writes_a_backup_where_the_server_has_a_place_for_them() {
     let place = folder.path().to_owned();
     let bench = Bench::with(Engine::Slab, |options| options.backup_directory = Some(place.clone()));
     let mut client = bench.connect();
+    assert_eq!(client.ask("CONFIG GET maxmemory"), "[\"maxmemory\", \"0\"]", "all that the disk has");
+    assert_eq!(client.ask("CONFIG GET maxmemory-policy"), "[\"maxmemory-policy\", \"noeviction\"]");
     let began = client.number("LASTSAVE");
     assert_eq!(client.ask("SET a 1"), "OK");
     assert_eq!(client.ask("BGSAVE"), "Background saving started");

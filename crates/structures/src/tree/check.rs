@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::node::{ChildEntry, Element, InnerNode, NodeName, read_leaf};
+use super::node::{ChildEntry, Element, InnerNode, NodeName, Separator, read_leaf};
 use super::read::element_bytes;
 use super::{MAIN, ReadNodes, TreeError, TreeRoot, score_of};
 use crate::{Damaged, Kind};
@@ -43,8 +43,9 @@ impl TreeRoot {
             walk.last_key = None;
             let top = self.top(tree)?;
             walk.report.height = walk.report.height.max(top.level + 1);
-            for child in &top.children {
-                self.check_child(nodes, (tree, top.level - 1), child, &mut walk)?;
+            for (at, child) in top.children.iter().enumerate() {
+                let bound = if at == 0 { Separator::new() } else { child.separator.clone() };
+                self.check_child(nodes, (tree, top.level - 1), (child, bound), &mut walk)?;
             }
         }
         walk.report.elements = self.len();
@@ -58,11 +59,14 @@ impl TreeRoot {
         Ok(walk.report)
     }
 
+    /// No key below the child is less than `bound`. Of a first child that is what is said of its
+    /// parent: it can have keys less than its own separator, which it had when others stood before
+    /// it.
     fn check_child(
         &self,
         nodes: &dyn ReadNodes,
         (tree, level): (usize, u8),
-        child: &ChildEntry,
+        (child, bound): (&ChildEntry, Separator),
         walk: &mut Walk,
     ) -> Result<(), TreeError> {
         if !walk.numbers.insert(child.number) || child.number >= self.next_number {
@@ -80,12 +84,14 @@ impl TreeRoot {
         let shape = self.shape(tree);
         if level > 0 {
             let node = InnerNode::parse(&image, shape, (tree, level), child)?;
-            return node.children.iter().try_for_each(|below| self.check_child(nodes, (tree, level - 1), below, walk));
+            return node.children.iter().enumerate().try_for_each(|(at, below)| {
+                let bound = if at == 0 { bound.clone() } else { below.separator.clone() };
+                self.check_child(nodes, (tree, level - 1), (below, bound), walk)
+            });
         }
         let elements = read_leaf(&image, shape, tree, child)?;
         let (Some(first), Some(last)) = (elements.first(), elements.last()) else { return Ok(()) };
-        let is_before =
-            walk.last_key.as_deref().is_some_and(|before| before >= first.key || child.separator[..] > *first.key);
+        let is_before = walk.last_key.as_deref().is_some_and(|before| before >= first.key || bound[..] > *first.key);
         if shape.has_key && is_before {
             return Err(Damaged("its leaves are out of order").into());
         }

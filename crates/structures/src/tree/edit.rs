@@ -227,10 +227,27 @@ impl TreeRoot {
     /// # Errors
     /// See [`TreeError`].
     pub fn remove_places(&mut self, nodes: &mut dyn Nodes, tree: usize, places: Range<u64>) -> Result<(), TreeError> {
+        if places.end.saturating_sub(places.start) < NODE_BYTES as u64 && self.remove_from_leaf(nodes, tree, &places)? {
+            return Ok(());
+        }
         let top = self.top(tree)?.clone();
         self.need_cut(nodes, tree, &top, &places)?;
         let kept = self.cut(nodes, tree, top, &places)?;
         self.set_top(nodes, tree, kept)
+    }
+
+    /// Removes them if one leaf has all of them; whether it has.
+    fn remove_from_leaf(&mut self, nodes: &mut dyn Nodes, tree: usize, places: &Range<u64>) -> Result<bool, TreeError> {
+        let Some(descent) = self.descend(nodes, tree, Target::Place(places.start))? else { return Ok(false) };
+        let Descent { steps, leaf, image, before } = descent;
+        let end = before.saturating_add(leaf.count);
+        if !(before <= places.start && places.start < places.end && places.end <= end) {
+            return Ok(false);
+        }
+        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
+        elements.drain((places.start - before) as usize..(places.end - before) as usize);
+        self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
+        Ok(true)
     }
 
     /// Adds many elements to a tree that has none: they are in its order, each key once.
