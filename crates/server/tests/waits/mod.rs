@@ -227,3 +227,25 @@ fn a_server_stops_while_clients_wait() {
     }
     assert!(began.elapsed() < Duration::from_secs(9), "it did not wait for them until it cut them off");
 }
+
+#[test]
+fn hundreds_that_wait_at_one_key_get_one_element_each() {
+    const WAITERS: usize = 600;
+    for engine in [Engine::Slab, Engine::Hash] {
+        let bench = Bench::with(engine, |options| options.limits.client_memory_bytes = Some(8 << 20));
+        let mut client = bench.connect();
+        let mut waiting: Vec<Client> = (0..WAITERS).map(|_| waiter(&bench, "BLPOP jobs 0")).collect();
+        until_waiting(&mut client, WAITERS);
+        let (peak, limit) = bench.client_memory();
+        assert!(peak <= WAITERS as u64 * 1024 && peak <= limit, "{engine:?}: {peak} of {limit} bytes");
+        for part in 0..6 {
+            let line =
+                (part * 100..part * 100 + 100).fold("RPUSH jobs".to_owned(), |line, job| format!("{line} {job}"));
+            assert!(client.ask(&line).starts_with('('), "{engine:?}");
+        }
+        let told: BTreeSet<String> = waiting.iter_mut().map(Client::read).collect();
+        let wanted: BTreeSet<String> = (0..WAITERS).map(|job| format!("[\"jobs\", \"{job}\"]")).collect();
+        assert_eq!(told, wanted, "{engine:?}");
+        assert_eq!(client.ask("EXISTS jobs"), "(0)", "{engine:?}");
+    }
+}
