@@ -645,7 +645,8 @@ fn what_is_told_of_server_and_clients_is_so() {
     );
     let docs = client.ask("COMMAND DOCS get");
     assert!(docs.contains("Returns the string value of a key."), "{docs}");
-    assert_eq!(client.ask("CONFIG GET max*"), "[\"maxclients\", \"10000\"]");
+    assert_eq!(client.ask("CONFIG GET maxc*"), "[\"maxclients\", \"10000\"]");
+    assert_eq!(client.ask("CONFIG GET maxmemory-*"), "[\"maxmemory-policy\", \"noeviction\"]");
 }
 
 /// A client beyond the limit is told so in its protocol.
