@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,12 @@ impl Backups {
         Some(self.whole_at.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
+    /// Whether the one that ended last failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        let jobs = lock(&self.jobs);
+        jobs.iter().rev().find_map(|job| job.ended.as_ref()).is_some_and(|(_, ended)| ended.is_err())
+    }
+
     /// Whether one is under way.
     pub(crate) fn is_running(&self) -> bool {
         lock(&self.jobs).back().is_some_and(|job| job.ended.is_none())
@@ -169,7 +176,10 @@ fn copy_into(
     added: &BackupWatch<'_>,
 ) -> Result<BackupSummary, String> {
     let made = DirBuilder::new().mode(0o700).create(to);
-    made.map_err(|error| format!("cannot make {}: {error}; remove it, or choose another name", to.display()))?;
+    made.map_err(|error| {
+        let hint = if error.kind() == ErrorKind::AlreadyExists { "; remove it, or choose another name" } else { "" };
+        format!("cannot make {}: {error}{hint}", to.display())
+    })?;
     // A panic must not leave the job running for ever.
     let copied = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| copy(added)));
     copied.unwrap_or_else(|_| Err("a defect ended it".into())).map_err(|why| match fs::remove_dir_all(to) {

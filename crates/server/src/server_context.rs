@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stratakv::Engine;
 use stratakv_base::{Mono, Wall};
 use stratakv_device::{Socket, SocketAddress};
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
@@ -56,6 +57,11 @@ impl ServerContext for CommandContext<'_> {
             SocketAddress::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
         });
         let store = self.shared.store.clone();
+        if store.engine() == Engine::Tier {
+            let mut answer = Vec::new();
+            reply::client_error(&mut answer, "the engine `tier` has no backups: it is a cache");
+            return answer;
+        }
         self.shared
             .backups
             .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
@@ -175,10 +181,7 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn saved_at(&self) -> u64 {
-        self.shared.backups.whole_at().unwrap_or_else(|| {
-            let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-            now.saturating_sub(self.shared.started.elapsed()).as_secs()
-        })
+        self.shared.saved_at()
     }
 
     fn info(&self, sections: &[String], wall: Wall) -> String {

@@ -101,6 +101,14 @@ pub(crate) struct Figures {
 }
 
 impl Shared {
+    /// When the last backup was whole, in seconds of the wall clock; at first the server's start.
+    pub(crate) fn saved_at(&self) -> u64 {
+        self.backups.whole_at().unwrap_or_else(|| {
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+            now.saturating_sub(self.started.elapsed()).as_secs()
+        })
+    }
+
     /// See [`Server::reload`].
     pub(crate) fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
         let mut tls = lock(&self.security.tls);

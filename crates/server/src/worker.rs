@@ -679,11 +679,18 @@ impl Worker {
         let pauses = self.listeners.iter().filter_map(|listener| Some(listener.pause?.1));
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.times.sweep_at);
-        let instants =
-            pauses.chain(self.times.drain_until).chain(sweep).chain(self.times.flush_at.get()).chain(self.relief_at());
-        let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at());
-        let instants = instants.chain(self.times.waits.next()).chain(self.sweeps_at());
-        instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
+        let instants = [
+            pauses.min(),
+            self.times.drain_until,
+            sweep,
+            self.times.flush_at.get(),
+            self.relief_at(),
+            self.lingers_until(),
+            self.schedule.returns_at(),
+            self.times.waits.next(),
+            self.sweeps_at(),
+        ];
+        instants.iter().flatten().min().map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0)))
     }
 
     fn timers(&mut self) {

@@ -649,6 +649,48 @@ fn what_is_told_of_server_and_clients_is_so() {
     assert_eq!(client.ask("CONFIG GET maxmemory-*"), "[\"maxmemory-policy\", \"noeviction\"]");
 }
 
+/// A page in a browser can have it send lines of its own behind those of HTTP.
+#[test]
+fn lines_of_http_end_a_connection_before_anything_behind_them_is_carried_out() {
+    let bench = Bench::of(Engine::Hash);
+    for first in ["POST / HTTP/1.1\r\nHost: x\r\n", "get / HTTP/1.1\r\nhost: x\r\n"] {
+        let answer = converse(bench.address(), format!("{first}\r\nSET pwned 1\r\n").as_bytes());
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(!answer.contains("OK") && answer.matches('\n').count() <= 1, "{answer}");
+    }
+    assert_eq!(bench.connect().ask("GET pwned"), "nil");
+}
+
+/// What can never be done is refused at once, and what failed is told.
+#[test]
+fn a_cache_refuses_backups_and_moves_that_wait_and_a_backup_that_failed_is_told() {
+    let bench = Bench::of(Engine::Tier);
+    let mut client = bench.connect();
+    assert!(client.ask("BGSAVE").contains("no backups"));
+    let told = client.ask("BLMOVE from to LEFT RIGHT 30");
+    assert!(told.contains("has no batches"), "{told}");
+    assert_eq!(client.ask("BLMOVE same same LEFT RIGHT 0.01"), "nil array");
+    let backups = tempfile::tempdir().unwrap();
+    let at = backups.path().join("backups");
+    std::fs::create_dir(&at).unwrap();
+    let bench = Bench::with(Engine::Slab, |options| options.backup_directory = Some(at.clone()));
+    let mut client = bench.connect();
+    let status = |client: &mut Client| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while client.ask("INFO persistence").contains("rdb_bgsave_in_progress:1") {
+            assert!(Instant::now() < until, "a backup goes on");
+        }
+        client.ask("INFO persistence").contains("rdb_last_bgsave_status:ok")
+    };
+    assert!(status(&mut client));
+    std::fs::remove_dir(&at).unwrap();
+    assert_eq!(client.ask("BGSAVE"), "Background saving started");
+    assert!(!status(&mut client), "the directory is not there");
+    std::fs::create_dir(&at).unwrap();
+    assert_eq!(client.ask("BGSAVE"), "Background saving started");
+    assert!(status(&mut client));
+}
+
 /// A client beyond the limit is told so in its protocol.
 #[test]
 fn more_clients_than_may_be_are_refused() {

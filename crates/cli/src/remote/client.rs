@@ -337,6 +337,12 @@ impl<S: Read + Write> Client<S> {
     }
 
     fn unexpected_reply(&self, what: &str) -> Failure {
+        if what.starts_with("`-ERR") || what.starts_with("`-NOAUTH") {
+            return Failure::failed(format!(
+                "{} is a port for Redis clients (--resp): name one of --memcache with --server",
+                self.server
+            ));
+        }
         Failure::failed(format!(
             "{} answered with {what}, which is not the memcache text protocol: does `stratakv serve` listen there?",
             self.server

@@ -147,6 +147,14 @@ impl Connection {
         self.ending.closing = true;
     }
 
+    /// A browser was led here by somebody's page: nothing behind this is carried out or answered.
+    fn end_http(&mut self, context: &mut Context<'_>) {
+        tracing::debug!("a client of HTTP is closed");
+        context.counters.protocol_errors.add(1);
+        self.client.errors += 1;
+        self.ending.closing = true;
+    }
+
     /// A request over its limits has passed.
     fn refuse_request(&mut self, excess: RequestExcess, limits: Limits, context: &mut Context<'_>) {
         context.counters.protocol_errors.add(1);
@@ -200,6 +208,10 @@ impl Connection {
         self.client.reply_mode = self.client.reply_mode.next();
         self.grant.spend((arguments.len() / ARGUMENTS_OF_A_UNIT) as i64);
         let command = CommandSpec::find(arguments.get(0));
+        if command.is_none() && is_http(arguments.get(0)) {
+            self.end_http(context);
+            return Ok(());
+        }
         let is_open = command.is_some_and(|command| command.is_for_strangers());
         if self.is_stranger(context) && !is_open {
             return Err(Cow::Borrowed(session::NO_AUTH));
@@ -380,6 +392,12 @@ impl Connection {
         self.writing_bytes = self.writing_bytes.saturating_sub(written);
         pending.answer = Answer::Written(answer);
     }
+}
+
+/// Whether these are the first words of lines of HTTP that a page may have a browser send here: no
+/// command has such a name. What comes behind could be commands.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
 
 /// What commands of several operations see of the server.

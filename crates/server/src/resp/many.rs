@@ -38,6 +38,8 @@ const SAID_SPARE_BYTES: usize = 64 << 10;
 const WHOLE_SHARE: u64 = 4;
 /// As often a node may not be there, because of other clients' writes.
 const LOSSES_MAX: u32 = 50;
+/// Then those that were taken along go alone.
+const GROUP_LOSSES_MAX: u32 = 3;
 
 /// For nodes on the way to an element, and what becomes of them.
 const TREE_BYTES: u64 = 24 << 10;
@@ -399,9 +401,15 @@ impl ManyWork {
     pub(crate) fn step(&mut self, reply: Reply, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         match (self.stage, reply) {
             (_, Reply::Failed(error)) => {
-                let said = error_of(&error, self.stage == Stage::Writing, context);
-                if self.stage == Stage::Writing {
-                    self.contention.group.fail(&error, &said);
+                let is_writing = self.stage == Stage::Writing;
+                if is_writing && self.contention.group.is_undone_by(&error) {
+                    // It may be because of what others wanted.
+                    self.contention.group.disband();
+                    return self.begin(context, asked);
+                }
+                let said = error_of(&error, is_writing, context);
+                if is_writing {
+                    self.contention.group.fail(&said);
                 }
                 Progress::Ended(said)
             }
@@ -582,6 +590,11 @@ impl ManyWork {
         }
         // Another client has changed the tree, most likely.
         self.nodes.losses += 1;
+        if self.nodes.losses >= GROUP_LOSSES_MAX && self.contention.group.has_carried() {
+            // It may be one of the others whose nodes are missing.
+            self.nodes.losses = 0;
+            self.contention.group.disband();
+        }
         match self.nodes.losses > LOSSES_MAX {
             true => refused(
                 "ERR nodes of the structure are missing: others change it too fast, or it is damaged; try again",
@@ -592,12 +605,15 @@ impl ManyWork {
 
     /// All commands are carried out.
     fn finish(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        if let (true, false, Some(key)) = (self.contention.group.is_open(), self.overlay.has_nodes(), self.keys.first())
+        if let (true, Some(key)) = (self.contention.group.is_open(), self.keys.first())
+            && !self.overlay.has_tree(key)
         {
             context.trees.forget(hash(key));
         }
         let key = self.keys.first().filter(|_| self.keys.len() == 1);
-        if let (true, false, Some(key)) = (self.overlay.has_nodes(), self.overlay.has_changes(), key) {
+        // Those that were taken along may have come after the root was read.
+        let is_of_one_instant = !self.overlay.has_nodes() && !self.contention.group.has_carried();
+        if let (false, false, Some(key)) = (is_of_one_instant, self.overlay.has_changes(), key) {
             self.run.publications = self.overlay.take_publications();
             self.stage = Stage::Validating;
             asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));

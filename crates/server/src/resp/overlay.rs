@@ -9,7 +9,7 @@ use stratakv_base::checksum::shard_of;
 use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::{Change, ChangeKind, Expect};
 use stratakv_structures::Damaged;
-use stratakv_structures::tree::{NodeName, TreeError, TreeRoot};
+use stratakv_structures::tree::{NodeName, TreeError, TreeRoot, is_tree};
 
 use super::arguments::{RequestRefusal, key};
 use super::cursors::Cursors;
@@ -158,9 +158,15 @@ impl Overlay {
 
     /// A node as it was read.
     pub(crate) fn insert_node(&mut self, key: Key, image: Bytes) {
-        let node = OverlayNode { read: Some(image), new: NewNode::Unchanged };
+        // A command of the same group may have freed it meanwhile, without a look at it.
+        let node = self.nodes.entry(key).or_insert_with(|| {
+            let node = OverlayNode::default();
+            self.bytes += node.bytes();
+            node
+        });
+        self.bytes -= node.bytes();
+        node.read = Some(image);
         self.bytes += node.bytes();
-        self.nodes.insert(key, node);
     }
 
     /// Whether nodes were read: what was told of them is true only if their root is what it was.
@@ -193,6 +199,13 @@ impl Overlay {
     pub(crate) fn end_command(&mut self) {
         self.undo.clear();
         self.missing.take();
+    }
+
+    /// Whether the record of a key is the root of a tree, or becomes one.
+    pub(crate) fn has_tree(&self, key: &Key) -> bool {
+        let Some(entry) = self.entries.get(key.user()) else { return false };
+        let read = entry.read.as_ref().map(|read| &read.record);
+        [read, entry.now()].into_iter().flatten().any(|record| is_tree(&record.value))
     }
 
     /// Whether a record is changed.
@@ -249,6 +262,11 @@ impl Overlay {
         self.bytes -= node.bytes();
         let before = std::mem::replace(&mut node.new, new);
         self.bytes += node.bytes();
+        if let OverlayNode { read: None, new: NewNode::Unchanged } = node {
+            // Undone, and never read: nothing is known of it.
+            self.bytes -= node.bytes();
+            self.nodes.remove(key);
+        }
         before
     }
 
@@ -393,5 +411,42 @@ impl Records for Overlay {
         let publication = Publication { at, kind, channel, message };
         self.bytes += publication.held_bytes();
         self.publications.push(publication);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: NodeName = NodeName { id: 7, number: 1 };
+
+    fn is_damaged(overlay: &Overlay) -> bool {
+        matches!(overlay.node(b"k", NAME, 10), Err(TreeError::Damaged(_)))
+    }
+
+    #[test]
+    fn a_node_that_was_freed_unread_by_a_command_that_is_undone_is_missing_again() {
+        let mut overlay = Overlay::default();
+        overlay.begin_command();
+        overlay.put_node(b"k", NAME, None);
+        assert!(is_damaged(&overlay), "it is not there any more");
+        overlay.roll_back();
+        assert!(matches!(overlay.node(b"k", NAME, 10), Err(TreeError::Missing)));
+        assert_eq!((overlay.nodes.len(), overlay.held_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_node_that_comes_after_it_was_freed_stays_freed() {
+        let mut overlay = Overlay::default();
+        overlay.begin_command();
+        overlay.put_node(b"k", NAME, None);
+        overlay.end_command();
+        let key = node_key(b"k", NAME);
+        overlay.insert_node(key.clone(), Bytes::from_static(b"a node"));
+        assert!(is_damaged(&overlay));
+        let node = overlay.nodes.remove(&key).unwrap();
+        assert_eq!(overlay.held_bytes(), node.bytes());
+        let change = node_change(key, node).expect("it is removed");
+        assert!(matches!(change.kind, ChangeKind::Delete));
     }
 }

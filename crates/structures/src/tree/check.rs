@@ -91,7 +91,7 @@ impl TreeRoot {
         }
         let elements = read_leaf(&image, shape, tree, child)?;
         let (Some(first), Some(last)) = (elements.first(), elements.last()) else { return Ok(()) };
-        let is_before = walk.last_key.as_deref().is_some_and(|before| before >= first.key || bound[..] > *first.key);
+        let is_before = walk.last_key.as_deref().is_some_and(|before| *before >= bound[..] || bound[..] > *first.key);
         if shape.has_key && is_before {
             return Err(Damaged("its leaves are out of order").into());
         }

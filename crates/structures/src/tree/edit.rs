@@ -227,6 +227,9 @@ impl TreeRoot {
     /// # Errors
     /// See [`TreeError`].
     pub fn remove_places(&mut self, nodes: &mut dyn Nodes, tree: usize, places: Range<u64>) -> Result<(), TreeError> {
+        if places.is_empty() {
+            return Ok(());
+        }
         if places.end.saturating_sub(places.start) < NODE_BYTES as u64 && self.remove_from_leaf(nodes, tree, &places)? {
             return Ok(());
         }

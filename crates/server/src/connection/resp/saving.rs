@@ -18,7 +18,7 @@ impl Connection {
         if a.len() > 2 || (a.len() == 2 && !a.is(1, "SCHEDULE")) {
             return Err(Cow::Borrowed(SYNTAX));
         }
-        let answer = context.server.backup(&format!("bgsave-{}", context.wall.0 / 1000));
+        let answer = context.server.backup(&format!("bgsave-{}", context.wall.0));
         match answer == reply::OK {
             true => self.say(|out| encode::simple(out, "Background saving started")),
             false => Err(refusal(&answer)),

@@ -16,6 +16,9 @@ use crate::pending::Access;
 use crate::resp::commands::waits::WaitRequest;
 use crate::resp::{Arguments, Session, Unblock, WaitEnd, WaitWork, Work, WorkKind};
 
+const NO_BATCHES: &str = "ERR the engine `tier` has no batches, so changes of several keys cannot be all or nothing: \
+     change one key with each command";
+
 /// A command that waits, in the order of answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
@@ -32,6 +35,10 @@ impl Connection {
         let request = WaitRequest::read(*a)?;
         let command = CommandSpec::find(a.get(0)).ok_or_else(|| unknown(a))?;
         let keys = keys_of(command, a)?;
+        if request.moves() && keys.len() > 1 && context.is_cache {
+            // It would be refused once there is an element, and wait in vain until then.
+            return Err(Cow::Borrowed(NO_BATCHES));
+        }
         let client = (context.server.client_id(), context.server.address());
         context.counters.cmd_get.add(1);
         let settings = (self.call_settings(s, context), self.many_limits(context));

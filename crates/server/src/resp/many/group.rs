@@ -46,6 +46,8 @@ enum CommandOutcome {
     Done,
     /// It misses nodes.
     Misses(Vec<WantedNode>),
+    /// For what it makes or answers there is no room in the group.
+    TooLong,
 }
 
 impl Group {
@@ -124,17 +126,21 @@ impl Group {
         replies.count() as u64
     }
 
-    /// It could not be written. What another one may do for itself it tries; else it has failed as
-    /// this one has: `said` is the reply.
-    pub(super) fn fail(&mut self, error: &Error, said: &[u8]) {
+    /// Whether nothing was written because of an error that another one of the group may have
+    /// brought about: then each is to try for itself.
+    pub(super) fn is_undone_by(&self, error: &Error) -> bool {
         let is_undone = matches!(
             error,
             Error::Full(_) | Error::MemoryFull { .. } | Error::ValueTooLarge { .. } | Error::Busy | Error::Cancelled
         );
         if is_undone {
             self.undo_write();
-            return self.disband();
         }
+        is_undone && self.has_carried()
+    }
+
+    /// All have failed alike: `said` is the reply.
+    pub(super) fn fail(&mut self, said: &[u8]) {
         self.carried.drain(..).for_each(|one| one.command.end(said.to_vec()));
     }
 
@@ -155,7 +161,7 @@ impl ManyWork {
         if self.contention.group.reply.is_none() {
             let (command, settings) = (Arc::clone(&self.commands[0]), self.settings);
             match self.run_one(&command, settings, 0, &mut seen_bytes) {
-                (CommandOutcome::Done, said) => self.contention.group.reply = Some(said),
+                (CommandOutcome::Done | CommandOutcome::TooLong, said) => self.contention.group.reply = Some(said),
                 (CommandOutcome::Misses(nodes), _) => {
                     if bytes_of(&nodes) > MISSING_BYTES_MAX {
                         self.contention.group.disband();
@@ -174,6 +180,10 @@ impl ManyWork {
             let OfferedCommand { command, settings, .. } = command.offered();
             let (command, settings) = (Arc::clone(command), *settings);
             match self.run_one(&command, settings, at as u64 + 1, &mut seen_bytes) {
+                (CommandOutcome::TooLong, _) => {
+                    self.contention.group.carried.remove(at);
+                    continue;
+                }
                 (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
                     self.contention.group.carried.remove(at);
                     continue;
@@ -225,20 +235,31 @@ impl ManyWork {
         number: u64,
         seen_bytes: &mut usize,
     ) -> (CommandOutcome, Vec<u8>) {
-        settings.reply_bytes_max = usize::try_from(self.bytes_max()).unwrap_or(usize::MAX);
+        // The command itself may have what it may have alone; others have the room that is left.
+        let bytes_max = self.bytes_max();
+        let left = (self.has_bytes() + self.keys_bytes()).saturating_sub(self.made_bytes());
+        let reply_bytes_max = if number == 0 { bytes_max } else { bytes_max.min(left) };
+        settings.reply_bytes_max = usize::try_from(reply_bytes_max).unwrap_or(usize::MAX);
         settings.seed = mixed(settings.seed ^ (number + 1));
         let mut said = Vec::new();
         self.overlay.begin_command();
         let is_done = command.run(settings, &mut self.overlay, &mut said);
-        *seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes();
+        said.shrink_to_fit();
+        *seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes() + said.len();
         let missing = self.overlay.take_missing();
-        if !is_done || !missing.is_empty() {
+        let is_too_long = self.made_bytes() + said.len() as u64 > self.has_bytes() + self.keys_bytes();
+        // With more room it may have another answer than an error.
+        let is_short_of_room = number > 0 && (is_too_long || (!is_done && reply_bytes_max < bytes_max));
+        if !is_done || !missing.is_empty() || is_short_of_room {
             self.overlay.roll_back();
         }
         if !missing.is_empty() {
             return (CommandOutcome::Misses(missing), said);
         }
         self.overlay.end_command();
+        if is_short_of_room {
+            return (CommandOutcome::TooLong, said);
+        }
         self.contention.group.said_bytes += said.len();
         (CommandOutcome::Done, said)
     }

@@ -71,7 +71,6 @@ pub const CONVERSATIONS: &[RespConversation] = &[
             ("RPUSH l 1", "(1)"),
             ("BLPOP s 0", WRONG_TYPE),
             ("BLPOP none s l 0", WRONG_TYPE),
-            ("BLMOVE s l LEFT LEFT 0", WRONG_TYPE),
             ("BZPOPMAX l 0", WRONG_TYPE),
             ("BZMPOP 0 1 l MIN", WRONG_TYPE),
             ("BLMPOP 0 1 s LEFT", WRONG_TYPE),
@@ -102,21 +101,32 @@ pub const CONVERSATIONS: &[RespConversation] = &[
     ),
 ];
 
-pub const OF_BATCHES: &[RespConversation] = &[redis(
-    "waiting for a list, and moving its elements",
-    &[
-        ("RPUSH l a b", "(2)"),
-        ("BLMOVE l m RIGHT LEFT 0", "\"b\""),
-        ("BRPOPLPUSH l m 0", "\"a\""),
-        ("LRANGE m 0 -1", "[\"a\", \"b\"]"),
-        ("RPUSH l a", "(1)"),
-        ("SET s 1", "OK"),
-        ("BLMOVE l s LEFT LEFT 0", WRONG_TYPE),
-        ("LLEN l", "(1)"),
-        ("MULTI", "OK"),
-        ("RPUSH k x y", "QUEUED"),
-        ("BLPOP none k 0", "QUEUED"),
-        ("BLMOVE k j LEFT LEFT 1", "QUEUED"),
-        ("EXEC", "[(2), [\"k\", \"x\"], \"y\"]"),
-    ],
-)];
+pub const OF_BATCHES: &[RespConversation] = &[
+    redis(
+        "a move that waits at what is no list",
+        &[
+            ("SET s 1", "OK"),
+            ("RPUSH l 1", "(1)"),
+            ("BLMOVE s l LEFT LEFT 0", WRONG_TYPE),
+            ("LRANGE l 0 -1", "[\"1\"]"),
+        ],
+    ),
+    redis(
+        "waiting for a list, and moving its elements",
+        &[
+            ("RPUSH l a b", "(2)"),
+            ("BLMOVE l m RIGHT LEFT 0", "\"b\""),
+            ("BRPOPLPUSH l m 0", "\"a\""),
+            ("LRANGE m 0 -1", "[\"a\", \"b\"]"),
+            ("RPUSH l a", "(1)"),
+            ("SET s 1", "OK"),
+            ("BLMOVE l s LEFT LEFT 0", WRONG_TYPE),
+            ("LLEN l", "(1)"),
+            ("MULTI", "OK"),
+            ("RPUSH k x y", "QUEUED"),
+            ("BLPOP none k 0", "QUEUED"),
+            ("BLMOVE k j LEFT LEFT 1", "QUEUED"),
+            ("EXEC", "[(2), [\"k\", \"x\"], \"y\"]"),
+        ],
+    ),
+];
