@@ -218,26 +218,49 @@ fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64)
     }
 }
 
-/// Children as they stand in a node or in the root's record.
+/// A child as it stands in a node or in the root's record.
+struct RawChild<'a> {
+    number: u64,
+    count: u64,
+    bytes: u64,
+    separator: &'a [u8],
+}
+
+impl<'a> RawChild<'a> {
+    /// The child at this place; `last` is the separator of the one before it.
+    fn read(
+        reader: &mut Reader<'a>,
+        shape: Shape,
+        (at, last): (u32, &mut &'a [u8]),
+    ) -> Result<RawChild<'a>, TreeError> {
+        let (number, count, bytes) = (varint::read(reader)?, varint::read(reader)?, varint::read(reader)?);
+        let separator = if shape.has_key { read_bytes(reader)? } else { b"" };
+        if count == 0 {
+            return Err(Damaged("a child has no elements").into());
+        }
+        if at > 1 && shape.has_key && *last >= separator {
+            return Err(Damaged("the children of a node are out of order").into());
+        }
+        *last = separator;
+        Ok(RawChild { number, count, bytes, separator })
+    }
+
+    fn entry(&self) -> ChildEntry {
+        let separator = Separator::from_slice(self.separator);
+        ChildEntry { number: self.number, count: self.count, bytes: self.bytes, separator }
+    }
+}
+
+/// All children of a node, or of the top.
 pub(super) fn read_children(
     reader: &mut Reader<'_>,
     shape: Shape,
     children: u32,
 ) -> Result<Vec<ChildEntry>, TreeError> {
     let mut all = Vec::with_capacity((children as usize).min(reader.left() / 3));
-    for _ in 0..children {
-        let (number, count, bytes) = (varint::read(reader)?, varint::read(reader)?, varint::read(reader)?);
-        let separator = match shape.has_key {
-            true => Separator::from_slice(read_bytes(reader)?),
-            false => Separator::new(),
-        };
-        if count == 0 {
-            return Err(Damaged("a child has no elements").into());
-        }
-        if all.len() > 1 && all.last().is_some_and(|last: &ChildEntry| shape.has_key && last.separator >= separator) {
-            return Err(Damaged("the children of a node are out of order").into());
-        }
-        all.push(ChildEntry { number, count, bytes, separator });
+    let mut last: &[u8] = b"";
+    for at in 0..children {
+        all.push(RawChild::read(reader, shape, (at, &mut last))?.entry());
     }
     Ok(all)
 }
@@ -247,6 +270,35 @@ fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damaged> {
     reader.bytes(len).map_err(|_| Damaged("it is cut short"))
 }
 
+/// Looks at the elements of a leaf, one after the other.
+fn each_element<'a>(
+    image: &'a [u8],
+    shape: Shape,
+    tree: usize,
+    of: &ChildEntry,
+    mut each: impl FnMut(Element<'a>),
+) -> Result<(), TreeError> {
+    let mut reader = Reader::new(image);
+    let entries = read_header(&mut reader, (tree, 0), of.number)?;
+    if u64::from(entries) != of.count {
+        return Err(Damaged("a leaf has another number of elements than its parent says").into());
+    }
+    let mut last: Option<&[u8]> = None;
+    for _ in 0..entries {
+        let key = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
+        let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
+        if shape.has_key && last.is_some_and(|last| last >= key) {
+            return Err(Damaged("the elements of a leaf are out of order").into());
+        }
+        last = Some(key);
+        each(Element { key, value });
+    }
+    match reader.left() {
+        0 => Ok(()),
+        _ => Err(Damaged("bytes follow the last element of a leaf").into()),
+    }
+}
+
 /// The elements of a leaf.
 pub(super) fn read_leaf<'a>(
     image: &'a [u8],
@@ -254,24 +306,9 @@ pub(super) fn read_leaf<'a>(
     tree: usize,
     of: &ChildEntry,
 ) -> Result<Vec<Element<'a>>, TreeError> {
-    let mut reader = Reader::new(image);
-    let entries = read_header(&mut reader, (tree, 0), of.number)?;
-    if u64::from(entries) != of.count {
-        return Err(Damaged("a leaf has another number of elements than its parent says").into());
-    }
-    let mut elements: Vec<Element<'_>> = Vec::with_capacity((entries as usize).min(reader.left()));
-    for _ in 0..entries {
-        let key = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
-        let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
-        if shape.has_key && elements.last().is_some_and(|last| last.key >= key) {
-            return Err(Damaged("the elements of a leaf are out of order").into());
-        }
-        elements.push(Element { key, value });
-    }
-    match reader.left() {
-        0 => Ok(elements),
-        _ => Err(Damaged("bytes follow the last element of a leaf").into()),
-    }
+    let mut elements = Vec::with_capacity((of.count as usize).min(image.len()));
+    each_element(image, shape, tree, of, |element| elements.push(element))?;
+    Ok(elements)
 }
 
 /// A child that was looked for.
@@ -289,6 +326,13 @@ pub(super) struct FoundChild {
     pub(super) next: Option<Separator>,
 }
 
+/// Where it is, until all children have been seen.
+struct FoundAt {
+    at: u32,
+    before: u64,
+    span: Range<usize>,
+}
+
 /// Looks for the child that has a key or a place, or would have it, in an inner node. Nothing is
 /// kept of the others.
 pub(super) fn find_child(
@@ -301,45 +345,32 @@ pub(super) fn find_child(
     let mut reader = Reader::new(image);
     let children = read_header(&mut reader, (tree, level), of.number)?;
     let (mut passed, mut last): (u64, &[u8]) = (0, b"");
-    let (mut place, mut before, mut span, mut next): (u32, u64, Range<usize>, Option<&[u8]>) = (0, 0, 0..0, None);
-    let (mut numbers, mut own): ([u64; 3], &[u8]) = ([0; 3], b"");
+    let (mut found, mut next): (Option<(RawChild<'_>, FoundAt)>, Option<&[u8]>) = (None, None);
     for at in 0..children {
         let start = image.len() - reader.left();
-        let [number, count, bytes] =
-            [varint::read(&mut reader)?, varint::read(&mut reader)?, varint::read(&mut reader)?];
-        let separator = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
-        match () {
-            () if count == 0 => return Err(Damaged("a child has no elements").into()),
-            () if at > 1 && shape.has_key && last >= separator => {
-                return Err(Damaged("the children of a node are out of order").into());
-            }
-            () => last = separator,
-        }
+        let child = RawChild::read(&mut reader, shape, (at, &mut last))?;
         let is_it = match target {
-            Target::Key(key) => separator <= key,
+            Target::Key(key) => child.separator <= key,
             Target::Place(wanted) => wanted >= passed,
         };
+        let before = passed;
+        passed = passed.checked_add(child.count).ok_or(Damaged("a node has too many elements"))?;
         // Of the first child nothing is said by its separator.
         if at == 0 || is_it {
-            (place, before, span, next) = (at, passed, start..image.len() - reader.left(), None);
-            (numbers, own) = ([number, count, bytes], separator);
-        } else if at == place + 1 {
-            next = Some(separator);
+            let span = start..image.len() - reader.left();
+            (found, next) = (Some((child, FoundAt { at, before, span })), None);
+        } else {
+            next = next.or(Some(child.separator));
         }
-        passed = passed.checked_add(count).ok_or(Damaged("a node has too many elements"))?;
     }
-    let [number, count, bytes] = numbers;
-    match () {
-        () if reader.left() > 0 => Err(Damaged("bytes follow the last child of a node").into()),
-        () if passed != of.count => Err(Damaged("a node has another number of elements than its parent says").into()),
-        () => Ok(FoundChild {
-            entry: ChildEntry { number, count, bytes, separator: Separator::from_slice(own) },
-            before,
-            at: place as usize,
-            len: children as usize,
-            span,
-            next: next.map(Separator::from_slice),
-        }),
+    match found {
+        _ if reader.left() > 0 => Err(Damaged("bytes follow the last child of a node").into()),
+        _ if passed != of.count => Err(Damaged("a node has another number of elements than its parent says").into()),
+        None => Err(Damaged("a node is empty").into()),
+        Some((child, FoundAt { at, before, span })) => {
+            let (at, len, next) = (at as usize, children as usize, next.map(Separator::from_slice));
+            Ok(FoundChild { entry: child.entry(), before, at, len, span, next })
+        }
     }
 }
 
@@ -360,30 +391,16 @@ pub(super) fn find_in_leaf<'a>(
     of: &ChildEntry,
     key: &[u8],
 ) -> Result<Result<(u64, &'a [u8]), u64>, TreeError> {
-    let mut reader = Reader::new(image);
-    let entries = read_header(&mut reader, (tree, 0), of.number)?;
-    if u64::from(entries) != of.count {
-        return Err(Damaged("a leaf has another number of elements than its parent says").into());
-    }
-    let mut found: Result<(u64, &[u8]), u64> = Err(0);
-    let mut last: Option<&[u8]> = None;
-    for at in 1..=u64::from(entries) {
-        let this = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
-        let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
-        if shape.has_key && last.is_some_and(|last| last >= this) {
-            return Err(Damaged("the elements of a leaf are out of order").into());
-        }
-        match this.cmp(key) {
-            Ordering::Less => found = Err(at),
-            Ordering::Equal => found = Ok((at - 1, value)),
+    let (mut at, mut found): (u64, Result<(u64, &[u8]), u64>) = (0, Err(0));
+    each_element(image, shape, tree, of, |element| {
+        match element.key.cmp(key) {
+            Ordering::Less => found = Err(at + 1),
+            Ordering::Equal => found = Ok((at, element.value)),
             Ordering::Greater => {}
         }
-        last = Some(this);
-    }
-    match reader.left() {
-        0 => Ok(found),
-        _ => Err(Damaged("bytes follow the last element of a leaf").into()),
-    }
+        at += 1;
+    })?;
+    Ok(found)
 }
 
 /// The bytes of a leaf.

@@ -66,24 +66,9 @@ impl TreeRoot {
         tree: usize,
         target: Target<'_>,
     ) -> Result<Option<Descent>, TreeError> {
-        let (shape, top) = (self.shape(tree), self.top(tree)?);
-        let (at, mut before) = top.find(target);
-        let Some(entry) = top.children.get(at).cloned() else { return Ok(None) };
-        let next = top.children.get(at + 1).map(|next| next.separator.clone());
-        let mut child = FoundChild { entry, before, at, len: top.children.len(), span: 0..0, next };
-        let (mut steps, mut own, mut level) = (Vec::new(), None, top.level);
-        loop {
-            let entry = child.entry.clone();
-            let image = nodes.read(entry.number, entry.bytes)?;
-            steps.push(DescentStep { level, own, child });
-            if level <= 1 {
-                return Ok(Some(Descent { steps, before, leaf: entry, image }));
-            }
-            level -= 1;
-            child = find_child(&image, shape, (tree, level), &entry, target.behind(before))?;
-            before += child.before;
-            own = Some((entry, image));
-        }
+        let mut steps = Vec::new();
+        let found = self.go_down(nodes, tree, target, |step| steps.push(step))?;
+        Ok(found.map(|(before, leaf, image)| Descent { steps, before, leaf, image }))
     }
 
     /// The leaf that has a key or a place, or would have it, and how many elements come before it;
@@ -94,16 +79,35 @@ impl TreeRoot {
         tree: usize,
         target: Target<'_>,
     ) -> Result<Option<(u64, ChildEntry, Bytes)>, TreeError> {
+        self.go_down(nodes, tree, target, drop)
+    }
+
+    /// Goes down to a leaf, and tells of each step.
+    fn go_down(
+        &self,
+        nodes: &dyn ReadNodes,
+        tree: usize,
+        target: Target<'_>,
+        mut passed: impl FnMut(DescentStep),
+    ) -> Result<Option<(u64, ChildEntry, Bytes)>, TreeError> {
         let (shape, top) = (self.shape(tree), self.top(tree)?);
         let (at, mut before) = top.find(target);
-        let Some(mut child) = top.children.get(at).cloned() else { return Ok(None) };
-        for level in (1..top.level.max(1)).rev() {
-            let image = nodes.read(child.number, child.bytes)?;
-            let found = find_child(&image, shape, (tree, level), &child, target.behind(before))?;
-            (child, before) = (found.entry, before + found.before);
+        let Some(entry) = top.children.get(at).cloned() else { return Ok(None) };
+        let next = top.children.get(at + 1).map(|next| next.separator.clone());
+        let mut child = FoundChild { entry, before, at, len: top.children.len(), span: 0..0, next };
+        let (mut own, mut level) = (None, top.level);
+        loop {
+            let entry = child.entry.clone();
+            let image = nodes.read(entry.number, entry.bytes)?;
+            passed(DescentStep { level, own, child });
+            if level <= 1 {
+                return Ok(Some((before, entry, image)));
+            }
+            level -= 1;
+            child = find_child(&image, shape, (tree, level), &entry, target.behind(before))?;
+            before += child.before;
+            own = Some((entry, image));
         }
-        let image = nodes.read(child.number, child.bytes)?;
-        Ok(Some((before, child, image)))
     }
 
     /// What belongs to a key, if it is there.
