@@ -8,6 +8,7 @@ use std::time::Duration;
 use stratakv::Engine;
 use stratakv_base::{Mono, Wall};
 use stratakv_device::{Socket, SocketAddress};
+use stratakv_engine::{Capability, Error};
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::ServerContext;
@@ -59,7 +60,7 @@ impl ServerContext for CommandContext<'_> {
         let store = self.shared.store.clone();
         if store.engine() == Engine::Tier {
             let mut answer = Vec::new();
-            reply::client_error(&mut answer, "the engine `tier` has no backups: it is a cache");
+            reply::client_error(&mut answer, &Error::Unsupported(Capability::Backup).to_string());
             return answer;
         }
         self.shared

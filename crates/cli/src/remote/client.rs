@@ -332,17 +332,14 @@ impl<S: Read + Write> Client<S> {
                 Exit::Unsupported,
                 format!("{server} does not know this command: is it an older stratakv?"),
             ),
+            redis if redis.starts_with("-ERR") || redis.starts_with("-NOAUTH") => Failure::failed(format!(
+                "{server} is a port for Redis clients (--resp): name one of --memcache with --server"
+            )),
             _ => self.unexpected_reply(&format!("`{}`", line.get(..80).unwrap_or(line).escape_ascii())),
         }
     }
 
     fn unexpected_reply(&self, what: &str) -> Failure {
-        if what.starts_with("`-ERR") || what.starts_with("`-NOAUTH") {
-            return Failure::failed(format!(
-                "{} is a port for Redis clients (--resp): name one of --memcache with --server",
-                self.server
-            ));
-        }
         Failure::failed(format!(
             "{} answered with {what}, which is not the memcache text protocol: does `stratakv serve` listen there?",
             self.server

@@ -357,8 +357,7 @@ impl DataWork {
     /// The same command over records and nodes that are read.
     pub(crate) fn with_nodes(&self) -> ManyWork {
         let DataRule { command, settings, limits, .. } = &*self.rule;
-        ManyWork::new(vec![Arc::clone(command)], vec![self.key.clone()], *settings, *limits)
-            .on_one_tree(!self.only_reads)
+        ManyWork::on_one_tree(Arc::clone(command), self.key.clone(), *settings, *limits, !self.only_reads)
     }
 
     /// The value has more bytes than were asked for.

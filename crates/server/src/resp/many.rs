@@ -15,7 +15,7 @@ use stratakv_protocol::resp::encode;
 use stratakv_structures::HEADER_BYTES;
 
 use super::data::{CallSettings, DataCommand, Progress};
-use super::node_reads::NodeReads;
+use super::node_reads::{NodeReads, WantedNode};
 use super::overlay::{Overlay, OverlayChanges, OverlayLimits, ReadRecord};
 use super::pubsub::{Publication, send_all};
 use super::records::StoredRecord;
@@ -36,6 +36,9 @@ const SAID_SPARE_BYTES: usize = 64 << 10;
 /// The part of what a command may hold that the elements of a tree may have which it reads as a
 /// whole: beside them there are what is made of them, and the reply.
 const WHOLE_SHARE: u64 = 4;
+/// The reply to a command that changes several keys, of an engine that has no batches.
+pub(crate) const NO_BATCHES: &str = "ERR the engine `tier` has no batches, so changes of several keys cannot be all or \
+     nothing: change one key with each command";
 /// As often a node may not be there, because of other clients' writes.
 const LOSSES_MAX: u32 = 50;
 /// Then those that were taken along go alone.
@@ -181,11 +184,18 @@ impl ManyWork {
         }
     }
 
-    /// It works on one long structure, which it changes or not: those that change it take turns.
-    pub(crate) fn on_one_tree(mut self, changes: bool) -> ManyWork {
-        self.contention.takes_turn = changes;
-        self.limits.first_bytes = self.limits.first_bytes.max(TREE_BYTES);
-        self
+    /// A command on one long structure, which it changes or not: those that change it take turns.
+    pub(crate) fn on_one_tree(
+        command: Arc<DataCommand>,
+        key: Key,
+        settings: CallSettings,
+        limits: ManyLimits,
+        changes: bool,
+    ) -> ManyWork {
+        let limits = ManyLimits { first_bytes: limits.first_bytes.max(TREE_BYTES), ..limits };
+        let mut work = ManyWork::new(vec![command], vec![key], settings, limits);
+        work.contention.takes_turn = changes;
+        work
     }
 
     /// It may be carried out with others on the same structure.
@@ -402,8 +412,9 @@ impl ManyWork {
         match (self.stage, reply) {
             (_, Reply::Failed(error)) => {
                 let is_writing = self.stage == Stage::Writing;
-                if is_writing && self.contention.group.is_undone_by(&error) {
+                if is_writing && group::leaves_nothing(&error) && self.contention.group.has_carried() {
                     // It may be because of what others wanted.
+                    self.contention.group.undo_write();
                     self.contention.group.disband();
                     return self.begin(context, asked);
                 }
@@ -523,15 +534,11 @@ impl ManyWork {
             if seen_bytes > SEEN_BYTES {
                 return self.let_others_go_on(asked);
             }
-            // Each draws its own lots.
-            let mut settings = self.settings;
-            settings.reply_bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-            settings.seed = mixed(settings.seed ^ (self.run.next as u64 + 1));
             let said_bytes = self.run.said.len();
-            self.overlay.begin_command();
-            let is_done = command.run(settings, &mut self.overlay, &mut self.run.said);
-            seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes();
-            let missing = self.overlay.take_missing();
+            let settings = lot(self.settings, self.run.next, bytes_max);
+            let CommandRun { is_done, missing, seen_bytes: seen } =
+                carry_out(command, settings, &mut self.overlay, &mut self.run.said);
+            seen_bytes += seen;
             if !is_done || !missing.is_empty() {
                 self.overlay.roll_back();
             }
@@ -652,10 +659,7 @@ impl ManyWork {
                 );
             }
             if changed > 1 {
-                return refused(
-                    "ERR the engine `tier` has no batches, so changes of several keys cannot be all or nothing: \
-                     change one key with each command",
-                );
+                return refused(NO_BATCHES);
             }
             changes.retain(|change| !matches!(change.kind, ChangeKind::Check));
         }
@@ -709,6 +713,30 @@ impl ManyWork {
             }
         }
     }
+}
+
+/// What came of carrying out a command.
+struct CommandRun {
+    /// If not, what it changed before it met an error is to be undone.
+    is_done: bool,
+    /// Nodes that it could not go on without.
+    missing: Vec<WantedNode>,
+    /// Bytes that it looked at.
+    seen_bytes: usize,
+}
+
+/// Carries a command out over records and nodes. What it changes can be undone until it is ended.
+fn carry_out(command: &DataCommand, settings: CallSettings, overlay: &mut Overlay, said: &mut Vec<u8>) -> CommandRun {
+    overlay.begin_command();
+    let is_done = command.run(settings, overlay, said);
+    let seen_bytes = overlay.take_seen_bytes() + command.held_bytes();
+    CommandRun { is_done, missing: overlay.take_missing(), seen_bytes }
+}
+
+/// The settings of the command of this number, which draws lots of its own.
+fn lot(settings: CallSettings, number: usize, reply_bytes_max: u64) -> CallSettings {
+    let reply_bytes_max = usize::try_from(reply_bytes_max).unwrap_or(usize::MAX);
+    CallSettings { reply_bytes_max, seed: mixed(settings.seed ^ (number as u64 + 1)), ..settings }
 }
 
 /// So many bytes and some more, for what follows.

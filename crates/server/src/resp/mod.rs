@@ -42,7 +42,7 @@ pub(crate) use edit::{Edit, EditRule, ExpireIf, too_long};
 pub(crate) use encodings::EncodingSettings;
 pub(crate) use key_list::KeyList;
 pub(crate) use key_range::{KeyRange, RANGE_BYTES, RangeForm, bounds};
-pub(crate) use many::{ManyLimits, ManyWork};
+pub(crate) use many::{ManyLimits, ManyWork, NO_BATCHES};
 pub(crate) use pubsub::{CHANNEL_NAME_BYTES_MAX, ListenKind, MailboxOverrun, Subscriptions, channels_bytes_max};
 pub(crate) use random_key::RandomKey;
 pub(crate) use reads::{BitQuestion, BitRead, HeadQuestion, HeadRead, RangeRead};

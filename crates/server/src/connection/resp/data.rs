@@ -43,8 +43,7 @@ impl Connection {
         let (work, access) = match <[Key; 1]>::try_from(keys) {
             Ok([key]) if context.resp.trees.has(hash(&key)) => {
                 let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
-                let work = ManyWork::new(vec![Arc::new(data)], vec![key], settings, limits);
-                let work = work.on_one_tree(!only_reads).in_groups();
+                let work = ManyWork::on_one_tree(Arc::new(data), key, settings, limits, !only_reads).in_groups();
                 // What it makes has room of its own.
                 (reading_bytes, writing_bytes) = (work.first_bytes(), 0);
                 (WorkKind::Many(Box::new(work)), access)

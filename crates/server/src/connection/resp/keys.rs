@@ -85,7 +85,7 @@ impl Connection {
         }
         let (key, settings, limits) = (a.key(2)?, self.call_settings(s, context), self.many_limits(context));
         let data = Arc::new(DataCommand::new(commands::keys::memory_usage, a));
-        let of_tree = ManyWork::new(vec![data], vec![key.clone()], settings, limits).on_one_tree(false);
+        let of_tree = ManyWork::on_one_tree(data, key.clone(), settings, limits, false);
         let head = HeadRead { of_tree: Some(Box::new(of_tree)), ..HeadRead::new(key, HeadQuestion::Memory) };
         self.look_by(head, (s, context));
         Ok(())

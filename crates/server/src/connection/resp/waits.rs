@@ -14,10 +14,7 @@ use crate::answer::Answer;
 use crate::connection::{Submission, Target};
 use crate::pending::Access;
 use crate::resp::commands::waits::WaitRequest;
-use crate::resp::{Arguments, Session, Unblock, WaitEnd, WaitWork, Work, WorkKind};
-
-const NO_BATCHES: &str = "ERR the engine `tier` has no batches, so changes of several keys cannot be all or nothing: \
-     change one key with each command";
+use crate::resp::{Arguments, NO_BATCHES, Session, Unblock, WaitEnd, WaitWork, Work, WorkKind};
 
 /// A command that waits, in the order of answers.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use stratakv_base::Key;
 use stratakv_engine::Error;
 
-use super::{ManyWork, REPLY_BYTES, SEEN_BYTES};
+use super::{ManyWork, REPLY_BYTES, SEEN_BYTES, carry_out, lot};
 use crate::resp::data::{CallSettings, DataCommand, Progress};
 use crate::resp::node_reads::{NodeReads, WantedNode};
-use crate::resp::session::mixed;
 use crate::resp::turns::{CarriedCommand, KeyTurn, OfferedCommand, TurnNews};
 use crate::resp::work::{Asked, WorkContext};
 
@@ -29,8 +28,6 @@ pub(super) struct Group {
     /// The reply to its own command.
     reply: Option<Vec<u8>>,
     carried: Vec<Carried>,
-    /// Bytes of all replies.
-    said_bytes: usize,
     /// What it was told while it waited.
     news: Option<TurnNews>,
 }
@@ -95,12 +92,13 @@ impl Group {
 
     /// Bytes of the replies that there are.
     pub(super) fn said_bytes(&self) -> usize {
-        self.said_bytes
+        let replies = self.carried.iter().map(|one| &one.reply).chain([&self.reply]);
+        replies.flatten().map(Vec::len).sum()
     }
 
     /// It begins anew: nothing has been carried out.
     pub(super) fn begin(&mut self) {
-        (self.reply, self.said_bytes) = (None, 0);
+        self.reply = None;
         self.carried.iter_mut().for_each(|one| one.reply = None);
     }
 
@@ -126,19 +124,6 @@ impl Group {
         replies.count() as u64
     }
 
-    /// Whether nothing was written because of an error that another one of the group may have
-    /// brought about: then each is to try for itself.
-    pub(super) fn is_undone_by(&self, error: &Error) -> bool {
-        let is_undone = matches!(
-            error,
-            Error::Full(_) | Error::MemoryFull { .. } | Error::ValueTooLarge { .. } | Error::Busy | Error::Cancelled
-        );
-        if is_undone {
-            self.undo_write();
-        }
-        is_undone && self.has_carried()
-    }
-
     /// All have failed alike: `said` is the reply.
     pub(super) fn fail(&mut self, said: &[u8]) {
         self.carried.drain(..).for_each(|one| one.command.end(said.to_vec()));
@@ -151,6 +136,15 @@ impl Group {
     pub(super) fn take_news(&mut self) -> Option<TurnNews> {
         self.news.take()
     }
+}
+
+/// Whether nothing was written because of this error, which another one of the group may have
+/// brought about: then each is to try for itself.
+pub(super) fn leaves_nothing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Full(_) | Error::MemoryFull { .. } | Error::ValueTooLarge { .. } | Error::Busy | Error::Cancelled
+    )
 }
 
 impl ManyWork {
@@ -179,7 +173,7 @@ impl ManyWork {
             }
             let OfferedCommand { command, settings, .. } = command.offered();
             let (command, settings) = (Arc::clone(command), *settings);
-            match self.run_one(&command, settings, at as u64 + 1, &mut seen_bytes) {
+            match self.run_one(&command, settings, at + 1, &mut seen_bytes) {
                 (CommandOutcome::TooLong, _) => {
                     self.contention.group.carried.remove(at);
                     continue;
@@ -231,37 +225,30 @@ impl ManyWork {
     fn run_one(
         &mut self,
         command: &DataCommand,
-        mut settings: CallSettings,
-        number: u64,
+        settings: CallSettings,
+        number: usize,
         seen_bytes: &mut usize,
     ) -> (CommandOutcome, Vec<u8>) {
         // The command itself may have what it may have alone; others have the room that is left.
-        let bytes_max = self.bytes_max();
-        let left = (self.has_bytes() + self.keys_bytes()).saturating_sub(self.made_bytes());
+        let (bytes_max, room_bytes) = (self.bytes_max(), self.has_bytes() + self.keys_bytes());
+        let left = room_bytes.saturating_sub(self.made_bytes());
         let reply_bytes_max = if number == 0 { bytes_max } else { bytes_max.min(left) };
-        settings.reply_bytes_max = usize::try_from(reply_bytes_max).unwrap_or(usize::MAX);
-        settings.seed = mixed(settings.seed ^ (number + 1));
         let mut said = Vec::new();
-        self.overlay.begin_command();
-        let is_done = command.run(settings, &mut self.overlay, &mut said);
+        let settings = lot(settings, number, reply_bytes_max);
+        let run = carry_out(command, settings, &mut self.overlay, &mut said);
         said.shrink_to_fit();
-        *seen_bytes += self.overlay.take_seen_bytes() + command.held_bytes() + said.len();
-        let missing = self.overlay.take_missing();
-        let is_too_long = self.made_bytes() + said.len() as u64 > self.has_bytes() + self.keys_bytes();
+        *seen_bytes += run.seen_bytes + said.len();
+        let is_too_long = self.made_bytes() + said.len() as u64 > room_bytes;
         // With more room it may have another answer than an error.
-        let is_short_of_room = number > 0 && (is_too_long || (!is_done && reply_bytes_max < bytes_max));
-        if !is_done || !missing.is_empty() || is_short_of_room {
+        let is_short_of_room = number > 0 && (is_too_long || (!run.is_done && reply_bytes_max < bytes_max));
+        if !run.is_done || !run.missing.is_empty() || is_short_of_room {
             self.overlay.roll_back();
         }
-        if !missing.is_empty() {
-            return (CommandOutcome::Misses(missing), said);
+        if !run.missing.is_empty() {
+            return (CommandOutcome::Misses(run.missing), said);
         }
         self.overlay.end_command();
-        if is_short_of_room {
-            return (CommandOutcome::TooLong, said);
-        }
-        self.contention.group.said_bytes += said.len();
-        (CommandOutcome::Done, said)
+        (if is_short_of_room { CommandOutcome::TooLong } else { CommandOutcome::Done }, said)
     }
 }
 
