@@ -12,8 +12,6 @@ pub mod table;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process;
-
 pub use baselines::Baseline;
 use baselines::Room;
 pub use footprint::{Footprint, footprint};
@@ -191,9 +189,9 @@ fn run_one(
             load(plan, port, 16, plan.keys * 2, fill)?;
         }
         let commands = plan.commands * if *pipeline > 1 { 4 } else { 1 };
-        let before = process::cpu(running.id());
+        let before = running.cpu();
         let (per_s, p99_ms) = load(plan, port, *pipeline, commands, measure.words)?;
-        let cpu_us = (process::cpu(running.id()) - before).as_secs_f64() * 1e6 / commands as f64;
+        let cpu_us = (running.cpu() - before).as_secs_f64() * 1e6 / commands as f64;
         each(Measured { baseline, measure, pipeline: *pipeline, per_s, p99_ms, cpu_us });
     }
     Ok(())

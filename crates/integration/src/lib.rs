@@ -18,6 +18,7 @@ mod logged;
 pub mod loop_device;
 pub mod memcache;
 pub mod packages;
+pub mod pinned;
 pub mod place;
 pub mod probes;
 pub mod process;

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::program::free_address;
+use crate::redis_suite::compared::{fresh_place, remove_store, tool};
 use crate::redis_suite::known::{self, Known};
 use crate::redis_suite::run::{Running, SuiteServer};
 use crate::suites::run::finish;
@@ -53,26 +54,13 @@ pub fn fetch(given: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-fn tool(command: &mut Command, folder: &Path) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.current_dir(folder).output().map_err(|error| format!("cannot start {name}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
 /// Runs a file of tests against a server of its own, in `folder`, which keeps the output.
 ///
 /// # Errors
 /// The server or the tests do not start, the server ends, or the tests hang.
 pub fn run(file: &str, server: SuiteServer, source: &Path, folder: &Path) -> Result<Results, String> {
-    let place = folder.join(format!("{}-{file}", server.name()));
+    let place = fresh_place(folder, server, file)?;
     let failed = |error| format!("cannot prepare {}: {error}", place.display());
-    if place.exists() {
-        fs::remove_dir_all(&place).map_err(failed)?;
-    }
-    fs::create_dir_all(&place).map_err(failed)?;
     let address = free_address().map_err(failed)?;
     let mut running = Running::start(server, address, &place)?;
     let output = File::create(place.join("tests.log")).map_err(failed)?;
@@ -93,10 +81,7 @@ pub fn run(file: &str, server: SuiteServer, source: &Path, folder: &Path) -> Res
     }
     let text = fs::read(&written).map_err(|error| format!("{file} wrote no report: {error}"))?;
     drop(running);
-    let data = place.join("data");
-    if data.exists() {
-        fs::remove_dir_all(&data).map_err(failed)?;
-    }
+    remove_store(&place)?;
     Ok(report::junit(&String::from_utf8_lossy(&text)))
 }
 

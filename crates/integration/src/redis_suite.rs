@@ -3,6 +3,7 @@
 //! It owns the list of units and the comparison; `cargo xtask redis-suite` calls it. It changes no
 //! test: the suite can be run against a server that is there already (`--host`, `--port`).
 
+pub mod compared;
 pub mod known;
 pub mod run;
 pub mod source;

@@ -17,9 +17,11 @@ use std::time::Duration;
 use stratakv_bench::Distribution;
 use stratakv_bench::wire::{self, WireOptions, WireReport, Work};
 
+use baseline::Room;
 pub use baseline::{Baseline, pin_this_process};
-use baseline::{Room, Running};
 use system_calls::Counter;
+
+use crate::pinned::Running;
 
 /// Connections and requests in a batch while records are loaded.
 const LOAD_CONNECTIONS: usize = 64;

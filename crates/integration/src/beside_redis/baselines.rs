@@ -1,18 +1,12 @@
 //! The servers that are compared, and how each is started.
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use super::Measure;
-use crate::logged::LoggedProcess;
-use crate::{process, program};
-
-/// Between two looks.
-const POLL: Duration = Duration::from_millis(5);
+use crate::pinned::{PinnedServer, Running};
+use crate::program;
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,44 +97,14 @@ impl Baseline {
     /// # Errors
     /// It cannot be started, or ends.
     pub(super) fn start(self, place: &Path, room: Room) -> Result<Running, String> {
-        let cannot = |error: io::Error| format!("cannot start {}: {error}", self.name());
         // What an earlier run that was ended has left.
         let _ = fs::remove_dir_all(place);
+        let cannot = |error| format!("cannot use {}: {error}", place.display());
         fs::create_dir_all(place).map_err(cannot)?;
         let place = fs::canonicalize(place).map_err(cannot)?;
-        let address = program::free_address().map_err(cannot)?;
-        let server = if self.is_redis() { Path::new("redis-server") } else { program::binary() };
-        let mut command = Command::new("taskset");
-        command.arg("-c").arg(room.core.to_string()).arg(server).args(self.arguments(&place, address, room));
-        let process = LoggedProcess::spawn(&mut command, &place).map_err(cannot)?;
-        let mut running = Running { process, address };
-        running.wait_ready().map_err(|why| format!("{}: {why}", self.name()))?;
-        Ok(running)
-    }
-}
-
-/// A server at work. Killed when dropped.
-#[derive(Debug)]
-pub(super) struct Running {
-    process: LoggedProcess,
-    address: SocketAddr,
-}
-
-impl Running {
-    /// Where it serves.
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Its process.
-    pub(super) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    fn wait_ready(&mut self) -> Result<(), String> {
-        let SocketAddr::V4(address) = self.address else { return Err("servers are started on IPv4".into()) };
-        let id = self.id();
-        self.process.wait_until(|| process::listens(id, address).unwrap_or(false), POLL)
+        let program = if self.is_redis() { Path::new("redis-server") } else { program::binary() };
+        let server = PinnedServer { name: self.name(), program, cores: &[room.core] };
+        server.start(&place, |place, address| self.arguments(place, address, room))
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{Baseline, Plan};
+use crate::pinned::files;
 use crate::process;
 use crate::resp::{RespConnection, RespReply};
 
@@ -64,11 +65,6 @@ fn hash(number: u64) -> String {
 
 /// Blocks of all files below a directory.
 fn medium_bytes(place: &Path) -> u64 {
-    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
-        Ok(about) if about.is_dir() => medium_bytes(&entry.path()),
-        Ok(about) => about.blocks() * 512,
-        Err(_) => 0,
-    };
-    entries.map(bytes).sum()
+    let about = files(place).into_iter().filter_map(|path| path.metadata().ok());
+    about.map(|about| about.blocks() * 512).sum()
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::compared::{fresh_place, remove_store};
 use super::{read, tags};
 use crate::engine::Engine;
 use crate::program::{Serve, Served, free_address};
@@ -135,12 +136,8 @@ pub fn run(
     source: &Path,
     (folder, skipped): (&Path, &[String]),
 ) -> Result<Results, String> {
-    let place = folder.join(format!("{}-{}", server.name(), unit.replace('/', "-")));
+    let place = fresh_place(folder, server, unit)?;
     let failed = |error| format!("cannot prepare {}: {error}", place.display());
-    if place.exists() {
-        fs::remove_dir_all(&place).map_err(failed)?;
-    }
-    fs::create_dir_all(&place).map_err(failed)?;
     let address = free_address().map_err(failed)?;
     let mut running = Running::start(server, address, &place)?;
     let log = place.join("suite.log");
@@ -166,10 +163,6 @@ pub fn run(
     let text = fs::read(&log).map_err(failed)?;
     let results = read(&String::from_utf8_lossy(&text));
     drop(running);
-    // Its log stays.
-    let data = place.join("data");
-    if data.exists() {
-        fs::remove_dir_all(&data).map_err(failed)?;
-    }
+    remove_store(&place)?;
     Ok(results)
 }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::compared::tool;
+
 /// The Redis whose suite it is, and that is the control.
 pub const VERSION: &str = "7.0.15";
 
@@ -26,14 +28,5 @@ pub fn fetch(given: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
     match named.contains(&format!("\"{VERSION}\"")) {
         true => Ok(source),
         false => Err(format!("{} is not Redis {VERSION}", source.display())),
-    }
-}
-
-fn tool(command: &mut Command, folder: &Path) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.current_dir(folder).output().map_err(|error| format!("cannot start {name}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
 }
