@@ -10,10 +10,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Engine, Error, Expect, Key, Kind, Level, Operation, Order,
-    OrderError, Reply, Session, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{Collection, CollectionId, Engine, Error, Expect, Key, Kind, Level, Order, OrderError, Session, Store};
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::Failure;
