@@ -16,6 +16,7 @@ mod failure;
 mod get;
 mod headings;
 mod hints;
+mod import;
 mod json_line;
 mod key;
 mod load;
@@ -35,6 +36,7 @@ mod stats;
 mod text;
 mod trees;
 mod update;
+mod write_queue;
 
 use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
@@ -84,6 +86,7 @@ enum Command {
     Scan(scan::Arguments),
     Collections(collections::Arguments),
     Load(load::Arguments),
+    Import(Box<import::Arguments>),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
     Check(check::Arguments),
@@ -106,6 +109,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Collections(arguments) => collections::run(&arguments, output),
         Command::Scan(arguments) => scan::run(&arguments, output),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Backup(arguments) => backup::run(&arguments, output),
