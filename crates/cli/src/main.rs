@@ -15,12 +15,14 @@ mod dump;
 mod failure;
 mod get;
 mod headings;
+mod health;
 mod hints;
 mod import;
 mod json_line;
 mod key;
 mod load;
 mod logging;
+mod man;
 mod memory;
 mod opening;
 mod plan;
@@ -89,6 +91,7 @@ enum Command {
     Import(Box<import::Arguments>),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
+    Health(health::Arguments),
     Check(check::Arguments),
     Repair(repair::Arguments),
     Backup(backup::Arguments),
@@ -97,6 +100,7 @@ enum Command {
     Plan(plan::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
@@ -112,6 +116,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Import(arguments) => import::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Health(arguments) => health::run(&arguments, output),
         Command::Backup(arguments) => backup::run(&arguments, output),
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
@@ -120,6 +125,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
+        Command::Man(arguments) => man::run(&arguments, output),
     }
 }
 

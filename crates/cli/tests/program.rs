@@ -32,6 +32,8 @@ mod remembered;
 mod server;
 #[path = "program/trees.rs"]
 mod trees;
+#[path = "program/watching.rs"]
+mod watching;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 
