@@ -150,7 +150,7 @@ impl Extent {
     /// A prefix and bounds at once.
     pub fn options(&self) -> PyResult<ScanOptions> {
         Ok(match (self.bounds()?, &self.prefix) {
-            (Some((from, to)), _) => ScanOptions::range(from, to),
+            (Some((from, to)), _) => ScanOptions::range::<&[u8]>((from, to)),
             (None, prefix) => ScanOptions::prefix(prefix.as_deref().unwrap_or_default()),
         })
     }

@@ -83,7 +83,7 @@ impl Batch {
     ) -> PyResult<()> {
         let expiry = expiry(ttl.as_ref(), self.store.wall());
         let expect = expect.map_or(Expect::Any, |condition| condition.0);
-        let options = PutOptions { flags, expiry, expect, level: None };
+        let options = PutOptions::new().flags(flags).expiry(expiry).expect(expect);
         self.add(|batch| _ = batch.put_with(self.records(collection), &key, &value, &options))
     }
 

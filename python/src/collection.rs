@@ -4,7 +4,7 @@ use bytes::Bytes;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyTuple};
-use stratakv::{Expect, Expiry, Next, PutOptions, PutOutcome, Reply, ScanOptions, Ttl, Unmet, Update};
+use stratakv::{Expect, Expiry, Next, PutOptions, PutOutcome, ScanOptions, Ttl};
 
 use crate::args::{Condition, Extent, Input, Ttl as GivenTtl, expiry, level};
 use crate::errors::{run, usage};
@@ -42,7 +42,7 @@ impl PutArguments<'_> {
     pub fn options(&self, store: &stratakv::Store) -> PyResult<PutOptions> {
         let expect = self.expect.map_or(Expect::Any, |condition| condition.0);
         let (flags, level) = (self.flags, level(self.durability)?);
-        Ok(PutOptions { flags, expiry: expiry(self.ttl.as_ref(), store.wall()), expect, level })
+        Ok(PutOptions { flags, expiry: expiry(self.ttl.as_ref(), store.wall()), expect, level, ttl: None })
     }
 }
 
@@ -69,11 +69,6 @@ impl Collection {
             options = options.keys_only();
         }
         Ok(Scan::new(self.records.scan(options), yields, None))
-    }
-
-    fn extend(&self, py: Python<'_>, key: &[u8], update: Update) -> PyResult<bool> {
-        let reply = run(py, || self.records.update(key, update))?;
-        Ok(!matches!(reply, Reply::Unmet(Unmet::Absent)))
     }
 
     /// Takes a record away; it, if there was one.
@@ -263,7 +258,7 @@ impl Collection {
     fn delete_range(&self, py: Python<'_>, start: Option<Input>, end: Option<Input>) -> PyResult<u64> {
         let extent = Extent { start, end, ..Extent::default() };
         let Some((from, to)) = extent.bounds()? else { return Ok(0) };
-        run(py, || self.records.delete_range(from, to))
+        run(py, || self.records.delete_range::<&[u8]>((from, to)))
     }
 
     /// Removes the keys that begin with `prefix`; how many. Not one step.
@@ -352,13 +347,13 @@ impl Collection {
     /// Adds bytes behind a value, in one step; False, and nothing is done, if there is no record.
     #[pyo3(signature = (key, value, /))]
     fn append(&self, py: Python<'_>, key: Input, value: Input) -> PyResult<bool> {
-        self.extend(py, &key, Update::Append(Bytes::copy_from_slice(&value)))
+        Ok(run(py, || self.records.append(&key, &value))?.is_some())
     }
 
     /// Adds bytes before a value, in one step; False, and nothing is done, if there is no record.
     #[pyo3(signature = (key, value, /))]
     fn prepend(&self, py: Python<'_>, key: Input, value: Input) -> PyResult<bool> {
-        self.extend(py, &key, Update::Prepend(Bytes::copy_from_slice(&value)))
+        Ok(run(py, || self.records.prepend(&key, &value))?.is_some())
     }
 
     /// Changes a value in one step: `change` gets the value, or None, and returns the new one, or

@@ -203,7 +203,7 @@ impl Port {
         extent.bounds()?;
         let operation = async move {
             let count = match (&extent.prefix, extent.bounds()) {
-                (None, Ok(Some((from, to)))) => records.delete_range_async(from, to).await,
+                (None, Ok(Some((from, to)))) => records.delete_range_async::<&[u8]>((from, to)).await,
                 (prefix, _) => records.delete_prefix_async(prefix.as_deref().unwrap_or_default()).await,
             };
             count.map(Outcome::Count)

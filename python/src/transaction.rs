@@ -173,7 +173,8 @@ impl Transaction {
     ) -> PyResult<bool> {
         let expiry = expiry(ttl.as_ref(), self.store.wall());
         let expect = expect.map_or(Expect::Any, |condition| condition.0);
-        let (options, records) = (PutOptions { flags, expiry, expect, level: None }, self.records(collection));
+        let (options, records) =
+            (PutOptions::new().flags(flags).expiry(expiry).expect(expect), self.records(collection));
         self.within(py, |running| running.put_with(records, &key, &value, &options))
     }
 

@@ -15,11 +15,14 @@ mod dump;
 mod failure;
 mod get;
 mod headings;
+mod health;
 mod hints;
+mod import;
 mod json_line;
 mod key;
 mod load;
 mod logging;
+mod man;
 mod memory;
 mod opening;
 mod plan;
@@ -35,6 +38,7 @@ mod stats;
 mod text;
 mod trees;
 mod update;
+mod write_queue;
 
 use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
@@ -84,8 +88,10 @@ enum Command {
     Scan(scan::Arguments),
     Collections(collections::Arguments),
     Load(load::Arguments),
+    Import(Box<import::Arguments>),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
+    Health(health::Arguments),
     Check(check::Arguments),
     Repair(repair::Arguments),
     Backup(backup::Arguments),
@@ -94,6 +100,7 @@ enum Command {
     Plan(plan::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
@@ -106,8 +113,10 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Collections(arguments) => collections::run(&arguments, output),
         Command::Scan(arguments) => scan::run(&arguments, output),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Health(arguments) => health::run(&arguments, output),
         Command::Backup(arguments) => backup::run(&arguments, output),
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
@@ -116,6 +125,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
+        Command::Man(arguments) => man::run(&arguments, output),
     }
 }
 

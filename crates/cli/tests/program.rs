@@ -12,6 +12,8 @@ mod backup;
 mod configuration;
 #[path = "program/endings.rs"]
 mod endings;
+#[path = "program/import.rs"]
+mod import;
 #[path = "program/numbers.rs"]
 mod numbers;
 #[path = "program/operations.rs"]
@@ -30,6 +32,8 @@ mod remembered;
 mod server;
 #[path = "program/trees.rs"]
 mod trees;
+#[path = "program/watching.rs"]
+mod watching;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 

@@ -96,6 +96,18 @@ impl Store {
         Options::new().open(path)
     }
 
+    /// Options of a store, to be opened by [`Options::open`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), stratakv::Error> {
+    /// let store = stratakv::Store::builder().memory_bytes(256 << 20).open("data")?;
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn builder() -> Options {
+        Options::new()
+    }
+
     pub(crate) fn open_with(path: &Path, options: &Options) -> Result<Store, Error> {
         let opened = open::open(path, options)?;
         let store = Store::new(Inner {
@@ -264,7 +276,7 @@ impl Store {
 
     /// A session over a given driver: for simulations.
     #[doc(hidden)]
-    pub fn session_over(&self, driver: crate::Driver) -> Session {
+    pub fn session_over(&self, driver: crate::raw::Driver) -> Session {
         Session::new(self.clone(), driver)
     }
 
@@ -272,7 +284,7 @@ impl Store {
     ///
     /// # Errors
     /// The ring could not be made.
-    pub fn driver(&self) -> Result<crate::Driver, Error> {
+    pub fn driver(&self) -> Result<crate::raw::Driver, Error> {
         self.driver_with(Ok)
     }
 
@@ -284,7 +296,7 @@ impl Store {
     pub fn driver_with(
         &self,
         wrap: impl FnOnce(Box<dyn Ring + Send>) -> std::io::Result<Box<dyn Ring + Send>>,
-    ) -> Result<crate::Driver, Error> {
+    ) -> Result<crate::raw::Driver, Error> {
         self.inner().runtime.driver_with(wrap).map_err(|error| Error::Io {
             what: "set up a ring for",
             path: self.inner().files.path.clone(),

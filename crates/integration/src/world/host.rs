@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use stratakv::{AnyShard, Driver, Engine, Level, Placement, Store};
+use stratakv::raw::{AnyShard, Driver};
+use stratakv::{Engine, Level, Placement, Store};
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Geometry, Pool, Ring};
