@@ -106,6 +106,9 @@ pub fn level(name: Option<&str>) -> PyResult<Option<Level>> {
     name.map(|name| name.parse().map_err(|why: String| usage(format!("durability: {why}")))).transpose()
 }
 
+/// The lower and the upper bound of keys.
+pub type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
 /// Which keys a scan or a deletion covers.
 #[derive(Default)]
 pub struct Extent {
@@ -126,7 +129,7 @@ impl Extent {
     ///
     /// # Errors
     /// A prefix and bounds at once.
-    pub fn bounds(&self) -> PyResult<Option<(Bound<&[u8]>, Bound<&[u8]>)>> {
+    pub fn bounds(&self) -> PyResult<Option<Bounds<'_>>> {
         let from = match &self.start {
             None => Bound::Unbounded,
             Some(key) if self.without_start => Bound::Excluded(&key[..]),

@@ -71,7 +71,6 @@ impl Batch {
     /// Sets a key of the default collection, or of another one. If `expect` does not hold when the
     /// batch is written, nothing of it is done.
     #[pyo3(signature = (key, value, /, *, ttl=None, flags=0, expect=None, collection=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn put(
         &self,
         key: Input,

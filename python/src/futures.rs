@@ -151,6 +151,11 @@ impl Port {
         py.detach(|| drop(operation));
     }
 
+    /// Number of operations that wait.
+    fn __len__(&self) -> usize {
+        locked(&self.waiting).len()
+    }
+
     /// Begins to read a value; with_record: the record.
     fn get(&self, py: Python<'_>, of: &Bound<'_, Collection>, key: Input, with_record: bool) -> PyResult<Begun> {
         let records = of.get().records.clone();

@@ -15,7 +15,7 @@ use crate::scan::Fetched;
 /// A list of values in the store, in the order in which they were put.
 ///
 /// Any number of threads, and of processes after one another, may use it as a queue.
-#[pyclass(frozen, sequence, module = "stratakv")]
+#[pyclass(frozen, module = "stratakv")]
 pub struct List {
     list: stratakv::List,
     name: String,

@@ -34,7 +34,7 @@ pub enum Yield {
 type Item = Result<(Bytes, stratakv::Record), stratakv::Error>;
 
 /// A running scan. A record that cannot be read raises in its place; the scan goes on after it.
-#[pyclass(frozen, module = "stratakv")]
+#[pyclass(frozen, generic, module = "stratakv")]
 pub struct Scan {
     yields: Yield,
     fetched: Mutex<Fetched<stratakv::Scan>>,

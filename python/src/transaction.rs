@@ -245,9 +245,10 @@ impl Transaction {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let has_ended = self.running.lock().unwrap_or_else(PoisonError::into_inner).is_none();
-        match has_ended || !raised.is_none() {
-            true => Ok(self.rollback()),
-            false => self.commit(py).map(drop),
+        if has_ended || !raised.is_none() {
+            self.rollback();
+            return Ok(());
         }
+        self.commit(py).map(drop)
     }
 }

@@ -98,6 +98,16 @@ async def test_failures_are_raised(path):
 
 
 @awaited
+async def test_an_operation_that_has_to_wait_may_fail(path):
+    async with stratakv.AsyncStore(path, capacity_bytes="8MiB", **small("in_place")) as store:
+        puts = (store.put(b"%d" % number, bytes(1 << 20)) for number in range(40))
+        outcomes = await asyncio.gather(*puts, return_exceptions=True)
+        assert any(isinstance(outcome, int) for outcome in outcomes)
+        failed = [outcome for outcome in outcomes if not isinstance(outcome, int)]
+        assert failed and all(isinstance(outcome, stratakv.Full) for outcome in failed)
+
+
+@awaited
 async def test_many_are_in_flight_and_some_are_given_up(path):
     async with stratakv.AsyncStore(path, **{**small("in_place"), "durability": "power_loss"}) as store:
         puts = [asyncio.ensure_future(store.put(b"%d" % number, bytes(5000))) for number in range(200)]
@@ -105,6 +115,9 @@ async def test_many_are_in_flight_and_some_are_given_up(path):
         given_up = puts[::3]
         for put in given_up:
             put.cancel()
+        await asyncio.sleep(0)
+        # What was given up is kept no longer, neither here nor there.
+        assert len(store._port._port) == len(store._port._futures) < 200
         outcomes = await asyncio.gather(*puts, return_exceptions=True)
         versions = [outcome for outcome in outcomes if isinstance(outcome, int)]
         cancelled = [outcome for outcome in outcomes if isinstance(outcome, asyncio.CancelledError)]

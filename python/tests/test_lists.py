@@ -160,10 +160,10 @@ def test_transact_begins_again(store):
         txn[b"n"] = b"%d" % (int(txn[b"n"]) + 1)
         return len(runs)
 
-    threads = [threading.Thread(target=lambda: [store.transact(add) for _ in range(50)]) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: [store.transact(add) for _ in range(20)]) for _ in range(4)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert store[b"n"] == b"200" and len(runs) >= 200
+    assert store[b"n"] == b"80" and len(runs) >= 80
 
     def interfered(txn):
         store[b"n"] = txn[b"n"]

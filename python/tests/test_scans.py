@@ -32,6 +32,7 @@ def test_bounds_and_prefixes(five):
     assert list(five.keys(start=b"b:1", end=b"b:3", reverse=True)) == KEYS[2:0:-1]
     assert list(five.keys(start=b"c", end=b"a")) == []
     assert list(five.values(start=b"c")) == [b"of c"]
+    assert stratakv.Scan[bytes] is not None
     with pytest.raises(stratakv.Usage, match="not both"):
         five.items(prefix=b"b", start=b"a")
 

@@ -1,5 +1,6 @@
 // Everything that stratakv/db.h declares, done once and looked at; run with a directory that does
 // not exist yet and the name of an engine.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -32,7 +33,10 @@ static int failures;
 
 static Options options_of(const std::string &engine) {
     Options options;
-    options.Set("engine", engine)->Set("shards", "2")->Set("memory_bytes", "64MiB");
+    options.Set("engine", engine)->Set("memory_bytes", "64MiB");
+    if (engine != "hash") {
+        options.Set("shards", "2");
+    }
     if (engine != "slab") {
         options.Set("region_bytes", "64MiB");
     }
@@ -321,6 +325,16 @@ static void families(DB *db, const std::string &engine) {
     WORKS(db->DestroyColumnFamilyHandle(users));
 }
 
+// The default column family of engine hash has no order: that is told, not hidden.
+static void order(DB *db, const std::string &engine) {
+    WORKS(db->Put(WriteOptions(), "one", "1"));
+    std::unique_ptr<Iterator> it(db->NewIterator(ReadOptions()));
+    it->SeekToFirst();
+    CHECK(it->status().IsNotSupported() == (engine == "hash") && it->Valid() == (engine != "hash"));
+    it->Next();
+    CHECK(it->status().IsNotSupported() == (engine == "hash"));
+}
+
 static void threads(DB *db) {
     std::vector<std::thread> all;
     std::atomic<int> right{0};
@@ -357,6 +371,20 @@ static void again(const std::string &path, const std::string &engine) {
     CHECK(DB::Open(options_of(engine), path, {{"", {}}}, &handles, &db).IsInvalidArgument());
     CHECK(db == nullptr && handles.empty());
 
+    const std::string odd = "a \"name\"\\ of\n\x01 \u00e9";
+    WORKS(DB::Open(options_of(engine), path, {{odd, {}}}, &handles, &db));
+    stratakv_list *list = nullptr;
+    CHECK(stratakv_list_open(db->c_store(), "a list", &list, nullptr) == STRATAKV_OK);
+    stratakv_list_free(list);
+    std::vector<std::string> names = {"left over"};
+    CHECK(DB::ListColumnFamilies(options_of(engine), path, &names).IsIOError() && names.empty());
+    WORKS(db->DestroyColumnFamilyHandle(handles[0]));
+    delete db;
+    WORKS(DB::ListColumnFamilies(options_of(engine), path, &names));
+    std::sort(names.begin() + 1, names.end());
+    CHECK((names == std::vector<std::string>{"default", odd, "kept", "new"}));
+    CHECK(DB::ListColumnFamilies(options_of(engine), path + ".absent", &names).IsInvalidArgument() && names.empty());
+
     WORKS(DB::OpenForReadOnly(options_of(engine), path, &db));
     CHECK(get(db, "t0.0") == "t0.0" && !db->Put(WriteOptions(), "k", "v").ok());
     delete db;
@@ -379,6 +407,7 @@ int main(int argc, char **argv) {
     records(db);
     batches(db);
     families(db, engine);
+    order(db, engine);
     threads(db);
     delete db;
     again(path, engine);

@@ -134,6 +134,11 @@ fn a_cxx_program_does_everything_on_slab() {
 }
 
 #[test]
+fn a_cxx_program_does_everything_on_hash() {
+    holds_in_cxx("hash", &[]);
+}
+
+#[test]
 fn a_cxx_program_does_everything_on_matrix_and_leaks_nothing() {
     holds_in_cxx("matrix", &["-fsanitize=address", "-fno-omit-frame-pointer"]);
 }

@@ -3,6 +3,7 @@
 #ifndef STRATAKV_DB_H
 #define STRATAKV_DB_H
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -107,6 +108,9 @@ public:
         }
         return status;
     }
+    // The names of a store's column families, the default one first. Nobody may have it open.
+    static Status ListColumnFamilies(const Options &options, const std::string &name,
+                                     std::vector<std::string> *families);
     // Opens a store of which nothing is changed. It must exist.
     static Status OpenForReadOnly(const Options &options, const std::string &name, DB **db) {
         return OpenAs(options, name, true, db);
@@ -260,6 +264,7 @@ private:
 
     static Status OpenAs(const Options &options, const std::string &name, bool read_only, DB **db);
     Status Family(const std::string &name, bool must_be_new, ColumnFamilyHandle **handle);
+    static std::vector<std::string> NamesOf(const std::string &json);
 
     // Null after Close: the C library then says what is wrong.
     const stratakv_collection *Records(const ColumnFamilyHandle *family) const {
@@ -325,6 +330,61 @@ inline Status DB::OpenAs(const Options &options, const std::string &name, bool r
         return Status::InvalidArgument(name + " already holds a store, and error_if_exists is set");
     }
     return Status::OK();
+}
+
+inline Status DB::ListColumnFamilies(const Options &options, const std::string &name,
+                                     std::vector<std::string> *families) {
+    families->clear();
+    Options existing = options;
+    existing.create_if_missing = existing.error_if_exists = false;
+    DB *opened = nullptr;
+    Status status = OpenForReadOnly(existing, name, &opened);
+    if (!status.ok()) {
+        return status;
+    }
+    std::unique_ptr<DB> db(opened);
+    char *json = nullptr;
+    char *message = nullptr;
+    stratakv_status outcome = stratakv_collection_names(db->store_, &json, &message);
+    if (outcome != STRATAKV_OK) {
+        return Status::FromC(outcome, message);
+    }
+    families->push_back(kDefaultColumnFamilyName);
+    for (const std::string &one : NamesOf(json)) {
+        int is_list = 0;
+        if (stratakv_collection_is_list(db->store_, one.c_str(), &is_list, nullptr) == STRATAKV_OK && is_list == 0) {
+            families->push_back(one);
+        }
+    }
+    stratakv_message_free(json);
+    return Status::OK();
+}
+
+// The strings of a JSON array. The library writes characters of Unicode as they are, and escapes
+// those below a space.
+inline std::vector<std::string> DB::NamesOf(const std::string &json) {
+    std::vector<std::string> names;
+    bool within = false;
+    for (size_t at = 0; at < json.size(); at++) {
+        if (json[at] == '"') {
+            within = !within;
+            if (within) {
+                names.emplace_back();
+            }
+        } else if (within && json[at] == '\\' && at + 1 < json.size()) {
+            static const char escaped[] = "b\bf\fn\nr\rt\t";
+            const char *known = std::strchr(escaped, json[++at]);
+            if (json[at] == 'u' && at + 4 < json.size()) {
+                names.back().push_back(static_cast<char>(std::stoi(json.substr(at + 1, 4), nullptr, 16)));
+                at += 4;
+            } else {
+                names.back().push_back(known == nullptr ? json[at] : known[1]);
+            }
+        } else if (within) {
+            names.back().push_back(json[at]);
+        }
+    }
+    return names;
 }
 
 inline Status DB::Family(const std::string &name, bool must_be_new, ColumnFamilyHandle **handle) {
