@@ -1,12 +1,13 @@
 //! `stratakv backup`.
 
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use stratakv::{BackupSummary, Store};
-use stratakv_base::quantity::{format_bytes, format_count};
+use stratakv::{BackupRate, BackupSummary, Store};
+use stratakv_base::quantity::{format_bytes, format_count, parse_bytes};
 
 use crate::failure::Failure;
 use crate::opening::OpenArguments;
@@ -35,18 +36,29 @@ pub(crate) struct Arguments {
     /// Where to; with --server, a name
     #[arg(value_name = "DIR|NAME")]
     target: PathBuf,
+    /// Write at most so many bytes a second [default: as fast as it goes]. With --server it is the
+    /// server's --backup-rate that counts
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate, conflicts_with = "server")]
+    rate: Option<NonZeroU64>,
     /// Print what it holds as JSON
     #[arg(long)]
     json: bool,
 }
 
+/// Bytes a second.
+pub(crate) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
+    let bytes = parse_bytes(text)?;
+    NonZeroU64::new(bytes).ok_or_else(|| "with 0 bytes a second it never ends: leave it out for no limit".into())
+}
+
 fn write(store: &Store, arguments: &Arguments) -> Result<BackupSummary, Failure> {
     let (show, written) = (progress::bar_of_records("backing up"), AtomicU64::new(0));
     let total = progress::records_of(store);
+    let rate = arguments.rate.map(BackupRate::new);
     let watch = |piece: &BackupSummary| {
         let done = written.fetch_add(piece.records, Ordering::Relaxed) + piece.records;
         show(done, total);
-        true
+        rate.as_ref().is_none_or(|rate| rate.keep(piece, || true))
     };
     Ok(store.backup_watched(&arguments.target, &watch)?)
 }

@@ -8,6 +8,7 @@ mod xdp;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_dur
 use stratakv_server::{Admin, ClientLimits, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
 use crate::Output;
+use crate::backup::parse_rate;
 use crate::count::parse_usize;
 use crate::doctor::choose_depth;
 use crate::failure::{Exit, Failure};
@@ -104,6 +106,9 @@ pub(crate) struct Arguments {
     /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
+    /// Write such backups with at most so many bytes a second [default: as fast as it goes]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
+    backup_rate: Option<NonZeroU64>,
     #[command(flatten)]
     monitor: MonitorArguments,
     #[command(flatten)]
@@ -256,6 +261,7 @@ impl Arguments {
             unix_mode: self.network.unix_mode,
             limits,
             backup_directory: self.backup_dir.clone(),
+            backup_rate: self.backup_rate,
             slow_from: self.slow_from(),
             inherited,
             auth_file: self.security.auth_file.clone(),

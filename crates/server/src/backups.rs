@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stratakv::{BackupSummary, BackupWatch};
+use stratakv::{BackupRate, BackupSummary, BackupWatch};
 use stratakv_protocol::memcache::reply;
 
 use crate::server::lock;
@@ -25,6 +26,8 @@ const REMEMBERED: usize = 16;
 pub(crate) struct Backups {
     /// Where they go; nowhere: clients get none.
     directory: Option<PathBuf>,
+    /// Most bytes a second of one.
+    rate: Option<NonZeroU64>,
     /// The newest one last, no two of one name.
     jobs: Mutex<VecDeque<Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -44,9 +47,9 @@ struct Job {
 }
 
 impl Backups {
-    pub(crate) fn new(directory: Option<PathBuf>) -> Arc<Backups> {
+    pub(crate) fn new(directory: Option<PathBuf>, rate: Option<NonZeroU64>) -> Arc<Backups> {
         let (jobs, thread) = (Mutex::default(), Mutex::default());
-        Arc::new(Backups { directory, jobs, thread, called_off: false.into(), whole_at: 0.into() })
+        Arc::new(Backups { directory, rate, jobs, thread, called_off: false.into(), whole_at: 0.into() })
     }
 
     /// Begins one, for a client that is connected from `peer`; `copy` writes it into a directory,
@@ -77,7 +80,11 @@ impl Backups {
         }
         let (backups, to) = (Arc::clone(self), directory.join(name));
         let body = move || {
-            let copied = copy_into(&to, |added| copy(&to, added), &|more| backups.added(more));
+            let rate = backups.rate.map(BackupRate::new);
+            let added = |more: &BackupSummary| {
+                backups.added(more) && rate.as_ref().is_none_or(|rate| rate.keep(more, || backups.goes_on()))
+            };
+            let copied = copy_into(&to, |added| copy(&to, added), &added);
             backups.ended(&to, copied);
         };
         // The one before has ended, so its thread is not waited for.
@@ -102,6 +109,10 @@ impl Backups {
             job.written.records += more.records;
             job.written.bytes += more.bytes;
         }
+        self.goes_on()
+    }
+
+    fn goes_on(&self) -> bool {
         !self.called_off.load(Ordering::Acquire)
     }
 

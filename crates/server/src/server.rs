@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -52,6 +53,8 @@ pub struct ServerOptions {
     /// Where backups go that clients on this machine ask for by name, each into a directory of its
     /// own; it must exist and be no store's. Default: `None`, clients get none.
     pub backup_directory: Option<PathBuf>,
+    /// Most bytes a second of such a backup. Default: `None`, as fast as it goes.
+    pub backup_rate: Option<NonZeroU64>,
     /// Operations that take at least this long are told in the log, up to ten a second for each
     /// thread. Default: `None`, none are.
     pub slow_from: Option<Duration>,
@@ -139,6 +142,7 @@ impl Default for ServerOptions {
             limits: ClientLimits::default(),
             level: None,
             backup_directory: None,
+            backup_rate: None,
             slow_from: None,
             shutdown_command: false,
             auth_file: None,

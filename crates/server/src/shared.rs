@@ -204,7 +204,7 @@ pub(crate) fn share(
         marks: Marks::default(),
         recency: Recency::default(),
         worker_slots,
-        backups: Backups::new(options.backup_directory.clone()),
+        backups: Backups::new(options.backup_directory.clone(), options.backup_rate),
         stopping: false.into(),
         flush_at: 0.into(),
         resp,

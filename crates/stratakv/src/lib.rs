@@ -43,6 +43,7 @@
 
 mod asking;
 mod backup;
+mod backup_rate;
 mod batch;
 mod cache_room;
 mod catalogue;
@@ -96,6 +97,7 @@ pub use stratakv_pmem::explain_bus_errors;
 pub use stratakv_runtime::{EvictionListener, RequestLatencies};
 
 pub use backup::{BackupSummary, BackupWatch, restore};
+pub use backup_rate::BackupRate;
 pub use batch::WriteBatch;
 pub use check::{CheckReport, check, check_spread, check_with};
 pub use collection::{Collection, Next, Updated};

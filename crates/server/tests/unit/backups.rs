@@ -29,7 +29,7 @@ fn text(answer: &[u8]) -> String {
 #[test]
 fn one_at_a_time_and_told_of_while_it_runs() {
     let place = tempfile::tempdir().unwrap();
-    let backups = Backups::new(Some(place.path().into()));
+    let backups = Backups::new(Some(place.path().into()), None);
     assert_eq!(told(&backups), "");
     let (go, wait) = mpsc::channel();
     let (at, reached) = mpsc::channel();
@@ -60,7 +60,7 @@ fn one_at_a_time_and_told_of_while_it_runs() {
 #[test]
 fn what_failed_is_removed_and_what_was_there_is_not() {
     let place = tempfile::tempdir().unwrap();
-    let backups = Backups::new(Some(place.path().into()));
+    let backups = Backups::new(Some(place.path().into()), None);
     let failing = |to: &Path, _: &BackupWatch<'_>| {
         fs::write(to.join("shard-000.backup"), b"half").unwrap();
         Err("the disk\nis full".to_owned())
@@ -94,7 +94,7 @@ fn what_failed_is_removed_and_what_was_there_is_not() {
 #[test]
 fn a_server_that_ends_calls_it_off() {
     let place = tempfile::tempdir().unwrap();
-    let backups = Backups::new(Some(place.path().into()));
+    let backups = Backups::new(Some(place.path().into()), None);
     let endless = |_: &Path, added: &BackupWatch<'_>| {
         // Far longer than it takes to be told.
         for _ in 0..20_000_000 {
@@ -114,7 +114,7 @@ fn a_server_that_ends_calls_it_off() {
 #[test]
 fn nobody_from_elsewhere_begins_one() {
     let place = tempfile::tempdir().unwrap();
-    let backups = Backups::new(Some(place.path().into()));
+    let backups = Backups::new(Some(place.path().into()), None);
     let begin = |peer| text(&backups.begin("monday", peer, |_, _| Ok(summary(1))));
     for peer in ["10.0.0.1:5", "[2001:db8::1]:5", "[::ffff:10.0.0.1]:5"] {
         let refused = begin(Some(peer.parse().unwrap()));
@@ -126,14 +126,14 @@ fn nobody_from_elsewhere_begins_one() {
         assert_eq!(begin(Some(peer.parse().unwrap())), "OK\r\n", "{peer}");
         outcome(&backups);
     }
-    let none = text(&Backups::new(None).begin("monday", HERE, |_, _| Ok(summary(1))));
+    let none = text(&Backups::new(None, None).begin("monday", HERE, |_, _| Ok(summary(1))));
     assert!(none.starts_with("CLIENT_ERROR") && none.contains("--backup-dir"), "{none}");
 }
 
 #[test]
 fn the_last_ones_are_remembered() {
     let place = tempfile::tempdir().unwrap();
-    let backups = Backups::new(Some(place.path().into()));
+    let backups = Backups::new(Some(place.path().into()), None);
     for number in 0..40 {
         backups.begin(&format!("b{number}"), HERE, |_, _| Ok(summary(1)));
         outcome(&backups);
@@ -141,4 +141,30 @@ fn the_last_ones_are_remembered() {
     let told = told(&backups);
     assert_eq!(told.matches(":state done").count(), REMEMBERED + 1);
     assert!(told.contains("backup:b39:") && told.contains("backup:b23:") && !told.contains("backup:b22:"), "{told}");
+}
+
+#[test]
+fn a_backup_keeps_to_its_rate_and_can_be_called_off_meanwhile() {
+    let place = tempfile::tempdir().expect("a directory");
+    let backups = Backups::new(Some(place.path().into()), NonZeroU64::new(1000));
+    let begun = Instant::now();
+    let said = backups.begin("slow", HERE, |_, added| {
+        let pieces = [200, 100].map(|bytes| added(&BackupSummary { records: 1, bytes }));
+        assert_eq!(pieces, [true, true], "it goes on");
+        // A quarter of an hour's worth.
+        match added(&BackupSummary { records: 1, bytes: 900_000 }) {
+            true => Ok(summary(3)),
+            false => Err("called off".into()),
+        }
+    });
+    assert_eq!(text(&said), "OK\r\n");
+    while lock(&backups.jobs).back().is_none_or(|job| job.written.bytes < 900_000) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it stands still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(300), "300 bytes of 1000 a second: {:?}", begun.elapsed());
+    assert!(backups.is_running());
+    backups.stop();
+    assert!(!backups.is_running() && backups.has_failed());
+    assert!(begun.elapsed() < Duration::from_secs(60));
 }
