@@ -35,9 +35,9 @@ impl BackupRate {
         BackupRate { bytes_per_second, begun: Instant::now(), written: AtomicU64::new(0) }
     }
 
-    /// Waits until the backup is no faster than it may be with this piece too; whether it `goes_on`,
-    /// which is asked again and again. A piece has about a megabyte, or one longer record:
-    /// so much may be written at once.
+    /// Waits until the backup is no faster than it may be with this piece too; whether it
+    /// `goes_on`, which is asked again and again. A piece has about a megabyte, or one longer
+    /// record: so much may be written at once.
     pub fn keep(&self, piece: &BackupSummary, goes_on: impl Fn() -> bool) -> bool {
         let written = self.written.fetch_add(piece.bytes, Ordering::Relaxed).saturating_add(piece.bytes);
         let due = self.begun + self.takes(written);
