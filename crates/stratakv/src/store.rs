@@ -21,6 +21,7 @@ use crate::old_names::add_old_names;
 use crate::open;
 use crate::options::{Options, Placement};
 use crate::order::Orders;
+use crate::rejoin::{Presence, Rejoined};
 use crate::routing::{Identity, Inner, StoreFiles};
 use crate::session::Session;
 
@@ -118,6 +119,7 @@ impl Store {
                 directory: Some(opened.directory).into(),
                 mapping: opened.mapping,
                 removed: OnceLock::new(),
+                presence: opened.presence,
             },
             identity: opened.identity,
             recovery: opened.recovery,
@@ -199,6 +201,23 @@ impl Store {
     /// What opening found.
     pub fn recovery(&self) -> &RecoverySummary {
         &self.inner().recovery
+    }
+
+    /// How a cache (engine `tier`) that is open for writing came back; `None` of another store.
+    pub fn rejoined(&self) -> Option<Rejoined> {
+        self.inner().files.presence.as_ref().map(Presence::rejoined)
+    }
+
+    /// Notes that a cache serves now, for [`Rejoin::WarmWithin`](crate::Rejoin::WarmWithin) of the
+    /// next opening. Who calls it once calls it every second for as long as clients are served, and
+    /// not while it drains: the cache counts as away from the last call on. Without any call it
+    /// counts as away from its orderly end on. Another store: nothing is done. One write without a
+    /// flush.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn note_presence(&self) -> std::io::Result<()> {
+        self.inner().files.presence.as_ref().map_or(Ok(()), Presence::tell)
     }
 
     /// Its engine.
@@ -326,6 +345,7 @@ impl Store {
         if self.inner().engine == Engine::Matrix && !all.is_empty() {
             take_away(&mut all, self.catalogue_records());
         }
+        all.extend(self.inner().files.presence.iter().flat_map(Presence::statistics));
         add_old_names(&mut all);
         all
     }

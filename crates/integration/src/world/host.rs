@@ -318,6 +318,7 @@ impl Host {
             collected_percent: self.setup.collected_percent,
             saves_at_shutdown: false,
             boot: Some(boot),
+            begins_empty: false,
             read_only: false,
         }
     }
