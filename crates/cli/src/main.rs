@@ -7,8 +7,10 @@ mod bench;
 mod check;
 mod collections;
 mod completions;
+mod config;
 mod configuration;
 mod count;
+mod csv_line;
 mod del;
 mod doctor;
 mod dump;
@@ -34,6 +36,7 @@ mod scan;
 mod serve;
 mod stats;
 mod text;
+mod top;
 mod trees;
 mod update;
 mod write_queue;
@@ -89,6 +92,7 @@ enum Command {
     Import(Box<import::Arguments>),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
+    Top(top::Arguments),
     Check(check::Arguments),
     Repair(repair::Arguments),
     Backup(backup::Arguments),
@@ -96,6 +100,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Plan(plan::Arguments),
     Bench(bench::Arguments),
+    Config(config::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -112,6 +117,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Import(arguments) => import::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Top(arguments) => top::run(&arguments, output),
         Command::Backup(arguments) => backup::run(&arguments, output),
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
@@ -119,6 +125,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Doctor(arguments) => doctor::run(&arguments, output),
         Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
+        Command::Config(arguments) => config::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }
