@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
+mod alerts;
 mod bindings;
 mod book;
 mod cargo;
@@ -17,7 +18,9 @@ mod lab;
 mod language;
 mod mixed;
 mod mutate;
+mod package;
 mod paths;
+mod python;
 mod sanitize;
 mod serving;
 mod shape;
@@ -40,6 +43,7 @@ usage: cargo xtask COMMAND
   failing LIST          shows that tests fail without what they are for: at the commit before it, or with it undone
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
   dropped               each result that is dropped on a path to a medium, with its reason
+  alerts                the alerts of contrib/ and their tests, by promtool
   attacks [OPTIONS]     a thousand hostile clients on a server of each engine, and honest ones beside them: memory and delay; --short; --help says more
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   book                  docs/ as a book of HTML pages in target/book, by mdBook; a warning fails it
@@ -58,7 +62,9 @@ usage: cargo xtask COMMAND
   instructions [OPTIONS] instructions of an operation of each engine, counted by callgrind; --beside DIR: of another checkout too
   bench-gate [OPTIONS]  instructions, system calls, allocations and copied bytes of an operation of 20 paths, against xtask/counts.toml; --accept REASON takes a change over; --help says more
   paths [OPTIONS]       files and functions that a put and a get of each engine pass; --list names them; --of DIR: of another checkout
+  python [OPTIONS]      the Python library: builds its wheel, installs it into a new virtual environment, runs its tests there; --release; -- ARGUMENTS OF PYTEST
   shape [OPTIONS]       lines of code, large structs, long functions; --of DIR: of another checkout
+  man DIR               the manual pages of the program and its subcommands
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M; --of COMMIT first: of that commit
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
@@ -68,6 +74,7 @@ usage: cargo xtask COMMAND
   programs              rq, celery, django-redis, redis-py and redis-cli against our server, where they are installed
   redis-suite [OPTIONS] Redis's own tests, in Tcl, against each engine, Redis as the control; --help says more
   redis-py-suite [OPTIONS] redis-py's own tests against each engine, Redis as the control; --help says more
+  package [OPTIONS]     the package of Debian (cargo-deb); --test: installed, upgraded and purged in a clean root under systemd, root; --image-root DIR; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -87,8 +94,12 @@ fn main() -> ExitCode {
         "explore" => explore::run(&repository(), rest),
         "failing" => failing::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
+        "python" => python::run(&repository(), rest),
         "programs" => cargo::succeed("programs", cargo::cargo(&repository()).args(PROGRAMS)),
+        "alerts" => alerts::run(&repository(), rest),
         "book" => book::run(&repository(), rest),
+        "package" => package::run(&repository(), rest),
+        "man" => package::man(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "dropped" => list_dropped(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),

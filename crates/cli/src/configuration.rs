@@ -218,4 +218,53 @@ mod tests {
         // Also what the command line overrules.
         assert!(words(&["--threads", "1"], "threads = []").is_err());
     }
+
+    /// The file of options that packages install.
+    const PACKAGED: &str = include_str!("../../../packaging/stratakv.toml");
+
+    /// The settings of a paragraph as if their comments were taken away, if it has any.
+    fn uncommented(paragraph: &str) -> String {
+        let settings = paragraph.lines().filter_map(|line| {
+            let line = line.strip_prefix('#').unwrap_or(line);
+            line.starts_with(|first: char| first.is_ascii_lowercase()).then_some(line)
+        });
+        settings.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn every_line_of_the_packaged_file_is_accepted() {
+        let serve = crate::serve::Arguments::augment_args(Command::new("serve"));
+        assert!(words(&[], PACKAGED).unwrap().len() == 1, "only `data` is said by the package");
+        let mut seen = 0;
+        for paragraph in PACKAGED.split("\n\n") {
+            let text = uncommented(paragraph);
+            if text.is_empty() {
+                continue;
+            }
+            let admin = if text.contains("admin-name") { "" } else { "admin = '127.0.0.1:1'" };
+            let words = words(&[], &format!("{text}\n{admin}")).unwrap_or_else(|why| panic!("{text}: {why}"));
+            let all = ["serve".to_owned()].into_iter().chain(words);
+            serve.clone().try_get_matches_from(all).unwrap_or_else(|why| panic!("{text}: {why}"));
+            seen += 1;
+        }
+        assert!(seen > 30, "{seen}");
+    }
+
+    #[test]
+    fn the_packaged_file_has_every_option_with_its_default() {
+        let text: Vec<String> = PACKAGED.split("\n\n").map(uncommented).collect();
+        let table: toml::Table = text.join("\n").parse().unwrap();
+        let serve = crate::serve::Arguments::augment_args(Command::new("serve"));
+        for (option, name) in settings(&serve) {
+            let value = table.get(name).unwrap_or_else(|| panic!("{name} is missing in packaging/stratakv.toml"));
+            let default = option.get_default_values().first().and_then(|value| value.to_str());
+            // A package has its own place for data.
+            if let Some(default) = default.filter(|_| name != "data" && option.get_action().takes_values()) {
+                assert_eq!(value.to_string().trim_matches('"'), default, "{name}");
+            }
+        }
+        for name in table.keys() {
+            assert!(option(&serve, name).is_ok(), "{name} is no option");
+        }
+    }
 }

@@ -17,12 +17,14 @@ mod dump;
 mod failure;
 mod get;
 mod headings;
+mod health;
 mod hints;
 mod import;
 mod json_line;
 mod key;
 mod load;
 mod logging;
+mod man;
 mod memory;
 mod opening;
 mod plan;
@@ -93,6 +95,7 @@ enum Command {
     Dump(dump::Arguments),
     Stats(stats::Arguments),
     Top(top::Arguments),
+    Health(health::Arguments),
     Check(check::Arguments),
     Repair(repair::Arguments),
     Backup(backup::Arguments),
@@ -102,6 +105,7 @@ enum Command {
     Bench(bench::Arguments),
     Config(config::Arguments),
     Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
@@ -118,6 +122,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Top(arguments) => top::run(&arguments, output),
+        Command::Health(arguments) => health::run(&arguments, output),
         Command::Backup(arguments) => backup::run(&arguments, output),
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
@@ -127,6 +132,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Config(arguments) => config::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
+        Command::Man(arguments) => man::run(&arguments, output),
     }
 }
 

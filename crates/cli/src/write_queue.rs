@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Change, ChangeKind, Collection, Engine, Expect, Expiry, Key, Level, Operation, Reply, Session, Store};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{Collection, Engine, Expect, Expiry, Key, Level, Session, Store};
 
 use crate::failure::Failure;
 use crate::trees;

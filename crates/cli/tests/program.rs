@@ -34,6 +34,8 @@ mod remote;
 mod server;
 #[path = "program/trees.rs"]
 mod trees;
+#[path = "program/watching.rs"]
+mod watching;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 
