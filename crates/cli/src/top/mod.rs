@@ -69,7 +69,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let address = arguments.admin.as_deref().or(arguments.server.named()).unwrap_or_default();
     let first = source.sample()?;
     if arguments.once || !io::stdout().is_terminal() {
-        std::thread::sleep(arguments.interval);
+        // Nobody sends: only the time passes.
+        let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+        let passed = receiver.recv_timeout(arguments.interval);
+        debug_assert_eq!(passed, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
         let now = source.sample()?;
         let shown = Shown { address, interval: Interval::between(&first, &now), trouble: None };
         return print(&shown, output).map_err(Failure::output);

@@ -1,5 +1,5 @@
-//! Redis's files: `dump.rdb`, of versions 1 to 11. Bytes are read in their order; nothing in them is
-//! trusted, and no length is reserved before its bytes are there.
+//! Redis's files: `dump.rdb`, of versions 1 to 11. Bytes are read in their order; nothing in them
+//! is trusted, and no length is reserved before its bytes are there.
 
 mod bytes;
 mod crc;

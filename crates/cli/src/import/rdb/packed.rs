@@ -1,12 +1,12 @@
-//! Short structures of Redis as one string: ziplist, listpack, intset, zipmap. An error says what is
-//! wrong with it.
+//! Short structures of Redis as one string: ziplist, listpack, intset, zipmap. An error says what
+//! is wrong with it.
 
 type Elements = Result<Vec<Vec<u8>>, &'static str>;
 
 const CUT: &str = "its packed elements are cut short";
 const LONGER: &str = "bytes follow its packed elements";
 const UNKNOWN: &str = "an encoding of its packed elements is not known";
-const ODD: &str = "one of its elements has no partner";
+const UNPAIRED: &str = "one of its elements has no partner";
 
 /// Bytes that are taken from the front.
 struct Front<'a>(&'a [u8]);
@@ -166,7 +166,7 @@ pub(super) fn pairs(elements: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, &
     let mut pairs = Vec::with_capacity(elements.len() / 2);
     let mut elements = elements.into_iter();
     while let Some(first) = elements.next() {
-        pairs.push((first, elements.next().ok_or(ODD)?));
+        pairs.push((first, elements.next().ok_or(UNPAIRED)?));
     }
     Ok(pairs)
 }
