@@ -10,23 +10,32 @@ use stratakv_base::quantity::{format_bytes, format_count};
 use crate::failure::{DEVICE_ADVICE, Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{DataArguments, Io};
+use crate::remote::{Client, RangeRequest, ServerArguments, Verified};
 use crate::{Output, progress, trees};
 
 /// Memory of a store that is opened, and for each record: its key, and an entry of the index.
 const OPENED_BYTES: u64 = 256 << 20;
 const RECORD_BYTES: u64 = 256;
 
-/// Read and verify a whole store that no process has open; changes nothing
+/// Read and verify a whole store that no process has open, or the records of a running server;
+/// changes nothing
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
+  stratakv check --server 127.0.0.1:11211
 
 Reads every byte that a get could read, compares the index with the disk, and verifies the space \
 accounting. If there are long structures of Redis clients, it reads the nodes of each. Exit code 4 for damage: it lists lost records with their keys, then each damaged \
 place. Exit code 1 if there is none, but the device did not give all bytes: it lists these places, \
-whose content may be whole.")]
+whose content may be whole.
+
+With --server it gets every record of the default collection once, as clients do: a page, then the next one. \
+The server compares checksums of what it reads from the disk; what it has in memory it does not read again. \
+Named collections, structures of Redis clients, free space and the index are not verified so: it says so.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     /// What carries the I/O
     #[arg(long, value_enum, default_value_t)]
     io: Io,
@@ -36,6 +45,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(server) = arguments.server.connect()? {
+        return remote(server, arguments.json, output);
+    }
     let path = arguments.data.first();
     let options = options_of(arguments).progress(progress::bar("checking"));
     let mut report = stratakv::check_with(path, &options)?;
@@ -58,6 +70,66 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let is_cache = format.is_some_and(|format| format.engine == Engine::Tier);
     Err(failure(&report, &path.display().to_string(), is_cache))
+}
+
+/// Reads every record of a server.
+fn remote(mut server: Client, json: bool, output: &mut Output) -> Result<(), Failure> {
+    let told = server.statistics("")?;
+    let figure = |name: &str| -> u64 {
+        let found = told.iter().find(|(known, _)| known == name);
+        found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+    };
+    let expected = figure("curr_items");
+    let show = progress::bar_of_records("checking");
+    let mut known = Verified::default();
+    server.keys_of_range(RangeRequest::of_prefix(b""), &mut |server, keys| {
+        server.verify(&keys, &mut known)?;
+        show(known.records, expected.max(known.records + 1));
+        Ok(())
+    })?;
+    let places = figure("damaged_places") + figure("corrupt_records");
+    let failed = figure("read_only_after_a_failure") + figure("broken_shards");
+    let written = if json {
+        let damaged: Vec<_> =
+            known.damaged.iter().map(|(key, why)| json!({ "key": Line::key_only(key), "why": why })).collect();
+        let object = json!({
+            "records": known.records, "bytes": known.bytes, "damaged": damaged, "unread": known.unread,
+            "damaged_places": places, "failed_shards": failed, "scope": "records of the default collection",
+        });
+        writeln!(output, "{object}")
+    } else {
+        write_verified(&known, output)
+    };
+    written.map_err(Failure::output)?;
+    match (known.damaged.len() as u64, places, failed) {
+        (0, 0, 0) => Ok(()),
+        (0, 0, _) => {
+            Err(Failure::failed("shards take no writes after a failure: see the server's log, and start it again"))
+        }
+        (records, places, _) => Err(Failure::new(
+            Exit::Corrupt,
+            format!(
+                "{} cannot be read, and the server knows of {}: stop it and run `stratakv check` on its --data for all of it",
+                format_count(records, "record"),
+                format_count(places, "damaged place")
+            ),
+        )),
+    }
+}
+
+fn write_verified(known: &Verified, output: &mut Output) -> io::Result<()> {
+    for (key, why) in &known.damaged {
+        writeln!(output, "damaged: `{}`: {why}", key.escape_ascii())?;
+    }
+    writeln!(output, "{} read, {}", format_count(known.records, "record"), format_bytes(known.bytes))?;
+    if known.unread > 0 {
+        let records = format_count(known.unread, "record");
+        writeln!(output, "not read: {records}, structures of Redis clients and keys of more than 250 bytes")?;
+    }
+    writeln!(
+        output,
+        "not verified: named collections, free space, the index, and what the server had in memory; that takes `stratakv check` on the stopped store"
+    )
 }
 
 /// Where the store is, and what carries the I/O.

@@ -2,10 +2,10 @@
 //! over the environment, that over the file.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use toml::Value;
 
 use crate::failure::Failure;
@@ -37,6 +37,34 @@ pub(crate) fn with_file(command: Command, given: ArgMatches) -> Result<ArgMatche
     })
 }
 
+/// Reads a file as `--config` would, without a command line beside it: the options, and how many it
+/// sets.
+///
+/// # Errors
+/// As of [`with_file`].
+pub(crate) fn checked<A: FromArgMatches>(subcommand: &Command, file: &Path) -> Result<(A, usize), Failure> {
+    let at = |failure: Failure| failure.at(file.display());
+    let text =
+        std::fs::read_to_string(file).map_err(|error| at(Failure::usage(format!("{error}; name a file of TOML"))))?;
+    let wrong = |error: &clap::Error| {
+        let text = error.to_string();
+        at(Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: ")))
+    };
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| at(Failure::usage(error.to_string())))?;
+    let parse = |words: Vec<String>| {
+        let words = [subcommand.get_name().to_owned()].into_iter().chain(words);
+        subcommand.clone().try_get_matches_from(words).map_err(|error| wrong(&error))
+    };
+    let words = added(subcommand, &parse(Vec::new())?, &text).map_err(at)?;
+    let arguments = A::from_arg_matches(&parse(words)?).map_err(|error| wrong(&error))?;
+    Ok((arguments, table.len()))
+}
+
+/// Whether an option of this name may stand in a file.
+pub(crate) fn is_setting(name: &str) -> bool {
+    !NO_SETTINGS.contains(&name)
+}
+
 fn file_of(arguments: &ArgMatches) -> Option<PathBuf> {
     arguments.try_get_one::<PathBuf>("config").ok().flatten().cloned()
 }
@@ -58,7 +86,7 @@ fn added(command: &Command, given: &ArgMatches, text: &str) -> Result<Vec<String
 
 fn settings(command: &Command) -> impl Iterator<Item = (&Arg, &str)> {
     let named = command.get_arguments().filter_map(|option| Some((option, option.get_long()?)));
-    named.filter(|(_, name)| !NO_SETTINGS.contains(name))
+    named.filter(|(_, name)| is_setting(name))
 }
 
 fn option<'a>(command: &'a Command, name: &str) -> Result<&'a Arg, Failure> {

@@ -6,11 +6,12 @@ use std::ops::Bound;
 use clap::Args;
 use stratakv::ErrorKind;
 use stratakv_base::quantity::format_count;
+use stratakv_protocol::memcache::KEY_BYTES_MAX;
 
 use crate::failure::{Exit, Failure};
 use crate::key;
 use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
-use crate::remote::ServerArguments;
+use crate::remote::{Client, RangeRequest, ServerArguments};
 use crate::say::say;
 
 /// Delete keys, a range of them, or those with a prefix
@@ -19,6 +20,7 @@ use crate::say::say;
   stratakv del --prefix user:
   stratakv del --from a --to b
   stratakv del user:1 --server 127.0.0.1:11211
+  stratakv del --prefix user: --server 127.0.0.1:11211
 
 Exit code 3 if one of the keys did not exist; the others are deleted all the same. A range \
 or prefix prints its number of keys on stderr. It is not atomic: a kill in the middle leaves a \
@@ -55,6 +57,18 @@ impl Arguments {
             argument.as_ref().map(|argument| key::bytes(argument, self.base64)).transpose()
         };
         let (prefix, from, to) = (bytes(&self.prefix)?, bytes(&self.from)?, bytes(&self.to)?);
+        if let Some(server) = self.server.connect()? {
+            let range = match &prefix {
+                Some(prefix) => RangeRequest::of_prefix(prefix),
+                None => RangeRequest {
+                    from: from.map_or(Bound::Unbounded, Bound::Included),
+                    to: to.map_or(Bound::Unbounded, Bound::Excluded),
+                    reverse: false,
+                    keys_only: true,
+                },
+            };
+            return delete_range(server, range);
+        }
         let store = self.open.write(&self.durability, None)?;
         let collection = self.collection.read(&store)?;
         let deleted = match &prefix {
@@ -98,6 +112,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match missing.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(Exit::NotFound, format!("there is no key {}", missing.join(", ")))),
+    }
+}
+
+/// Deletes the keys of a range of a server, a page after the other.
+fn delete_range(mut server: Client, range: RangeRequest) -> Result<(), Failure> {
+    let (mut deleted, mut unnamed) = (0, 0);
+    let ended = server.keys_of_range(range, &mut |server, keys| {
+        let (there, long) = server.delete_all(&keys)?;
+        (deleted, unnamed) = (deleted + there, unnamed + long);
+        Ok(())
+    });
+    say!("{} deleted", format_count(deleted, "key"));
+    ended?;
+    match unnamed {
+        0 => Ok(()),
+        unnamed => Err(Failure::new(
+            Exit::Unsupported,
+            format!(
+                "{} of more than {KEY_BYTES_MAX} bytes are left: the memcache protocol cannot name them. Stop the server and leave --server out",
+                format_count(unnamed, "key")
+            ),
+        )),
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions, Store};
 use stratakv_base::quantity::format_count;
 
@@ -15,7 +15,7 @@ use crate::json_line::{Line, text_or_base64};
 use crate::opening::{CollectionArguments, OpenArguments, OpenedCollection, has_points, records_of};
 use crate::remote::{Client, RangeRequest, RemoteRecord, ServerArguments};
 use crate::say::say;
-use crate::{Output, progress, trees};
+use crate::{Output, csv_line, import, progress, trees};
 
 /// Progress is told of so many records at a time.
 const TOLD_EVERY: u64 = 256;
@@ -25,6 +25,8 @@ const TOLD_EVERY: u64 = 256;
 #[command(
     after_help = "Examples:\n  stratakv dump > backup.jsonl\n  stratakv dump --prefix user: | stratakv load --data copy -
   stratakv dump --server 127.0.0.1:11211 > backup.jsonl
+  stratakv dump --server redis://127.0.0.1:6379 > all.jsonl
+  stratakv dump --format csv > all.csv
 
 A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are \
 not UTF-8 stand in \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) \
@@ -41,13 +43,17 @@ is 6. `stratakv backup` has them.
 
 A server writes its default collection. Structures of Redis clients, and with the engines `hash` \
 and `tier` keys of more than 250 bytes, are left out: they are counted, and the exit code is 6. \
-`stratakv backup --server` has everything."
+`stratakv backup --server` has everything. With --server redis://HOST:PORT the port of --resp is asked, or a \
+Redis: structures are lines then, and keys have any length."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
     #[command(flatten)]
     server: ServerArguments,
+    /// How records are written
+    #[arg(long, value_enum, default_value_t)]
+    format: DumpFormat,
     /// Only this collection; without it, all of them
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
@@ -59,7 +65,41 @@ pub(crate) struct Arguments {
     skip_damaged: bool,
 }
 
+/// `--format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum DumpFormat {
+    /// Lines of JSON, which `load` reads
+    #[default]
+    Json,
+    /// CSV, which `import` reads. The first line names the columns: as the fields of JSON
+    Csv,
+}
+
+impl DumpFormat {
+    fn begin(self, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            DumpFormat::Json => Ok(()),
+            DumpFormat::Csv => csv_line::write_columns(output).map_err(Failure::output),
+        }
+    }
+
+    fn write(self, line: &Line, output: &mut Output) -> Result<(), Failure> {
+        let written = match self {
+            DumpFormat::Csv => csv_line::write_line(output, line),
+            DumpFormat::Json => {
+                serde_json::to_writer(&mut *output, line).map_err(io::Error::from).and_then(|()| writeln!(output))
+            }
+        };
+        written.map_err(Failure::output)
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(server) = arguments.server.named().filter(|server| import::is_redis(server)) {
+        arguments.format.begin(output)?;
+        let mut write = |line: &Line| arguments.format.write(line, output);
+        return import::dump_redis(server, arguments.server.login(), arguments.prefix.as_bytes(), &mut write);
+    }
     if let Some(server) = arguments.server.connect()? {
         return ask(server, arguments, output);
     }
@@ -81,6 +121,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
     let progress = Progress::of(&store, arguments);
+    arguments.format.begin(output)?;
     let mut dump = Dump { arguments, passed_over: BTreeSet::new(), progress, output };
     for (of, collection) in &all {
         match collection.id() == store.id() && !is_ordered {
@@ -112,13 +153,13 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 fn ask(mut server: Client, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let prefix = arguments.prefix.as_bytes();
     let mut left_out = 0;
+    arguments.format.begin(output)?;
     let mut write = |record: RemoteRecord| {
         if record.value.is_none() {
             left_out += 1;
             return Ok(());
         }
-        let written = serde_json::to_writer(&mut *output, &record.line()).map_err(io::Error::from);
-        written.and_then(|()| writeln!(output)).map_err(Failure::output)
+        arguments.format.write(&record.line(), output)
     };
     if !server.range(RangeRequest::of_prefix(prefix), &mut write)? {
         let (keys, long): (Vec<Vec<u8>>, Vec<Vec<u8>>) = server
@@ -250,9 +291,8 @@ fn write_line(
             Err(failure) => return Err(failure),
         }
     }
-    let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
     progress.tell();
-    written.and_then(|()| writeln!(output)).map_err(Failure::output)
+    arguments.format.write(&line, output)
 }
 
 /// What all lines of a collection say.

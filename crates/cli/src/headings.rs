@@ -1,6 +1,6 @@
 //! Headings of the options in helps: the options that most users want stand first, without one.
 
-use clap::Command;
+use clap::{Arg, Command};
 
 /// Options by topic. What is not listed stands first.
 const HEADINGS: [(&str, &[&str]); 7] = [
@@ -43,6 +43,21 @@ pub(crate) fn grouped(command: Command) -> Command {
         }
     });
     command.mut_subcommands(grouped)
+}
+
+/// The options of `serve`, in the order of its help.
+pub(crate) fn in_order_of_help(serve: &Command) -> Vec<&Arg> {
+    let mut options: Vec<&Arg> = serve.get_arguments().collect();
+    let first = |option: &Arg| {
+        let id = option.get_id().as_str();
+        FIRST_OF_SERVE.iter().position(|first| *first == id).unwrap_or(FIRST_OF_SERVE.len())
+    };
+    let topic = |option: &Arg| {
+        let heading = option.get_help_heading();
+        HEADINGS.iter().position(|(known, _)| heading == Some(*known)).map_or(0, |place| place + 1)
+    };
+    options.sort_by_key(|option| (topic(option), first(option)));
+    options
 }
 
 #[cfg(test)]

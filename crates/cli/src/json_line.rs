@@ -85,8 +85,13 @@ fn written(expiry: Expiry) -> (u32, Option<u64>) {
 impl Line {
     /// A record without its version.
     pub(crate) fn new(key: &[u8], record: &Record) -> Line {
-        let (expiry, expiry_ms) = written(record.expiry);
-        Line { flags: record.flags, expiry, expiry_ms, ..Line::with_value(key, &record.to_bytes()) }
+        Line::with_value(key, &record.to_bytes()).living(record.flags, record.expiry)
+    }
+
+    /// The same, with flags and an expiry.
+    pub(crate) fn living(self, flags: u32, expiry: Expiry) -> Line {
+        let (expiry, expiry_ms) = written(expiry);
+        Line { flags, expiry, expiry_ms, ..self }
     }
 
     /// A key and a value.

@@ -65,46 +65,138 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let name = match arguments.file == Path::new("-") {
-        true => "stdin".to_owned(),
-        false => arguments.file.display().to_string(),
-    };
+    let name = name_of(&arguments.file);
     if arguments.file.join("backup.toml").exists() {
         return Err(Failure::usage(format!(
             "{name} is a backup, not lines of JSON: stratakv restore {name} --data NEW"
         )));
     }
-    let unreadable = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
     // Before the store is opened: a wrong file name should not leave a new store behind.
-    let lines: Box<dyn BufRead> = match arguments.file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::with_capacity(1 << 20, File::open(&arguments.file).map_err(unreadable)?)),
-    };
-    // A pipe has no length.
-    let total_bytes = std::fs::metadata(&arguments.file).map_or(0, |found| found.len());
+    let rows = JsonLines { lines: opened(&arguments.file)?, name: name.clone(), text: Vec::new(), line: 0 };
     let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
-    let mut loader = Loader {
+    let load = Load {
         default: arguments.collection.write(&store)?,
-        store: store.clone(),
-        named: HashMap::new(),
-        writes: WriteQueue::new(&store)?,
-        sorted: arguments.sorted.then(HashMap::new),
-        records: 0,
-        bytes: 0,
-        skipped: 0,
-        progress: FileProgress { show: Box::new(progress::bar_of_bytes("loading")), read_bytes: 0, total_bytes },
+        store,
+        name,
+        total_bytes: total_bytes(&arguments.file),
+        skip_errors: arguments.skip_errors,
+        sorted: arguments.sorted,
+        expect: Expect::Any,
     };
-    let started = Instant::now();
-    let result = loader.load(lines, &name, arguments.skip_errors);
-    let drained = loader.writes.drain().and(loader.finish());
-    loader.report(&name, started);
-    let refused = loader.writes.take_refused();
-    drop(loader);
-    store.close()?;
-    // A write that was refused comes from an earlier line than the one being read.
-    match refused {
-        Some(RefusedWrite { number, failure, .. }) => Err(failure.at(format!("{name}: line {number}"))),
-        None => result.and(drained),
+    load.run(Box::new(rows))
+}
+
+/// A file, as it is shown.
+pub(crate) fn name_of(file: &Path) -> String {
+    if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() }
+}
+
+/// A file, or stdin.
+pub(crate) fn opened(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    if file == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened =
+        File::open(file).map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, opened)))
+}
+
+/// A pipe has no length.
+pub(crate) fn total_bytes(file: &Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |found| found.len())
+}
+
+/// A record as a file has it.
+pub(crate) struct Row {
+    pub(crate) line: u64,
+    /// Or what is wrong with it.
+    pub(crate) parsed: Result<Parsed, String>,
+    /// How far the file is read behind it.
+    pub(crate) read_bytes: u64,
+}
+
+/// Where rows come from.
+pub(crate) trait Rows {
+    /// The next one; `None`: there are no more.
+    fn next(&mut self) -> Result<Option<Row>, Failure>;
+}
+
+/// Lines of JSON.
+pub(crate) struct JsonLines {
+    pub(crate) lines: Box<dyn BufRead>,
+    pub(crate) name: String,
+    pub(crate) text: Vec<u8>,
+    pub(crate) line: u64,
+}
+
+impl Rows for JsonLines {
+    fn next(&mut self) -> Result<Option<Row>, Failure> {
+        let mut read_bytes = 0;
+        loop {
+            self.line += 1;
+            self.text.clear();
+            let read = self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.text);
+            let (name, line) = (&self.name, self.line);
+            let read = read.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 == LINE_BYTES_MAX && self.text.last() != Some(&b'\n') {
+                return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
+            }
+            read_bytes += read as u64;
+            if !self.text.trim_ascii().is_empty() {
+                return Ok(Some(Row { line, parsed: parse(&self.text), read_bytes }));
+            }
+        }
+    }
+}
+
+/// What is loaded, and how.
+pub(crate) struct Load {
+    pub(crate) store: Store,
+    /// Where rows go that name no collection.
+    pub(crate) default: Collection,
+    pub(crate) name: String,
+    /// 0: nobody knows.
+    pub(crate) total_bytes: u64,
+    pub(crate) skip_errors: bool,
+    pub(crate) sorted: bool,
+    /// Of each row's key.
+    pub(crate) expect: Expect,
+}
+
+impl Load {
+    /// Writes all rows, says how many, and closes the store.
+    ///
+    /// # Errors
+    /// A row is bad or cannot be written; the file cannot be read.
+    pub(crate) fn run(self, rows: Box<dyn Rows>) -> Result<(), Failure> {
+        let Load { store, default, name, total_bytes, skip_errors, sorted, expect } = self;
+        let mut loader = Loader {
+            default,
+            store: store.clone(),
+            named: HashMap::new(),
+            writes: WriteQueue::new(&store)?,
+            sorted: sorted.then(HashMap::new),
+            expect,
+            records: 0,
+            bytes: 0,
+            skipped: 0,
+            progress: FileProgress { show: Box::new(progress::bar_of_bytes("loading")), read_bytes: 0, total_bytes },
+        };
+        let started = Instant::now();
+        let result = loader.load(rows, &name, skip_errors);
+        let drained = loader.writes.drain().and(loader.finish());
+        loader.report(&name, started);
+        let refused = loader.writes.take_refused();
+        drop(loader);
+        store.close()?;
+        // A write that was refused comes from an earlier line than the one being read.
+        match refused {
+            Some(RefusedWrite { number, failure, .. }) => Err(failure.at(format!("{name}: line {number}"))),
+            None => result.and(drained),
+        }
     }
 }
 
@@ -116,6 +208,7 @@ struct Loader {
     writes: WriteQueue,
     /// With `--sorted`: each collection's records go through its loader, and nothing is in flight.
     sorted: Option<HashMap<CollectionId, stratakv::Loader>>,
+    expect: Expect,
     /// Of `--sorted`, beside those that went through `writes`.
     records: u64,
     bytes: u64,
@@ -131,29 +224,16 @@ struct FileProgress {
 }
 
 impl Loader {
-    fn load(&mut self, mut lines: Box<dyn BufRead>, name: &str, skip_errors: bool) -> Result<(), Failure> {
-        let mut text = Vec::new();
-        for line in 1u64.. {
-            if self.writes.is_refused() {
-                break;
-            }
-            text.clear();
-            let read = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);
-            let read = read.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
-            if read == 0 {
-                break;
-            }
-            if read as u64 == LINE_BYTES_MAX && text.last() != Some(&b'\n') {
-                return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
-            }
-            self.progress.read_bytes += read as u64;
-            if line.is_multiple_of(TOLD_EVERY) {
+    fn load(&mut self, mut rows: Box<dyn Rows>, name: &str, skip_errors: bool) -> Result<(), Failure> {
+        let mut taken = 0u64;
+        while !self.writes.is_refused() {
+            let Some(Row { line, parsed, read_bytes }) = rows.next()? else { break };
+            self.progress.read_bytes += read_bytes;
+            taken += 1;
+            if taken.is_multiple_of(TOLD_EVERY) {
                 (self.progress.show)(self.progress.read_bytes, self.progress.total_bytes);
             }
-            if text.trim_ascii().is_empty() {
-                continue;
-            }
-            match parse(&text) {
+            match parsed {
                 Ok(parsed) => {
                     let taken = self.take(line, parsed);
                     taken.map_err(|failure| failure.at(format!("{name}: line {line}")))?;
@@ -177,7 +257,7 @@ impl Loader {
         let collection = self.collection(collection)?.clone();
         let value = Bytes::from(value);
         if self.sorted.is_none() {
-            let record = NewRecord { key, value, flags, expiry, expect: Expect::Any };
+            let record = NewRecord { key, value, flags, expiry, expect: self.expect };
             return self.writes.write(line, &collection, record);
         }
         let value = self.writes.with_nodes(line, &collection, &key, (value, flags), Expect::Any)?.unwrap_or_default();
@@ -234,6 +314,10 @@ impl Loader {
             skipped => format!(", {} passed over", format_count(skipped, "bad line")),
         };
         say!("{records} ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}");
+        if written.unmet > 0 {
+            let kept = format_count(written.unmet, "record");
+            say!("left out: {kept}: their keys are there already (--keep-existing)");
+        }
     }
 }
 
@@ -258,7 +342,11 @@ fn made(store: &Store, named: &Named) -> Result<Collection, Failure> {
 
 /// What a line says, if the store takes it.
 fn parse(line: &[u8]) -> Result<Parsed, String> {
-    let parsed = json_line::parse(line)?;
+    json_line::parse(line).and_then(taken)
+}
+
+/// A record, if the store takes it.
+pub(crate) fn taken(parsed: Parsed) -> Result<Parsed, String> {
     Key::new(CollectionId::default(), &parsed.key).map_err(|error| error.to_string())?;
     if parsed.value.len() > VALUE_BYTES_MAX {
         return Err(format!("the value has {} bytes, the most is {VALUE_BYTES_MAX}", parsed.value.len()));

@@ -7,8 +7,10 @@ mod bench;
 mod check;
 mod collections;
 mod completions;
+mod config;
 mod configuration;
 mod count;
+mod csv_line;
 mod del;
 mod doctor;
 mod dump;
@@ -36,6 +38,7 @@ mod scan;
 mod serve;
 mod stats;
 mod text;
+mod top;
 mod trees;
 mod update;
 mod write_queue;
@@ -91,6 +94,7 @@ enum Command {
     Import(Box<import::Arguments>),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
+    Top(top::Arguments),
     Health(health::Arguments),
     Check(check::Arguments),
     Repair(repair::Arguments),
@@ -99,6 +103,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Plan(plan::Arguments),
     Bench(bench::Arguments),
+    Config(config::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
 }
@@ -116,6 +121,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Import(arguments) => import::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Top(arguments) => top::run(&arguments, output),
         Command::Health(arguments) => health::run(&arguments, output),
         Command::Backup(arguments) => backup::run(&arguments, output),
         Command::Restore(arguments) => restore::run(&arguments),
@@ -124,6 +130,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Doctor(arguments) => doctor::run(&arguments, output),
         Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
+        Command::Config(arguments) => config::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
         Command::Man(arguments) => man::run(&arguments, output),
     }

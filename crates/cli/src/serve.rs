@@ -290,6 +290,16 @@ impl Arguments {
         Ok(options)
     }
 
+    /// Whether the options fit together, and the files of TLS and of accounts can be read. Nothing
+    /// is opened.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        logging::check(&self.log.log)?;
+        self.server_options()?.check().map_err(failure)
+    }
+
     /// Addresses at which anybody could read and change everything.
     fn refuse_open_addresses(&self) -> Result<(), Failure> {
         let listens = self.network.memcache.iter().chain(&self.network.resp);

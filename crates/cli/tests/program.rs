@@ -28,6 +28,8 @@ mod refusals;
 mod region;
 #[path = "program/remembered.rs"]
 mod remembered;
+#[path = "program/remote.rs"]
+mod remote;
 #[path = "program/server.rs"]
 mod server;
 #[path = "program/trees.rs"]

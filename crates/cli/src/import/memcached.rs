@@ -2,9 +2,9 @@
 
 use stratakv::limits::VALUE_BYTES_MAX;
 
+use super::record::{SourceRecord, SourceValue};
 use super::tally::Reason;
-use super::target::{Target, now_ms};
-use super::value::{SourceRecord, SourceValue};
+use super::target::{Sink, now_ms};
 use crate::failure::{Exit, Failure};
 use crate::remote::{Client, ListedKey, LoginArguments, ServerAddress};
 
@@ -37,8 +37,8 @@ impl Memcached {
         Ok(Memcached { records, keys: login.memcache(address, HINT)?, items })
     }
 
-    pub(super) fn import(mut self, target: &mut Target) -> Result<(), Failure> {
-        target.expected = self.items;
+    pub(super) fn import(mut self, target: &mut dyn Sink) -> Result<(), Failure> {
+        target.expect(self.items);
         self.keys.begin_list()?;
         let mut is_over = false;
         while !is_over {
@@ -49,7 +49,7 @@ impl Memcached {
                     break;
                 };
                 match bytes > VALUE_BYTES_MAX as u64 {
-                    true => target.tally.add(Reason::Unsupported, "values have at most 64 MiB", &key),
+                    true => target.tally().add(Reason::Unsupported, "values have at most 64 MiB", &key),
                     false => keys.push(key),
                 }
             }
@@ -68,9 +68,9 @@ impl Memcached {
                 })
             })?;
             let gone = (keys.len() as u64).saturating_sub(found);
-            target.tally.add_many(Reason::Harmless, "they were deleted or had expired before they were read", gone);
+            target.tally().add_many(Reason::Harmless, "they were deleted or had expired before they were read", gone);
             let what = "structures of Redis clients: import them from the port of --resp";
-            target.tally.add_many(Reason::Unsupported, what, structures);
+            target.tally().add_many(Reason::Unsupported, what, structures);
         }
         Ok(())
     }

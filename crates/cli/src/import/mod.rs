@@ -1,32 +1,47 @@
 //! `stratakv import`: records of other stores, from their servers and their files.
 
+mod file;
+mod lines;
 mod memcached;
+mod rdb;
+mod record;
 mod redis;
+mod rows;
 mod source;
 mod tally;
 mod target;
 mod value;
 
+use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
+use stratakv::Expect;
 
 use crate::failure::Failure;
+use crate::load::{self, JsonLines, Load, Rows};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
 use crate::remote::LoginArguments;
+use file::FileFormat;
+pub(crate) use lines::{dump_redis, is_redis};
+use rows::{CsvArguments, CsvRows};
 use source::Source;
 use target::Target;
 
-/// Import the records of a memcached or Redis server; the store is created if there is none
+/// Import records of a memcached, of Redis and its files, and of CSV; the store is created if there
+/// is none
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv import memcached://127.0.0.1:11211
   stratakv import redis://127.0.0.1:6379 --data copy
   stratakv import redis://127.0.0.1/2 --user default --password-file secret
   stratakv import rediss://cache.example:6380 --tls-ca ca.pem
   stratakv import redis+unix:///run/redis.sock
+  stratakv import dump.rdb
+  stratakv import people.csv --key-column id --rows hash
 
 Sources: memcached://HOST[:PORT], memcached+tls://, memcached+unix://PATH; redis://HOST[:PORT][/DATABASE], \
-rediss:// (TLS), redis+unix://PATH[?db=N].
+rediss:// (TLS), redis+unix://PATH[?db=N]. Files: Redis's RDB (versions 1 to 11), CSV with names of columns in the first line, and \
+lines of JSON. `-` is stdin.
 
 Values, flags and times to live are kept; strings, hashes, lists, sets and sorted sets of Redis \
 become those that `serve --resp` serves. The source is only read, and may go on serving: a record \
@@ -48,8 +63,19 @@ pub(crate) struct Arguments {
     collection: MadeCollectionArguments,
     #[command(flatten)]
     login: LoginArguments,
-    /// What to import: the URL of a server
+    #[command(flatten)]
+    csv: CsvArguments,
+    /// What to import: the URL of a server, or a file
     source: String,
+    /// What a file is [default: as its name or its first bytes tell]
+    #[arg(long, value_enum)]
+    format: Option<FileFormat>,
+    /// The database of Redis; with a URL it may stand there
+    #[arg(long, value_name = "NUMBER")]
+    database: Option<u32>,
+    /// Of CSV and lines of JSON: pass over malformed lines
+    #[arg(long)]
+    skip_errors: bool,
     /// Leave records alone whose keys the store has already
     #[arg(long)]
     keep_existing: bool,
@@ -65,10 +91,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             into_store(arguments, started, |target| source.import(target))
         }
         Source::Redis { address, database } => {
+            let database = arguments.database.unwrap_or(database);
             let source = redis::Redis::connect(&address, &arguments.login, database)?;
             into_store(arguments, started, |target| source.import(target))
         }
+        Source::File(path) => file_into_store(arguments, started, &path),
     }
+}
+
+fn file_into_store(arguments: &Arguments, started: Instant, path: &Path) -> Result<(), Failure> {
+    arguments.login.refuse_without("a URL")?;
+    let name = load::name_of(path);
+    let mut content = load::opened(path)?;
+    let rows: Box<dyn Rows> = match FileFormat::of(arguments.format, path, &mut content)? {
+        FileFormat::Rdb => {
+            let database = arguments.database.unwrap_or(0);
+            let source = rdb::RdbReader::new(content).map_err(|error| file::failure(&name, &error))?;
+            return into_store(arguments, started, |target| file::import_rdb(source, &name, database, target));
+        }
+        FileFormat::Csv => Box::new(CsvRows::new(content, &name, &arguments.csv)?),
+        FileFormat::Jsonl => Box::new(JsonLines { lines: content, name: name.clone(), text: Vec::new(), line: 0 }),
+    };
+    let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
+    let load = Load {
+        default: arguments.collection.write(&store)?,
+        store,
+        name,
+        total_bytes: load::total_bytes(path),
+        skip_errors: arguments.skip_errors,
+        sorted: false,
+        expect: if arguments.keep_existing { Expect::Absent } else { Expect::Any },
+    };
+    load.run(rows)
 }
 
 /// Opens the store, lets `import` write to it, and reports.

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use super::record::{SourceRecord, SourceValue};
 use super::tally::Reason;
-use super::target::{Target, now_ms};
-use super::value::{SourceRecord, SourceValue};
+use super::target::{Sink, now_ms};
 use crate::failure::Failure;
 use crate::remote::{LoginArguments, RespClient, RespReply, ServerAddress, write_command};
 
@@ -24,6 +24,8 @@ const ELEMENT_BYTES: u64 = 64;
 pub(super) struct Redis {
     client: RespClient,
     records: u64,
+    /// Keys that begin otherwise are passed over.
+    prefix: Vec<u8>,
 }
 
 /// What a key holds, as `TYPE` names it.
@@ -80,7 +82,7 @@ impl Kind {
 }
 
 /// A key that is to be read.
-struct Found {
+struct KeyToRead {
     key: Vec<u8>,
     kind: Kind,
     length: u64,
@@ -88,7 +90,7 @@ struct Found {
     expiry_ms: Option<u64>,
 }
 
-impl Found {
+impl KeyToRead {
     fn bytes(&self) -> u64 {
         if self.kind == Kind::String { self.length } else { self.length.saturating_mul(ELEMENT_BYTES) }
     }
@@ -101,15 +103,21 @@ impl Redis {
             RespReply::Number(records) => u64::try_from(records).unwrap_or(0),
             other => return Err(client.unexpected_reply(&other)),
         };
-        Ok(Redis { client, records })
+        Ok(Redis { client, records, prefix: Vec::new() })
     }
 
-    pub(super) fn import(mut self, target: &mut Target) -> Result<(), Failure> {
-        target.expected = self.records;
+    /// Of all keys only those that begin with this.
+    pub(super) fn with_prefix(self, prefix: &[u8]) -> Redis {
+        Redis { prefix: prefix.to_vec(), ..self }
+    }
+
+    pub(super) fn import(mut self, target: &mut dyn Sink) -> Result<(), Failure> {
+        target.expect(self.records);
         let mut cursor = b"0".to_vec();
         loop {
             let reply = self.client.expect(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT])?;
-            let (next, keys) = page(&reply).ok_or_else(|| self.client.unexpected_reply(&reply))?;
+            let (next, mut keys) = page(&reply).ok_or_else(|| self.client.unexpected_reply(&reply))?;
+            keys.retain(|key| key.starts_with(&self.prefix));
             let found = self.look_at(keys, target)?;
             let mut rest = &found[..];
             while !rest.is_empty() {
@@ -125,7 +133,7 @@ impl Redis {
     }
 
     /// Types, times to live and lengths of keys.
-    fn look_at(&mut self, keys: Vec<&[u8]>, target: &mut Target) -> Result<Vec<Found>, Failure> {
+    fn look_at(&mut self, keys: Vec<&[u8]>, target: &mut dyn Sink) -> Result<Vec<KeyToRead>, Failure> {
         let mut commands = Vec::new();
         for key in &keys {
             write_command(&mut commands, &[b"TYPE", key]);
@@ -139,12 +147,12 @@ impl Redis {
                 (RespReply::Status(name), RespReply::Number(ttl_ms)) => match Kind::of(&name) {
                     Some(kind) => {
                         let expiry_ms = u64::try_from(ttl_ms).ok().map(|left_ms| now_ms().saturating_add(left_ms));
-                        found.push(Found { key: key.to_vec(), kind, length: 0, expiry_ms });
+                        found.push(KeyToRead { key: key.to_vec(), kind, length: 0, expiry_ms });
                     }
                     None if name == b"none" => gone(target, key),
                     None => {
                         let what = format!("values of the type {}", name.escape_ascii());
-                        target.tally.add(Reason::Unsupported, what, key);
+                        target.tally().add(Reason::Unsupported, what, key);
                     }
                 },
                 (RespReply::Error(why), _) => return Err(self.client.refused(&[b"TYPE"], &why)),
@@ -156,7 +164,7 @@ impl Redis {
         Ok(found)
     }
 
-    fn measure(&mut self, found: &mut [Found]) -> Result<(), Failure> {
+    fn measure(&mut self, found: &mut [KeyToRead]) -> Result<(), Failure> {
         let mut commands = Vec::new();
         for one in &*found {
             write_command(&mut commands, &[one.kind.length(), &one.key]);
@@ -172,8 +180,8 @@ impl Redis {
     }
 
     /// Reads keys, and lets the target take them.
-    fn read(&mut self, group: &[Found], target: &mut Target) -> Result<(), Failure> {
-        let is_long = |one: &Found| one.kind != Kind::String && one.length > WHOLE_MAX;
+    fn read(&mut self, group: &[KeyToRead], target: &mut dyn Sink) -> Result<(), Failure> {
+        let is_long = |one: &KeyToRead| one.kind != Kind::String && one.length > WHOLE_MAX;
         let mut commands = Vec::new();
         for one in group.iter().filter(|one| !is_long(one)) {
             write_command(&mut commands, &one.kind.whole(&one.key));
@@ -186,16 +194,16 @@ impl Redis {
         for one in group.iter().filter(|one| is_long(one)) {
             match self.in_parts(one)? {
                 Ok(value) => self.give(one, value, target)?,
-                Err(why) => target.tally.add(Reason::Failed, why, &one.key),
+                Err(why) => target.tally().add(Reason::Failed, why, &one.key),
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, one: &Found, reply: RespReply, target: &mut Target) -> Result<(), Failure> {
+    fn take(&mut self, one: &KeyToRead, reply: RespReply, target: &mut dyn Sink) -> Result<(), Failure> {
         let value = match reply {
             RespReply::Error(why) if why.starts_with("WRONGTYPE") => {
-                target.tally.add(Reason::Failed, "they got another type while they were read", &one.key);
+                target.tally().add(Reason::Failed, "they got another type while they were read", &one.key);
                 return Ok(());
             }
             RespReply::Error(why) => return Err(self.client.refused(&one.kind.whole(&one.key), &why)),
@@ -213,7 +221,7 @@ impl Redis {
         self.give(one, value, target)
     }
 
-    fn give(&mut self, one: &Found, value: SourceValue, target: &mut Target) -> Result<(), Failure> {
+    fn give(&mut self, one: &KeyToRead, value: SourceValue, target: &mut dyn Sink) -> Result<(), Failure> {
         let is_gone = match &value {
             SourceValue::String(_) => false,
             SourceValue::List(all) | SourceValue::Set(all) => all.is_empty(),
@@ -228,7 +236,7 @@ impl Redis {
     }
 
     /// A long structure, in parts; why it could not be read.
-    fn in_parts(&mut self, one: &Found) -> Result<Result<SourceValue, String>, Failure> {
+    fn in_parts(&mut self, one: &KeyToRead) -> Result<Result<SourceValue, String>, Failure> {
         let mut items = Vec::new();
         let mut cursor = b"0".to_vec();
         for part in 0u64.. {
@@ -269,12 +277,12 @@ impl Redis {
     }
 }
 
-fn gone(target: &mut Target, key: &[u8]) {
-    target.tally.add(Reason::Harmless, "they were deleted or had expired before they were read", key);
+fn gone(target: &mut dyn Sink, key: &[u8]) {
+    target.tally().add(Reason::Harmless, "they were deleted or had expired before they were read", key);
 }
 
 /// How many of these keys are read together.
-fn group_len(found: &[Found]) -> usize {
+fn group_len(found: &[KeyToRead]) -> usize {
     let mut bytes = 0u64;
     let fits = found.iter().take_while(|one| {
         bytes = bytes.saturating_add(one.bytes());

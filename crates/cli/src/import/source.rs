@@ -1,5 +1,7 @@
 //! What an import reads, as its URL says.
 
+use std::path::{Path, PathBuf};
+
 use crate::failure::Failure;
 use crate::remote::ServerAddress;
 
@@ -15,16 +17,23 @@ pub(super) enum Source {
     Memcached(ServerAddress),
     /// A server of Redis's protocol, and which of its databases.
     Redis { address: ServerAddress, database: u32 },
+    /// A file, or stdin.
+    File(PathBuf),
 }
 
 impl Source {
     /// What this text names.
     ///
     /// # Errors
-    /// It is no URL of a server, or has a password in it.
+    /// It is neither a file nor the URL of a server, or has a password in it.
     pub(super) fn parse(text: &str) -> Result<Source, Failure> {
         let wrong = |why: &str| Failure::usage(format!("`{}`: {why}; {FORMS}", text.escape_debug()));
-        let Some((scheme, rest)) = text.split_once("://") else { return Err(wrong("it is no URL")) };
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return match text == "-" || Path::new(text).exists() {
+                true => Ok(Source::File(text.into())),
+                false => Err(wrong("there is no such file, and it is no URL")),
+            };
+        };
         let is_unix = scheme.ends_with("+unix");
         if !is_unix && rest.contains('@') {
             return Err(Failure::usage(

@@ -9,8 +9,9 @@ use stratakv_base::limits::KEY_BYTES_MAX;
 use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_structures::{STRUCTURE_FLAGS, tree::PACKED_BYTES_MAX};
 
+use super::record::SourceRecord;
 use super::tally::{Reason, Tally};
-use super::value::{SourceRecord, encode};
+use super::value::encode;
 use crate::failure::Failure;
 use crate::progress;
 use crate::say::say;
@@ -19,17 +20,32 @@ use crate::write_queue::{NewRecord, RefusedWrite, WriteQueue};
 /// Progress is told of so many records at a time.
 const TOLD_EVERY: u64 = 256;
 
-/// Takes records, writes them, counts them.
+/// What takes the records of a source.
+pub(super) trait Sink {
+    /// How many records the source says that it has.
+    fn expect(&mut self, records: u64);
+
+    /// Takes a record, or counts why not.
+    ///
+    /// # Errors
+    /// There is no sense in going on.
+    fn take(&mut self, record: SourceRecord) -> Result<(), Failure>;
+
+    /// What is left out.
+    fn tally(&mut self) -> &mut Tally;
+}
+
+/// A store: writes records, and counts them.
 pub(super) struct Target {
     collection: Collection,
     writes: WriteQueue,
     expect: Expect,
     /// Long structures are trees there.
     has_trees: bool,
-    pub(super) tally: Tally,
+    tally: Tally,
     taken: u64,
     /// How many records the source says that it has; 0: nobody knows.
-    pub(super) expected: u64,
+    expected: u64,
     show: Box<dyn Fn(u64, u64)>,
 }
 
@@ -45,46 +61,6 @@ impl Target {
             expected: 0,
             show: Box::new(progress::bar_of_records("importing")),
         })
-    }
-
-    /// Begins to write a record, or counts why not.
-    ///
-    /// # Errors
-    /// The store takes no more writes.
-    pub(super) fn take(&mut self, record: SourceRecord) -> Result<(), Failure> {
-        self.taken += 1;
-        if self.taken.is_multiple_of(TOLD_EVERY) {
-            (self.show)(self.taken, self.expected.max(self.taken));
-        }
-        let SourceRecord { key, value, flags, expiry_ms } = record;
-        if expiry_ms.is_some_and(|expiry_ms| expiry_ms <= now_ms()) {
-            self.tally.add(Reason::Harmless, "they had expired", &key);
-            return Ok(());
-        }
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            self.tally.add(Reason::Unsupported, format!("keys may have 1 to {KEY_BYTES_MAX} bytes"), &key);
-            return Ok(());
-        }
-        let (value, flags) = match encode(value, flags) {
-            Ok(encoded) => encoded,
-            Err(what) => {
-                self.tally.add(Reason::Unsupported, what, &key);
-                return Ok(());
-            }
-        };
-        let becomes_tree = self.has_trees && flags == STRUCTURE_FLAGS && value.len() > PACKED_BYTES_MAX;
-        if value.len() > VALUE_BYTES_MAX && !becomes_tree {
-            self.tally.add(Reason::Unsupported, "values have at most 64 MiB", &key);
-            return Ok(());
-        }
-        let expiry = expiry_ms.map_or(Expiry::NEVER, |expiry_ms| Expiry(expiry_ms.min(Expiry::MAX.0)));
-        let record = NewRecord { key, value: Bytes::from(value), flags, expiry, expect: self.expect };
-        self.writes.write(self.taken, &self.collection, record)?;
-        match self.writes.is_refused() {
-            // Its reason is told at the end.
-            true => Err(Failure::failed("the store refused a write")),
-            false => Ok(()),
-        }
     }
 
     /// Waits for what is in flight, and says what came of the import. `imported`: how the source
@@ -116,6 +92,54 @@ impl Target {
         drained?;
         imported.map_err(|failure| Failure { message: format!("{}; {incomplete}", failure.message), ..failure })?;
         self.tally.failure().map_or(Ok(()), Err)
+    }
+}
+
+impl Sink for Target {
+    fn expect(&mut self, records: u64) {
+        self.expected = records;
+    }
+
+    fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
+    fn take(&mut self, record: SourceRecord) -> Result<(), Failure> {
+        self.taken += 1;
+        if self.taken.is_multiple_of(TOLD_EVERY) {
+            // An estimate may be too low, and 0 is for what nobody knows.
+            let expected = if self.expected == 0 { 0 } else { self.expected.max(self.taken + 1) };
+            (self.show)(self.taken, expected);
+        }
+        let SourceRecord { key, value, flags, expiry_ms } = record;
+        if expiry_ms.is_some_and(|expiry_ms| expiry_ms <= now_ms()) {
+            self.tally.add(Reason::Harmless, "they had expired", &key);
+            return Ok(());
+        }
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            self.tally.add(Reason::Unsupported, format!("keys may have 1 to {KEY_BYTES_MAX} bytes"), &key);
+            return Ok(());
+        }
+        let (value, flags) = match encode(value, flags) {
+            Ok(encoded) => encoded,
+            Err(what) => {
+                self.tally.add(Reason::Unsupported, what, &key);
+                return Ok(());
+            }
+        };
+        let becomes_tree = self.has_trees && flags == STRUCTURE_FLAGS && value.len() > PACKED_BYTES_MAX;
+        if value.len() > VALUE_BYTES_MAX && !becomes_tree {
+            self.tally.add(Reason::Unsupported, "values have at most 64 MiB", &key);
+            return Ok(());
+        }
+        let expiry = expiry_ms.map_or(Expiry::NEVER, |expiry_ms| Expiry(expiry_ms.min(Expiry::MAX.0)));
+        let record = NewRecord { key, value: Bytes::from(value), flags, expiry, expect: self.expect };
+        self.writes.write(self.taken, &self.collection, record)?;
+        match self.writes.is_refused() {
+            // Its reason is told at the end.
+            true => Err(Failure::failed("the store refused a write")),
+            false => Ok(()),
+        }
     }
 }
 

@@ -298,7 +298,7 @@ impl<S: Read + Write> Client<S> {
         let text = String::from_utf8_lossy(line);
         let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
         if let Some(why) = after("SERVER_ERROR ").or(after("CLIENT_ERROR ")) {
-            let advice = match why.contains("unauthenticated") {
+            let advice = match why.contains("unauthenticated") || why.contains("authentication failure") {
                 true => ": log in with --auth-file FILE, or with --user NAME and --password-file FILE",
                 false => "",
             };

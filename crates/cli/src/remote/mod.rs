@@ -6,6 +6,7 @@ mod connection;
 mod login;
 mod range;
 mod resp;
+mod verify;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -17,6 +18,7 @@ pub(crate) use connection::ServerAddress;
 pub(crate) use login::LoginArguments;
 pub(crate) use range::{ListedKey, PageEnd, RangeRequest, RemoteRecord};
 pub(crate) use resp::{RespClient, RespReply, write_command};
+pub(crate) use verify::Verified;
 
 /// Which server.
 #[derive(Args)]
@@ -37,13 +39,22 @@ impl ServerArguments {
             None => self.login.refuse_without("--server").map(|()| None),
         }
     }
+
+    /// Who asks.
+    pub(crate) fn login(&self) -> &LoginArguments {
+        &self.login
+    }
+
+    /// The server, as it was named.
+    pub(crate) fn named(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
 }
 
 const NOBODY_THERE: &str = "does `stratakv serve` run there? It says at its start where it listens";
 const OPENING: &str = "is for a store that this command opens itself, and the server has opened its own. Leave it out";
-const NO_RANGES: &str = "cannot be sent to a server: the memcache protocol changes single keys only. Name the keys";
-/// Commands that ask a server for ranges.
-const WITH_RANGES: [&str; 2] = ["scan", "dump"];
+/// What `check` opens.
+const DEVICES: &str = "is for a store that this command opens itself. Leave it out";
 
 const NO_SHARDS: &str = "is for a store that this command opens itself: the memcache protocol has sums over the shards only. `serve --admin` shows \
                          each shard (/metrics, /stats.json). Leave --shards out";
@@ -62,16 +73,14 @@ const REFUSED: &[(&str, &str)] = &[
     ("collection", "cannot be sent to a server: memcache clients see the default collection only. Leave it out"),
     ("order", "belongs to a collection, which cannot be sent to a server. Leave both out"),
     ("shards", NO_SHARDS),
-    ("prefix", NO_RANGES),
-    ("from", NO_RANGES),
-    ("to", NO_RANGES),
+    ("device", DEVICES),
+    ("nvme", DEVICES),
 ];
 
 /// Refuses options of the command line that stand beside `--server` and would be without effect.
 /// `STRATAKV_DATA` is no such option: it is set for other commands too.
 pub(crate) fn refuse_options_without_effect(arguments: &ArgMatches) -> Result<(), Failure> {
-    let Some((command, arguments)) = arguments.subcommand() else { return Ok(()) };
-    let has_ranges = WITH_RANGES.contains(&command);
+    let Some((_, arguments)) = arguments.subcommand() else { return Ok(()) };
     let is_given = |name: &str| {
         let mut given =
             arguments.ids().filter(|id| arguments.value_source(id.as_str()) == Some(ValueSource::CommandLine));
@@ -80,9 +89,8 @@ pub(crate) fn refuse_options_without_effect(arguments: &ArgMatches) -> Result<()
     if !is_given("server") {
         return Ok(());
     }
-    let is_refused = |name: &str, why: &str| is_given(name) && !(has_ranges && why == NO_RANGES);
-    match REFUSED.iter().find(|(name, why)| is_refused(name, why)) {
-        Some((name, why)) => Err(Failure::usage(format!("--{name} {why}, or leave --server out"))),
+    match REFUSED.iter().find(|(name, _)| is_given(name)) {
+        Some((name, why)) => Err(Failure::usage(format!("--{} {why}, or leave --server out", name.replace('_', "-")))),
         None => Ok(()),
     }
 }

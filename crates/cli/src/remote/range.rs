@@ -227,6 +227,17 @@ impl<S: Read + Write> Client<S> {
         self.record(&line, |_| None).map(Answer::Record)
     }
 
+    /// Reads the value that `VA` announces; its length.
+    ///
+    /// # Errors
+    /// As of [`Client::get`].
+    pub(super) fn passed_value(&mut self, line: &[u8]) -> Result<u64, Failure> {
+        let length = line.strip_prefix(b"VA ").and_then(|rest| rest.split(|byte| *byte == b' ').next());
+        let length = length.and_then(number::<u64>).filter(|bytes| *bytes <= VALUE_BYTES_MAX as u64);
+        let length = length.ok_or_else(|| self.refused(line))?;
+        self.value(length).map(|value| value.len() as u64)
+    }
+
     /// The record of a line, with its value. `key_at`: the key that was asked for at a place.
     fn record(&mut self, line: &[u8], key_at: impl Fn(usize) -> Option<Vec<u8>>) -> Result<RemoteRecord, Failure> {
         let (value_bytes, words) = match (line.strip_prefix(b"VA "), line.strip_prefix(b"HD")) {

@@ -60,3 +60,54 @@ fn a_file_that_makes_no_sense_is_refused_by_name() {
     }
     assert!(!data.exists());
 }
+
+/// It is made of the command line's definition; what it says must be what `serve` takes.
+#[test]
+fn the_printed_file_is_one_that_serve_takes() {
+    let (directory, data) = directory();
+    let printed = String::from_utf8(ok(&data, &["config", "print-default"])).unwrap();
+    let file = directory.path().join("stratakv.toml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, &printed).unwrap();
+    ok(&data, &["config", "check", path]);
+    // With each default said aloud it is the same server.
+    let is_default = |line: &str| line.starts_with('#') && !line.starts_with("# ") && !line.ends_with("# not set");
+    let said: Vec<&str> = printed.lines().filter(|line| is_default(line)).map(|line| &line[1..]).collect();
+    assert!(said.len() > 10, "{printed}");
+    std::fs::write(&file, said.join("\n")).unwrap();
+    let told = String::from_utf8(ok(&data, &["config", "check", path])).unwrap();
+    assert!(told.contains(&format!("{} options", said.len())), "{told}");
+    let serving = Serving::with(&data, &["--config", path, "--threads", "1"]);
+    let with_file = settings(&serving);
+    drop(serving);
+    let serving = Serving::with(&data, &["--threads", "1"]);
+    let mut without_file = settings(&serving);
+    without_file = without_file.replace(&serving.address, "");
+    let port = |text: &str| text.lines().filter(|line| !line.contains("port")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(port(&with_file), port(&without_file));
+}
+
+#[test]
+fn a_file_that_is_wrong_is_told_before_a_server_is_started() {
+    let (directory, data) = directory();
+    let file = directory.path().join("stratakv.toml");
+    let path = file.to_str().unwrap();
+    for (text, why) in [
+        ("memroy = '1G'", "is it `memory`?"),
+        ("memory = 'much'", "much"),
+        ("threads = true", "not true"),
+        ("memcache = '0.0.0.0:1'", "--insecure"),
+        ("depth = 7\nmax-latency = '1ms'", "cannot be used with"),
+        ("log = '=='", "log"),
+        ("item-bytes-max = '65M'", "64M"),
+        ("memory = ", "line 1"),
+        ("tls-cert = '/absent'\ntls-key = '/absent'\nmemcache = 'tls:127.0.0.1:1'", "/absent"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let told = run(&data, &["config", "check", path]);
+        assert_eq!(code(&told), 2, "{text}: {}", stderr(&told));
+        assert!(stderr(&told).contains(why) && stderr(&told).contains(path), "{text}: {}", stderr(&told));
+    }
+    assert_eq!(code(&run(&data, &["config", "check", "/absent.toml"])), 2);
+    assert!(!data.exists());
+}

@@ -169,6 +169,9 @@ fn a_server_of_ours_is_imported_through_either_protocol() {
     assert_eq!(ok(&whole, &["get", "plain"]), b"newer");
     assert_eq!(code(&import(&whole, &[&url])), 0);
     assert_eq!(ok(&whole, &["get", "plain"]), b"value");
+    let dumped = String::from_utf8(ok(Path::new("/nonexistent"), &["dump", "--server", &url])).unwrap();
+    let part = ok(Path::new("/nonexistent"), &["dump", "--server", &url, "--prefix", "long:"]);
+    assert_eq!((dumped.lines().count(), part.iter().filter(|byte| **byte == b'\n').count()), (15, 4));
     let mut original = serving;
     original.signal("-TERM");
     assert!(original.child.wait().unwrap().success());
@@ -180,6 +183,9 @@ fn a_server_of_ours_is_imported_through_either_protocol() {
     };
     assert_eq!(lines(&whole), lines(&data));
     ok(&whole, &["check"]);
+    let again = directory.path().join("again");
+    assert_eq!(code(&load(&again, &[], dumped.as_bytes())), 0);
+    assert_eq!(lines(&again), lines(&data));
     let expiry = |data: &Path| {
         let line: serde_json::Value = serde_json::from_slice(&ok(data, &["get", "--json", "mortal"])).unwrap();
         line["expiry"].as_i64().unwrap()
@@ -308,4 +314,85 @@ fn sources_that_are_none_are_told_and_make_no_store() {
     }
     silent.join().unwrap();
     assert!(!data.exists());
+}
+
+#[test]
+fn a_file_of_redis_is_imported() {
+    let (directory, data) = directory();
+    let file = directory.path().join("dump.rdb");
+    let path = file.to_str().unwrap();
+    if is_installed("redis-server") {
+        let peer = Peer::redis(directory.path());
+        let saved = [&structures()[..], &["SAVE".to_owned(), "ECHO done".to_owned()]].concat();
+        peer.ask(&inline(&saved), "done\r\n");
+        let original = peer.ask(&inline(&[&reads()[..], &["ECHO done".to_owned()]].concat()), "$4\r\ndone\r\n");
+        let told = import(&data, &[path]);
+        assert_eq!(code(&told), 0, "{}", stderr(&told));
+        assert!(stderr(&told).contains("12 records ("), "{}", stderr(&told));
+        let served = asked_when_served(&data);
+        assert_eq!(served.strip_suffix("+OK\r\n"), original.strip_suffix("$4\r\ndone\r\n"));
+        // A byte turned anywhere is seen at the end at the latest.
+        let mut text = std::fs::read(&file).unwrap();
+        let middle = text.len() / 2;
+        text[middle] ^= 1;
+        std::fs::write(&file, &text).unwrap();
+        let told = import(&directory.path().join("turned"), &[path]);
+        assert!(matches!(code(&told), 1 | 4) && stderr(&told).contains("at byte"), "{}", stderr(&told));
+    }
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/rdb/redis-7.0");
+    let (first, third) = (directory.path().join("first"), directory.path().join("third"));
+    let told = import(&first, &[corpus]);
+    assert_eq!(code(&told), 6, "{}", stderr(&told));
+    for line in
+        ["10 records (", "database 3: import it by --database 3, such as `other`", "the type stream, such as `x`"]
+    {
+        assert!(stderr(&told).contains(line), "no `{line}` in {}", stderr(&told));
+    }
+    assert_eq!(ok(&first, &["get", "lzf"]), "abc".repeat(60).into_bytes());
+    let told = import(&third, &[corpus, "--database", "3"]);
+    assert_eq!((code(&told), ok(&third, &["get", "other"])), (6, b"1".to_vec()), "{}", stderr(&told));
+    std::fs::write(&file, b"REDIS0099").unwrap();
+    let absent = directory.path().join("absent");
+    for (text, why) in
+        [(&b"REDIS0099"[..], "redis://"), (b"REDISABCD", "no RDB file"), (b"PK", "--format"), (b"", "--format")]
+    {
+        std::fs::write(&file, text).unwrap();
+        let told = import(&absent, &[path]);
+        assert!(matches!(code(&told), 1 | 2) && stderr(&told).contains(why), "{why}: {}", stderr(&told));
+    }
+    assert!(!absent.exists());
+}
+
+#[test]
+fn a_dump_in_csv_is_imported_as_it_was() {
+    let (directory, data) = directory();
+    put(&data, &["--flags", "7", "key", "a,b\n\"c\""]);
+    put(&data, &["--ttl", "100000", "mortal", ""]);
+    put(&data, &["--base64", "/wAg", "binary"]);
+    put(&data, &["--collection", "c", "k", "v"]);
+    put(&data, &["--collection", "numbers", "--order", "stratakv.numeric", "10", "ten"]);
+    let lines = ok(&data, &["dump"]);
+    let csv = ok(&data, &["dump", "--format", "csv"]);
+    assert!(csv.starts_with(b"key,value,flags,expiry,"), "{}", csv.escape_ascii());
+    let file = directory.path().join("all.csv");
+    std::fs::write(&file, &csv).unwrap();
+    let copy = directory.path().join("copy");
+    let told = import(&copy, &[file.to_str().unwrap()]);
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+    assert_eq!(ok(&copy, &["dump"]), lines);
+    let jsonl = directory.path().join("all.jsonl");
+    std::fs::write(&jsonl, &lines).unwrap();
+    let told = import(&copy, &[jsonl.to_str().unwrap(), "--keep-existing"]);
+    assert!(code(&told) == 0 && stderr(&told).contains("left out: 5 records"), "{}", stderr(&told));
+    // The line of what is wrong is told, and what came before it is written.
+    std::fs::write(&file, "id,name\n1,Ada\n2\n3,Grace\n").unwrap();
+    let (people, path) = (directory.path().join("people"), file.to_str().unwrap());
+    let told = import(&people, &[path]);
+    assert!(code(&told) == 2 && !people.exists() && stderr(&told).contains("--key-column"), "{}", stderr(&told));
+    let told = import(&people, &[path, "--key-column", "id", "--rows", "json"]);
+    assert!(code(&told) == 1 && stderr(&told).contains("line 3: it has 1 field"), "{}", stderr(&told));
+    assert_eq!(ok(&people, &["get", "1"]), br#"{"name":"Ada"}"#);
+    let told = import(&people, &[path, "--key-column", "id", "--value-column", "name", "--skip-errors"]);
+    assert!(code(&told) == 0 && stderr(&told).contains("1 bad line passed over"), "{}", stderr(&told));
+    assert_eq!(ok(&people, &["dump"]).iter().filter(|byte| **byte == b'\n').count(), 2);
 }

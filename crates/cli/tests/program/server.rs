@@ -168,7 +168,7 @@ fn flush_all_leaves_named_collections() {
 fn what_a_server_cannot_be_told_is_refused() {
     let (_directory, data) = directory();
     let serving = Serving::start(&data);
-    let cases: [&[&str]; 11] = [
+    let cases: [&[&str]; 12] = [
         &["get", "a b"],
         &["put", "", "value"],
         &["put", "key", "value", "--json"],
@@ -176,8 +176,9 @@ fn what_a_server_cannot_be_told_is_refused() {
         &["get", "key", "--data", "elsewhere"],
         &["get", "key", "--memory", "1G"],
         &["get", "key", "--collection", "users"],
-        &["del", "--prefix", "k"],
-        &["del", "--from", "a", "--to", "b"],
+        &["del", "--prefix", "k", "--collection", "users"],
+        &["check", "--device", "/dev/null"],
+        &["check", "--io", "blocking"],
         &["stats", "--shards"],
         &["del", "--base64", "AAA="],
     ];

@@ -115,6 +115,17 @@ pub(super) fn json(phase: &ServerPhase) -> Value {
     Value::Object(told)
 }
 
+/// /shards.json: what each shard's engine tells of itself.
+pub(super) fn shards_json(phase: &ServerPhase) -> Value {
+    let mut told = Map::new();
+    told.insert("state".into(), phase.name().into());
+    if let ServerPhase::Serving(shared) = phase {
+        let of = |shard: usize| numbers(shared.store.shard_stats(shard).iter().map(|one| (one.name, one.value)));
+        told.insert("shards".into(), (0..shared.store.shards()).map(of).collect());
+    }
+    Value::Object(told)
+}
+
 fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     told.insert("uptime_s".into(), shared.started.elapsed().as_secs().into());
     told.insert("durability".into(), shared.level.name().into());
@@ -122,6 +133,13 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     told.insert("failure".into(), shared.store.failure().map(|error| error.to_string()).into());
     let connections = json!({ "open": shared.connections(), "max": shared.limits.connections_max });
     told.insert("connections".into(), connections);
+    let budget = &shared.memory.budget;
+    let memory = [
+        ("memory_bytes", budget.held_bytes() as u64),
+        ("memory_limit_bytes", budget.max_bytes() as u64),
+        ("memory_waiting", budget.waiting() as u64),
+    ];
+    told.insert("client_memory".into(), numbers(memory));
     let counters = Counters::sum(&shared.figures.counters);
     told.insert("counters".into(), numbers(counters));
     let latencies =

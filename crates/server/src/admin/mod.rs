@@ -203,9 +203,13 @@ impl State {
             },
             ("/readyz", _) => Response::text(Status::Unavailable, &format!("{}\n", phase.name())),
             ("/stats.json", _) => Response::json(figures::json(&phase).to_string()),
+            ("/shards.json", _) => Response::json(figures::shards_json(&phase).to_string()),
             ("/metrics", _) => Response::metrics(metrics::text(&phase)),
             ("/" | "/index.html", _) => http::page(),
-            _ => Response::text(Status::NotFound, "there are /, /metrics, /stats.json, /healthz and /readyz\n"),
+            _ => Response::text(
+                Status::NotFound,
+                "there are /, /metrics, /stats.json, /shards.json, /healthz and /readyz\n",
+            ),
         }
     }
 

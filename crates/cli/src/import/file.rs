@@ -1,0 +1,75 @@
+//! Files: which kind one is, and those of Redis.
+
+use std::io::BufRead;
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::rdb::{RdbError, RdbItem, RdbReader};
+use super::tally::Reason;
+use super::target::Sink;
+use crate::failure::{Exit, Failure};
+use crate::load;
+
+/// `--format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FileFormat {
+    /// Redis's `dump.rdb`, versions 1 to 11
+    Rdb,
+    /// A line for each record, the first one names the columns
+    Csv,
+    /// Lines of JSON, as `dump` writes them
+    Jsonl,
+}
+
+impl FileFormat {
+    /// That of a file: as asked for, or by how it begins, or by its name.
+    pub(super) fn of(asked: Option<FileFormat>, file: &Path, content: &mut dyn BufRead) -> Result<FileFormat, Failure> {
+        let name = load::name_of(file);
+        let begin = content.fill_buf().map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
+        let by_name = file.extension().and_then(|extension| match extension.to_str()? {
+            "csv" => Some(FileFormat::Csv),
+            "jsonl" | "json" | "ndjson" => Some(FileFormat::Jsonl),
+            _ => None,
+        });
+        let by_content = match begin.first() {
+            _ if begin.starts_with(b"REDIS") => Some(FileFormat::Rdb),
+            Some(b'{') => Some(FileFormat::Jsonl),
+            _ => None,
+        };
+        asked.or(by_name).or(by_content).ok_or_else(|| {
+            Failure::usage(format!(
+                "{name}: is it rdb, csv or jsonl? Its name and its first bytes do not tell: say --format"
+            ))
+        })
+    }
+}
+
+/// Where a file is wrong.
+pub(super) fn failure(name: &str, error: &RdbError) -> Failure {
+    Failure::new(if error.is_damage { Exit::Corrupt } else { Exit::Failed }, format!("{name}: {error}"))
+}
+
+/// Imports a file of Redis, of one database.
+pub(super) fn import_rdb(
+    mut reader: RdbReader<Box<dyn BufRead>>,
+    name: &str,
+    database: u32,
+    target: &mut dyn Sink,
+) -> Result<(), Failure> {
+    loop {
+        let item = reader.next().map_err(|error| failure(name, &error))?;
+        let of = reader.database();
+        match item {
+            RdbItem::End { .. } => return Ok(()),
+            RdbItem::Foreign(what) => target.tally().add(Reason::Unsupported, what, b""),
+            RdbItem::Record(record) if of != u64::from(database) => {
+                let what = format!("they are in database {of}: import it by --database {of}");
+                target.tally().add(Reason::Unsupported, what, &record.key);
+            }
+            RdbItem::Record(record) => target.take(record)?,
+            RdbItem::LeftOut { key, what } => target.tally().add(Reason::Unsupported, what, &key),
+            RdbItem::Damaged { key, why } => target.tally().add(Reason::Failed, why, &key),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Rows of a CSV file, whose first line names the columns.
+
+use std::io::BufRead;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, ValueEnum};
+use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
+use serde_json::{Map, Value};
+use stratakv::{Expiry, Kind};
+
+use super::record::SourceValue;
+use super::value::encode;
+use crate::csv_line::COLUMNS;
+use crate::failure::Failure;
+use crate::json_line::{Named, Parsed};
+use crate::load::{Row, Rows, taken};
+use crate::put::{expiry_in, parse_ttl};
+
+/// A column besides those that `dump --format csv` writes: seconds to live, or a time such as `5m`.
+const TTL: &str = "ttl";
+
+/// How rows become records.
+#[derive(Args)]
+pub(crate) struct CsvArguments {
+    /// Of a CSV file: the column with the keys
+    #[arg(long, value_name = "NAME", default_value = "key")]
+    key_column: String,
+    /// Of a CSV file: the column with the values
+    #[arg(long, value_name = "NAME", default_value = "value")]
+    value_column: String,
+    /// Of a CSV file: what becomes of a row
+    #[arg(long, value_enum, default_value_t)]
+    rows: RowForm,
+}
+
+/// `--rows`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RowForm {
+    /// The column of values is the value. Others may be those of `dump --format csv`, or `ttl`
+    #[default]
+    Value,
+    /// All other columns together are the value, as an object of JSON
+    Json,
+    /// All other columns are the fields of a hash, as Redis clients have it
+    Hash,
+}
+
+/// Rows of a file.
+pub(super) struct CsvRows {
+    reader: Reader<Box<dyn BufRead>>,
+    name: String,
+    columns: Vec<String>,
+    key: Option<usize>,
+    value: Option<usize>,
+    form: RowForm,
+    read_bytes: u64,
+}
+
+impl CsvRows {
+    /// Reads the first line.
+    ///
+    /// # Errors
+    /// It cannot be read, lacks a column, or has one that would be passed over.
+    pub(super) fn new(file: Box<dyn BufRead>, name: &str, arguments: &CsvArguments) -> Result<CsvRows, Failure> {
+        let mut reader = ReaderBuilder::new().from_reader(file);
+        let head = reader.byte_headers().map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
+        let columns: Vec<String> = head.iter().map(|column| String::from_utf8_lossy(column).into_owned()).collect();
+        let place = |wanted: &str| columns.iter().position(|column| column == wanted);
+        let form = arguments.rows;
+        let (key, value) = (place(&arguments.key_column), place(&arguments.value_column));
+        let wrong =
+            |why: String| Err(Failure::usage(format!("{name}: {why}; its columns are: {}", columns.join(", "))));
+        let is_dump = form == RowForm::Value && place("key_base64").is_some() && place("value_base64").is_some();
+        if key.is_none() && !is_dump {
+            return wrong(format!(
+                "there is no column `{}`: name the one with the keys with --key-column",
+                arguments.key_column
+            ));
+        }
+        if form == RowForm::Value {
+            if value.is_none() && !is_dump {
+                return wrong(format!(
+                    "there is no column `{}`: name the one with the values with --value-column, or take whole rows with --rows json or --rows hash",
+                    arguments.value_column
+                ));
+            }
+            let is_known = |place: &usize, column: &str| {
+                Some(*place) == key || Some(*place) == value || column == TTL || COLUMNS.contains(&column)
+            };
+            if let Some((_, column)) = columns.iter().enumerate().find(|(place, column)| !is_known(place, column)) {
+                return wrong(format!(
+                    "the column `{column}` would be left out: --rows json or --rows hash takes whole rows"
+                ));
+            }
+        }
+        Ok(CsvRows { reader, name: name.to_owned(), columns, key, value, form, read_bytes: 0 })
+    }
+
+    fn parse(&self, record: &ByteRecord) -> Result<Parsed, String> {
+        let field = |place: Option<usize>| place.and_then(|place| record.get(place));
+        let named = |name: &str| field(self.columns.iter().position(|column| column == name));
+        if self.form != RowForm::Value {
+            let key = field(self.key).unwrap_or_default().to_vec();
+            let (value, flags) = self.whole(record)?;
+            return taken(Parsed { collection: None, key, value, flags, expiry: Expiry::NEVER });
+        }
+        let text = |name: &str| -> Result<Option<String>, String> {
+            let filled = named(name).filter(|field| !field.is_empty());
+            let text = filled.map(|field| String::from_utf8(field.to_vec()));
+            text.transpose().map_err(|_| format!("`{name}` is not UTF-8"))
+        };
+        let number = |name: &str| -> Result<Option<u64>, String> {
+            text(name)?.map(|text| text.parse().map_err(|_| format!("`{name}` is no number: {text}"))).transpose()
+        };
+        let bytes = |place: Option<usize>, name: &str| -> Result<Vec<u8>, String> {
+            match text(name)? {
+                Some(encoded) => STANDARD.decode(encoded).map_err(|error| format!("`{name}` is not base64: {error}")),
+                None => Ok(field(place).unwrap_or_default().to_vec()),
+            }
+        };
+        let collection = match (text("collection")?, text("list")?) {
+            (Some(_), Some(_)) => return Err("both `collection` and `list`: give one of them".into()),
+            (Some(name), None) => Some(Named { name, kind: Kind::KeyValue, order: text("order")? }),
+            (None, list) => list.map(|name| Named { name, kind: Kind::List, order: None }),
+        };
+        let expiry = match (number("expiry_ms")?, number("expiry")?, text(TTL)?) {
+            (Some(millis), _, None) => Expiry(millis.min(Expiry::MAX.0)),
+            (None, Some(0), None) | (None, None, None) => Expiry::NEVER,
+            (None, Some(seconds), None) => Expiry::at_second(seconds),
+            (None, None, Some(ttl)) => match parse_ttl(&ttl).map_err(|why| format!("`ttl`: {why}"))? {
+                Duration::ZERO => Expiry::NEVER,
+                ttl => expiry_in(ttl),
+            },
+            _ => return Err("both `ttl` and `expiry`: give one of them".into()),
+        };
+        let flags = number("flags")?.unwrap_or(0);
+        taken(Parsed {
+            collection,
+            key: bytes(self.key, "key_base64")?,
+            value: bytes(self.value, "value_base64")?,
+            flags: u32::try_from(flags).map_err(|_| format!("`flags` has more than 32 bits: {flags}"))?,
+            expiry,
+        })
+    }
+
+    /// All columns but that of the key.
+    fn whole(&self, record: &ByteRecord) -> Result<(Vec<u8>, u32), String> {
+        let fields = self.columns.iter().zip(record.iter()).enumerate();
+        let fields = fields.filter(|(place, _)| Some(*place) != self.key).map(|(_, field)| field);
+        if self.form == RowForm::Hash {
+            let fields = fields.map(|(column, field)| (column.clone().into_bytes(), field.to_vec()));
+            return encode(SourceValue::Hash(fields.collect()), 0).map_err(str::to_owned);
+        }
+        let mut object = Map::new();
+        for (column, field) in fields {
+            let text = std::str::from_utf8(field).map_err(|_| format!("`{column}` is not UTF-8, which JSON wants"))?;
+            object.insert(column.clone(), text.into());
+        }
+        Ok((Value::Object(object).to_string().into_bytes(), 0))
+    }
+}
+
+impl Rows for CsvRows {
+    fn next(&mut self) -> Result<Option<Row>, Failure> {
+        let mut record = ByteRecord::new();
+        let line = self.reader.position().line();
+        let read = self.reader.read_byte_record(&mut record);
+        let line = record.position().map_or(line, csv::Position::line);
+        let parsed = match read {
+            Ok(false) => return Ok(None),
+            Ok(true) => self.parse(&record),
+            Err(error) => match error.kind() {
+                ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                    Err(format!("it has {len} fields, and the first line names {expected_len}"))
+                }
+                _ => return Err(Failure::failed(format!("cannot read {}: {error}", self.name))),
+            },
+        };
+        let behind = self.reader.position().byte();
+        let read_bytes = behind.saturating_sub(self.read_bytes);
+        self.read_bytes = behind;
+        Ok(Some(Row { line, parsed, read_bytes }))
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/import/rows.rs"]
+mod tests;

@@ -1,0 +1,65 @@
+use super::*;
+
+fn rows(text: &'static str, arguments: &[&str]) -> Result<Vec<(u64, Result<Parsed, String>)>, String> {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        csv: CsvArguments,
+    }
+    let line = <Line as clap::Parser>::try_parse_from([&["import"], arguments].concat()).unwrap();
+    let mut rows = CsvRows::new(Box::new(text.as_bytes()), "file", &line.csv).map_err(|failure| failure.message)?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(|failure| failure.message)? {
+        all.push((row.line, row.parsed));
+    }
+    Ok(all)
+}
+
+fn parsed(key: &str, value: &[u8]) -> Parsed {
+    Parsed { collection: None, key: key.into(), value: value.to_vec(), flags: 0, expiry: Expiry::NEVER }
+}
+
+#[test]
+fn rows_are_records() {
+    let read = rows("key,value\na,1\n\"b\nc\",\"x,\"\"y\"\nd,\n", &[]).unwrap();
+    let expected = [(2, Ok(parsed("a", b"1"))), (3, Ok(parsed("b\nc", b"x,\"y"))), (5, Ok(parsed("d", b"")))];
+    assert_eq!(read, expected);
+    let read = rows("id,name,age\n7,Ada,36\n", &["--key-column", "id", "--rows", "json"]).unwrap();
+    assert_eq!(read, [(2, Ok(parsed("7", br#"{"age":"36","name":"Ada"}"#)))]);
+    let read = rows("id,name,age\n7,Ada,36\n", &["--key-column", "id", "--rows", "hash"]).unwrap();
+    let Ok(hash) = &read[0].1 else { panic!("{read:?}") };
+    assert_eq!(stratakv_structures::Hash::parse(&hash.value).unwrap().get(b"name"), Some(&b"Ada"[..]));
+    let all = "key,value,flags,expiry,expiry_ms,key_base64,value_base64,collection,list,order\n\
+               k,v,7,3,2500,,,,,\n,,0,0,,/wA=,gIGC,c,,\nk,,,9,,,,,l,\n";
+    let read = rows(all, &[]).unwrap();
+    let of = |place: usize| read[place].1.as_ref().unwrap();
+    assert_eq!((of(0).flags, of(0).expiry, of(2).expiry), (7, Expiry(2500), Expiry(9000)));
+    assert_eq!((&of(1).key[..], &of(1).value[..]), (&b"\xFF\0"[..], &b"\x80\x81\x82"[..]));
+    assert_eq!(of(1).collection.as_ref().map(|named| (named.name.as_str(), named.kind)), Some(("c", Kind::KeyValue)));
+    assert_eq!(of(2).collection.as_ref().map(|named| named.kind), Some(Kind::List));
+}
+
+#[test]
+fn bad_rows_are_told_with_their_lines() {
+    let read =
+        rows("key,value,flags,ttl,expiry\na,1,,,\nb,1\n,1,,,\nc,1,x,,\nd,1,,soon,\ne,1,,1,1\nf,1,,60,\n", &[]).unwrap();
+    let why = |place: usize| (read[place].0, read[place].1.as_ref().map_err(String::as_str).unwrap_err());
+    assert!(read[0].1.is_ok() && read[6].1.as_ref().is_ok_and(|row| row.expiry != Expiry::NEVER));
+    assert_eq!(why(1), (3, "it has 2 fields, and the first line names 5"));
+    assert!(why(2).0 == 4 && why(2).1.contains("empty"), "{:?}", why(2));
+    assert_eq!(why(3), (5, "`flags` is no number: x"));
+    assert!(why(4).1.contains("`ttl`") && why(5).1.contains("both"), "{read:?}");
+}
+
+#[test]
+fn columns_that_lack_or_would_be_lost_are_told() {
+    for (text, why) in [
+        ("id,value\n", "--key-column"),
+        ("key,name\n", "--rows json"),
+        ("key,value,colour\n", "`colour` would be left out"),
+        ("", "--key-column"),
+    ] {
+        let told = rows(text, &[]).unwrap_err();
+        assert!(told.contains(why) && told.contains("its columns are"), "{text}: {told}");
+    }
+}
