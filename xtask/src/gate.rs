@@ -20,6 +20,20 @@ const QUICK: &[Step] = &[
     // A workspace of its own; a check links nothing, so it needs none of the stores it compares
     // with.
     Step::cargo("compare compiles", &["check", "--quiet", "--manifest-path", "compare/Cargo.toml"]),
+    // Another one. Where `compare` was checked, most of it has been checked already.
+    Step::cargo(
+        "Python compiles",
+        &[
+            "clippy",
+            "--quiet",
+            "--locked",
+            "--manifest-path=python/Cargo.toml",
+            "--target-dir=compare/target",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
     Step::cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"]),
     Step::xtask("the book of docs/", &["book"]),
 ];
@@ -65,6 +79,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("test suites of memcache clients", &["suites"]),
     Step::xtask("Redis's own tests", &["redis-suite", "--servers", "slab,packed,hash,matrix,tier"]),
     Step::xtask("redis-py's own tests", &["redis-py-suite", "--servers", "packed"]),
+    Step::xtask("the Python library", &["python"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
@@ -148,6 +163,7 @@ mod tests {
             "suites",
             "redis-suite",
             "redis-py-suite",
+            "python",
         ] {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }

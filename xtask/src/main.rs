@@ -20,6 +20,7 @@ mod mixed;
 mod mutate;
 mod package;
 mod paths;
+mod python;
 mod release;
 mod sanitize;
 mod serving;
@@ -62,6 +63,7 @@ usage: cargo xtask COMMAND
   instructions [OPTIONS] instructions of an operation of each engine, counted by callgrind; --beside DIR: of another checkout too
   bench-gate [OPTIONS]  instructions, system calls, allocations and copied bytes of an operation of 20 paths, against xtask/counts.toml; --accept REASON takes a change over; --help says more
   paths [OPTIONS]       files and functions that a put and a get of each engine pass; --list names them; --of DIR: of another checkout
+  python [OPTIONS]      the Python library: builds its wheel, installs it into a new virtual environment, runs its tests there; --release; -- ARGUMENTS OF PYTEST
   shape [OPTIONS]       lines of code, large structs, long functions; --of DIR: of another checkout
   man DIR               the manual pages of the program and its subcommands
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         "explore" => explore::run(&repository(), rest),
         "failing" => failing::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
+        "python" => python::run(&repository(), rest),
         "programs" => cargo::succeed("programs", cargo::cargo(&repository()).args(PROGRAMS)),
         "alerts" => alerts::run(&repository(), rest),
         "book" => book::run(&repository(), rest),

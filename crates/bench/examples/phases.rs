@@ -92,7 +92,7 @@ fn key(record: u64) -> [u8; 8] {
 
 fn fill(to: &Collection, records: u64) -> Outcome<u64> {
     for record in 0..records {
-        to.put(&key(record), &VALUE)?;
+        to.put(key(record), VALUE)?;
     }
     Ok(records)
 }
@@ -102,8 +102,8 @@ fn mixed(on: &Collection, records: u64, reads_percent: u64) -> Outcome<u64> {
     for _ in 0..records {
         let key = key(random.below(records));
         if random.below(100) >= reads_percent {
-            on.put(&key, &VALUE)?;
-        } else if on.get(&key)?.is_none_or(|record| record.len() != VALUE.len()) {
+            on.put(key, VALUE)?;
+        } else if on.get(key)?.is_none_or(|record| record.len() != VALUE.len()) {
             return Err("a record is not what was put".into());
         }
     }
@@ -120,7 +120,7 @@ fn scan(on: &Collection) -> Outcome<u64> {
 
 fn push(to: &List, elements: u64) -> Outcome<u64> {
     for _ in 0..elements {
-        to.push_back(&VALUE)?;
+        to.push_back(VALUE)?;
     }
     Ok(elements)
 }

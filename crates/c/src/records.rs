@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Bound;
 
-use stratakv::{Expect, Expiry, Next, PutOutcome, Reply, Ttl, Unmet, Update};
+use stratakv::{Expect, Expiry, Next, PutOutcome, Ttl};
 
 use crate::arg::{self, Array, Bytes, Out};
 use crate::collections::Collection;
@@ -25,7 +25,7 @@ impl PutOptions {
         let options = options.copied().unwrap_or_default();
         let expect = expectation(options.expect, options.expect_version)?;
         let (flags, expiry) = (options.flags, Expiry(options.expiry_ms));
-        Ok(stratakv::PutOptions { flags, expiry, expect, level: None })
+        Ok(stratakv::PutOptions::new().flags(flags).expiry(expiry).expect(expect))
     }
 }
 
@@ -218,7 +218,8 @@ c_function! {
         value_len: usize,
     ) {
         let value = value.take(value_len, "the value")?;
-        extend(keyed(collection, key, key_len)?, Update::Append(bytes::Bytes::copy_from_slice(value)))
+        let (collection, key) = keyed(collection, key, key_len)?;
+        Ok(found(collection.append(key, value)?.is_some()))
     }
 }
 
@@ -232,15 +233,8 @@ c_function! {
         value_len: usize,
     ) {
         let value = value.take(value_len, "the value")?;
-        extend(keyed(collection, key, key_len)?, Update::Prepend(bytes::Bytes::copy_from_slice(value)))
-    }
-}
-
-fn extend((collection, key): (&stratakv::Collection, &[u8]), update: Update) -> Answer {
-    match collection.update(key, update)? {
-        Reply::Unmet(Unmet::Absent) => Ok(Status::Absent),
-        Reply::Unmet(_) => Ok(Status::Unmet),
-        _ => Ok(Status::Ok),
+        let (collection, key) = keyed(collection, key, key_len)?;
+        Ok(found(collection.prepend(key, value)?.is_some()))
     }
 }
 
@@ -279,7 +273,7 @@ c_function! {
         let collection = &arg::handle(collection, "collection")?.records;
         let from = from.take_some(from_len, "the lower bound")?.map_or(Bound::Unbounded, Bound::Included);
         let to = to.take_some(to_len, "the upper bound")?.map_or(Bound::Unbounded, Bound::Excluded);
-        arg::give(count, collection.delete_range(from, to)?);
+        arg::give(count, collection.delete_range::<&[u8]>((from, to))?);
         Ok(Status::Ok)
     }
 }

@@ -43,7 +43,7 @@ impl ScanOptions<'_> {
         let to = self.to.take_some(self.to_len, "the upper bound")?;
         let Some(prefix) = self.prefix.take_some(self.prefix_len, "the prefix")? else {
             let from = bound(from, self.from_excluded == 0);
-            return Ok(stratakv::ScanOptions::range(from, bound(to, self.to_included != 0)));
+            return Ok(stratakv::ScanOptions::range::<&[u8]>((from, bound(to, self.to_included != 0))));
         };
         if from.is_some() || to.is_some() {
             return Err(Failure::usage("a scan has bounds or a prefix, not both: leave one of them NULL"));

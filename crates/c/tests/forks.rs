@@ -90,9 +90,9 @@ fn everything_is_refused(store: &Store, place: &Path) {
     is_refused("a transaction", store.transact(|transaction| transaction.put(store, b"k", b"w")));
     assert!(store.session().is_err_and(|error| error.to_string().contains("forked")), "a session");
     assert!(store.driver().is_err(), "a driver");
-    let mut future = pin!(store.execute_async(stratakv::Operation::Sync));
+    let mut future = pin!(store.execute_async(stratakv::raw::Operation::Sync));
     let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(polled, Poll::Ready(stratakv::Reply::Failed(_))), "a future");
+    assert!(matches!(polled, Poll::Ready(stratakv::raw::Reply::Failed(_))), "a future");
     assert!(store.stats().is_empty() && store.failure().is_some());
     is_refused("the end", store.close());
 }
@@ -108,12 +108,12 @@ fn a_child_is_refused(engine: Engine, io: IoBackend) {
     let store = options(engine, io).open(&path).unwrap();
     let has_names = engine != Engine::Tier;
     for number in 0..2000 {
-        store.put(format!("key-{number}").as_bytes(), &[7; 100]).unwrap();
+        store.put(format!("key-{number}").as_bytes(), [7; 100]).unwrap();
     }
     let list = has_names.then(|| store.list("list").unwrap());
     let named = has_names.then(|| store.collection("named").unwrap());
     let mut session = store.session().unwrap();
-    session.submit(stratakv::Operation::Sync);
+    session.submit(stratakv::raw::Operation::Sync);
     let mut scan = (engine == Engine::Slab || engine == Engine::Matrix).then(|| store.scan(ScanOptions::all()));
     scan.iter_mut().for_each(|scan| assert!(scan.next().is_some_and(|item| item.is_ok())));
     let for_child = (store.clone(), list.clone(), named.clone());

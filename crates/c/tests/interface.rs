@@ -83,19 +83,28 @@ fn a_c_program_leaks_nothing() {
     assert_eq!(run(run_it.arg(place.path().join("data")).arg("slab")), "all holds\n");
 }
 
-/// The program of the book compiles as it stands there, and says what the book says.
-#[test]
-fn the_books_program_runs() {
+/// The first program of a page compiles as it stands there, and says what the page says.
+fn the_page_runs(page: &str, language: &str, compiler: &str, standard: &str) {
     let place = tempfile::tempdir().expect("a folder");
-    let book = std::fs::read_to_string(source("../../docs/c.md")).expect("the book is there");
+    let page = std::fs::read_to_string(source("../../docs").join(page)).expect("the page is there");
     let block = |language: &str| {
-        let start = book.split(&format!("```{language}\n")).nth(1).expect("the book has such a block");
+        let start = page.split(&format!("```{language}\n")).nth(1).expect("the page has such a block");
         start.split("```").next().unwrap_or_default().to_owned()
     };
-    let (file, program) = (place.path().join("ten.c"), place.path().join("ten"));
-    std::fs::write(&file, block("c")).expect("a file");
-    compile("cc", &["-std=c11"], &file, &program);
+    let (file, program) = (place.path().join(format!("ten.{language}")), place.path().join("ten"));
+    std::fs::write(&file, block(language)).expect("a file");
+    compile(compiler, &[standard], &file, &program);
     assert_eq!(run(Command::new(&program).current_dir(place.path())), block("text"));
+}
+
+#[test]
+fn the_books_program_runs() {
+    the_page_runs("c.md", "c", "cc", "-std=c11");
+}
+
+#[test]
+fn the_books_cxx_program_runs() {
+    the_page_runs("cpp.md", "cpp", "c++", "-std=c++17");
 }
 
 #[test]
@@ -106,6 +115,49 @@ fn the_header_is_cxx_too() {
     std::fs::write(&file, text).expect("a file");
     compile("c++", &["-std=c++11", "-pedantic"], &file, &program);
     run(&mut Command::new(&program));
+}
+
+/// The C++ interface does everything that it declares.
+fn holds_in_cxx(engine: &str, flags: &[&str]) {
+    let place = tempfile::tempdir().expect("a folder");
+    let program = place.path().join("db");
+    let flags = [&["-std=c++17", "-pedantic"], flags].concat();
+    compile("c++", &flags, &source("tests/db.cc"), &program);
+    let mut run_it = Command::new(&program);
+    run_it.env("ASAN_OPTIONS", "detect_leaks=1:allocator_may_return_null=1");
+    assert_eq!(run(run_it.arg(place.path().join("data")).arg(engine)), "all holds\n");
+}
+
+#[test]
+fn a_cxx_program_does_everything_on_slab() {
+    holds_in_cxx("slab", &[]);
+}
+
+#[test]
+fn a_cxx_program_does_everything_on_hash() {
+    holds_in_cxx("hash", &[]);
+}
+
+#[test]
+fn a_cxx_program_does_everything_on_matrix_and_leaks_nothing() {
+    holds_in_cxx("matrix", &["-fsanitize=address", "-fno-omit-frame-pointer"]);
+}
+
+/// A program that was written for RocksDB, and that RocksDB 7.8 runs with the same output, needs
+/// other includes, and nothing else.
+#[test]
+fn a_program_written_for_rocksdb_is_ported_by_its_includes() {
+    let place = tempfile::tempdir().expect("a folder");
+    let written = std::fs::read_to_string(source("tests/written_for_rocksdb.cc")).expect("the program is there");
+    assert!(!written.contains("stratakv"), "it knows RocksDB only");
+    let is_theirs = |line: &str| line.starts_with("#include \"rocksdb/");
+    let ours = "#include <stratakv/as_rocksdb.h>";
+    let ported: Vec<&str> = written.lines().map(|line| if is_theirs(line) { ours } else { line }).collect();
+    let (file, program) = (place.path().join("ported.cc"), place.path().join("ported"));
+    std::fs::write(&file, ported.join("\n") + "\n").expect("a file");
+    compile("c++", &["-std=c++17", "-pedantic"], &file, &program);
+    let expected = std::fs::read_to_string(source("tests/written_for_rocksdb.out")).expect("its output is there");
+    assert_eq!(run(Command::new(&program).arg(place.path().join("data"))), expected);
 }
 
 #[test]

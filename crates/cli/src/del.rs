@@ -59,10 +59,10 @@ impl Arguments {
         let collection = self.collection.read(&store)?;
         let deleted = match &prefix {
             Some(prefix) => collection.delete_prefix(prefix),
-            None => collection.delete_range(
+            None => collection.delete_range::<&[u8]>((
                 from.as_deref().map_or(Bound::Unbounded, Bound::Included),
                 to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
-            ),
+            )),
         };
         let deleted = deleted.map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Io => {

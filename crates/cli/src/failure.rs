@@ -94,9 +94,6 @@ impl Failure {
             Unmet::Version { found } => {
                 Failure::failed(format!("nothing was written: the key has version {found} by now; read it again"))
             }
-            Unmet::NotANumber => Failure::failed("nothing was written: the value is no number"),
-            Unmet::Unchanged => Failure::failed("nothing was written: the edit leaves the record as it is"),
-            Unmet::Occupied => Failure::failed("nothing was loaded: something lies between the first and the last key"),
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::Command;
 const HEADINGS: [(&str, &[&str]); 7] = [
     ("Store", &["device", "nvme", "placement", "shards", "io", "depth", "max_latency"]),
     ("Engines `hash` and `matrix`", &["region", "region_path", "region_node", "pmem_levels", "compression"]),
-    ("Engine `tier`", &["save_at_shutdown"]),
+    ("Engine `tier`", &["save_at_shutdown", "rejoin"]),
     (
         "Network",
         &[

@@ -1,7 +1,7 @@
 //! `stratakv load`: many writes in flight from one thread.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,22 +10,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Engine, Error, Expect, Key, Kind, Level, Operation, Order,
-    OrderError, Reply, Session, Store,
-};
+use stratakv::{Collection, CollectionId, Error, Expect, Key, Kind, Order, OrderError, Store};
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::Failure;
 use crate::json_line::{self, Named, Parsed};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
+use crate::progress;
 use crate::say::say;
-use crate::{progress, trees};
+use crate::write_queue::{NewRecord, RefusedWrite, WriteQueue};
 
-/// Most writes in flight: enough to fill groups of every shard.
-const IN_FLIGHT_MAX: usize = 256;
-/// Most bytes of values in flight: bounds the memory that large values take.
-const IN_FLIGHT_BYTES_MAX: usize = VALUE_BYTES_MAX;
 /// Progress is told of so many lines at a time.
 const TOLD_EVERY: u64 = 256;
 /// Longest line: a key and a value of the longest kind, every byte of them escaped (`\u0000`).
@@ -93,14 +87,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         default: arguments.collection.write(&store)?,
         store: store.clone(),
         named: HashMap::new(),
-        engine: stratakv::format_of(store.path())?.map_or(Engine::Slab, |format| format.engine),
-        session: store.session()?,
-        level: store.default_level(),
-        waiting: HashMap::new(),
-        keys: HashSet::new(),
-        bytes_waiting: 0,
+        writes: WriteQueue::new(&store)?,
         sorted: arguments.sorted.then(HashMap::new),
-        refused: None,
         records: 0,
         bytes: 0,
         skipped: 0,
@@ -108,25 +96,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let started = Instant::now();
     let result = loader.load(lines, &name, arguments.skip_errors);
-    let drained = loader.drain().and(loader.finish());
+    let drained = loader.writes.drain().and(loader.finish());
     loader.report(&name, started);
-    let refused = loader.refused.take();
+    let refused = loader.writes.take_refused();
     drop(loader);
     store.close()?;
     // A write that was refused comes from an earlier line than the one being read.
     match refused {
-        Some((line, failure)) => Err(failure.at(format!("{name}: line {line}"))),
+        Some(RefusedWrite { number, failure, .. }) => Err(failure.at(format!("{name}: line {number}"))),
         None => result.and(drained),
     }
-}
-
-/// A write in flight.
-struct Waiting {
-    line: u64,
-    key: Key,
-    bytes: usize,
-    /// It is a node of a long structure, and no line.
-    is_node: bool,
 }
 
 struct Loader {
@@ -134,19 +113,10 @@ struct Loader {
     /// Where lines go that name no collection, and those that do.
     default: Collection,
     named: HashMap<Named, Collection>,
-    engine: Engine,
-    session: Session,
-    level: Level,
-    waiting: HashMap<u64, Waiting>,
-    /// Keys in flight: a second write of one of them waits for the first, so that the last line
-    /// wins.
-    keys: HashSet<Key>,
-    bytes_waiting: usize,
+    writes: WriteQueue,
     /// With `--sorted`: each collection's records go through its loader, and nothing is in flight.
     sorted: Option<HashMap<CollectionId, stratakv::Loader>>,
-    /// The first line whose write was refused. Answers come in any order, so it is known only when
-    /// nothing is in flight.
-    refused: Option<(u64, Failure)>,
+    /// Of `--sorted`, beside those that went through `writes`.
     records: u64,
     bytes: u64,
     skipped: u64,
@@ -164,7 +134,7 @@ impl Loader {
     fn load(&mut self, mut lines: Box<dyn BufRead>, name: &str, skip_errors: bool) -> Result<(), Failure> {
         let mut text = Vec::new();
         for line in 1u64.. {
-            if self.refused.is_some() {
+            if self.writes.is_refused() {
                 break;
             }
             text.clear();
@@ -205,23 +175,18 @@ impl Loader {
     fn take(&mut self, line: u64, parsed: Parsed) -> Result<(), Failure> {
         let Parsed { collection, key, value, flags, expiry, .. } = parsed;
         let collection = self.collection(collection)?.clone();
-        let mut value = Bytes::from(value);
-        let is_default = collection.id() == self.store.id();
-        let tree = trees::planted((&self.store, self.engine), &key, (&value, flags)).filter(|_| is_default);
-        if let Some((root, nodes)) = tree {
-            nodes.into_iter().try_for_each(|node| self.submit(line, node, true))?;
-            // The root comes when all that it names is there.
-            self.drain()?;
-            value = root;
+        let value = Bytes::from(value);
+        if self.sorted.is_none() {
+            let record = NewRecord { key, value, flags, expiry, expect: Expect::Any };
+            return self.writes.write(line, &collection, record);
         }
+        let value = self.writes.with_nodes(line, &collection, &key, (value, flags), Expect::Any)?.unwrap_or_default();
         if let Some(loaders) = &mut self.sorted {
             let loader = loaders.entry(collection.id()).or_insert_with(|| collection.loader());
             loader.add_with(&key, &value, flags, expiry)?;
             self.bytes += (key.len() + value.len()) as u64;
-            return Ok(());
         }
-        let kind = ChangeKind::Put { value, flags, expiry };
-        self.submit(line, Change { key: collection.key(&key)?, expect: Expect::Any, kind }, false)
+        Ok(())
     }
 
     /// Where a line goes.
@@ -232,7 +197,7 @@ impl Loader {
                 if !self.named.contains_key(&named) {
                     // Made by a blocking call, which must not wait for writes of this thread's own
                     // session.
-                    self.drain()?;
+                    self.writes.drain()?;
                 }
                 match self.named.entry(named) {
                     Entry::Occupied(known) => known.into_mut(),
@@ -243,57 +208,6 @@ impl Loader {
                 }
             }
         })
-    }
-
-    fn submit(&mut self, line: u64, change: Change, is_node: bool) -> Result<(), Failure> {
-        let ChangeKind::Put { value, .. } = &change.kind else { return Ok(()) };
-        let waiting = Waiting { line, key: change.key.clone(), bytes: change.key.user().len() + value.len(), is_node };
-        while self.session.in_flight() >= IN_FLIGHT_MAX
-            || (self.bytes_waiting > 0 && self.bytes_waiting + waiting.bytes > IN_FLIGHT_BYTES_MAX)
-            || self.keys.contains(&waiting.key)
-        {
-            self.poll((IN_FLIGHT_MAX / 4).min(self.session.in_flight()))?;
-        }
-        self.bytes_waiting += waiting.bytes;
-        self.keys.insert(waiting.key.clone());
-        let ticket = self.session.submit(Operation::Write { changes: vec![change], level: self.level });
-        self.waiting.insert(ticket, waiting);
-        Ok(())
-    }
-
-    /// Takes at least `min` answers if that many are in flight. An error is the session's own.
-    fn poll(&mut self, min: usize) -> Result<(), Failure> {
-        for (ticket, reply) in self.session.poll(min.max(1))? {
-            let Some(waiting) = self.waiting.remove(&ticket) else { continue };
-            self.keys.remove(&waiting.key);
-            self.bytes_waiting -= waiting.bytes;
-            match reply {
-                Reply::Done { .. } => {
-                    self.records += u64::from(!waiting.is_node);
-                    self.bytes += waiting.bytes as u64;
-                }
-                Reply::Failed(error) => {
-                    let earlier = self.refused.as_ref().is_some_and(|(line, _)| *line < waiting.line);
-                    if !earlier {
-                        self.refused = Some((waiting.line, stratakv::Error::from(error).into()));
-                    }
-                }
-                other => return Err(Failure::failed(format!("line {}: an odd answer: {other:?}", waiting.line))),
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for everything in flight.
-    fn drain(&mut self) -> Result<(), Failure> {
-        while self.session.in_flight() > 0 {
-            let in_flight = self.session.in_flight();
-            self.poll(in_flight)?;
-            if self.session.in_flight() == in_flight {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Loads what `--sorted` has waiting. What came before a bad line is written all the same.
@@ -311,8 +225,10 @@ impl Loader {
 
     fn report(&self, name: &str, started: Instant) {
         let seconds = started.elapsed().as_secs_f64().max(1e-6);
-        let (records, bytes) = (format_count(self.records, "record"), format_bytes(self.bytes));
-        let (rate, byte_rate) = (self.records as f64 / seconds, format_bytes((self.bytes as f64 / seconds) as u64));
+        let written = self.writes.written();
+        let (records, bytes) = (self.records + written.records, self.bytes + written.bytes);
+        let (rate, byte_rate) = (records as f64 / seconds, format_bytes((bytes as f64 / seconds) as u64));
+        let (records, bytes) = (format_count(records, "record"), format_bytes(bytes));
         let skipped = match self.skipped {
             0 => String::new(),
             skipped => format!(", {} passed over", format_count(skipped, "bad line")),

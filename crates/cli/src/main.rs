@@ -17,6 +17,7 @@ mod get;
 mod headings;
 mod health;
 mod hints;
+mod import;
 mod json_line;
 mod key;
 mod load;
@@ -37,6 +38,7 @@ mod stats;
 mod text;
 mod trees;
 mod update;
+mod write_queue;
 
 use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
@@ -86,6 +88,7 @@ enum Command {
     Scan(scan::Arguments),
     Collections(collections::Arguments),
     Load(load::Arguments),
+    Import(Box<import::Arguments>),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
     Health(health::Arguments),
@@ -110,6 +113,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Collections(arguments) => collections::run(&arguments, output),
         Command::Scan(arguments) => scan::run(&arguments, output),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Health(arguments) => health::run(&arguments, output),

@@ -75,10 +75,10 @@ impl Arguments {
         let (prefix, from, to) = (bytes(&self.prefix)?, bytes(&self.from)?, bytes(&self.to)?);
         let mut scan = match &prefix {
             Some(prefix) => ScanOptions::prefix(prefix),
-            None => ScanOptions::range(
+            None => ScanOptions::range::<&[u8]>((
                 from.as_deref().map_or(Bound::Unbounded, Bound::Included),
                 to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
-            ),
+            )),
         };
         if self.reverse {
             scan = scan.reverse();

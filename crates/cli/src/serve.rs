@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Engine, Store, StoreEvent};
+use stratakv::{Engine, Rejoin, Rejoined, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
 use stratakv_server::{Admin, ClientLimits, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
@@ -95,6 +95,11 @@ pub(crate) struct Arguments {
         default_missing_value = "on"
     )]
     save_at_shutdown: Option<Switch>,
+    /// What a cache (--engine tier) that was away begins with, as clients may have written
+    /// elsewhere meanwhile: `warm` (all that it had), `cold` (nothing), or `warm-within=TIME` (all
+    /// if it was away no longer, nothing otherwise and after a reboot) [default: warm]
+    #[arg(long, value_name = "HOW", value_parser = parse_rejoin)]
+    rejoin: Option<Rejoin>,
     /// Take backups into this directory when asked by `backup --server` on this machine; it must
     /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
@@ -399,9 +404,15 @@ impl Arguments {
         if let Some(save) = self.save_at_shutdown {
             options = options.save_at_shutdown(matches!(save, Switch::On));
         }
+        if let Some(rejoin) = self.rejoin {
+            options = options.rejoin(rejoin);
+        }
         options = self.engine.add_to(options.on_event(Arc::new(tell)));
         let store = opened(&options, self.open.data.first())?;
         placed.tell(&store);
+        if let Some(line) = store.rejoined().and_then(came_back) {
+            say!("{line}");
+        }
         Ok(store)
     }
 }
@@ -445,6 +456,27 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     ended?;
     say!("closed in order");
     Ok(())
+}
+
+fn parse_rejoin(text: &str) -> Result<Rejoin, String> {
+    match text {
+        "warm" => Ok(Rejoin::Warm),
+        "cold" => Ok(Rejoin::Cold),
+        _ => match text.strip_prefix("warm-within").and_then(|rest| rest.strip_prefix(['=', ' '])) {
+            Some(time) => parse_duration(time.trim()).map(Rejoin::WarmWithin),
+            None => Err("it is `warm`, `cold` or `warm-within=TIME`, as in warm-within=10s".into()),
+        },
+    }
+}
+
+/// Says that a cache was emptied because it had been away.
+fn came_back(rejoined: Rejoined) -> Option<String> {
+    let absence = match rejoined.absence {
+        Some(absence) => format!("was away for {:.1} s", absence.as_secs_f64()),
+        None => "was away for nobody knows how long".to_owned(),
+    };
+    let line = format!("the cache {absence}, and begins empty as --rejoin says");
+    rejoined.was_emptied.then_some(line)
 }
 
 /// Says what the end of a cache dropped, as nobody can ask for it later.
@@ -580,9 +612,11 @@ fn announce(
     }
     let recovery = store.recovery();
     let records = format_count(recovery.records, "record");
+    let was_emptied = store.rejoined().is_some_and(|rejoined| rejoined.was_emptied);
     let state = match (recovery.created, recovery.clean) {
         (true, _) => "created".to_owned(),
         (_, true) => records,
+        (_, false) if was_emptied => "emptied, as --rejoin says".to_owned(),
         (_, false) => format!("{records}, recovered after a crash"),
     };
     let ring = store.driver().map_or("unknown", |driver| driver.ring_name());

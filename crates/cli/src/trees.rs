@@ -7,9 +7,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, Engine, Error, Expect, Expiry, Key, Operation, Record, Reply, ScanOptions, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{CollectionId, Engine, Error, Expect, Expiry, Key, Record, ScanOptions, Store};
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_engine::{PageRequest, RecordPart};

@@ -5,9 +5,8 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use bytes::Bytes;
 use clap::Args;
-use stratakv::{Expect, Expiry, Reply, Unmet, Update};
+use stratakv::{Expect, Expiry};
 
 use crate::failure::{Exit, Failure};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
@@ -63,16 +62,6 @@ struct ChangeArguments {
     ttl: Option<Duration>,
 }
 
-impl ChangeArguments {
-    fn update(&self) -> Option<Update> {
-        let bytes = |text: &OsString| Bytes::copy_from_slice(text.as_bytes());
-        let touch = |ttl: Duration| Update::Touch(if ttl.is_zero() { Expiry::NEVER } else { put::expiry_in(ttl) });
-        let joined = self.append.as_ref().map(|text| Update::Append(bytes(text)));
-        let joined = joined.or_else(|| self.prepend.as_ref().map(|text| Update::Prepend(bytes(text))));
-        joined.or_else(|| self.ttl.map(touch))
-    }
-}
-
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let key = key::checked(&arguments.key, arguments.base64)?;
     let change = &arguments.change;
@@ -82,16 +71,22 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let counts = change.increment.is_some() || change.decrement.is_some();
     let store = arguments.open.write(&arguments.durability, counts.then_some(&EngineArguments::default()))?;
     let collection = arguments.collection.write(&store)?;
-    let number = match (change.increment, change.decrement) {
-        (Some(by), _) => Some(collection.increment(&key, by)?),
-        (_, Some(by)) => Some(collection.decrement(&key, by)?),
-        _ => None,
+    let found = match change {
+        ChangeArguments { append: Some(text), .. } => collection.append(&key, text.as_bytes())?.is_some(),
+        ChangeArguments { prepend: Some(text), .. } => collection.prepend(&key, text.as_bytes())?.is_some(),
+        ChangeArguments { ttl: Some(ttl), .. } => {
+            collection.expire(&key, if ttl.is_zero() { Expiry::NEVER } else { put::expiry_in(*ttl) })?
+        }
+        ChangeArguments { increment, decrement, .. } => {
+            let number = match increment {
+                Some(by) => collection.increment(&key, *by)?,
+                None => collection.decrement(&key, decrement.unwrap_or(0))?,
+            };
+            writeln!(output, "{number}").map_err(Failure::output)?;
+            true
+        }
     };
-    if let Some(number) = number {
-        writeln!(output, "{number}").map_err(Failure::output)?;
-    }
-    let reply = change.update().map(|update| collection.update(&key, update)).transpose()?;
-    if let Some(Reply::Unmet(Unmet::Absent) | Reply::Record(None)) = reply {
+    if !found {
         return Err(Failure::no_key(&key));
     }
     drop(collection);

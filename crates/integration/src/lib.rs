@@ -33,6 +33,7 @@ pub mod scenario;
 pub mod sim;
 pub mod soak;
 pub mod suites;
+pub mod twemproxy;
 pub mod ukv;
 pub mod value;
 pub mod veth;

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use stratakv::{Driver, Store};
+use stratakv::Store;
+use stratakv::raw::Driver;
 use stratakv_device::Socket;
 
 use crate::server::{Error, Listening, ServerOptions, Speaks, worker_slots};

@@ -42,6 +42,7 @@ mod model;
 mod orphans;
 mod output;
 mod pending;
+mod presence;
 mod progress;
 mod received;
 mod recency;

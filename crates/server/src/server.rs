@@ -17,6 +17,7 @@ use stratakv_device::{Socket, SocketAddress};
 
 use crate::credentials::Accounts;
 use crate::listener;
+use crate::presence;
 use crate::resp::ClientDescription;
 use crate::shared::{Shared, share};
 use crate::tls::TlsOptions;
@@ -356,6 +357,8 @@ impl PreparedServer {
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
+    /// Of a cache: notes that it serves.
+    presence: Mutex<Option<JoinHandle<()>>>,
     /// Turns of each thread when they were last looked at.
     ticks_seen: Mutex<Vec<u64>>,
     /// Removed when it has stopped.
@@ -469,11 +472,14 @@ impl Server {
         let server = Server {
             shared,
             threads: Mutex::default(),
+            presence: Mutex::default(),
             ticks_seen: Mutex::default(),
             files: Mutex::new(files),
             xdp_addresses: xdp.as_ref().map(|xdp| xdp.addresses.clone()).unwrap_or_default(),
             resp_addresses,
         };
+        let presence = presence::start(&server.shared);
+        *lock(&server.presence) = presence.map_err(|error| Error::System { what: "start a thread", error })?;
         server.start_threads(listeners, wakeups, xdp.map(|xdp| xdp.shares).unwrap_or_default())?;
         tracing::info!(
             addresses = ?server.addresses(),
@@ -592,6 +598,10 @@ impl Server {
         let threads = std::mem::take(&mut *lock(&self.threads));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Defect))).collect();
         self.shared.backups.stop();
+        if let Some(presence) = lock(&self.presence).take() {
+            presence.thread().unpark();
+            _ = presence.join();
+        }
         lock(&self.files).clear();
         results.into_iter().collect()
     }
@@ -603,6 +613,7 @@ impl Drop for Server {
             // Its threads and socket files are the parent's.
             let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
             threads.drain(..).for_each(std::mem::forget);
+            std::mem::forget(self.presence.get_mut().unwrap_or_else(PoisonError::into_inner).take());
             let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
             files.drain(..).for_each(std::mem::forget);
             return;

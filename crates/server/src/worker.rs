@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stratakv::{Driver, Event};
+use stratakv::raw::{Driver, Event};
 use stratakv_base::{Mono, Wall, fault_point};
 use stratakv_device::ring::Chunk;
 use stratakv_device::{NetOutcome, NetRequest, Socket, SocketHandle, Wait};

@@ -63,7 +63,7 @@ impl XdpServing {
 
 impl XdpShare {
     /// A driver whose ring has these sockets too, and what to accept from.
-    pub(crate) fn driver(self, store: &Store) -> Result<(stratakv::Driver, Vec<Listening>), Error> {
+    pub(crate) fn driver(self, store: &Store) -> Result<(stratakv::raw::Driver, Vec<Listening>), Error> {
         let addresses: Vec<SocketAddr> = self.listen.iter().map(|(address, _)| *address).collect();
         let mut listeners = Vec::new();
         let driver = store.driver_with(|rest| {

@@ -159,7 +159,7 @@ fn backups_are_good(placement: Placement) {
     let to = place.path().join("backups");
     std::fs::create_dir(&to).unwrap();
     let store = options().placement(placement).open(place.path().join("data")).unwrap();
-    (0..1500).for_each(|key| _ = store.put(format!("old-{key}").as_bytes(), &[1; 2000]).unwrap());
+    (0..1500).for_each(|key| _ = store.put(format!("old-{key}").as_bytes(), [1; 2000]).unwrap());
     (0..BATCH_WRITERS).for_each(|writer| write_batches(&store, writer, &AtomicBool::new(true)));
     let memcache = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     let server_options =

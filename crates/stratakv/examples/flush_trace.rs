@@ -12,7 +12,8 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Options, Reply};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{CollectionId, Expect, Expiry, Key, Level, Options};
 
 const TRACING: &str = "/sys/kernel/tracing";
 const EVENTS: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];

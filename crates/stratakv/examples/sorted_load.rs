@@ -9,7 +9,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stratakv::{Change, ChangeKind, Engine, Expect, Expiry, Level, Operation, Options, Reply, Store};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{Engine, Expect, Expiry, Level, Options, Store};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -47,7 +48,7 @@ fn puts(store: &Store, records: u64, bytes: usize) -> Result<(), Failure> {
     for from in (0..records).step_by(IN_FLIGHT as usize) {
         let put = |number| {
             let kind = ChangeKind::Put { value: value(number, bytes).into(), flags: 0, expiry: Expiry::NEVER };
-            let changes = vec![Change { key: store.key(&key(number))?, expect: Expect::Any, kind }];
+            let changes = vec![Change { key: store.key(key(number))?, expect: Expect::Any, kind }];
             Ok(Operation::Write { changes, level: Level::ProcessCrash })
         };
         let operations = (from..records.min(from + IN_FLIGHT)).map(put).collect::<Result<Vec<_>, stratakv::Error>>()?;

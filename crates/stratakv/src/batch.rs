@@ -8,10 +8,11 @@ use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation};
 
-use crate::collection::{Collection, PutOptions, PutOutcome, put_kind, written};
+use crate::collection::{Collection, put_kind, written};
 use crate::error::Error;
 use crate::list::{End, List, place};
 use crate::order::RejectedRecord;
+use crate::put::{PutOptions, PutOutcome};
 use crate::store::Store;
 
 /// Changes that are made as one: readers see all of them or none, and so do later openings,
@@ -36,24 +37,29 @@ impl WriteBatch {
     }
 
     /// Sets a key of the default collection.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut WriteBatch {
-        let kind = put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER);
-        self.add(default_key(key), Expect::Any, kind)
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut WriteBatch {
+        let kind = put_kind(Bytes::copy_from_slice(value.as_ref()), 0, Expiry::NEVER);
+        self.add(default_key(key.as_ref()), Expect::Any, kind)
     }
 
     /// Removes a key of the default collection.
-    pub fn delete(&mut self, key: &[u8]) -> &mut WriteBatch {
-        self.add(default_key(key), Expect::Any, Ok(ChangeKind::Delete))
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut WriteBatch {
+        self.add(default_key(key.as_ref()), Expect::Any, Ok(ChangeKind::Delete))
     }
 
     /// Sets a key of a collection.
-    pub fn put_in(&mut self, collection: &Collection, key: &[u8], value: &[u8]) -> &mut WriteBatch {
+    pub fn put_in(
+        &mut self,
+        collection: &Collection,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut WriteBatch {
         self.put_with(collection, key, value, &PutOptions::default())
     }
 
     /// Removes a key of a collection.
-    pub fn delete_in(&mut self, collection: &Collection, key: &[u8]) -> &mut WriteBatch {
-        self.add(collection.place(key), Expect::Any, Ok(ChangeKind::Delete))
+    pub fn delete_in(&mut self, collection: &Collection, key: impl AsRef<[u8]>) -> &mut WriteBatch {
+        self.add(collection.place(key.as_ref()), Expect::Any, Ok(ChangeKind::Delete))
     }
 
     /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the
@@ -61,24 +67,24 @@ impl WriteBatch {
     pub fn put_with(
         &mut self,
         collection: &Collection,
-        key: &[u8],
-        value: &[u8],
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
         options: &PutOptions,
     ) -> &mut WriteBatch {
-        let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry);
-        self.add(collection.place(key), options.expect, kind)
+        let kind = put_kind(Bytes::copy_from_slice(value.as_ref()), options.flags, options.expiry_in(collection));
+        self.add(collection.place(key.as_ref()), options.expect, kind)
     }
 
     /// Removes a key of a collection if `expect` holds; else nothing of the batch is done.
-    pub fn delete_if(&mut self, collection: &Collection, key: &[u8], expect: Expect) -> &mut WriteBatch {
-        self.add(collection.place(key), expect, Ok(ChangeKind::Delete))
+    pub fn delete_if(&mut self, collection: &Collection, key: impl AsRef<[u8]>, expect: Expect) -> &mut WriteBatch {
+        self.add(collection.place(key.as_ref()), expect, Ok(ChangeKind::Delete))
     }
 
     /// Puts an element at an end of a list; of several, one after the other. For the blocking
     /// [`Store::write`] only. (To take elements away, or to decide by them, there are transactions:
     /// [`Store::transact`].)
-    pub fn push(&mut self, list: &List, end: End, value: &[u8]) -> &mut WriteBatch {
-        match put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER) {
+    pub fn push(&mut self, list: &List, end: End, value: impl AsRef<[u8]>) -> &mut WriteBatch {
+        match put_kind(Bytes::copy_from_slice(value.as_ref()), 0, Expiry::NEVER) {
             Ok(ChangeKind::Put { value, .. }) => self.pushes.push((list.clone(), end, value)),
             Ok(_) => {}
             Err(error) => self.error = self.error.take().or(Some(error.into())),

@@ -28,11 +28,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_engine::{Expect, Reply, Unmet, Update};
 
-use crate::collection::{Collection, PutOutcome};
+use crate::collection::Collection;
 use crate::error::Error;
 use crate::expiring::EXPIRING;
 use crate::kind::{Kind, NUMBERS_END, Named};
 use crate::order::{InOrder, OrderError};
+use crate::put::PutOutcome;
 use crate::scan::ScanOptions;
 use crate::store::{Store, unexpected_reply};
 
@@ -189,7 +190,7 @@ impl Store {
         in_order.as_ref().map_or(Ok(()), |order| order.check_known())?;
         let (_, since) = self.inner().names.get(name);
         let named = Named { id: self.draw_number()?, kind, expiry: Expiry::NEVER, order: order.map(str::to_owned) };
-        match self.catalogue().put_if(&name_key(name), named.encode().as_bytes(), Expect::Absent)? {
+        match self.catalogue().put_if(name_key(name), named.encode().as_bytes(), Expect::Absent)? {
             PutOutcome::Written { .. } => {
                 let known = self.known(&named, in_order);
                 self.inner().names.set(name, known.clone(), since);
@@ -283,7 +284,7 @@ impl Store {
 
     /// What the catalogue says of a name, and the version of that.
     pub(crate) fn named(&self, name: &str) -> Result<Option<(Named, u64)>, Error> {
-        let Some(record) = self.catalogue().get(&name_key(name))? else { return Ok(None) };
+        let Some(record) = self.catalogue().get(name_key(name))? else { return Ok(None) };
         Ok(Some((Named::decode(&record.to_bytes(), name)?, record.version)))
     }
 
@@ -315,7 +316,7 @@ impl Store {
     /// opening.
     pub fn drop_collection(&self, name: &str) -> Result<bool, Error> {
         let Some(Known { id, .. }) = self.look_up(name)? else { return Ok(false) };
-        self.catalogue().put(&dropped_key(id), name.as_bytes())?;
+        self.catalogue().put(dropped_key(id), name.as_bytes())?;
         self.unname(name, |named| named.id == id)?;
         self.note_gone(id, dropped_key(id));
         self.empty(id)?;
@@ -369,7 +370,7 @@ impl Store {
         let still = |record: Option<&crate::Record>| {
             record.is_some_and(|record| Named::decode(&record.to_bytes(), name).is_ok_and(|named| is_that(&named)))
         };
-        let updated = self.catalogue().fetch_update(&name_key(name), |record| match still(record) {
+        let updated = self.catalogue().fetch_update(name_key(name), |record| match still(record) {
             true => crate::Next::Delete,
             false => crate::Next::Keep,
         })?;
@@ -518,7 +519,7 @@ pub(crate) mod tests {
                 // As an older state of the catalogue has it.
                 store.catalogue().put(NEXT, b"0").unwrap();
                 if names_are_lost {
-                    store.catalogue().delete(&name_key("first")).unwrap();
+                    store.catalogue().delete(name_key("first")).unwrap();
                 }
                 store.close().unwrap();
                 let store = options.open(directory.path().join("data")).unwrap();

@@ -16,7 +16,7 @@ use crate::devices::{self, Device};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
-use crate::open::{OpenedShard, check_engine, open_shards};
+use crate::open::{OpenedShard, ShardOpening, check_engine, open_shards};
 use crate::options::{OpenProgress, Options};
 use crate::{parts, region};
 
@@ -115,7 +115,8 @@ pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckRepo
     }
     let mut sum = CheckReport { shards: manifest.shards, ..CheckReport::default() };
     sum.damage.extend(directory.devices.iter().filter_map(Device::damage));
-    for (number, shard) in open_shards(&directory, &manifest, &options, false, true)?.0.iter().enumerate() {
+    let opening = ShardOpening { verify: true, ..ShardOpening::default() };
+    for (number, shard) in open_shards(&directory, &manifest, &options, opening)?.0.iter().enumerate() {
         match &shard.shard {
             AnyShard::Slab(slab) => check_slab(slab, number, shard, &mut sum),
             AnyShard::Packed(packed) => check_packed(packed, number, shard, &mut sum),

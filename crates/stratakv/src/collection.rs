@@ -1,18 +1,20 @@
 //! [`Collection`]: a key space, and what is done with its keys.
 
-use std::ops::Bound;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{CollectionId, Expiry, Level};
-use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation, RecordPart, Reply, Unmet, Update};
+use stratakv_base::{CollectionId, Expiry};
+use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation, RecordPart, Reply, Update};
 
 use stratakv_runtime::block_on;
 
 use crate::asking::{Asking, Awaiting, Blocking};
 use crate::error::Error;
 use crate::order::InOrder;
+use crate::put::{PutOptions, PutOutcome, Unmet};
+use crate::raw;
 use crate::record::Record;
 use crate::routing::Inner;
 use crate::scan::{Scan, ScanOptions};
@@ -27,31 +29,6 @@ pub struct Collection {
     id: CollectionId,
     /// `None`: its keys' bytes.
     order: Option<Arc<InOrder>>,
-}
-
-/// How to write one record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PutOptions {
-    /// Opaque to the store.
-    pub flags: u32,
-    /// When it expires.
-    pub expiry: Expiry,
-    /// Under which condition.
-    pub expect: Expect,
-    /// When to acknowledge; `None` for the store's own level.
-    pub level: Option<Level>,
-}
-
-/// Outcome of a conditional write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutOutcome {
-    /// Written, durable at its level.
-    Written {
-        /// The new version.
-        version: u64,
-    },
-    /// The condition did not hold; nothing was changed.
-    Unmet(Unmet),
 }
 
 /// What a [`Collection::fetch_update`] makes of a record.
@@ -110,15 +87,15 @@ impl Collection {
     ///
     /// # Errors
     /// A bad key, an I/O error, a damaged record.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Record>, Error> {
-        record(self.inner.execute(self.get_operation(key)?))
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
+        record(self.inner.execute(self.get_operation(key.as_ref())?))
     }
 
     /// Writes a record; returns its version once it is durable.
     ///
     /// # Errors
     /// A bad key, a value over 64 MiB, a full store, an I/O error.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64, Error> {
         match self.put_with(key, value, &PutOptions::default())? {
             PutOutcome::Written { version } => Ok(version),
             PutOutcome::Unmet(_) => Err(unexpected_reply()),
@@ -129,7 +106,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn put_if(&self, key: &[u8], value: &[u8], expect: Expect) -> Result<PutOutcome, Error> {
+    pub fn put_if(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expect: Expect) -> Result<PutOutcome, Error> {
         self.put_with(key, value, &PutOptions { expect, ..PutOptions::default() })
     }
 
@@ -137,16 +114,21 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn put_with(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<PutOutcome, Error> {
-        written(self.inner.execute(self.put_operation(key, value, options)?))
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &PutOptions,
+    ) -> Result<PutOutcome, Error> {
+        written(self.inner.execute(self.put_operation(key.as_ref(), value.as_ref(), options)?))
     }
 
     /// Removes a record; returns whether there was one, once that is durable.
     ///
     /// # Errors
     /// A bad key, an I/O error.
-    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        deleted(self.inner.execute(self.delete_operation(key)?))
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        deleted(self.inner.execute(self.delete_operation(key.as_ref())?))
     }
 
     /// Reads several records; their I/O overlaps.
@@ -158,11 +140,33 @@ impl Collection {
         self.inner.execute_many(gets).into_iter().map(record).collect()
     }
 
-    /// Adds to (or subtracts from, or appends to, or touches) a record at its owner, as one step.
+    /// Puts bytes behind a value, as one step; returns the new version, or `None` if there is no
+    /// record. Flags and expiry stay.
     ///
     /// # Errors
-    /// As [`Collection::put`]. Conditions that do not hold come back as [`Reply::Unmet`].
-    pub fn update(&self, key: &[u8], update: Update) -> Result<Reply, Error> {
+    /// As [`Collection::put`].
+    pub fn append(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        self.extend(key.as_ref(), Update::Append(Bytes::copy_from_slice(bytes.as_ref())))
+    }
+
+    /// As [`Collection::append`], before the value.
+    ///
+    /// # Errors
+    /// As [`Collection::put`].
+    pub fn prepend(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        self.extend(key.as_ref(), Update::Prepend(Bytes::copy_from_slice(bytes.as_ref())))
+    }
+
+    fn extend(&self, key: &[u8], update: Update) -> Result<Option<u64>, Error> {
+        match self.update(key, update)? {
+            Reply::Done { version, .. } => Ok(Some(version)),
+            Reply::Unmet(raw::Unmet::Absent) => Ok(None),
+            _ => Err(unexpected_reply()),
+        }
+    }
+
+    /// Changes a record at its owner, as one step.
+    pub(crate) fn update(&self, key: &[u8], update: Update) -> Result<Reply, Error> {
         let key = self.place(key)?;
         match self.inner.execute(Operation::Update { key, update, level: self.inner.level_in(self.id) }) {
             Reply::Failed(error) => Err(error.into()),
@@ -176,8 +180,12 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::get`] and [`Collection::put`].
-    pub fn fetch_update(&self, key: &[u8], next: impl FnMut(Option<&Record>) -> Next) -> Result<Updated, Error> {
-        block_on(self.update_by::<Blocking>(key, next))
+    pub fn fetch_update(
+        &self,
+        key: impl AsRef<[u8]>,
+        next: impl FnMut(Option<&Record>) -> Next,
+    ) -> Result<Updated, Error> {
+        block_on(self.update_by::<Blocking>(key.as_ref(), next))
     }
 
     async fn update_by<A: Asking>(
@@ -201,23 +209,23 @@ impl Collection {
     ///
     /// # Errors
     /// [`Error::NotANumber`]; as [`Collection::put`].
-    pub fn increment(&self, key: &[u8], by: u64) -> Result<u64, Error> {
-        self.count(key, Update::Increment(by), by)
+    pub fn increment(&self, key: impl AsRef<[u8]>, by: u64) -> Result<u64, Error> {
+        self.count(key.as_ref(), Update::Increment(by), by)
     }
 
     /// Subtracts from a counter, stopping at 0. Returns what is left.
     ///
     /// # Errors
     /// As [`Collection::increment`].
-    pub fn decrement(&self, key: &[u8], by: u64) -> Result<u64, Error> {
-        self.count(key, Update::Decrement(by), 0)
+    pub fn decrement(&self, key: impl AsRef<[u8]>, by: u64) -> Result<u64, Error> {
+        self.count(key.as_ref(), Update::Decrement(by), 0)
     }
 
     fn count(&self, key: &[u8], update: Update, first: u64) -> Result<u64, Error> {
         loop {
             match self.update(key, update.clone())? {
                 Reply::Number { number, .. } => return Ok(number),
-                Reply::Unmet(Unmet::NotANumber) => {
+                Reply::Unmet(raw::Unmet::NotANumber) => {
                     return Err(Error::NotANumber { key: key.escape_ascii().to_string() });
                 }
                 Reply::Unmet(_) => {
@@ -238,8 +246,8 @@ impl Collection {
     ///
     /// # Errors
     /// An I/O error; some may be gone by then.
-    pub fn delete_range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64, Error> {
-        counted(self.inner.execute(self.range_operation(&ScanOptions::range(from, to))?))
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64, Error> {
+        counted(self.inner.execute(self.range_operation(&ScanOptions::range(range))?))
     }
 
     /// Removes every key that begins with `prefix`, as [`Collection::delete_range`]. (Not in an
@@ -247,13 +255,24 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::delete_range`].
-    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<u64, Error> {
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, Error> {
         counted(self.inner.execute(self.range_operation(&ScanOptions::prefix(prefix))?))
     }
 
     /// Records whose key begins with `prefix`, in order.
-    pub fn prefix(&self, prefix: &[u8]) -> Scan {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
         self.scan(ScanOptions::prefix(prefix))
+    }
+
+    /// Records of the keys in a range, in order: `range("a".."c")`, `range("a"..)`. Of all keys:
+    /// [`Collection::iter`].
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+        self.scan(ScanOptions::range(range))
+    }
+
+    /// All records, in order.
+    pub fn iter(&self) -> Scan {
+        self.scan(ScanOptions::all())
     }
 
     /// A scan.
@@ -266,7 +285,7 @@ impl Collection {
     }
 
     pub(crate) fn put_operation(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<Operation, Error> {
-        let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry)?;
+        let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry_in(self))?;
         let change = Change { key: self.place(key)?, expect: options.expect, kind };
         let level = options.level.unwrap_or(self.inner.level_in(self.id));
         Ok(Operation::Write { changes: vec![change], level })
@@ -301,15 +320,15 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::get`].
-    pub async fn get_async(&self, key: &[u8]) -> Result<Option<Record>, Error> {
-        record(self.inner.execute_async(self.get_operation(key)?).await)
+    pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
+        record(self.inner.execute_async(self.get_operation(key.as_ref())?).await)
     }
 
     /// [`Collection::put`] as a future.
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub async fn put_async(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
+    pub async fn put_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64, Error> {
         match self.put_with_async(key, value, &PutOptions::default()).await? {
             PutOutcome::Written { version } => Ok(version),
             PutOutcome::Unmet(_) => Err(unexpected_reply()),
@@ -320,16 +339,21 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub async fn put_with_async(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<PutOutcome, Error> {
-        written(self.inner.execute_async(self.put_operation(key, value, options)?).await)
+    pub async fn put_with_async(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &PutOptions,
+    ) -> Result<PutOutcome, Error> {
+        written(self.inner.execute_async(self.put_operation(key.as_ref(), value.as_ref(), options)?).await)
     }
 
     /// [`Collection::delete`] as a future.
     ///
     /// # Errors
     /// As [`Collection::delete`].
-    pub async fn delete_async(&self, key: &[u8]) -> Result<bool, Error> {
-        deleted(self.inner.execute_async(self.delete_operation(key)?).await)
+    pub async fn delete_async(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        deleted(self.inner.execute_async(self.delete_operation(key.as_ref())?).await)
     }
 
     /// [`Collection::fetch_update`] as a future.
@@ -338,18 +362,18 @@ impl Collection {
     /// As [`Collection::fetch_update`].
     pub async fn fetch_update_async(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         next: impl FnMut(Option<&Record>) -> Next,
     ) -> Result<Updated, Error> {
-        self.update_by::<Awaiting>(key, next).await
+        self.update_by::<Awaiting>(key.as_ref(), next).await
     }
 
     /// [`Collection::delete_range`] as a future.
     ///
     /// # Errors
     /// As [`Collection::delete_range`].
-    pub async fn delete_range_async(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64, Error> {
-        let operation = self.range_operation(&ScanOptions::range(from, to))?;
+    pub async fn delete_range_async<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64, Error> {
+        let operation = self.range_operation(&ScanOptions::range(range))?;
         counted(self.inner.execute_async(operation).await)
     }
 
@@ -357,7 +381,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::delete_range`].
-    pub async fn delete_prefix_async(&self, prefix: &[u8]) -> Result<u64, Error> {
+    pub async fn delete_prefix_async(&self, prefix: impl AsRef<[u8]>) -> Result<u64, Error> {
         let operation = self.range_operation(&ScanOptions::prefix(prefix))?;
         counted(self.inner.execute_async(operation).await)
     }
@@ -389,7 +413,7 @@ pub(crate) fn record(reply: Reply) -> Result<Option<Record>, Error> {
 pub(crate) fn written(reply: Reply) -> Result<PutOutcome, Error> {
     match reply {
         Reply::Done { version, .. } => Ok(PutOutcome::Written { version }),
-        Reply::Unmet(unmet) => Ok(PutOutcome::Unmet(unmet)),
+        Reply::Unmet(unmet) => Ok(PutOutcome::Unmet(Unmet::of(unmet).ok_or_else(unexpected_reply)?)),
         Reply::Failed(error) => Err(error.into()),
         _ => Err(unexpected_reply()),
     }

@@ -60,11 +60,26 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn expire(&self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
-        match self.update(key, Update::Touch(expiry.min(Expiry::MAX)))? {
+    pub fn expire(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<bool, Error> {
+        match self.update(key.as_ref(), Update::Touch(expiry.min(Expiry::MAX)))? {
             Reply::Record(record) => Ok(record.is_some()),
             _ => Err(unexpected_reply()),
         }
+    }
+
+    /// Sets how long a record lives from now on; whether there is one. Else as
+    /// [`Collection::expire`].
+    ///
+    /// # Errors
+    /// As [`Collection::put`].
+    pub fn expire_in(&self, key: impl AsRef<[u8]>, ttl: Duration) -> Result<bool, Error> {
+        self.expire(key, self.expiry_after(ttl))
+    }
+
+    /// The expiry that lies `ttl` after now, by the store's clock.
+    pub(crate) fn expiry_after(&self, ttl: Duration) -> Expiry {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Expiry(self.inner().wall().0.saturating_add(ttl_ms).max(1)).min(Expiry::MAX)
     }
 
     /// How long a record lives on, by the store's clock ([`Store::wall`](crate::Store::wall)).
@@ -72,8 +87,8 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::get`].
-    pub fn ttl(&self, key: &[u8]) -> Result<Ttl, Error> {
-        let Some(record) = self.meta(key)? else { return Ok(Ttl::Absent) };
+    pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Ttl, Error> {
+        let Some(record) = self.meta(key.as_ref())? else { return Ok(Ttl::Absent) };
         Ok(match record.expiry {
             Expiry::NEVER => Ttl::Unlimited,
             Expiry(at) => Ttl::Left(Duration::from_millis(at.saturating_sub(self.inner().wall().0))),

@@ -7,7 +7,6 @@
 //! few such steps; what they leave is done at the next opening.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::time::Duration;
 
 use stratakv_base::{CollectionId, Mono};
@@ -107,7 +106,7 @@ impl Store {
 
     /// Removes what a collection has that is gone.
     pub(crate) fn empty(&self, id: CollectionId) -> Result<u64, Error> {
-        self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)
+        self.records_of(id).delete_range::<&[u8]>(..)
     }
 
     /// Removes records of the catalogue that have collections emptied: once that is durable,

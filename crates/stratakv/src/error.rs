@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use stratakv_base::key::KeyError;
 use stratakv_engine::Error as EngineError;
@@ -233,6 +234,22 @@ impl Error {
             Error::NewerFormat { .. } => ErrorKind::Unsupported,
             Error::Damaged { .. } | Error::Unfinished { .. } => ErrorKind::Corrupt,
             Error::Device { kind, .. } | Error::Region { kind, .. } => *kind,
+        }
+    }
+
+    /// How long to wait before the same call is worth another try. `None`: waiting alone does not
+    /// help.
+    ///
+    /// Too many operations wait (they are short): 10 ms. A transaction that met conflicts, or
+    /// too many open snapshots: 100 ms. A store that another process has open: a second.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Operation(EngineError::Busy) => Some(Duration::from_millis(10)),
+            Error::Operation(EngineError::TooManySnapshots { .. }) | Error::Conflict { .. } => {
+                Some(Duration::from_millis(100))
+            }
+            Error::Locked { .. } => Some(Duration::from_secs(1)),
+            _ => None,
         }
     }
 

@@ -17,10 +17,10 @@ use stratakv_engine::{Error as EngineError, Expect, Operation, PageRequest, Repl
 
 use crate::batch::WriteBatch;
 use crate::catalogue::{name_key, numbered, numbered_key};
-use crate::collection::{PutOptions, PutOutcome};
 use crate::dropped::{Leftovers, Numbers, STEPS};
 use crate::error::Error;
 use crate::kind::Named;
+use crate::put::{PutOptions, PutOutcome};
 use crate::routing::Inner;
 use crate::store::Store;
 
@@ -186,10 +186,10 @@ impl Store {
             let catalogue = self.catalogue();
             let expect = PutOptions { expect: Expect::Version(version), ..PutOptions::default() };
             let mut batch = WriteBatch::new();
-            batch.put_with(&catalogue, &name_key(name), next.encode().as_bytes(), &expect);
+            batch.put_with(&catalogue, name_key(name), next.encode().as_bytes(), &expect);
             match expiry {
-                Expiry::NEVER => batch.delete_in(&catalogue, &numbered_key(EXPIRING, named.id)),
-                _ => batch.put_in(&catalogue, &numbered_key(EXPIRING, named.id), name.as_bytes()),
+                Expiry::NEVER => batch.delete_in(&catalogue, numbered_key(EXPIRING, named.id)),
+                _ => batch.put_in(&catalogue, numbered_key(EXPIRING, named.id), name.as_bytes()),
             };
             if let PutOutcome::Written { .. } = self.write(batch)? {
                 self.inner().expiring.set(named.id, expiry, name);

@@ -17,9 +17,10 @@ use bytes::Bytes;
 use stratakv_base::{Expiry, Key};
 use stratakv_engine::{Change, ChangeKind, Expect, Operation, PageRequest, Reply};
 
-use crate::collection::{Collection, PutOutcome, put_kind, written};
+use crate::collection::{Collection, put_kind, written};
 use crate::error::Error;
 use crate::kind::Kind;
+use crate::put::PutOutcome;
 use crate::record::Record;
 use crate::scan::ScanOptions;
 use crate::store::{Store, unexpected_reply};
@@ -121,7 +122,7 @@ impl List {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn push_back(&self, value: &[u8]) -> Result<Position, Error> {
+    pub fn push_back(&self, value: impl AsRef<[u8]>) -> Result<Position, Error> {
         self.push(End::Back, value)
     }
 
@@ -129,7 +130,7 @@ impl List {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn push_front(&self, value: &[u8]) -> Result<Position, Error> {
+    pub fn push_front(&self, value: impl AsRef<[u8]>) -> Result<Position, Error> {
         self.push(End::Front, value)
     }
 
@@ -137,7 +138,8 @@ impl List {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn push(&self, end: End, value: &[u8]) -> Result<Position, Error> {
+    pub fn push(&self, end: End, value: impl AsRef<[u8]>) -> Result<Position, Error> {
+        let value = value.as_ref();
         let _held = self.lock()?;
         loop {
             let last = self.end_key(end)?;
@@ -285,7 +287,8 @@ impl List {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn insert_at(&self, index: i64, value: &[u8]) -> Result<Option<Position>, Error> {
+    pub fn insert_at(&self, index: i64, value: impl AsRef<[u8]>) -> Result<Option<Position>, Error> {
+        let value = value.as_ref();
         let _held = self.lock()?;
         loop {
             let reverse = index < 0;
@@ -312,16 +315,16 @@ impl List {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn insert_before(&self, position: &Position, value: &[u8]) -> Result<Option<Position>, Error> {
-        self.insert_beside(position, true, value)
+    pub fn insert_before(&self, position: &Position, value: impl AsRef<[u8]>) -> Result<Option<Position>, Error> {
+        self.insert_beside(position, true, value.as_ref())
     }
 
     /// Puts an element right after another, as [`List::insert_before`].
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn insert_after(&self, position: &Position, value: &[u8]) -> Result<Option<Position>, Error> {
-        self.insert_beside(position, false, value)
+    pub fn insert_after(&self, position: &Position, value: impl AsRef<[u8]>) -> Result<Option<Position>, Error> {
+        self.insert_beside(position, false, value.as_ref())
     }
 
     fn insert_beside(&self, position: &Position, before: bool, value: &[u8]) -> Result<Option<Position>, Error> {
@@ -358,7 +361,7 @@ impl List {
     ///
     /// # Errors
     /// As [`Collection::put`].
-    pub fn replace(&self, position: &Position, value: &[u8]) -> Result<Option<Position>, Error> {
+    pub fn replace(&self, position: &Position, value: impl AsRef<[u8]>) -> Result<Option<Position>, Error> {
         let _held = self.lock()?;
         let outcome = self.records.put_if(&position.key, value, Expect::Version(position.version))?;
         Ok(match outcome {

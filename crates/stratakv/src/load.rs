@@ -61,7 +61,7 @@ impl Loader {
     /// # Errors
     /// The key does not come after the last one ([`EngineError::Unsorted`]); as
     /// [`Collection::put`], for any record of the chunk.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn add(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.add_with(key, value, 0, Expiry::NEVER)
     }
 
@@ -69,7 +69,14 @@ impl Loader {
     ///
     /// # Errors
     /// As [`Loader::add`].
-    pub fn add_with(&mut self, key: &[u8], value: &[u8], flags: u32, expiry: Expiry) -> Result<(), Error> {
+    pub fn add_with(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        flags: u32,
+        expiry: Expiry,
+    ) -> Result<(), Error> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         let placed = self.collection.place(key)?;
         if self.last.as_ref().is_some_and(|last| *last >= placed) {
             let named = |key: &[u8]| Key::bound(self.collection.id(), key);

@@ -15,7 +15,7 @@ use stratakv_runtime::{Member, Runtime, RuntimeOptions};
 
 use self::new_store::{claim, name_of, new_shards};
 use self::shards::summarise;
-pub(crate) use self::shards::{OpenedShard, open_shards};
+pub(crate) use self::shards::{OpenedShard, ShardOpening, open_shards};
 use crate::cache_room;
 use crate::containers::Containers;
 use crate::creation::{self, Before};
@@ -28,6 +28,7 @@ use crate::events::{StoreEvent, listener};
 use crate::options::{OpenPurpose, Options, Whose};
 use crate::parts;
 use crate::region;
+use crate::rejoin::{Presence, Return};
 use crate::routing::Identity;
 use crate::store::{RecoverySummary, Region};
 
@@ -41,6 +42,7 @@ pub(crate) struct Opened {
     pub(crate) engine: Engine,
     /// The region of shards that share one, to be unlocked at the end.
     pub(crate) mapping: Option<Arc<Mapping>>,
+    pub(crate) presence: Option<Presence>,
 }
 
 /// What runs, what opening found, and the region if there is one.
@@ -49,6 +51,7 @@ struct Running {
     recovery: RecoverySummary,
     region: Option<Region>,
     mapping: Option<Arc<Mapping>>,
+    presence: Option<Presence>,
 }
 
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
@@ -65,11 +68,11 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         .inspect_err(|_| before.iter().for_each(Before::remove_directories))?;
     let mut begun = None;
     match open_in(&mut directory, more_directories, options, &mut begun) {
-        Ok((Running { runtime, recovery, region, mapping }, manifest, level)) => {
+        Ok((Running { runtime, recovery, region, mapping, presence }, manifest, level)) => {
             let engine = manifest.engine();
             let placement = (engine == Engine::Slab).then(|| manifest.placement());
             let identity = Identity { uuid: manifest.uuid, placement };
-            Ok(Opened { runtime, recovery, directory, identity, level, region, engine, mapping })
+            Ok(Opened { runtime, recovery, directory, identity, level, region, engine, mapping, presence })
         }
         Err(error) => {
             if let Some(before) = before {
@@ -184,7 +187,18 @@ fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> 
 }
 
 fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Running, Error> {
-    let (shards, containers) = open_shards(directory, manifest, options, created, false)?;
+    let comes_back = manifest.engine() == Engine::Tier && !options.read_only;
+    let comes_back = comes_back.then(|| Return::of(&directory.path, options.asked.rejoin.unwrap_or_default()));
+    let mut begins_empty = !created && comes_back.as_ref().is_some_and(Return::empties);
+    let open =
+        |begins_empty| open_shards(directory, manifest, options, ShardOpening { created, begins_empty, verify: false });
+    let (mut shards, containers) = open(begins_empty)?;
+    if !created && !begins_empty && comes_back.as_ref().is_some_and(Return::empties) {
+        // It was away for too long by the time that its index was read.
+        drop(shards);
+        begins_empty = true;
+        shards = open(true)?.0;
+    }
     let region = containers.as_ref().map(Containers::summary);
     if created {
         directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
@@ -200,11 +214,25 @@ fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, cre
         }
     }
     let recovery = summarise(&shards, created);
+    let presence = comes_back.and_then(|back| noted(back, begins_empty, options));
     let members = shards.into_iter().map(|OpenedShard { shard, volume, pool }| Member { shard, volume, pool });
     let members: Vec<_> = members.collect();
     let runtime = Runtime::start_by(options.clock.clone(), members, runtime_options(options, manifest.shards));
     let runtime = runtime.map_err(io_error("start the reactors of", &directory.path))?;
-    Ok(Running { runtime, recovery, region, mapping: containers.map(|containers| containers.mapping()) })
+    let mapping = containers.map(|containers| containers.mapping());
+    Ok(Running { runtime, recovery, region, mapping, presence })
+}
+
+/// Notes that a cache serves from now on.
+fn noted(back: Return, was_emptied: bool, options: &Options) -> Option<Presence> {
+    let wall_s = options.clock.now().wall.0 / 1000;
+    match back.arrive(was_emptied, wall_s) {
+        Ok(presence) => Some(presence),
+        Err(error) => {
+            tracing::warn!(%error, "when the cache serves cannot be noted: the next opening does not know how long it was away");
+            None
+        }
+    }
 }
 
 fn run_in_region(
@@ -222,7 +250,7 @@ fn run_in_region(
     let region = Some(engine.summary());
     let runtime = Runtime::shared_by(options.clock.clone(), engine, runtime_options(options, 1));
     let runtime = runtime.map_err(io_error("start the maintenance of", &directory.path))?;
-    Ok(Running { runtime, recovery, region, mapping: None })
+    Ok(Running { runtime, recovery, region, mapping: None, presence: None })
 }
 
 fn runtime_options(options: &Options, shards: u32) -> RuntimeOptions {

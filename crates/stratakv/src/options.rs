@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
 use crate::order::{self, Order};
 use crate::region;
+use crate::rejoin::Rejoin;
 use crate::store::Store;
 
 mod asked;
@@ -231,6 +232,14 @@ impl Options {
     #[must_use]
     pub fn save_at_shutdown(mut self, yes: bool) -> Options {
         self.asked.saves_at_shutdown = Some(yes);
+        self
+    }
+
+    /// What a store of [`Engine::Tier`] that was away begins with. Default: [`Rejoin::Warm`]. Not
+    /// remembered. What it found is told by [`Store::rejoined`].
+    #[must_use]
+    pub fn rejoin(mut self, how: Rejoin) -> Options {
+        self.asked.rejoin = Some(how);
         self
     }
 

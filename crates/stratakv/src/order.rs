@@ -281,8 +281,8 @@ impl Collection {
     ///
     /// # Errors
     /// A bad key; [`OrderError::TooLong`], [`OrderError::Unknown`].
-    pub fn key(&self, key: &[u8]) -> Result<Key, Error> {
-        Ok(self.place(key)?)
+    pub fn key(&self, key: impl AsRef<[u8]>) -> Result<Key, Error> {
+        Ok(self.place(key.as_ref())?)
     }
 
     /// The key of this collection that replies of operations show as `key`: the other way round

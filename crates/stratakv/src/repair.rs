@@ -11,7 +11,7 @@ use crate::devices;
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
-use crate::open::{check_engine, open_shards};
+use crate::open::{ShardOpening, check_engine, open_shards};
 use crate::options::{OpenPurpose, Options};
 use crate::parts;
 use crate::region;
@@ -178,7 +178,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     let home = options.asked.region.paths.first().cloned().or_else(|| region::remembered(&directory, &manifest).pop());
     let home = home.unwrap_or_default();
     let gone = is_lost(&home).then(|| gone(&home));
-    let (shards, containers) = open_shards(&directory, &manifest, &options, false, false)?;
+    let (shards, containers) = open_shards(&directory, &manifest, &options, ShardOpening::default())?;
     let mut report =
         RepairReport { region_in_memory: !region::safe_option(&home).is_empty(), ..RepairReport::default() };
     for (shard, opened) in (0..).zip(&shards) {

@@ -27,6 +27,7 @@ use crate::list::ListLocks;
 use crate::merge::{Gather, Page, merge_pages, shares};
 use crate::options::Placement;
 use crate::order::Orders;
+use crate::rejoin::Presence;
 use crate::store::RecoverySummary;
 use crate::store::Region;
 
@@ -58,6 +59,8 @@ pub(crate) struct StoreFiles {
     pub(crate) mapping: Option<Arc<Mapping>>,
     /// What of it was found to be removed while it was open.
     pub(crate) removed: OnceLock<PathBuf>,
+    /// Of a cache that is open for writing.
+    pub(crate) presence: Option<Presence>,
 }
 
 impl StoreFiles {
@@ -349,6 +352,9 @@ impl Inner {
         if !self.closed.swap(true, Ordering::SeqCst) {
             self.removed();
             self.runtime.close();
+            if let Some(Err(error)) = self.files.presence.as_ref().map(Presence::end) {
+                tracing::warn!(%error, "when the cache last served could not be noted: the next opening does not know it");
+            }
             self.files.unlock();
             match (self.failure(), &self.watcher) {
                 (Some(error), _) => {

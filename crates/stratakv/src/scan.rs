@@ -5,7 +5,7 @@
 //! whatever the sizes of values are.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Key};
@@ -55,20 +55,26 @@ impl ScanOptions {
     /// Keys that begin with `prefix`. In a collection in an order of the user's
     /// ([`Order`](crate::Order)) these do not lie together, and anything but the empty prefix is
     /// refused.
-    pub fn prefix(prefix: &[u8]) -> ScanOptions {
-        ScanOptions::of(Extent::Prefix(Bytes::copy_from_slice(prefix)))
+    pub fn prefix(prefix: impl AsRef<[u8]>) -> ScanOptions {
+        ScanOptions::of(Extent::Prefix(Bytes::copy_from_slice(prefix.as_ref())))
     }
 
     /// Keys with a sort key ([`Order`](crate::Order)) that begins with `prefix`. In the order of
     /// bytes a key is its own.
-    pub fn sort_prefix(prefix: &[u8]) -> ScanOptions {
-        ScanOptions::of(Extent::SortPrefix(Bytes::copy_from_slice(prefix)))
+    pub fn sort_prefix(prefix: impl AsRef<[u8]>) -> ScanOptions {
+        ScanOptions::of(Extent::SortPrefix(Bytes::copy_from_slice(prefix.as_ref())))
     }
 
     /// Keys between two bounds, in the order of the collection. The empty key is before every other
     /// one.
-    pub fn range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> ScanOptions {
-        ScanOptions::of(Extent::Range(from.map(Bytes::copy_from_slice), to.map(Bytes::copy_from_slice)))
+    ///
+    /// ```
+    /// # use stratakv::ScanOptions;
+    /// let _ = ScanOptions::range("a".."c"); // also "a"..="c", "a".., .."c"
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> ScanOptions {
+        let copied = |bound: Bound<&K>| bound.map(|key| Bytes::copy_from_slice(key.as_ref()));
+        ScanOptions::of(Extent::Range(copied(range.start_bound()), copied(range.end_bound())))
     }
 
     fn of(extent: Extent) -> ScanOptions {
@@ -120,6 +126,17 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 /// A running scan: an iterator of keys and records, in order. Memory is bounded: two rounds of at
 /// most 512 keys and 4 MiB, and one value of each shard. A record that cannot be read is an error
 /// in its place; the scan goes on after it.
+///
+/// ```no_run
+/// # fn main() -> Result<(), stratakv::Error> {
+/// # let store = stratakv::Store::open("data")?;
+/// for key in store.range("a".."c").rev().keys() {
+///     println!("{}", key?.escape_ascii());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a scan reads nothing before it is asked for its first item"]
 pub struct Scan {
     collection: Collection,
     /// What is left to scan; keys only.
@@ -131,6 +148,8 @@ pub struct Scan {
     /// The next round, being read.
     ahead: Option<Round>,
     rounds: u64,
+    /// Whether it has been asked for an item.
+    is_begun: bool,
     ended: bool,
     /// Why there is nothing to scan.
     refused: Option<Error>,
@@ -146,7 +165,47 @@ impl Scan {
         let (items_max, bytes_max) = (ITEMS_MIN, ROUND_BYTES);
         let request = PageRequest { from, to, reverse, keys_only: true, items_max, bytes_max, at };
         let (keys, ended) = (VecDeque::new(), refused.is_some());
-        Scan { collection, request, keys_only, keys, round: None, ahead: None, rounds: 0, ended, refused }
+        Scan {
+            collection,
+            request,
+            keys_only,
+            keys,
+            round: None,
+            ahead: None,
+            rounds: 0,
+            is_begun: false,
+            ended,
+            refused,
+        }
+    }
+
+    /// The other way round: from the upper bound downwards. To be called before the first item;
+    /// later its only item is an error ([`ErrorKind::Usage`](crate::ErrorKind::Usage)).
+    pub fn rev(mut self) -> Scan {
+        self.unless_begun("rev", |scan| scan.request.reverse = !scan.request.reverse);
+        self
+    }
+
+    /// The keys alone: costs no I/O. To be called before the first item, as [`Scan::rev`].
+    pub fn keys(mut self) -> impl Iterator<Item = Result<Bytes, Error>> {
+        self.unless_begun("keys", |scan| scan.keys_only = true);
+        self.map(|item| item.map(|(key, _)| key))
+    }
+
+    /// The records alone.
+    pub fn records(self) -> impl Iterator<Item = Result<Record, Error>> {
+        self.map(|item| item.map(|(_, record)| record))
+    }
+
+    fn unless_begun(&mut self, what: &str, change: impl FnOnce(&mut Scan)) {
+        if self.is_begun {
+            (self.round, self.ahead, self.ended) = (None, None, true);
+            self.keys.clear();
+            self.refused =
+                Some(Error::Option(format!("`{what}` comes before the first item of a scan: call it earlier")));
+        } else {
+            change(self);
+        }
     }
 
     /// The keys of the next round, from the shards' indexes. None: there are no more.
@@ -246,6 +305,7 @@ impl Iterator for Scan {
     type Item = Result<(Bytes, Record), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.is_begun = true;
         if let Some(error) = self.refused.take() {
             return Some(Err(error));
         }

@@ -11,9 +11,9 @@ use stratakv_device::Wait;
 use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Reply};
 use stratakv_runtime::Event;
 
-use crate::Driver;
 use crate::error::Error;
 use crate::merge::{Gather, Page, merge_pages};
+use crate::raw::Driver;
 use crate::routing::Route;
 use crate::store::Store;
 

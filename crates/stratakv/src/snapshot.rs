@@ -65,8 +65,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Collection::get`]; the snapshot has ended
     /// ([`ErrorKind::Busy`](crate::ErrorKind::Busy)).
-    pub fn get(&self, collection: &Collection, key: &[u8]) -> Result<Option<Record>, Error> {
-        let key = collection.key(key)?;
+    pub fn get(&self, collection: &Collection, key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
+        let key = collection.key(key.as_ref())?;
         match self.inner.execute(get_at(&key, self.id)) {
             Reply::Page { items, .. } => Ok(items.into_iter().next().and_then(|item| item.record).map(Record::from)),
             Reply::Failed(error) => Err(error.into()),

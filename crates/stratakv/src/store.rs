@@ -21,6 +21,7 @@ use crate::old_names::add_old_names;
 use crate::open;
 use crate::options::{Options, Placement};
 use crate::order::Orders;
+use crate::rejoin::{Presence, Rejoined};
 use crate::routing::{Identity, Inner, StoreFiles};
 use crate::session::Session;
 
@@ -96,6 +97,18 @@ impl Store {
         Options::new().open(path)
     }
 
+    /// Options of a store, to be opened by [`Options::open`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), stratakv::Error> {
+    /// let store = stratakv::Store::builder().memory_bytes(256 << 20).open("data")?;
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn builder() -> Options {
+        Options::new()
+    }
+
     pub(crate) fn open_with(path: &Path, options: &Options) -> Result<Store, Error> {
         let opened = open::open(path, options)?;
         let store = Store::new(Inner {
@@ -106,6 +119,7 @@ impl Store {
                 directory: Some(opened.directory).into(),
                 mapping: opened.mapping,
                 removed: OnceLock::new(),
+                presence: opened.presence,
             },
             identity: opened.identity,
             recovery: opened.recovery,
@@ -189,6 +203,23 @@ impl Store {
         &self.inner().recovery
     }
 
+    /// How a cache (engine `tier`) that is open for writing came back; `None` of another store.
+    pub fn rejoined(&self) -> Option<Rejoined> {
+        self.inner().files.presence.as_ref().map(Presence::rejoined)
+    }
+
+    /// Notes that a cache serves now, for [`Rejoin::WarmWithin`](crate::Rejoin::WarmWithin) of the
+    /// next opening. Who calls it once calls it every second for as long as clients are served, and
+    /// not while it drains: the cache counts as away from the last call on. Without any call it
+    /// counts as away from its orderly end on. Another store: nothing is done. One write without a
+    /// flush.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn note_presence(&self) -> std::io::Result<()> {
+        self.inner().files.presence.as_ref().map_or(Ok(()), Presence::tell)
+    }
+
     /// Its engine.
     pub fn engine(&self) -> Engine {
         self.inner().engine
@@ -264,7 +295,7 @@ impl Store {
 
     /// A session over a given driver: for simulations.
     #[doc(hidden)]
-    pub fn session_over(&self, driver: crate::Driver) -> Session {
+    pub fn session_over(&self, driver: crate::raw::Driver) -> Session {
         Session::new(self.clone(), driver)
     }
 
@@ -272,7 +303,7 @@ impl Store {
     ///
     /// # Errors
     /// The ring could not be made.
-    pub fn driver(&self) -> Result<crate::Driver, Error> {
+    pub fn driver(&self) -> Result<crate::raw::Driver, Error> {
         self.driver_with(Ok)
     }
 
@@ -284,7 +315,7 @@ impl Store {
     pub fn driver_with(
         &self,
         wrap: impl FnOnce(Box<dyn Ring + Send>) -> std::io::Result<Box<dyn Ring + Send>>,
-    ) -> Result<crate::Driver, Error> {
+    ) -> Result<crate::raw::Driver, Error> {
         self.inner().runtime.driver_with(wrap).map_err(|error| Error::Io {
             what: "set up a ring for",
             path: self.inner().files.path.clone(),
@@ -314,6 +345,7 @@ impl Store {
         if self.inner().engine == Engine::Matrix && !all.is_empty() {
             take_away(&mut all, self.catalogue_records());
         }
+        all.extend(self.inner().files.presence.iter().flat_map(Presence::statistics));
         add_old_names(&mut all);
         all
     }

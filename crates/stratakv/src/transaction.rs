@@ -16,9 +16,10 @@ use bytes::Bytes;
 use stratakv_base::{CollectionId, Key};
 use stratakv_engine::{Change, ChangeKind, Expect, Operation, RecordPart, Value};
 
-use crate::collection::{Collection, Next, PutOptions, PutOutcome, put_kind, record, written};
+use crate::collection::{Collection, Next, put_kind, record, written};
 use crate::error::Error;
 use crate::order;
+use crate::put::{PutOptions, PutOutcome};
 use crate::record::Record;
 use crate::routing::Inner;
 use crate::store::Store;
@@ -157,8 +158,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Collection::get`]; [`Error::OtherStore`].
-    pub fn get(&mut self, collection: &Collection, key: &[u8]) -> Result<Option<Record>, Error> {
-        let key = self.key(collection, key)?;
+    pub fn get(&mut self, collection: &Collection, key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
+        let key = self.key(collection, key.as_ref())?;
         match self.writes.get(&key) {
             Some(kind) => Ok(own(kind)),
             None => self.read(key),
@@ -169,8 +170,13 @@ impl Transaction {
     ///
     /// # Errors
     /// A bad key, a value over 64 MiB; [`Error::OtherStore`].
-    pub fn put(&mut self, collection: &Collection, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.put_next(collection, key, Next::value(Bytes::copy_from_slice(value)))
+    pub fn put(
+        &mut self,
+        collection: &Collection,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.put_next(collection, key.as_ref(), Next::value(Bytes::copy_from_slice(value.as_ref())))
     }
 
     /// Sets a record with flags and expiry. If its condition is not [`Expect::Any`], this reads the
@@ -182,18 +188,19 @@ impl Transaction {
     pub fn put_with(
         &mut self,
         collection: &Collection,
-        key: &[u8],
-        value: &[u8],
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
         options: &PutOptions,
     ) -> Result<bool, Error> {
         if options.expect != Expect::Any {
-            let found = self.get(collection, key)?;
+            let found = self.get(collection, key.as_ref())?;
             if options.expect.unmet(found.is_some(), found.map(|record| record.version)).is_some() {
                 return Ok(false);
             }
         }
-        let (value, flags, expiry) = (Bytes::copy_from_slice(value), options.flags, options.expiry);
-        self.put_next(collection, key, Next::Put { value, flags, expiry })?;
+        let (value, flags, expiry) =
+            (Bytes::copy_from_slice(value.as_ref()), options.flags, options.expiry_in(collection));
+        self.put_next(collection, key.as_ref(), Next::Put { value, flags, expiry })?;
         Ok(true)
     }
 
@@ -201,8 +208,8 @@ impl Transaction {
     ///
     /// # Errors
     /// A bad key; [`Error::OtherStore`].
-    pub fn delete(&mut self, collection: &Collection, key: &[u8]) -> Result<(), Error> {
-        self.put_next(collection, key, Next::Delete)
+    pub fn delete(&mut self, collection: &Collection, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.put_next(collection, key.as_ref(), Next::Delete)
     }
 
     /// Changes a record in dependence on itself, as [`Collection::fetch_update`]: the record
@@ -213,11 +220,11 @@ impl Transaction {
     pub fn fetch_update(
         &mut self,
         collection: &Collection,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         next: impl FnOnce(Option<&Record>) -> Next,
     ) -> Result<Option<Record>, Error> {
-        let before = self.get(collection, key)?;
-        self.put_next(collection, key, next(before.as_ref()))?;
+        let before = self.get(collection, key.as_ref())?;
+        self.put_next(collection, key.as_ref(), next(before.as_ref()))?;
         Ok(before)
     }
 

@@ -14,7 +14,7 @@ fn a_restore_tells_how_far_it_is() {
     let (data, backup) = (place.path().join("data"), place.path().join("backup"));
     let store = options().open(&data).unwrap();
     for number in 0..400 {
-        store.put(format!("key{number}").as_bytes(), &[7; 10_000]).unwrap();
+        store.put(format!("key{number}").as_bytes(), [7; 10_000]).unwrap();
     }
     let bytes = store.backup(&backup).unwrap().bytes;
     let told = Arc::new(Mutex::new(Vec::new()));

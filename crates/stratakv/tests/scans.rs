@@ -21,15 +21,15 @@ fn cold(directory: &Path, placement: Placement, records: u64, bytes: usize) -> S
     let store = open(directory, placement);
     let mut session = store.session().unwrap();
     for number in 0..records {
-        let kind = stratakv::ChangeKind::Put {
+        let kind = stratakv::raw::ChangeKind::Put {
             value: vec![number as u8; bytes].into(),
             flags: 0,
             expiry: stratakv::Expiry::NEVER,
         };
         let key = stratakv::Key::new(stratakv::CollectionId(0), &name(number)).unwrap();
-        let change = stratakv::Change { key, expect: stratakv::Expect::Any, kind };
+        let change = stratakv::raw::Change { key, expect: stratakv::Expect::Any, kind };
         let level = stratakv::Level::ProcessCrash;
-        session.submit(stratakv::Operation::Write { changes: vec![change], level });
+        session.submit(stratakv::raw::Operation::Write { changes: vec![change], level });
         while session.in_flight() >= 64 {
             session.poll(32).unwrap();
         }
@@ -113,7 +113,7 @@ fn keys_cost_no_reads() {
         let store = cold(&path, placement, 500, 3000);
         let collection = store.collection("other").unwrap();
         for number in 0..100 {
-            collection.put(&name(number), b"value").unwrap();
+            collection.put(name(number), b"value").unwrap();
         }
         drop(collection);
         store.close().unwrap();

@@ -2,10 +2,8 @@
 
 use std::ops::Bound;
 
-use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Next, Operation, Options, PutOptions, Reply,
-    ScanOptions, WriteBatch,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{CollectionId, Expect, Expiry, Key, Level, Next, Options, PutOptions, ScanOptions, WriteBatch};
 use stratakv_runtime::block_on;
 
 fn put(key: &[u8]) -> Operation {
@@ -81,7 +79,7 @@ fn futures_move_between_threads() {
         assert_eq!(store.get_async(b"key").await.unwrap().unwrap().to_bytes(), &b"other"[..]);
         assert!(store.delete_async(b"key").await.unwrap());
         store.delete_prefix_async(&[1]).await.unwrap();
-        store.delete_range_async(Bound::Unbounded, Bound::Unbounded).await.unwrap();
+        store.delete_range_async::<&[u8]>(..).await.unwrap();
     }));
     assert_eq!(store.scan(ScanOptions::all()).count(), 0);
     store.close().unwrap();

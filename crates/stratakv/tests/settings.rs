@@ -18,7 +18,7 @@ fn key(number: usize) -> Vec<u8> {
 
 fn check(store: &Store, rounds: &[usize], what: &str) {
     for (number, round) in rounds.iter().enumerate() {
-        let found = store.get(&key(number)).expect("it answers").map(|record| record.to_bytes().to_vec());
+        let found = store.get(key(number)).expect("it answers").map(|record| record.to_bytes().to_vec());
         assert!(found == Some(value(number, *round)), "{what}: key {number} of round {round}");
     }
 }
@@ -41,7 +41,7 @@ fn survives(engine: &str, made: &Options, changes: &[Change]) {
         }
         for (number, round) in rounds.iter_mut().enumerate().filter(|(number, _)| life == 0 || number % 5 == life % 5) {
             *round = life;
-            store.put(&key(number), &value(number, life)).expect("it is put");
+            store.put(key(number), value(number, life)).expect("it is put");
         }
         check(&store, &rounds, &what);
         store.close().expect("it closes");

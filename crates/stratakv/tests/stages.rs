@@ -18,13 +18,13 @@ fn key(number: u32) -> Vec<u8> {
 fn get_from_the_volume(options: &Options, directory: &Path) -> Store {
     let store = options.clone().open(directory).unwrap();
     for number in 0..RECORDS {
-        store.put(&key(number), &vec![7; 4000]).unwrap();
+        store.put(key(number), vec![7; 4000]).unwrap();
     }
     store.close().unwrap();
     drop(store);
     let store = options.clone().open(directory).unwrap();
     for number in 0..RECORDS {
-        assert!(store.get(&key(number)).unwrap().is_some());
+        assert!(store.get(key(number)).unwrap().is_some());
     }
     store
 }
@@ -41,13 +41,13 @@ fn gets_wait_for_reads_and_writes_for_their_group() {
         assert!(count(&store, MeasuredKind::Get, Stage::Read) > 0, "{placement:?}");
         assert_eq!(count(&store, MeasuredKind::Get, Stage::Write), 0, "{placement:?}");
         for number in 0..64 {
-            store.put(&key(number), &vec![8; 4000]).unwrap();
+            store.put(key(number), vec![8; 4000]).unwrap();
         }
         assert!(count(&store, MeasuredKind::Write, Stage::Write) > 0, "{placement:?}");
         // A large value is written before its group is.
         let before = count(&store, MeasuredKind::Write, Stage::Write);
         for number in 0..16 {
-            store.put(&key(number), &vec![8; 300_000]).unwrap();
+            store.put(key(number), vec![8; 300_000]).unwrap();
         }
         assert!(count(&store, MeasuredKind::Write, Stage::Write) > before, "{placement:?}");
         store.close().unwrap();
@@ -63,13 +63,13 @@ fn gets_of_matrix_wait_for_reads_of_tables() {
     let path = directory.path().join("matrix");
     let store = options.clone().open(&path).unwrap();
     for number in 0..40_000 {
-        store.put(&key(number), &vec![7; 4000]).unwrap();
+        store.put(key(number), vec![7; 4000]).unwrap();
     }
     store.close().unwrap();
     drop(store);
     let store = options.open(&path).unwrap();
     for number in 0..RECORDS {
-        assert!(store.get(&key(number * 17)).unwrap().is_some());
+        assert!(store.get(key(number * 17)).unwrap().is_some());
     }
     assert!(count(&store, MeasuredKind::Get, Stage::Read) > 0);
     store.close().unwrap();

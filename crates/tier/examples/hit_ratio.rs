@@ -241,6 +241,7 @@ fn play_tier(trace: &[Request]) -> (f64, f64, f64, u64) {
             collected_percent: 66,
             saves_at_shutdown: false,
             boot: None,
+            begins_empty: false,
             read_only: false,
         })
     };

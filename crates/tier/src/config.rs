@@ -43,6 +43,8 @@ pub struct TierConfig {
     /// that was not closed in order left on its volume counts only if it is the same: then the
     /// system kept running, and every write that was issued is there. `None`: it never counts.
     pub boot: Option<[u8; 16]>,
+    /// What is on the volume is forgotten, whatever it is.
+    pub begins_empty: bool,
     /// Refuse changes and write nothing.
     pub read_only: bool,
 }

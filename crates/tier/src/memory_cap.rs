@@ -131,6 +131,7 @@ mod tests {
             segment_bytes: 1 << 20,
             collected_percent: 66,
             boot: None,
+            begins_empty: false,
             read_only: false,
         }
     }

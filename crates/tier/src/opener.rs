@@ -135,6 +135,7 @@ impl TierOpener {
         // As many openings as it may know of.
         self.superblock = Superblock { incarnation: found.incarnation + u64::from(!is_whole), ..found };
         self.report.start = match self.layout {
+            _ if self.config.begins_empty => Start::Emptied,
             Some(layout) if layout != found.layout => Start::Emptied,
             // The one that cannot be read may be the newer one, and say that the volume was opened
             // since, or is void.

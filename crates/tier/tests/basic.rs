@@ -17,6 +17,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 mod collect;
 #[path = "basic/conditions.rs"]
 mod conditions;
+#[path = "basic/emptied.rs"]
+mod emptied;
 #[path = "basic/lap.rs"]
 mod lap;
 #[path = "basic/listing.rs"]
@@ -70,6 +72,7 @@ fn config() -> TierConfig {
         collected_percent: 66,
         saves_at_shutdown: false,
         boot: Some([1; 16]),
+        begins_empty: false,
         read_only: false,
     }
 }
@@ -663,19 +666,6 @@ fn opened_for_reading_it_answers_and_writes_nothing() {
 }
 
 #[test]
-fn a_volume_of_another_length_is_empty() {
-    let mut driver = Driver::new(config());
-    (0..3000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.end(Ending::Orderly);
-    driver.config.capacity_bytes = Some(CAPACITY_BYTES / 2);
-    driver.open(false);
-    assert_eq!(driver.shard.as_ref().expect("it is open").recovery().start, Start::Emptied);
-    assert_eq!(driver.hits(0..3000, 3000), 0);
-    driver.put(1, 10);
-    assert_eq!(driver.restart(Ending::Orderly).items, 1);
-}
-
-#[test]
 fn the_journals_pages_were_promised_and_not_reserved() {
     let mut driver = Driver::new(config());
     let pages = driver.disk.pages();
@@ -777,24 +767,4 @@ fn an_orderly_end_went_round_and_round_while_it_waited_for_the_disk() {
     driver.end(Ending::Kill);
     driver.open(false);
     assert_eq!(driver.hits(0..6000, 3000), 6000);
-}
-
-#[test]
-fn one_superblock_damaged_empties_and_two_refuse() {
-    let mut driver = Driver::new(config());
-    (0..3000).for_each(|number| drop(driver.put(number, 3000)));
-    driver.end(Ending::Orderly);
-    driver.disk.flip_bit(0, 100);
-    driver.open(false);
-    assert_eq!(driver.shard.as_ref().expect("it is open").recovery().start, Start::Emptied);
-    driver.end(Ending::Orderly);
-    driver.disk.flip_bit(0, 100);
-    driver.disk.flip_bit(1, 100);
-    let mut opener = TierOpener::recover(driver.config.clone());
-    opener.start(&mut driver.effects);
-    for (io, outcome) in driver.carry_out() {
-        opener.complete(io, outcome, &mut driver.effects);
-    }
-    assert!(opener.is_finished());
-    assert!(matches!(opener.finish(), Err(Error::Corrupt(_))));
 }

@@ -22,6 +22,7 @@ fn subject(
             collected_percent: 66,
             saves_at_shutdown,
             boot: Some([1; 16]),
+            begins_empty: false,
             read_only: false,
         };
         if opening.create { TierOpener::create(config) } else { TierOpener::recover(config) }

@@ -9,9 +9,10 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use stratakv::raw::{Change, ChangeKind, Operation, PageRequest, RecordPart, Reply};
 use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Engine, Expect, Expiry, IoBackend, Key, Level, Operation, Options,
-    PageRequest, Placement, RecordPart, Reply, Session, Store, WriteBatch,
+    Collection, CollectionId, Engine, Expect, Expiry, IoBackend, Key, Level, Options, Placement, Session, Store,
+    WriteBatch,
 };
 use stratakv_base::random::Random;
 
@@ -166,12 +167,12 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn put(records: &Collection, number: u64, work: &Work) -> Result<(), Failure> {
-    records.put(&key(number), &value(number, work.value_bytes))?;
+    records.put(key(number), value(number, work.value_bytes))?;
     Ok(())
 }
 
 fn get(records: &Collection, number: u64, work: &Work) -> Result<(), Failure> {
-    match records.get(&key(number))? {
+    match records.get(key(number))? {
         Some(record) if record.len() == work.value_bytes => Ok(()),
         other => Err(format!("not record {number}: {other:?}").into()),
     }
@@ -184,11 +185,11 @@ fn run(store: &Store, records: &Collection, work: &Work, count: usize) -> Result
     let mut draw = move || random.below(work.records);
     match work.operation {
         Single::Get => (0..count).try_for_each(|_| get(records, draw(), work)),
-        Single::Put => (0..count).try_for_each(|_| Ok(records.put(&key(draw()), &bytes).map(|_| ())?)),
+        Single::Put => (0..count).try_for_each(|_| Ok(records.put(key(draw()), &bytes).map(|_| ())?)),
         Single::Scan => (0..count).try_for_each(|_| scan(store, records, &key(draw()))),
         Single::Batch => (0..count).try_for_each(|_| {
             let mut batch = WriteBatch::new();
-            (0..BATCH).for_each(|_| _ = batch.put(&key(draw()), &bytes));
+            (0..BATCH).for_each(|_| _ = batch.put(key(draw()), &bytes));
             store.write(batch)?;
             Ok(())
         }),

@@ -50,7 +50,7 @@ impl Microbenchmark<'_> {
     fn fill(&self, phase: &str, records: &Collection) -> Result<PhaseReport, BenchError> {
         self.operate(phase, |record, random, value, latencies| {
             self.values.make(record, VALUE_BYTES, random, value);
-            latencies.time(|| Ok(records.put(&key(record), value)?))?;
+            latencies.time(|| Ok(records.put(key(record), value)?))?;
             Ok(())
         })
     }
@@ -62,10 +62,10 @@ impl Microbenchmark<'_> {
             let record = random.below(self.extent.records);
             if random.below(100) >= reads_percent {
                 self.values.make(record, VALUE_BYTES, random, value);
-                latencies.time(|| Ok(records.put(&key(record), value)?))?;
+                latencies.time(|| Ok(records.put(key(record), value)?))?;
                 return Ok(());
             }
-            let found = latencies.time(|| Ok(records.get(&key(record))?))?;
+            let found = latencies.time(|| Ok(records.get(key(record))?))?;
             expect(record, found.as_ref())
         })
     }

@@ -3,9 +3,8 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, PageRequest, RecordPart, Reply};
+use stratakv::{CollectionId, Expect, Expiry, Key, Level, Store};
 
 use super::{BenchError, Front, OperationOutcome, Request, Target};
 

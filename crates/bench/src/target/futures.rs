@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use bytes::Bytes;
-use stratakv::{CollectionId, Level, Operation, Reply, Store};
+use stratakv::raw::{Operation, Reply};
+use stratakv::{CollectionId, Level, Store};
 
 use super::{BenchError, OperationOutcome, Request, Target};
 use crate::target::blocking::{get, outcome, put};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use stratakv::{CollectionId, Level, Reply, Session, Store};
+use stratakv::raw::Reply;
+use stratakv::{CollectionId, Level, Session, Store};
 
 use super::{BenchError, OperationOutcome, Request, Target};
 use crate::target::blocking::{get, outcome, put, scan};

@@ -133,7 +133,7 @@ fn vertices_and_edges_keep_their_properties() {
         assert_eq!(graph.edge(7, 7, seen_from).expect("a read").as_deref(), Some(&b"second"[..]));
         assert_eq!(graph.neighbours(7, seen_from).expect("a list").iter().collect::<Vec<_>>(), [7]);
     }
-    store.put(&list_key(7, Direction::Out), b"12345").expect("a put");
+    store.put(list_key(7, Direction::Out), b"12345").expect("a put");
     let told = graph.neighbours(7, Direction::Out).expect_err("not a list").to_string();
     assert!(told.contains("vertex 7 has 5 bytes"), "{told}");
     assert!(graph.add_edge(7, 8, b"").is_err() && graph.edge(7, 8, Direction::Out).expect("a read").is_none());

@@ -68,6 +68,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
+    use super::super::connection::{ServerAddress, TlsFiles};
     use super::*;
 
     /// What comes of a backup whose server gives these answers, then hangs up.
@@ -81,7 +82,8 @@ mod tests {
                 stream.get_mut().write_all(answer.as_bytes()).unwrap();
             }
         });
-        let made = Client::connect(&address).and_then(|client| backup(client, "b"));
+        let address = ServerAddress::parse(&address);
+        let made = Client::connect(&address, &TlsFiles::default(), "").and_then(|client| backup(client, "b"));
         server.join().unwrap();
         made
     }

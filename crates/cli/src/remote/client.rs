@@ -2,28 +2,24 @@
 //! peer says is trusted.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv_engine::Expect;
 use stratakv_protocol::memcache::{KEY_BYTES_MAX, RELATIVE_SECONDS_MAX};
 
+use super::connection::{ANSWER_TIMEOUT, Connection, ServerAddress, TlsFiles};
 use crate::failure::{Exit, Failure};
 use crate::put::expiry_in;
 use crate::text::escaped;
 
-/// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the server may be silent.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer lines are no answers: the longest key in base64, and some more.
 const LINE_BYTES_MAX: u64 = 96 << 10;
 /// More statistics than this no server has.
 const STATISTICS_MAX: usize = 100_000;
 
 /// A connection to a server.
-pub(crate) struct Client<S = TcpStream> {
+pub(crate) struct Client<S = Connection> {
     /// As the user named it.
     server: String,
     stream: BufReader<S>,
@@ -58,24 +54,13 @@ pub(crate) enum Condition {
 }
 
 impl Client {
-    /// Connects, to the first of the host's addresses that answers.
+    /// Connects, to the first of the host's addresses that answers. `hint`: what to do if nobody
+    /// listens there.
     ///
     /// # Errors
-    /// The name does not resolve, or nobody answers within five seconds for each address.
-    pub(crate) fn connect(server: &str) -> Result<Client, Failure> {
-        let addresses = server.to_socket_addrs().map_err(|error| {
-            Failure::usage(format!("--server {server}: {error}; write HOST:PORT, for example 127.0.0.1:11211"))
-        })?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).and_then(prepare) {
-                Ok(stream) => return Ok(Client::over(server, stream)),
-                Err(error) => last = error,
-            }
-        }
-        Err(Failure::failed(format!(
-            "cannot connect to {server}: {last}; does `stratakv serve` run there? It says at its start where it listens"
-        )))
+    /// As of [`Connection::open`].
+    pub(crate) fn connect(server: &ServerAddress, tls: &TlsFiles, hint: &str) -> Result<Client, Failure> {
+        Ok(Client::over(&server.to_string(), Connection::open(server, tls, hint)?))
     }
 
     /// Lets `pause` pass, unless the server hangs up before.
@@ -83,10 +68,10 @@ impl Client {
     /// # Errors
     /// It hung up, or said something that it was not asked.
     pub(crate) fn pause(&mut self, pause: Duration) -> Result<(), Failure> {
-        let wait = |stream: &mut BufReader<TcpStream>| {
-            stream.get_ref().set_read_timeout(Some(pause))?;
+        let wait = |stream: &mut BufReader<Connection>| {
+            stream.get_ref().set_read_timeout(pause)?;
             let heard = stream.fill_buf().map(<[u8]>::len);
-            stream.get_ref().set_read_timeout(Some(ANSWER_TIMEOUT))?;
+            stream.get_ref().set_read_timeout(ANSWER_TIMEOUT)?;
             heard
         };
         match wait(&mut self.stream) {
@@ -96,13 +81,6 @@ impl Client {
             Err(error) => Err(self.broken(&error)),
         }
     }
-}
-
-fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 impl<S: Read + Write> Client<S> {
@@ -120,7 +98,7 @@ impl<S: Read + Write> Client<S> {
         match self.line()?.as_slice() {
             b"STORED" => Ok(()),
             line if line.starts_with(b"CLIENT_ERROR") => Err(Failure::usage(format!(
-                "{} does not know this user with this password: is --auth-file the file that it was started with?",
+                "{} does not know this user with this password: they are those of the file that it was started with (--auth-file)",
                 self.server
             ))),
             line => Err(self.refused(line)),
@@ -307,7 +285,7 @@ impl<S: Read + Write> Client<S> {
                 format!("no answer from {server} in {} s", ANSWER_TIMEOUT.as_secs())
             }
             io::ErrorKind::UnexpectedEof => format!("{server} closed the connection without a whole answer"),
-            _ => format!("the connection to {server} broke: {error}"),
+            _ => format!("the connection to {server} broke: {error}{}", certificate_wanted(error)),
         };
         Failure::failed(format!(
             "{what}; if something was to be written, it is not known whether it was: read it again"
@@ -320,7 +298,10 @@ impl<S: Read + Write> Client<S> {
         let text = String::from_utf8_lossy(line);
         let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
         if let Some(why) = after("SERVER_ERROR ").or(after("CLIENT_ERROR ")) {
-            let advice = if why.contains("unauthenticated") { ": log in with --auth-file FILE" } else { "" };
+            let advice = match why.contains("unauthenticated") {
+                true => ": log in with --auth-file FILE, or with --user NAME and --password-file FILE",
+                false => "",
+            };
             return Failure::failed(format!("{server} refused: {why}{advice}"));
         }
         match text.as_ref() {
@@ -344,6 +325,18 @@ impl<S: Read + Write> Client<S> {
             "{} answered with {what}, which is not the memcache text protocol: does `stratakv serve` listen there?",
             self.server
         ))
+    }
+}
+
+/// With TLS 1.3 a server says only after the handshake that it wants a certificate.
+pub(crate) fn certificate_wanted(error: &io::Error) -> &'static str {
+    use rustls::{AlertDescription, Error};
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match cause {
+        Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+            ": it asks for a certificate of yours, --tls-cert FILE and --tls-key FILE"
+        }
+        _ => "",
     }
 }
 

@@ -2,9 +2,10 @@
 
 mod backup;
 mod client;
+mod connection;
+mod login;
 mod range;
-
-use std::path::{Path, PathBuf};
+mod resp;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -12,46 +13,33 @@ use clap::{ArgMatches, Args};
 use crate::failure::Failure;
 pub(crate) use backup::backup;
 pub(crate) use client::{Client, Condition, Stored};
-pub(crate) use range::{PageEnd, RangeRequest, RemoteRecord};
+pub(crate) use connection::ServerAddress;
+pub(crate) use login::LoginArguments;
+pub(crate) use range::{ListedKey, PageEnd, RangeRequest, RemoteRecord};
+pub(crate) use resp::{RespClient, RespReply, write_command};
 
 /// Which server.
 #[derive(Args)]
 pub(crate) struct ServerArguments {
-    /// Ask the server that listens there, instead of opening the store
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Ask the server that listens there, instead of opening the store: HOST:PORT, tls:HOST:PORT or
+    /// unix:PATH
+    #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// Log in to a server that has --auth-file: with the first line `user:password` of this file,
-    /// such as the server's own
-    #[arg(long, value_name = "FILE", requires = "server")]
-    auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    login: LoginArguments,
 }
 
 impl ServerArguments {
     /// A connection, if a server was named.
     pub(crate) fn connect(&self) -> Result<Option<Client>, Failure> {
-        let Some(server) = self.server.as_deref() else { return Ok(None) };
-        let mut client = Client::connect(server)?;
-        if let Some(file) = &self.auth_file {
-            let (user, password) = account(file)?;
-            client.authenticate(&user, &password)?;
+        match self.server.as_deref() {
+            Some(server) => self.login.memcache(&ServerAddress::parse(server), NOBODY_THERE).map(Some),
+            None => self.login.refuse_without("--server").map(|()| None),
         }
-        Ok(Some(client))
     }
 }
 
-/// The first account of a file.
-fn account(file: &Path) -> Result<(String, String), Failure> {
-    let failure = |why: String| Failure::usage(format!("--auth-file {}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| failure(format!("cannot read it: {error}")))?;
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let account = lines.into_iter().next().and_then(|line| line.split_once(':'));
-    let (user, password) = account.ok_or_else(|| failure("its first line is not user:password".into()))?;
-    if user.contains(' ') || password.contains(['\r', '\n']) {
-        return Err(failure("the memcache text protocol cannot carry a user with a space".into()));
-    }
-    Ok((user.to_owned(), password.to_owned()))
-}
-
+const NOBODY_THERE: &str = "does `stratakv serve` run there? It says at its start where it listens";
 const OPENING: &str = "is for a store that this command opens itself, and the server has opened its own. Leave it out";
 const NO_RANGES: &str = "cannot be sent to a server: the memcache protocol changes single keys only. Name the keys";
 /// Commands that ask a server for ranges.

@@ -11,7 +11,7 @@ use stratakv_protocol::memcache::{MetaFlags, RANGE_COUNT_MAX, reply};
 
 use super::Client;
 use super::client::number;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::put::expiry_in;
 
@@ -50,6 +50,34 @@ impl RemoteRecord {
         let expiry = self.seconds_left.map_or(0, |left| expiry_in(Duration::from_secs(left)).seconds());
         Line { flags: self.flags, expiry: u32::try_from(expiry).unwrap_or(u32::MAX), ..line }
     }
+}
+
+/// A key of a list.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ListedKey {
+    pub(crate) key: Vec<u8>,
+    /// What the whole item takes.
+    pub(crate) bytes: u64,
+}
+
+/// `key=NAME exp=.. la=.. cas=.. fetch=.. cls=.. size=..`, the name with `%20` and the like.
+fn listed_key(line: &[u8]) -> Option<ListedKey> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let name = words.next()?.strip_prefix(b"key=")?;
+    let bytes = words.find_map(|word| number(word.strip_prefix(b"size=")?)).unwrap_or(0);
+    let mut key = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((first, behind)) = rest.split_first() {
+        if *first != b'%' {
+            key.push(*first);
+            rest = behind;
+            continue;
+        }
+        let (digits, behind) = behind.split_at_checked(2)?;
+        key.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = behind;
+    }
+    Some(ListedKey { key, bytes })
 }
 
 /// What takes records.
@@ -110,14 +138,48 @@ impl<S: Read + Write> Client<S> {
     /// As of [`Client::page`].
     pub(crate) fn fetch(&mut self, keys: &[Vec<u8>], take: Take<'_>) -> Result<(), Failure> {
         for some in keys.chunks(AT_ONCE) {
-            let ask = |key: &Vec<u8>| format!("mg {} b k v f t c q\r\n", STANDARD.encode(key));
-            let asked: String = some.iter().map(ask).chain(["mn\r\n".to_owned()]).collect();
+            // Not by its key: memcached gives it back as it was stored, in base64 or not.
+            let ask = |(place, key): (usize, &Vec<u8>)| format!("mg {} b v f t c q O{place}\r\n", STANDARD.encode(key));
+            let asked: String = some.iter().enumerate().map(ask).chain(["mn\r\n".to_owned()]).collect();
             self.send(&[asked.as_bytes()])?;
-            while let Some(record) = self.fetched()? {
+            while let Some(record) = self.fetched(some)? {
                 take(record)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the server knows meta commands: memcached does from 1.6 on.
+    ///
+    /// # Errors
+    /// As of [`Client::get`].
+    pub(crate) fn has_meta_commands(&mut self) -> Result<bool, Failure> {
+        self.send(&[b"mn\r\n"])?;
+        Ok(self.line()? == b"MN")
+    }
+
+    /// Begins to list the keys as memcached lists them.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(crate) fn begin_list(&mut self) -> Result<(), Failure> {
+        self.send(&[b"lru_crawler metadump all\r\n"])
+    }
+
+    /// The next key of the list; `None`: there are no more.
+    ///
+    /// # Errors
+    /// The server refuses, is busy with another list, or answers with something else.
+    pub(crate) fn next_listed(&mut self) -> Result<Option<ListedKey>, Failure> {
+        let line = self.line()?;
+        if line == b"END" {
+            return Ok(None);
+        }
+        if line.starts_with(b"BUSY") {
+            let why = "another client lists its keys: try again";
+            return Err(Failure { exit: Exit::Busy, ..self.refused(&line) }.at(why));
+        }
+        listed_key(&line).map(Some).ok_or_else(|| self.refused(&line))
     }
 
     /// The keys of all records, in no order.
@@ -140,13 +202,13 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// A record that was fetched; `None`: there are no more.
-    fn fetched(&mut self) -> Result<Option<RemoteRecord>, Failure> {
+    /// A record that was fetched, of these keys; `None`: there are no more.
+    fn fetched(&mut self, keys: &[Vec<u8>]) -> Result<Option<RemoteRecord>, Failure> {
         let line = self.line()?;
         match line.as_slice() {
             b"MN" => Ok(None),
             _ if [line.as_slice(), b"\r\n"].concat() == reply::NOT_A_STRING => Ok(Some(RemoteRecord::default())),
-            _ => self.record(&line).map(Some),
+            _ => self.record(&line, |place| keys.get(place).cloned()).map(Some),
         }
     }
 
@@ -162,11 +224,11 @@ impl<S: Read + Write> Client<S> {
             let key = word.strip_suffix(b" b").and_then(|word| STANDARD.decode(word).ok());
             return key.map(|key| Answer::End(PageEnd::Behind(key))).ok_or_else(|| self.refused(&line));
         }
-        self.record(&line).map(Answer::Record)
+        self.record(&line, |_| None).map(Answer::Record)
     }
 
-    /// The record of a line, with its value.
-    fn record(&mut self, line: &[u8]) -> Result<RemoteRecord, Failure> {
+    /// The record of a line, with its value. `key_at`: the key that was asked for at a place.
+    fn record(&mut self, line: &[u8], key_at: impl Fn(usize) -> Option<Vec<u8>>) -> Result<RemoteRecord, Failure> {
         let (value_bytes, words) = match (line.strip_prefix(b"VA "), line.strip_prefix(b"HD")) {
             (Some(rest), _) => {
                 let (length, words) = rest.split_at(rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len()));
@@ -176,7 +238,7 @@ impl<S: Read + Write> Client<S> {
             (None, Some(words)) => (None, words),
             (None, None) => return Err(self.refused(line)),
         };
-        let mut record = record_of(words).ok_or_else(|| self.refused(line))?;
+        let mut record = record_of(words, key_at).ok_or_else(|| self.refused(line))?;
         if let Some(value_bytes) = value_bytes {
             record.value = Some(self.value(value_bytes)?);
         }
@@ -198,14 +260,18 @@ impl RangeRequest {
     }
 }
 
-/// The flags of an answer, all keys being base64.
-fn record_of(words: &[u8]) -> Option<RemoteRecord> {
+/// The flags of an answer, all keys being base64, or named by their place.
+fn record_of(words: &[u8], key_at: impl Fn(usize) -> Option<Vec<u8>>) -> Option<RemoteRecord> {
     let mut record = RemoteRecord::default();
     let mut has_key = false;
     for (letter, rest) in MetaFlags::split(words) {
         match letter {
             b'k' => {
                 record.key = STANDARD.decode(rest).ok()?;
+                has_key = true;
+            }
+            b'O' => {
+                record.key = key_at(number(rest)?)?;
                 has_key = true;
             }
             b'f' => record.flags = number(rest)?,
@@ -222,5 +288,21 @@ fn end(bound: &Bound<Vec<u8>>, unbounded: &str) -> String {
         Bound::Unbounded => unbounded.to_owned(),
         Bound::Included(key) => format!("[{}", STANDARD.encode(key)),
         Bound::Excluded(key) => format!("({}", STANDARD.encode(key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_keys_are_decoded() {
+        let listed = |line: &str| listed_key(line.as_bytes()).map(|listed| (listed.key, listed.bytes));
+        let line = "key=a%20b%FFc exp=-1 la=1 cas=2 fetch=no cls=1 size=63";
+        assert_eq!(listed(line), Some((b"a b\xFFc".to_vec(), 63)));
+        assert_eq!(listed("key=k exp=1"), Some((b"k".to_vec(), 0)));
+        for bad in ["", "ERROR", "key=%", "key=%2", "key=%zz", "k exp=1"] {
+            assert_eq!(listed(bad), None, "{bad}");
+        }
     }
 }

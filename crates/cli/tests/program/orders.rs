@@ -123,11 +123,11 @@ fn a_key_that_was_not_made_in_the_order_is_passed_over_when_asked() {
     let store = options.open(&data).unwrap();
     let numbers = store.collection_in_order("n", stratakv::Order::NUMERIC).unwrap();
     numbers.put(b"7", b"v").unwrap();
-    let kind = stratakv::ChangeKind::Put { value: "v".into(), flags: 0, expiry: stratakv::Expiry::NEVER };
+    let kind = stratakv::raw::ChangeKind::Put { value: "v".into(), flags: 0, expiry: stratakv::Expiry::NEVER };
     let key = stratakv::Key::new(numbers.id(), b"\x01raw").unwrap();
-    let change = stratakv::Change { key, expect: stratakv::Expect::Any, kind };
+    let change = stratakv::raw::Change { key, expect: stratakv::Expect::Any, kind };
     let level = stratakv::Level::ProcessCrash;
-    store.execute(stratakv::Operation::Write { changes: vec![change], level });
+    store.execute(stratakv::raw::Operation::Write { changes: vec![change], level });
     drop(numbers);
     store.close().unwrap();
     drop(store);

@@ -3,7 +3,8 @@
 use std::ops::Bound;
 
 use base64::engine::general_purpose::STANDARD;
-use stratakv::{CollectionId, Key, Operation, Options, Reply, Store};
+use stratakv::raw::{Operation, Reply};
+use stratakv::{CollectionId, Key, Options, Store};
 use stratakv_engine::{Change, ChangeKind, Expect, PageRequest};
 use stratakv_structures::STRUCTURE_FLAGS;
 

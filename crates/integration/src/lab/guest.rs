@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::system::{RebootCommand, reboot};
-use stratakv::{Change, ChangeKind, Expect, Expiry, IoBackend, Key, Level, Operation, Options, Reply, Store};
+use stratakv::raw::{Change, ChangeKind, Operation, Reply};
+use stratakv::{Expect, Expiry, IoBackend, Key, Level, Options, Store};
 use stratakv_device::{Block, Class, Pool};
 
 use super::bypass::{self, BypassTask};

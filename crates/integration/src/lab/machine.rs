@@ -66,7 +66,7 @@ impl Machine {
     /// It did not come up in three attempts, or did not end in order within five minutes: the
     /// console's last lines.
     pub fn boot(&self, drives: &[String], words: &str) -> Result<String, String> {
-        self.boot_on(&["-M", "q35,accel=tcg", "-m", "512M", "-cpu", CPU].map(str::to_owned), drives, words)
+        self.boot_on(&["-M", "q35,accel=tcg", "-m", "1G", "-cpu", CPU].map(str::to_owned), drives, words)
     }
 
     /// As [`Machine::boot`], on another board.

@@ -60,9 +60,9 @@ fn board() -> Vec<String> {
     let words =
         ["-M", "q35,nvdimm=on,nvdimm-persistence=mem-ctrl", "-accel", "tcg,thread=single", "-smp", "2,sockets=2"];
     let mut board: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    board.extend(["-m".into(), "512M,slots=2,maxmem=2G".into(), "-cpu".into(), processor]);
+    board.extend(["-m".into(), "1G,slots=2,maxmem=3G".into(), "-cpu".into(), processor]);
     for node in 0..NODES {
-        board.extend(["-object".into(), format!("memory-backend-ram,id=n{node},size=256M")]);
+        board.extend(["-object".into(), format!("memory-backend-ram,id=n{node},size=512M")]);
         board.extend(["-numa".into(), format!("node,nodeid={node},cpus={node},memdev=n{node}")]);
     }
     board
@@ -190,7 +190,7 @@ fn write(store: &Store) -> Result<String, String> {
     let one = |node: usize| -> Result<(), String> {
         store.stay_near(node);
         for number in 0..1 << 20 {
-            store.put(key(node, number).as_bytes(), &value(node, number)).map_err(|error| error.to_string())?;
+            store.put(key(node, number).as_bytes(), value(node, number)).map_err(|error| error.to_string())?;
             println!("node {node} acknowledged {}", number + 1);
             let figures = figures(store)?;
             if figures.remote != [0, 0] {

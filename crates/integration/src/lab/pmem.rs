@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::system::finit_module;
-use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key};
+use stratakv::raw::{Change, ChangeKind};
+use stratakv::{CollectionId, Expect, Expiry, Key};
 use stratakv_base::Wall;
 use stratakv_base::random::Random;
 use stratakv_hash::{Hash, HashOptions};
@@ -78,7 +79,7 @@ impl Hardware {
         };
         let (machine, processor) =
             (format!("q35,accel=tcg,nvdimm=on,nvdimm-persistence={kept}"), format!("{CPU},{flushes}"));
-        ["-M".into(), machine, "-m".into(), "512M,slots=2,maxmem=2G".into(), "-cpu".into(), processor]
+        ["-M".into(), machine, "-m".into(), "1G,slots=2,maxmem=3G".into(), "-cpu".into(), processor]
     }
 }
 

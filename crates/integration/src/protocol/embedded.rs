@@ -8,9 +8,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, EngineError, Expect, Expiry, Key, Level, Operation, RecordPart, Reply, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, RecordPart, Reply};
+use stratakv::{CollectionId, EngineError, Expect, Expiry, Key, Level, Store};
 
 use super::{Answer, Client, Command, Condition, Kind, ReadRecord, invalid};
 use crate::executor::block_on_all;

@@ -49,6 +49,7 @@ impl Engine for TierEngine {
             collected_percent: self.collected_percent.get(),
             saves_at_shutdown: self.saves_at_shutdown.get(),
             boot: Some(boot),
+            begins_empty: false,
             read_only: opening.read_only,
         };
         if opening.create { TierOpener::create(config) } else { TierOpener::recover(config) }

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, RecordPart, Reply, Session, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, RecordPart, Reply};
+use stratakv::{CollectionId, Expect, Expiry, Key, Level, Session, Store};
 use stratakv_base::random::Random;
 
 use super::{LANES, Plan, Shared};

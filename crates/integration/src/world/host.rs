@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use stratakv::{AnyShard, Driver, Engine, Level, Placement, Store};
+use stratakv::raw::{AnyShard, Driver};
+use stratakv::{Engine, Level, Placement, Store};
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Geometry, Pool, Ring};
@@ -317,6 +318,7 @@ impl Host {
             collected_percent: self.setup.collected_percent,
             saves_at_shutdown: false,
             boot: Some(boot),
+            begins_empty: false,
             read_only: false,
         }
     }

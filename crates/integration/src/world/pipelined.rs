@@ -11,10 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, Engine, Expect, Expiry, Key, Level, Operation, Placement, RecordPart, Reply,
-    Session, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, RecordPart, Reply};
+use stratakv::{CollectionId, Engine, Expect, Expiry, Key, Level, Placement, Session, Store};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_engine::Error;

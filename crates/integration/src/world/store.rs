@@ -15,7 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use stratakv::{Engine, Level, Operation, Reply, Session};
+use stratakv::raw::{Operation, Reply};
+use stratakv::{Engine, Level, Session};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_engine::Error;
@@ -147,7 +148,7 @@ enum Asked {
     /// An entry of the history.
     Single(usize),
     /// A scan, and when it was asked.
-    Scan(stratakv::PageRequest, u64),
+    Scan(stratakv::raw::PageRequest, u64),
     /// A backup, or its next piece.
     Backup,
 }
@@ -375,7 +376,12 @@ impl Run {
         Ok(())
     }
 
-    fn scan_answered(&mut self, request: &stratakv::PageRequest, invoked: u64, reply: Reply) -> Result<(), String> {
+    fn scan_answered(
+        &mut self,
+        request: &stratakv::raw::PageRequest,
+        invoked: u64,
+        reply: Reply,
+    ) -> Result<(), String> {
         let reply = owned(reply);
         self.is_expected(&reply)?;
         self.statistics.answered += 1;

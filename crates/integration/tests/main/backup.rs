@@ -32,9 +32,9 @@ fn everything_comes_back_in_its_collection() {
     let store = options().open(place.path().join("data")).expect("created");
     let users = store.collection("users").expect("made");
     for key in 0..3000u32 {
-        store.put(&key.to_be_bytes(), &vec![key as u8; key as usize % 900]).expect("a put");
+        store.put(key.to_be_bytes(), vec![key as u8; key as usize % 900]).expect("a put");
     }
-    store.put(b"large", &vec![9; 3 << 20]).expect("a put");
+    store.put(b"large", vec![9; 3 << 20]).expect("a put");
     users.put(b"ada", b"36").expect("a put");
     let flagged = PutOptions { flags: 77, expiry: Expiry(Expiry::MAX.0 - 1), ..PutOptions::default() };
     users.put_with(b"flagged", b"f", &flagged).expect("a put");
@@ -65,7 +65,7 @@ fn is_a_cut(placement: Placement) {
     let place = place::directory();
     let store = options().placement(placement).open(place.path().join("data")).expect("created");
     for key in 0..2000u32 {
-        store.put(format!("old-{key}").as_bytes(), &[1; 300]).expect("a put");
+        store.put(format!("old-{key}").as_bytes(), [1; 300]).expect("a put");
     }
     let stop = AtomicBool::new(false);
     let written: Mutex<Vec<(String, Option<String>)>> = Mutex::default();
@@ -171,7 +171,7 @@ fn is_a_prefix(
 fn what_is_not_a_whole_backup_is_refused() {
     let place = place::directory();
     let store = options().open(place.path().join("data")).expect("created");
-    (0..500u32).for_each(|key| drop(store.put(&key.to_be_bytes(), &[5; 200]).expect("a put").to_string()));
+    (0..500u32).for_each(|key| drop(store.put(key.to_be_bytes(), [5; 200]).expect("a put").to_string()));
     let to = place.path().join("backup");
     store.backup(&to).expect("backed up");
     assert_eq!(store.backup(&to).expect_err("it is not empty").kind(), ErrorKind::Usage);

@@ -115,10 +115,10 @@ impl Subject {
             match change {
                 Asked::Put(collection, key, value, expect) => {
                     let options = PutOptions { expect: *expect, ..PutOptions::default() };
-                    batch.put_with(&self.collections[*collection], &[*key], value, &options);
+                    batch.put_with(&self.collections[*collection], [*key], value, &options);
                 }
                 Asked::Delete(collection, key, expect) => {
-                    batch.delete_if(&self.collections[*collection], &[*key], *expect);
+                    batch.delete_if(&self.collections[*collection], [*key], *expect);
                 }
                 Asked::Push(end, value) => _ = batch.push(&self.list, *end, value),
             }
@@ -131,7 +131,7 @@ impl Subject {
         let mut model = Model::default();
         for (number, collection) in self.collections.iter().enumerate() {
             for key in 0..KEYS as u8 {
-                if let Some(record) = collection.get(&[key]).expect("a get") {
+                if let Some(record) = collection.get([key]).expect("a get") {
                     model.records.insert((number, key), (record.to_bytes().to_vec(), record.version));
                 }
             }
@@ -201,9 +201,7 @@ fn batches_beside_a_map(engine: Engine, placement: Placement, seed: u64) {
         if random.below(20) == 0 {
             let which = random.below(2) as usize;
             let from = random.below(KEYS) as u8;
-            let deleted = subject.collections[which]
-                .delete_range(std::ops::Bound::Included(&[from]), std::ops::Bound::Unbounded)
-                .expect("deleted");
+            let deleted = subject.collections[which].delete_range([from]..).expect("deleted");
             let before = model.records.len();
             model.records.retain(|(collection, key), _| *collection != which || *key < from);
             assert_eq!(deleted as usize, before - model.records.len());
@@ -214,14 +212,14 @@ fn batches_beside_a_map(engine: Engine, placement: Placement, seed: u64) {
             // condition.
             let mut transaction = subject.store.transaction();
             let collection = &subject.collections[0];
-            let there = transaction.get(collection, &[0]).expect("a get").is_some();
-            transaction.put(collection, &[0], b"once").expect("kept");
-            transaction.delete(collection, &[0]).expect("kept");
+            let there = transaction.get(collection, [0]).expect("a get").is_some();
+            transaction.put(collection, [0], b"once").expect("kept");
+            transaction.delete(collection, [0]).expect("kept");
             let absent = PutOptions { expect: Expect::Absent, ..PutOptions::default() };
-            assert!(transaction.put_with(collection, &[0], b"twice", &absent).expect("kept"), "it was deleted");
+            assert!(transaction.put_with(collection, [0], b"twice", &absent).expect("kept"), "it was deleted");
             if there {
                 let other = PutOptions::default();
-                collection.put_with(&[0], b"somebody else's", &other).expect("a put");
+                collection.put_with([0], b"somebody else's", &other).expect("a put");
                 assert!(matches!(transaction.commit(), Ok(Commit::Conflict { .. })));
             } else {
                 assert!(matches!(transaction.commit(), Ok(Commit::Done { .. })));

@@ -6,10 +6,8 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use stratakv::{
-    Change, ChangeKind, CollectionId, Engine, Expect, Expiry, Key, Level, Operation, Options, PageRequest, Placement,
-    RecordPart, Reply, Store,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, PageRequest, RecordPart, Reply};
+use stratakv::{CollectionId, Engine, Expect, Expiry, Key, Level, Options, Placement, Store};
 use stratakv_base::checksum::shard_of;
 use stratakv_base::random::Random;
 use stratakv_integration::place;

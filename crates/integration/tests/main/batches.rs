@@ -113,7 +113,7 @@ fn bad_batches_are_refused_of(engine: Engine) {
     assert_eq!(store.write(batch).expect_err("a bad key").kind(), ErrorKind::Usage);
     let mut batch = WriteBatch::new();
     for key in 0..3 {
-        batch.put(&[key], &vec![0; 30 << 20]);
+        batch.put([key], vec![0; 30 << 20]);
     }
     let error = store.write(batch).expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::Usage);

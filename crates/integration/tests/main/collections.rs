@@ -57,7 +57,7 @@ fn a_dropped_collection_is_gone_and_its_name_begins_anew() {
     let store = open(&path);
     let old = store.collection("c").expect("made");
     for number in 0..500u32 {
-        old.put(&number.to_be_bytes(), b"v").expect("a put");
+        old.put(number.to_be_bytes(), b"v").expect("a put");
     }
     assert!(store.drop_collection("c").expect("dropped"));
     assert!(!store.drop_collection("c").expect("answered"), "there is none any more");
@@ -105,11 +105,11 @@ fn ranges_and_prefixes_are_deleted_within_their_collection() {
         }
     }
     assert_eq!(users.delete_prefix(b"b").expect("deleted"), 3);
-    assert_eq!(users.delete_range(Bound::Excluded(b"a"), Bound::Included(b"c")).expect("deleted"), 1);
+    assert_eq!(users.delete_range::<&str>((Bound::Excluded("a"), Bound::Included("c"))).expect("deleted"), 1);
     assert_eq!(keys(&users), ["a", "d"]);
     assert_eq!(block_on_all(vec![users.delete_prefix_async(b"")]).remove(0).expect("deleted"), 2);
     assert_eq!(keys(&store).len(), 6);
-    let range = store.delete_range_async(Bound::Unbounded, Bound::Excluded(b"b2"));
+    let range = store.delete_range_async(.."b2");
     assert_eq!(block_on_all(vec![range]).remove(0).expect("deleted"), 2);
     assert_eq!(keys(&store), ["b2", "b\u{ff}", "c", "d"]);
     assert_eq!(store.collections().expect("names"), ["users"], "the catalogue is no part of the default collection");

@@ -35,13 +35,13 @@ fn number(bytes: &[u8]) -> u64 {
 fn torn(path: &Path, rounds: u64, snapshots: usize, prepare: fn()) -> Option<String> {
     let store = open(path);
     let (keys, stop) = (keys(), AtomicBool::new(false));
-    keys.iter().for_each(|key| _ = store.put(key, &0u64.to_be_bytes()).expect("a put"));
+    keys.iter().for_each(|key| _ = store.put(key, 0u64.to_be_bytes()).expect("a put"));
     thread::scope(|scope| {
         let (store, keys, stop) = (&store, &keys, &stop);
         let writer = scope.spawn(move || {
             prepare();
             for round in 1..=rounds {
-                keys.iter().for_each(|key| _ = store.put(key, &round.to_be_bytes()).expect("a put"));
+                keys.iter().for_each(|key| _ = store.put(key, round.to_be_bytes()).expect("a put"));
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
@@ -90,7 +90,7 @@ fn a_snapshot_has_all_of_a_batch_or_nothing_and_outlives_what_came_later() {
     let (keys, stop) = (keys(), AtomicBool::new(false));
     let write = |round: u64| {
         let mut batch = WriteBatch::new();
-        keys.iter().for_each(|key| _ = batch.put(key, &round.to_be_bytes()));
+        keys.iter().for_each(|key| _ = batch.put(key, round.to_be_bytes()));
         store.write(batch).expect("written");
     };
     write(0);

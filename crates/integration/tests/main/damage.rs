@@ -28,7 +28,7 @@ fn store(place: &Path) -> (PathBuf, PathBuf) {
     let data = place.join("data");
     let store = options().open(&data).expect("created");
     for key in 0..KEYS {
-        store.put(&name(key), &value::encode(key, 1, len(key))).expect("a put");
+        store.put(name(key), value::encode(key, 1, len(key))).expect("a put");
     }
     store.close().expect("closed");
     let volume = place::volumes(&data).remove(0);
@@ -56,7 +56,7 @@ fn find(volume: &[u8], bytes: &[u8]) -> Vec<usize> {
 /// Every key but the damaged ones has its value.
 fn check_others(store: &Store, damaged: &[u64]) {
     for key in (0..KEYS).filter(|key| !damaged.contains(key)) {
-        let record = store.get(&name(key)).unwrap_or_else(|error| panic!("key{key} is not damaged: {error}"));
+        let record = store.get(name(key)).unwrap_or_else(|error| panic!("key{key} is not damaged: {error}"));
         let record = record.unwrap_or_else(|| panic!("key{key} is gone"));
         assert_eq!(value::decode(key, &record.to_bytes()), Ok(1));
     }
@@ -78,17 +78,17 @@ fn one_flipped_bit_in_a_value_is_an_error_with_its_place() {
         assert_eq!(output.status.code(), Some(4), "check: {}", program::said(&output));
         assert!(program::said(&output).contains("byte"), "check names the place: {}", program::said(&output));
         let store = options().open(&data).expect("a store with a damaged record opens");
-        match store.get(&name(key)) {
+        match store.get(name(key)) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
             Ok(found) => {
                 panic!("key{key} is damaged; it was answered with {:?} bytes", found.map(|record| record.len()))
             }
         }
-        let in_same_page: Vec<u64> = (0..KEYS).filter(|other| store.get(&name(*other)).is_err()).collect();
+        let in_same_page: Vec<u64> = (0..KEYS).filter(|other| store.get(name(*other)).is_err()).collect();
         assert!(in_same_page.len() <= 1 || len(key) < 4096, "one large value is damaged, {in_same_page:?} are refused");
         check_others(&store, &in_same_page);
-        store.put(&name(key), b"new").expect("a damaged record can be replaced");
-        assert_eq!(store.get(&name(key)).expect("a get").expect("it was put").to_bytes(), "new");
+        store.put(name(key), b"new").expect("a damaged record can be replaced");
+        assert_eq!(store.get(name(key)).expect("a get").expect("it was put").to_bytes(), "new");
     }
 }
 
@@ -114,7 +114,7 @@ fn a_flipped_bit_anywhere_never_gives_wrong_data() {
             .open(&data)
             .unwrap_or_else(|error| panic!("byte {at}: the store does not open: {error}"));
         for key in 0..KEYS {
-            match store.get(&name(key)) {
+            match store.get(name(key)) {
                 Ok(Some(record)) => assert_eq!(value::decode(key, &record.to_bytes()), Ok(1), "byte {at}, key{key}"),
                 Ok(None) => {
                     assert!(!store.recovery().corrupt.is_empty(), "byte {at}: key{key} is gone and nothing was said")

@@ -30,13 +30,13 @@ fn length(key: u64) -> usize {
 
 fn fill(store: &Store, keys: u64) {
     for key in 0..keys {
-        store.put(&name(key), &value::encode(key, 1, length(key))).expect("a put");
+        store.put(name(key), value::encode(key, 1, length(key))).expect("a put");
     }
 }
 
 fn verify(store: &Store, keys: u64) {
     for key in 0..keys {
-        let record = store.get(&name(key)).expect("a get").unwrap_or_else(|| panic!("key {key} is lost"));
+        let record = store.get(name(key)).expect("a get").unwrap_or_else(|| panic!("key {key} is lost"));
         assert_eq!(value::decode(key, &record.to_bytes()), Ok(1));
     }
 }
@@ -304,7 +304,7 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
         let Some(device) = LoopDevice::attach(&place.path().join("a"), 49 * MIB, 512) else { return };
         let options = options(&[&device]).shards(2).placement(placement);
         let store = options.open(&data).expect("created");
-        let put = |store: &Store, key: u64| store.put(&name(key), &value::encode(key, 1, 3000));
+        let put = |store: &Store, key: u64| store.put(name(key), value::encode(key, 1, 3000));
         let mut stored = Vec::new();
         let mut refusals = 0;
         // On after the first refusal, so that both ranges are full to their ends.
@@ -323,7 +323,7 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
         assert!(refusals == 500 && stored.len() > 7000, "{placement:?}: {} records, {refusals} refusals", stored.len());
         let whole = |store: &Store, keys: &[u64]| {
             for &key in keys {
-                let record = store.get(&name(key)).expect("a get").unwrap_or_else(|| panic!("key {key} is lost"));
+                let record = store.get(name(key)).expect("a get").unwrap_or_else(|| panic!("key {key} is lost"));
                 assert_eq!(value::decode(key, &record.to_bytes()), Ok(1));
             }
         };
@@ -333,7 +333,7 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
         assert!(report.is_sound() && report.records == stored.len() as u64, "{report:?}");
         let store = Options::new().memory_bytes(64 << 20).open(&data).expect("a full device opens");
         let (gone, kept) = stored.split_at(stored.len() / 2);
-        gone.iter().for_each(|key| assert!(store.delete(&name(*key)).expect("deletes go on")));
+        gone.iter().for_each(|key| assert!(store.delete(name(*key)).expect("deletes go on")));
         // `packed` keeps room for its cleaner and for tombstones: not quite as much fits as before
         // the deletes.
         let gone = &gone[..gone.len() * 3 / 4];
@@ -353,7 +353,7 @@ fn a_capacity_below_the_device_holds() {
     let Some(device) = LoopDevice::attach(&place.path().join("a"), 101 * MIB, 512) else { return };
     let options = options(&[&device]).shards(1).capacity_bytes(20 * MIB);
     let store = options.open(place.path().join("data")).expect("created");
-    let stored = (0..60_000).take_while(|key| store.put(&name(*key), &value::encode(*key, 1, 3000)).is_ok()).count();
+    let stored = (0..60_000).take_while(|key| store.put(name(*key), value::encode(*key, 1, 3000)).is_ok()).count();
     assert!((3000..6000).contains(&stored), "{stored} records of 3,000 bytes in 20 MiB");
 }
 

@@ -13,7 +13,7 @@ fn options(further: &[&Path]) -> Options {
 
 fn fill(store: &Store) {
     for key in 0..50u32 {
-        store.put(&key.to_be_bytes(), b"v").expect("a put");
+        store.put(key.to_be_bytes(), b"v").expect("a put");
     }
 }
 

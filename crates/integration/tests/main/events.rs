@@ -22,17 +22,17 @@ fn what_happens_is_told_in_order() {
     let store = options.open(&path).expect("created");
     let mut key = 0u32;
     let error = loop {
-        match store.put(&key.to_be_bytes(), &[1; 60_000]) {
+        match store.put(key.to_be_bytes(), [1; 60_000]) {
             Ok(_) => key += 1,
             Err(error) => break error,
         }
     };
     assert_eq!(error.kind(), ErrorKind::Full);
-    assert_eq!(store.put(b"again", &[1; 60_000]).expect_err("full").kind(), ErrorKind::Full);
+    assert_eq!(store.put(b"again", [1; 60_000]).expect_err("full").kind(), ErrorKind::Full);
     let full = |name: &str| store.stats().iter().find(|one| one.name == name).map(|one| one.value);
     assert_eq!(full("full"), Some(1));
-    (0..key / 2).for_each(|key| assert!(store.delete(&key.to_be_bytes()).expect("a delete")));
-    store.put(b"fits", &[1; 60_000]).expect("there is room");
+    (0..key / 2).for_each(|key| assert!(store.delete(key.to_be_bytes()).expect("a delete")));
+    store.put(b"fits", [1; 60_000]).expect("there is room");
     assert_eq!(full("full"), Some(0));
     assert!(store.shard_stats(0).iter().any(|one| one.name == "records" && one.value > 0));
     store.close().expect("closed");
@@ -54,7 +54,7 @@ fn an_opening_that_cannot_use_a_damaged_checkpoint_is_told_with_the_reason() {
     let (options, told) = listening(options.memory_bytes(64 << 20).capacity_bytes(16 << 20));
     let store = options.clone().open(&path).expect("created");
     for key in 0..5000_u32 {
-        store.put(&key.to_be_bytes(), &[1; 1000]).expect("there is room");
+        store.put(key.to_be_bytes(), [1; 1000]).expect("there is room");
     }
     store.close().expect("closed");
     drop(store);
@@ -67,7 +67,7 @@ fn an_opening_that_cannot_use_a_damaged_checkpoint_is_told_with_the_reason() {
     std::fs::write(&volume, bytes).expect("written");
     told.lock().expect("no panic").clear();
     let store = options.open(&path).expect("opened");
-    assert!((0..5000_u32).all(|key| store.get(&key.to_be_bytes()).expect("read").is_some()));
+    assert!((0..5000_u32).all(|key| store.get(key.to_be_bytes()).expect("read").is_some()));
     let told = told.lock().expect("no panic");
     assert!(matches!(&told[0], StoreEvent::Opened { .. }), "{told:?}");
     let why: Vec<String> =

@@ -1,7 +1,6 @@
 //! Regions of engine `hash` that grow, and what can be wrong with them then.
 
 use std::fs::{self, File};
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use stratakv::{Engine, ErrorKind, Level, Options, Store};
@@ -37,12 +36,12 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 
 /// Puts until it is full, from this number on; how many there are then.
 fn fill(store: &Store, from: u64, bytes: usize) -> u64 {
-    (from..).find(|number| store.put(&key(*number), &value(*number, bytes)).is_err()).expect("it gets full")
+    (from..).find(|number| store.put(key(*number), value(*number, bytes)).is_err()).expect("it gets full")
 }
 
 fn check(store: &Store, count: u64, bytes: usize) {
     for number in 0..count {
-        let found = store.get(&key(number)).expect("sound").expect("there");
+        let found = store.get(key(number)).expect("sound").expect("there");
         assert!(found.to_bytes()[..] == value(number, bytes), "record {number}");
     }
 }
@@ -65,9 +64,9 @@ fn a_full_region_grows_and_takes_as_much_again() {
     let second = fill(&store, first, 3000);
     assert!(second - first > first * 9 / 10, "{first}, then {second}");
     // A record longer than a segment, and one longer than what a part has.
-    store.delete_range(Bound::Unbounded, Bound::Unbounded).expect("deleted");
-    store.put(b"long", &value(1, 3 << 20)).expect("in one part");
-    assert_eq!(store.put(b"too long", &value(1, 5 << 20)).expect_err("in none").kind(), ErrorKind::Full);
+    store.delete_range::<&str>(..).expect("deleted");
+    store.put(b"long", value(1, 3 << 20)).expect("in one part");
+    assert_eq!(store.put(b"too long", value(1, 5 << 20)).expect_err("in none").kind(), ErrorKind::Full);
     store.close().expect("closed");
     // As it is now, and as it is asked for.
     for options in [plain(), sized(8)] {
@@ -89,7 +88,7 @@ fn a_region_made_longer_by_hand_is_as_it_was_until_it_is_told() {
     let store = plain().open(&data).expect("opened");
     assert_eq!((store.recovery().grown_bytes, store.region().expect("a region").len_bytes), (0, 4 * MIB));
     check(&store, count, 3000);
-    store.put(&key(count), &value(count, 3000)).expect_err("it is full");
+    store.put(key(count), value(count, 3000)).expect_err("it is full");
     store.close().expect("closed");
     let store = sized(8).open(&data).expect("grown");
     assert_eq!(store.recovery().grown_bytes, 4 * MIB);

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use stratakv::raw::{Change, ChangeKind, Operation, RecordPart, Reply};
 use stratakv::{
-    Change, ChangeKind, CollectionId, Engine, ErrorKind, Expect, Expiry, Key, Level, Now, Operation, Options,
-    Placement, PutOptions, Record, RecordPart, Reply, ScanOptions, Store, StoreEvent, Wall, WriteBatch,
+    CollectionId, Engine, ErrorKind, Expect, Expiry, Key, Level, Now, Options, Placement, PutOptions, Record,
+    ScanOptions, Store, StoreEvent, Wall, WriteBatch,
 };
 use stratakv_base::Mono;
 use stratakv_conformance::{self as conformance, Subject};
@@ -163,7 +164,7 @@ fn what_comes_to_no_end_keeps_nothing() {
     let place = place::directory();
     let store = options().open(place.path().join("data")).expect("opened");
     for number in 0..5_000u32 {
-        store.put(&number.to_le_bytes(), &[1; 500]).expect("a put");
+        store.put(number.to_le_bytes(), [1; 500]).expect("a put");
     }
     let open = || store.stats().into_iter().find(|one| one.name == "snapshots").map(|one| one.value);
     store.backup_watched(&place.path().join("backup"), &|_| false).expect_err("called off");
@@ -182,7 +183,7 @@ fn a_snapshot_ends_before_it_takes_the_memory_of_keys() {
     let store = options.open(place.path().join("data")).expect("opened");
     let write_all = |value: &[u8]| {
         for number in 0..60_000u32 {
-            store.put(&number.to_le_bytes(), value).expect("a put");
+            store.put(number.to_le_bytes(), value).expect("a put");
         }
     };
     write_all(b"old");
@@ -227,7 +228,7 @@ fn what_was_put_is_there_after_reopening() {
         assert!(store.recovery().created && store.shards() == 1);
         let first = store.put(b"a", b"1").expect("a put");
         assert!(store.put(b"a", b"2").expect("a put") > first);
-        store.put(b"b", &vec![7; 300_000]).expect("a put");
+        store.put(b"b", vec![7; 300_000]).expect("a put");
         assert!(!store.delete(b"none").expect("a delete"));
         let mut batch = WriteBatch::new();
         batch.put(b"c", b"3").put(b"d", b"4").delete(b"a");
@@ -567,7 +568,7 @@ fn read_only_reads_and_changes_no_byte() {
     let data = place.path().join("data");
     let store = options().open(&data).expect("created");
     for number in 0..1000u32 {
-        store.put(format!("{}", number % 300).as_bytes(), &number.to_le_bytes()).expect("a put");
+        store.put(format!("{}", number % 300).as_bytes(), number.to_le_bytes()).expect("a put");
     }
     store.close().expect("closed");
     // One copy of the superblock is damaged: opening mends it, but not for a reader.
@@ -604,23 +605,23 @@ fn a_store_without_room_says_so_once_and_takes_deletes() {
     let store = options.open(place.path().join("data")).expect("created");
     let mut written = 0u32;
     let error = loop {
-        match store.put(&written.to_le_bytes(), &[9; 10_000]) {
+        match store.put(written.to_le_bytes(), [9; 10_000]) {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
     };
     assert!(error.kind() == ErrorKind::Full && written > 100, "{written}: {error}");
     assert!(value(&store, &0u32.to_le_bytes()).is_some());
-    assert!(store.delete(&0u32.to_le_bytes()).expect("a delete"));
+    assert!(store.delete(0u32.to_le_bytes()).expect("a delete"));
     for seconds in 2..30 {
         at(seconds);
         store.put(b"short", b"v").expect("room for it");
-        assert_eq!(store.put(b"long", &[9; 100_000]).expect_err("no room").kind(), ErrorKind::Full);
+        assert_eq!(store.put(b"long", [9; 100_000]).expect_err("no room").kind(), ErrorKind::Full);
     }
     for number in 1..written / 2 {
-        assert!(store.delete(&number.to_le_bytes()).expect("a delete"));
+        assert!(store.delete(number.to_le_bytes()).expect("a delete"));
     }
-    let again = (0..written / 4).all(|number| store.put(&number.to_le_bytes(), &[8; 10_000]).is_ok());
+    let again = (0..written / 4).all(|number| store.put(number.to_le_bytes(), [8; 10_000]).is_ok());
     assert!(again, "there is room again");
     at(40);
     let said: Vec<String> = told.iter().take(3).collect();
@@ -646,14 +647,14 @@ fn new_keys_beyond_the_memory_cap_are_refused_and_others_go_on() {
         if written.is_multiple_of(20_000) {
             thread::sleep(Duration::from_millis(120));
         }
-        match store.put(&written.to_le_bytes(), b"v") {
+        match store.put(written.to_le_bytes(), b"v") {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
     };
     assert!(matches!(error, stratakv::Error::Operation(EngineError::MemoryFull { .. })), "{error}");
-    store.put(&0u64.to_le_bytes(), b"w").expect("a key that is there already");
-    assert!(store.delete(&1u64.to_le_bytes()).expect("a delete"));
+    store.put(0u64.to_le_bytes(), b"w").expect("a key that is there already");
+    assert!(store.delete(1u64.to_le_bytes()).expect("a delete"));
     assert_eq!(value(&store, &0u64.to_le_bytes()), Some(b"w".to_vec()));
     drop(store);
     // A running store also counts what finds its space: what an opening asks of the cap may be a
@@ -671,7 +672,7 @@ fn opening_tells_how_far_it_is_and_how_the_last_life_ended() {
     let data = place.path().join("data");
     let store = options().open(&data).expect("created");
     for number in 0..20_000u32 {
-        store.put(&number.to_le_bytes(), &[5; 100]).expect("a put");
+        store.put(number.to_le_bytes(), [5; 100]).expect("a put");
     }
     drop(store);
     let told = Arc::new(AtomicU64::new(0));
@@ -698,7 +699,7 @@ fn check_reads_every_record() {
     let data = place.path().join("data");
     let store = options().open(&data).expect("created");
     for number in 0..500u32 {
-        store.put(format!("key {number:04}").as_bytes(), &[number as u8; 200]).expect("a put");
+        store.put(format!("key {number:04}").as_bytes(), [number as u8; 200]).expect("a put");
     }
     drop(store);
     let report = stratakv::check(&data, None).expect("checked");

@@ -4,9 +4,10 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
 
+use stratakv::raw::{Operation, PageRequest, RecordPart, Reply};
 use stratakv::{
-    Capability, CollectionId, End, EngineError, ErrorKind, Expiry, Key, Kind, Level, Operation, Options, PageRequest,
-    RecordPart, Reply, ScanOptions, Store, Ttl, WriteBatch,
+    Capability, CollectionId, End, EngineError, ErrorKind, Expiry, Key, Kind, Level, Options, ScanOptions, Store, Ttl,
+    WriteBatch,
 };
 use stratakv_integration::engine::Engine;
 use stratakv_integration::place;
@@ -100,27 +101,27 @@ fn records_are_counted_and_expire_one_by_one() {
         assert!(users.is_empty().expect("looked at"));
         let mut batch = WriteBatch::new();
         for number in 0..9000_u32 {
-            batch.put_in(&users, &number.to_be_bytes(), b"v");
+            batch.put_in(&users, number.to_be_bytes(), b"v");
         }
         store.write(batch).expect("written");
         let other = store.collection("other").expect("made");
         other.put(b"default", b"v").expect("a put");
         assert_eq!((users.len().expect("counted"), other.len().expect("counted")), (9000, 1));
         let key = 7_u32.to_be_bytes();
-        assert_eq!(users.ttl(&key).expect("told"), Ttl::Unlimited);
+        assert_eq!(users.ttl(key).expect("told"), Ttl::Unlimited);
         assert_eq!(users.ttl(b"nobody").expect("told"), Ttl::Absent);
-        assert!(users.expire(&key, Expiry(store.wall().0 + 5_000_000)).expect("set"));
-        match users.ttl(&key).expect("told") {
+        assert!(users.expire(key, Expiry(store.wall().0 + 5_000_000)).expect("set"));
+        match users.ttl(key).expect("told") {
             Ttl::Left(left) => {
                 assert!(left <= Duration::from_secs(5000) && left > Duration::from_secs(4000), "{left:?}")
             }
             other => panic!("{other:?}"),
         }
-        assert!(users.expire(&key, Expiry::NEVER).expect("set"));
-        assert_eq!(users.ttl(&key).expect("told"), Ttl::Unlimited);
-        assert!(users.expire(&key, Expiry(1)).expect("set"));
-        assert_eq!(users.ttl(&key).expect("told"), Ttl::Absent);
-        assert!(!users.expire(&key, Expiry::NEVER).expect("answered"), "it is gone");
+        assert!(users.expire(key, Expiry::NEVER).expect("set"));
+        assert_eq!(users.ttl(key).expect("told"), Ttl::Unlimited);
+        assert!(users.expire(key, Expiry(1)).expect("set"));
+        assert_eq!(users.ttl(key).expect("told"), Ttl::Absent);
+        assert!(!users.expire(key, Expiry::NEVER).expect("answered"), "it is gone");
         assert_eq!(users.len().expect("counted"), 8999);
     }
 }
@@ -133,7 +134,7 @@ fn an_expired_collection_is_gone_for_every_handle() {
         let store = open(engine, &path);
         let cache = store.collection("cache").expect("made");
         for number in 0..300_u32 {
-            cache.put(&number.to_be_bytes(), b"v").expect("a put");
+            cache.put(number.to_be_bytes(), b"v").expect("a put");
         }
         assert_eq!(store.collection_expiry("cache").expect("told"), Some(Expiry::NEVER));
         let late = Expiry(store.wall().0 + 100_000_000);
@@ -147,12 +148,9 @@ fn an_expired_collection_is_gone_for_every_handle() {
         scan.next().expect("a record").expect("read");
         assert!(store.expire_collection("cache", Expiry(store.wall().0)).expect("now"));
         let key = 5_u32.to_be_bytes();
-        assert!(cache.get(&key).expect("answered").is_none());
+        assert!(cache.get(key).expect("answered").is_none());
         assert_eq!((cache.len().expect("counted"), cache.prefix(b"").count()), (0, 0));
-        assert_eq!(
-            cache.update(&key, stratakv::Update::Append("x".into())).map(|reply| matches!(reply, Reply::Unmet(_))).ok(),
-            Some(true)
-        );
+        assert_eq!(cache.append(key, "x").map(|version| version.is_none()).ok(), Some(true));
         let error = cache.put(b"late", b"v").expect_err("it is gone");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("has expired"), "{error}");
@@ -161,7 +159,7 @@ fn an_expired_collection_is_gone_for_every_handle() {
         assert!(store.write(batch).is_err());
         assert!(store.get(b"with it").expect("a get").is_none(), "a batch is whole");
         let mut txn = store.transaction();
-        assert!(txn.get(&cache, &key).expect("answered").is_none());
+        assert!(txn.get(&cache, key).expect("answered").is_none());
         assert_eq!(store.kind_of("cache").expect("told"), None);
         assert_eq!(store.collections().expect("names"), Vec::<String>::new());
         let anew = store.list("cache").expect("the name is free");

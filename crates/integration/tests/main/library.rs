@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
+use stratakv::raw::{Operation, RecordPart, Reply};
 use stratakv::{
-    CollectionId, ErrorKind, Expect, IoBackend, Key, Level, Operation, Options, PutOptions, PutOutcome, RecordPart,
-    Reply, ScanOptions, Store, Unmet, Update,
+    CollectionId, ErrorKind, Expect, IoBackend, Key, Level, Options, PutOptions, PutOutcome, ScanOptions, Store, Unmet,
 };
 use stratakv_base::random::Random;
 use stratakv_integration::place;
@@ -37,7 +37,7 @@ fn what_was_put_is_there_after_reopening() {
         assert!(store.recovery().created);
         let first = store.put(b"a", b"1").expect("a put");
         assert!(store.put(b"a", b"2").expect("a put") > first);
-        store.put(b"b", &vec![7; 300_000]).expect("a put");
+        store.put(b"b", vec![7; 300_000]).expect("a put");
         assert!(!store.delete(b"none").expect("a delete"));
         store.put(b"c", b"x").expect("a put");
         assert!(store.delete(b"c").expect("a delete"));
@@ -61,7 +61,7 @@ fn dropping_a_store_without_closing_loses_nothing() {
             assert_eq!(value(&store, &number.to_be_bytes()), Some(vec![number as u8; 100]));
         }
         for number in round * 50..(round + 1) * 50 {
-            store.put(&number.to_be_bytes(), &[number as u8; 100]).expect("a put");
+            store.put(number.to_be_bytes(), [number as u8; 100]).expect("a put");
         }
     }
 }
@@ -80,8 +80,13 @@ fn conditions_and_updates() {
         PutOutcome::Unmet(Unmet::Version { found: version })
     );
     assert!(matches!(store.put_if(b"k", b"2", Expect::Version(version)), Ok(PutOutcome::Written { .. })));
-    assert!(matches!(store.update(b"k", Update::Increment(40)), Ok(Reply::Number { number: 42, .. })));
-    assert!(matches!(store.update(b"none", Update::Increment(1)), Ok(Reply::Unmet(Unmet::Absent))));
+    assert_eq!(store.increment("k", 40).expect("counted"), 42);
+    let version = store.append("k", "0").expect("appended").expect("it is there");
+    assert_eq!(store.get("k").expect("read").expect("there").version, version);
+    assert!(store.prepend("k", "-").expect("prepended").is_some());
+    assert_eq!(store.get("k").expect("read").expect("there").to_bytes(), "-420");
+    assert_eq!(store.append("none", "0").expect("answered"), None);
+    assert_eq!(store.prepend("none", "0").expect("answered"), None);
     let with_flags = PutOptions { flags: 99, ..PutOptions::default() };
     store.put_with(b"f", b"v", &with_flags).expect("a put");
     assert_eq!(store.get(b"f").expect("a get").map(|record| record.flags), Some(99));
@@ -99,7 +104,7 @@ fn bad_arguments_are_refused_and_change_nothing() {
         assert_eq!(store.delete(&key).expect_err("a bad key").kind(), ErrorKind::Usage);
     }
     store.put(b"k", b"before").expect("a put");
-    let error = store.put(b"k", &vec![0; (64 << 20) + 1]).expect_err("too large");
+    let error = store.put(b"k", vec![0; (64 << 20) + 1]).expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::Usage);
     assert!(error.to_string().contains("67108865"), "{error}");
     assert_eq!(value(&store, b"k"), Some(b"before".to_vec()));
@@ -148,7 +153,7 @@ fn scans_are_ordered_over_all_shards_both_ways() {
         reversed.reverse();
         assert!(reversed == wanted, "{} backwards", prefix.escape_ascii());
     }
-    let range = ScanOptions::range(Bound::Excluded(&b"user:200"[..]), Bound::Included(&b"user:700"[..]));
+    let range = ScanOptions::range::<&str>((Bound::Excluded("user:200"), Bound::Included("user:700")));
     let wanted: Vec<_> = forwards
         .iter()
         .filter(|(key, _)| key.as_slice() > b"user:200".as_slice() && key.as_slice() <= b"user:700".as_slice())
@@ -165,7 +170,7 @@ fn many_at_once_in_the_order_asked() {
     let place = place::directory();
     let store = open(&place.path().join("data"));
     for number in (0..300u32).step_by(2) {
-        store.put(&number.to_be_bytes(), &number.to_be_bytes()).expect("a put");
+        store.put(number.to_be_bytes(), number.to_be_bytes()).expect("a put");
     }
     let keys: Vec<[u8; 4]> = (0..300u32).rev().map(u32::to_be_bytes).collect();
     let records = store.multi_get(&keys).expect("a multi_get");
@@ -186,7 +191,7 @@ fn threads_count_together() {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        assert!(matches!(store.update(b"update", Update::Increment(1)), Ok(Reply::Number { .. })));
+                        store.increment("update", 1).expect("counted");
                         while !swap_one_up(&store) {}
                     }
                 });
@@ -261,7 +266,7 @@ fn a_session_keeps_many_in_flight() {
         let store = options().io(io).open(place.path().join("data")).expect("created");
         for number in 0..500u32 {
             let level = PutOptions { level: Some(Level::ProcessCrash), ..PutOptions::default() };
-            store.put_with(&number.to_be_bytes(), &[number as u8; 1000], &level).expect("a put");
+            store.put_with(number.to_be_bytes(), [number as u8; 1000], &level).expect("a put");
         }
         let mut session = store.session().expect("a session");
         let mut asked = BTreeMap::new();

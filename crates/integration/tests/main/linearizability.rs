@@ -6,10 +6,8 @@ use std::sync::{Barrier, RwLock};
 use std::thread;
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, EngineError, Expect, Expiry, IoBackend, Key, Level, Operation, Options,
-    RecordPart, Reply, Store, Update,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, RecordPart, Reply, Update};
+use stratakv::{CollectionId, EngineError, Expect, Expiry, IoBackend, Key, Level, Options, Store};
 use stratakv_base::random::Random;
 use stratakv_integration::place;
 use stratakv_sim::linearizability::{Client, Clock, Failure, History, check};

@@ -75,7 +75,7 @@ fn sorted_records_are_written_once() {
     for (numbers, round) in [(0..20_000, 1), (20_000..30_000, 2), (30_000..RECORDS, 1), (RECORDS..RECORDS + 20_000, 2)]
     {
         for number in numbers.step_by(97) {
-            let found = store.get(&key(number)).expect("sound").expect("there");
+            let found = store.get(key(number)).expect("sound").expect("there");
             assert!(found.to_bytes()[..] == value_of(number, round), "record {number}");
         }
     }
@@ -91,7 +91,7 @@ fn collections_are_loaded_in_their_order() {
     let store = options(Engine::Matrix, 2).open(&data).expect("a store");
     for name in ["before", "behind"] {
         for (key, value) in records(0..30_000, 3) {
-            store.collection(name).expect("made").put(&key, &value).expect("a put");
+            store.collection(name).expect("made").put(key, &value).expect("a put");
         }
     }
     let numbers = store.collection_in_order("numbers", Order::NUMERIC).expect("made");
@@ -99,7 +99,7 @@ fn collections_are_loaded_in_their_order() {
     let decimal = |number: u64| number.to_string().into_bytes();
     let mut loader = numbers.loader();
     for number in 0..30_000 {
-        loader.add_with(&decimal(number), &value_of(number, 4), 7, Expiry::NEVER).expect("taken");
+        loader.add_with(decimal(number), value_of(number, 4), 7, Expiry::NEVER).expect("taken");
         if number == 9_999 {
             store.put(b"a", b"meanwhile").expect("a put");
         }
@@ -134,13 +134,13 @@ fn every_engine_takes_loads() {
         let store = options(engine, if engine == Engine::Hash { 1 } else { 2 })
             .open(place.path().join("data"))
             .expect("a store");
-        store.put(&key(500), b"before").expect("a put");
+        store.put(key(500), b"before").expect("a put");
         assert_eq!(store.load(records(0..3_000, 1)).expect("loaded"), 3_000, "{engine:?}");
         assert_eq!(store.load(records(1_000..2_000, 2)).expect("loaded"), 1_000, "{engine:?}");
         assert_eq!(store.load(records(0..0, 1)).expect("nothing"), 0);
         for number in 0..3_000 {
             let round = if (1_000..2_000).contains(&number) { 2 } else { 1 };
-            let found = store.get(&key(number)).expect("sound").expect("there").to_bytes();
+            let found = store.get(key(number)).expect("sound").expect("there").to_bytes();
             assert!(found[..] == value_of(number, round), "{engine:?}: record {number}");
         }
         let error = store.load([(key(9), b"x"), (key(9), b"y")]).expect_err("twice the same");
@@ -164,7 +164,7 @@ fn loads_go_on_beside_writes_and_backups() {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| store.load(records(0..60_000, 1)).expect("loaded"));
         let count =
-            scope.spawn(|| (0..20_000_u64).for_each(|n| _ = counts.increment(&key(n % 50), 1).expect("counted")));
+            scope.spawn(|| (0..20_000_u64).for_each(|n| _ = counts.increment(key(n % 50), 1).expect("counted")));
         store.backup(&copy).expect("a backup");
         assert_eq!(load.join().expect("it ends"), 60_000);
         count.join().expect("it ends");

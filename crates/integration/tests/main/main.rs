@@ -35,6 +35,7 @@ mod orders;
 mod pairing;
 mod places;
 mod realdata;
+mod rejoin;
 mod saving;
 mod scenarios;
 mod sim;

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use stratakv::{Compression, Engine, EngineError, ErrorKind, Level, Operation, Options, Reply, ScanOptions, Store};
+use stratakv::raw::{Operation, Reply};
+use stratakv::{Compression, Engine, EngineError, ErrorKind, Level, Options, ScanOptions, Store};
 use stratakv_base::random::Random;
 use stratakv_integration::{place, program, value};
 
@@ -19,7 +20,7 @@ fn options(shards: usize) -> Options {
 fn filled(data: &Path, shards: usize) -> Store {
     let store = options(shards).open(data).expect("a store");
     for record in 0..6_000_u32 {
-        store.put(&record.to_be_bytes(), &[7; 1000]).expect("a put");
+        store.put(record.to_be_bytes(), [7; 1000]).expect("a put");
     }
     store
 }
@@ -70,7 +71,7 @@ fn more_than_the_region_holds_is_restored() {
     let (copy, restored) = (place.path().join("copy"), place.path().join("restored"));
     let store = filled(&place.path().join("data"), 1);
     for record in 0..20_000_u32 {
-        store.put(&[&b"more"[..], &record.to_be_bytes()].concat(), &[8; 1000]).expect("a put");
+        store.put([&b"more"[..], &record.to_be_bytes()].concat(), [8; 1000]).expect("a put");
     }
     store.backup(&copy).expect("a backup");
     stratakv::restore(&copy, &restored, &options(1)).expect("restored");
@@ -97,9 +98,9 @@ fn check_reads_the_values_that_lie_apart() {
     let data = place.path().join("data");
     let store = options(1).open(&data).expect("a store");
     for key in 0..5_000 {
-        store.put(&name(key), &value_of(key)).expect("a put");
+        store.put(name(key), value_of(key)).expect("a put");
     }
-    store.put(&name(LONG), &value::encode(LONG, 1, 300_000)).expect("a put");
+    store.put(name(LONG), value::encode(LONG, 1, 300_000)).expect("a put");
     store.close().expect("closed");
     let sound = stratakv::check(&data, None).expect("checked");
     assert!(sound.is_sound(), "{sound:?}");
@@ -132,7 +133,7 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
     let data = place.path().join("data");
     let store = options(1).open(&data).expect("a store");
     for key in 0..3_000 {
-        store.put(&name(key), &value::encode(key, 1, 400)).expect("a put");
+        store.put(name(key), value::encode(key, 1, 400)).expect("a put");
     }
     store.close().expect("closed");
     let path = data.join("pmem/region-000");
@@ -146,7 +147,7 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
     let report = stratakv::check(&data, None).expect("checked");
     assert!(report.mistakes.is_empty() && report.damage.len() == 1, "{report:?}");
     let store = options(1).open(&data).expect("opened");
-    assert_eq!(store.get(&name(1_000)).expect_err("damaged").kind(), ErrorKind::Corrupt);
+    assert_eq!(store.get(name(1_000)).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
 
 /// With PMEM levels: what lies in them is read, checked, damaged and found so; they are as long as
@@ -168,7 +169,7 @@ fn a_store_with_pmem_levels_is_checked_and_keeps_its_length() {
     let store = with(12, 4).open(&data).expect("a store");
     for round in 1..=3 {
         for key in 0..40_000 {
-            store.put(&name(key), &value::encode(key, round, 200)).expect("a put");
+            store.put(name(key), value::encode(key, round, 200)).expect("a put");
         }
     }
     let told = |name: &str| store.stats().iter().find(|one| one.name == name).map_or(0, |one| one.value);
@@ -181,7 +182,7 @@ fn a_store_with_pmem_levels_is_checked_and_keeps_its_length() {
     }
     let is_whole = |store: &Store| {
         for key in (0..40_000).step_by(17) {
-            let found = store.get(&name(key)).expect("a get").expect("a record");
+            let found = store.get(name(key)).expect("a get").expect("a record");
             assert!(found.to_bytes() == value::encode(key, 3, 200), "key {key}");
         }
     };
@@ -222,7 +223,7 @@ fn a_store_with_compressed_tables_takes_less_and_keeps_what_it_has() {
         let data = place.path().join(format!("{compression:?}"));
         let store = options(1).compression(compression).open(&data).expect("a store");
         for key in (1..=2).flat_map(|round| (0..40_000).map(move |key| (key, round))) {
-            store.put(&name(key.0), &value_of(key.0, key.1)).expect("a put");
+            store.put(name(key.0), value_of(key.0, key.1)).expect("a put");
         }
         let told = |name: &str| store.stats().iter().find(|one| one.name == name).map_or(0, |one| one.value);
         let figures = ["table_bytes", "table_plain_bytes", "usable_bytes"].map(told);
@@ -244,7 +245,7 @@ fn a_store_with_compressed_tables_takes_less_and_keeps_what_it_has() {
     assert!(stratakv::check(&data, None).expect("checked").is_sound());
     let is_whole = |store: &Store| {
         for key in (0..40_000).step_by(7) {
-            let found = store.get(&name(key)).expect("a get").expect("a record");
+            let found = store.get(name(key)).expect("a get").expect("a record");
             assert!(found.to_bytes() == value_of(key, 2), "key {key}");
         }
         let mut keys = 0..40_000;
@@ -314,7 +315,7 @@ fn damaged_pages_are_told_and_never_served() {
     let data = place.path().join("data");
     let store = options(1).open(&data).expect("a store");
     for key in 0..4_000 {
-        store.put(&name(key), &value_of(key)).expect("a put");
+        store.put(name(key), value_of(key)).expect("a put");
     }
     store.close().expect("closed");
     let mut random = Random::new(8);
@@ -338,7 +339,7 @@ fn damaged_pages_are_told_and_never_served() {
                 }
                 Ok(store) => {
                     for key in 0..4_000 {
-                        match store.get(&name(key)) {
+                        match store.get(name(key)) {
                             Ok(record) => {
                                 let bytes = record.expect("it was acknowledged").to_bytes();
                                 assert!(bytes[..] == value_of(key)[..], "round {round}: key {key} has another value");
@@ -410,14 +411,14 @@ fn records_longer_than_a_row_are_stored_and_too_long_ones_refused() {
     let data = place.path().join("data");
     let store = options(1).open(&data).expect("a store");
     for (key, bytes) in [(1, 300 << 10), (2, 1 << 20), (3, 12 << 20)] {
-        store.put(&name(key), &value::encode(key, 1, bytes)).expect("a put");
+        store.put(name(key), value::encode(key, 1, bytes)).expect("a put");
     }
-    let error = store.put(b"too long", &vec![0; stratakv::limits::VALUE_BYTES_MAX + 1]).expect_err("refused");
+    let error = store.put(b"too long", vec![0; stratakv::limits::VALUE_BYTES_MAX + 1]).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
     store.close().expect("closed");
     let store = options(1).open(&data).expect("opened");
     for (key, bytes) in [(1, 300 << 10), (2, 1 << 20), (3, 12 << 20)] {
-        let found = store.get(&name(key)).expect("a get").expect("it is there").to_bytes();
+        let found = store.get(name(key)).expect("a get").expect("it is there").to_bytes();
         assert!(found[..] == value::encode(key, 1, bytes)[..], "key {key}");
     }
     assert!(store.get(b"too long").expect("a get").is_none());

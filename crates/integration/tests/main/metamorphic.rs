@@ -9,7 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use faces::{Answer, Face, Request, Subject};
-use stratakv::{Expect, Expiry, IoBackend, Level, Options, Update};
+use stratakv::raw::Update;
+use stratakv::{Expect, Expiry, IoBackend, Level, Options};
 use stratakv_base::random::Random;
 use stratakv_integration::engine::Engine;
 use stratakv_integration::place;

@@ -148,7 +148,7 @@ impl Run {
         assert_eq!(record.as_ref().map(|record| record.to_bytes().to_vec()), self.model.get(&place_of(&from)).cloned());
         txn.delete(&self.collection, &from).expect("kept");
         if let Some(record) = record {
-            txn.put(&self.collection, &to, &record.to_bytes()).expect("kept");
+            txn.put(&self.collection, &to, record.to_bytes()).expect("kept");
         }
         assert!(matches!(txn.commit().expect("committed"), Commit::Done { .. }));
         if let Some(value) = self.model.remove(&place_of(&from)) {
@@ -158,7 +158,8 @@ impl Run {
 
     fn append(&mut self) {
         let key = key(&mut self.random);
-        self.collection.update(&key, stratakv::Update::Append("+".into())).expect("updated");
+        let appended = self.collection.append(&key, "+").expect("appended").is_some();
+        assert_eq!(appended, self.model.contains_key(&place_of(&key)));
         if let Some(value) = self.model.get_mut(&place_of(&key)) {
             value.push(b'+');
         }
@@ -176,7 +177,7 @@ impl Run {
             return;
         }
         let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        let deleted = self.collection.delete_range(from, to).expect("deleted");
+        let deleted = self.collection.delete_range::<&[u8]>((from, to)).expect("deleted");
         assert_eq!(deleted, gone.len() as u64, "{from:?} {to:?}");
         gone.iter().for_each(|at| drop(self.model.remove(at)));
     }
@@ -196,7 +197,7 @@ impl Run {
         let (from, to) = (bound(&mut self.random), bound(&mut self.random));
         let expected = within(&self.model, &from, &to);
         let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        let options = ScanOptions::range(from, to);
+        let options = ScanOptions::range::<&[u8]>((from, to));
         let reverse = self.random.below(2) == 0;
         let options = if reverse { options.reverse() } else { options };
         same(self.collection.scan(options.clone()), expected.clone(), reverse);

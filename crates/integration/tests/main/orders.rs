@@ -4,9 +4,10 @@
 use std::ops::Bound;
 use std::path::Path;
 
+use stratakv::raw::{Change, ChangeKind, Operation, RecordPart, Reply};
 use stratakv::{
-    Change, ChangeKind, Collection, Commit, Error, ErrorKind, Expect, Expiry, Level, Next, Operation, Options, Order,
-    OrderError, PutOptions, PutOutcome, RecordPart, Reply, Scan, ScanOptions, Store, Ttl, Update, WriteBatch,
+    Collection, Commit, Error, ErrorKind, Expect, Expiry, Level, Next, Options, Order, OrderError, PutOptions,
+    PutOutcome, Scan, ScanOptions, Store, Ttl, WriteBatch,
 };
 use stratakv_integration::engine::Engine;
 use stratakv_integration::executor::block_on_all;
@@ -79,7 +80,7 @@ fn scans_and_ranges_are_in_the_order() {
             assert_eq!(key, value);
         }
         let range = |from: Bound<&str>, to: Bound<&str>| {
-            let range = ScanOptions::range(from.map(str::as_bytes), to.map(str::as_bytes));
+            let range = ScanOptions::range::<&str>((from, to));
             let (there, back) = (keys(words.scan(range.clone())), keys(words.scan(range.reverse())));
             assert!(there.iter().eq(back.iter().rev()), "{there:?} {back:?}");
             there
@@ -103,9 +104,9 @@ fn scans_and_ranges_are_in_the_order() {
         assert_eq!(keys(words.prefix(b"")), WORDS);
         assert_eq!(words.len().expect("counted"), 7);
         assert!(!words.is_empty().expect("looked at"));
-        let deleted = words.delete_range(Bound::Excluded(b"b"), Bound::Included(b"baa")).expect("deleted");
+        let deleted = words.delete_range::<&str>((Bound::Excluded("b"), Bound::Included("baa"))).expect("deleted");
         assert_eq!((deleted, keys(words.prefix(b""))), (4, vec!["a".into(), "b".into(), "aaaa".into()]));
-        let rest = words.delete_range_async(Bound::Included(b"b"), Bound::Unbounded);
+        let rest = words.delete_range_async("b"..);
         assert_eq!(block_on_all(vec![rest]).remove(0).expect("deleted"), 2);
         assert_eq!(words.delete_prefix(b"").expect("emptied"), 1);
         assert!(words.is_empty().expect("looked at"));
@@ -154,7 +155,7 @@ fn points_are_found_where_the_order_put_them() {
         assert!(matches!(words.put_if(b"a", b"2", Expect::Absent).expect("answered"), PutOutcome::Unmet(_)));
         assert_eq!(words.increment(b"count", 5).expect("counted"), 5);
         assert_eq!(words.decrement(b"count", 2).expect("counted"), 3);
-        assert!(matches!(words.update(b"b", Update::Append("++".into())).expect("updated"), Reply::Done { .. }));
+        assert!(words.append(b"b", "++").expect("appended").is_some());
         words.fetch_update(b"ba", |before| Next::value(before.expect("there").to_bytes())).expect("updated");
         words.fetch_update(b"new", |before| Next::value(if before.is_none() { "made" } else { "?" })).expect("updated");
         let error = words.increment(b"aaaa", 1).expect_err("no number").to_string();
@@ -162,7 +163,7 @@ fn points_are_found_where_the_order_put_them() {
         let late = Expiry(store.wall().0 + 5_000_000);
         assert!(words.expire(b"baa", late).expect("set"));
         assert!(matches!(words.ttl(b"baa").expect("told"), Ttl::Left(_)));
-        let futures = vec![words.get_async(b"baa"), words.get_async(b"ab")];
+        let futures = vec![words.get_async("baa"), words.get_async("ab")];
         let found: Vec<bool> = block_on_all(futures).into_iter().map(|got| got.expect("read").is_some()).collect();
         assert_eq!(found, [true, false]);
         block_on_all(vec![words.put_async(b"later", b"v")]).remove(0).expect("put");
@@ -295,7 +296,7 @@ fn a_snapshot_keeps_the_order() {
     words.put(b"zz", b"new").expect("a put");
     let seen = pairs(snapshot.scan(&words, ScanOptions::all()));
     assert_eq!(seen, WORDS.map(|word| (word.to_owned(), word.to_owned())));
-    let range = ScanOptions::range(Bound::Excluded(b"b"), Bound::Unbounded).reverse();
+    let range = ScanOptions::range::<&str>((Bound::Excluded("b"), Bound::Unbounded)).reverse();
     assert_eq!(keys(snapshot.scan(&words, range)), ["aaaa", "baa", "aaa", "ba", "ab"]);
     assert_eq!(snapshot.get(&words, b"ab").expect("read").map(|record| record.to_bytes()), Some("ab".into()));
     assert!(snapshot.get(&words, b"zz").expect("read").is_none());
@@ -405,16 +406,14 @@ fn an_order_that_was_not_registered_is_told_and_the_rest_works() {
         unknown(order_error(words.delete(b"a")));
         unknown(order_error(words.increment(b"a", 1)));
         unknown(order_error(words.multi_get(&["a"])));
-        unknown(order_error(words.delete_range(Bound::Unbounded, Bound::Excluded(b"b"))));
-        unknown(order_error(
-            words.scan(ScanOptions::range(Bound::Included(b"a"), Bound::Unbounded)).next().expect("an error"),
-        ));
+        unknown(order_error(words.delete_range(.."b")));
+        unknown(order_error(words.scan(ScanOptions::range("a"..)).next().expect("an error")));
         let mut batch = WriteBatch::new();
         batch.put(b"with it", b"v").put_in(&words, b"a", b"v");
         unknown(order_error(store.write(batch)));
         assert!(store.get(b"with it").expect("read").is_none(), "nothing of the batch is done");
         unknown(order_error(store.transaction().get(&words, b"a")));
-        assert_eq!(words.delete_range(Bound::Unbounded, Bound::Unbounded).expect("emptied"), 7);
+        assert_eq!(words.delete_range::<&str>(..).expect("emptied"), 7);
         assert!(store.stored_collection("nobody").expect("looked up").is_none());
         let plain = store.stored_collection("plain").expect("looked up").expect("there");
         plain.put(b"k", b"w").expect("in the order of bytes nothing is missing");
@@ -468,7 +467,7 @@ fn a_changed_function_is_noticed_at_opening_and_by_scans() {
         let new = store.collection_in_order("new words", Order::NUMERIC).expect("made");
         for item in old.scan(ScanOptions::all()) {
             let (key, record) = item.expect("read without the function");
-            new.put(&key, &record.to_bytes()).expect("a put");
+            new.put(&key, record.to_bytes()).expect("a put");
         }
         assert_eq!(new.len().expect("counted"), 7);
         drop((old, new));
@@ -538,9 +537,9 @@ fn keys_too_long_with_their_sort_keys_say_both_lengths() {
         let text = expected.to_string();
         assert!(text.contains("key has 32767 bytes") && text.contains("65536") && text.contains("65535"), "{text}");
         // Each zero of a sort key is two bytes.
-        let zeros = order_error(collection.put(&vec![0; 32_000], b"v"));
+        let zeros = order_error(collection.put(vec![0; 32_000], b"v"));
         assert!(matches!(zeros, OrderError::TooLong { stored_bytes: 96_002, .. }), "{zeros}");
-        let range = ScanOptions::range(Bound::Unbounded, Bound::Included(&too_long));
+        let range = ScanOptions::range(..=too_long.as_slice());
         assert_eq!(collection.scan(range).count(), 1, "a bound may be of any length");
         for empty in [collection.put(b"", b"v").map(|_| ()), collection.get(b"").map(|_| ())] {
             let error = empty.expect_err("an empty key");

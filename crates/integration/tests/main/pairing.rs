@@ -19,7 +19,7 @@ fn name(key: u64) -> Vec<u8> {
 }
 
 fn put(store: &Store, key: u64) {
-    store.put(&name(key), &value::encode(key, 1, 1000)).expect("a put");
+    store.put(name(key), value::encode(key, 1, 1000)).expect("a put");
 }
 
 /// More than the region holds: much of it is on the volume.
@@ -30,7 +30,7 @@ fn fill(data: &Path) {
 }
 
 fn found(store: &Store) -> u64 {
-    let whole = |key: &u64| match store.get(&name(*key)).expect("a get") {
+    let whole = |key: &u64| match store.get(name(*key)).expect("a get") {
         Some(record) => value::decode(*key, &record.to_bytes()) == Ok(1),
         None => false,
     };
@@ -188,7 +188,7 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
     let options = options.level(Level::ProcessCrash);
     let fill = |store: &Store, keys: std::ops::Range<u64>, sequence: u64| {
         for key in keys {
-            store.put(&name(key), &value::encode(key, sequence, 300)).expect("a put");
+            store.put(name(key), value::encode(key, sequence, 300)).expect("a put");
         }
     };
     let in_pmem_levels = |store: &Store| {
@@ -197,7 +197,7 @@ fn a_region_with_pmem_levels_that_are_gone_are_told_table_by_table_and_given_up(
     // Of each sequence, how many keys have it; 0: the key is gone.
     let found = |store: &Store| {
         let sequence = |key: u64| {
-            let record = store.get(&name(key)).expect("a get");
+            let record = store.get(name(key)).expect("a get");
             record.map_or(0, |record| value::decode(key, &record.to_bytes()).expect("a value that was put"))
         };
         (0..ALL).map(sequence).fold([0; 4], |mut counts, sequence| {

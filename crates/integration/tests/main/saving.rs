@@ -150,10 +150,10 @@ fn a_store_that_saves_has_no_second_tier() {
         (options.clone(), 0),
     ] {
         let store = options.open(&with_ssd).expect("opened");
-        let hits = (0..500_u32).filter(|key| store.get(&key.to_be_bytes()).expect("a get").is_some()).count();
+        let hits = (0..500_u32).filter(|key| store.get(key.to_be_bytes()).expect("a get").is_some()).count();
         assert_eq!(hits, found);
         for key in 0..500_u32 {
-            store.put(&key.to_be_bytes(), &[7; 1000]).expect("a put");
+            store.put(key.to_be_bytes(), [7; 1000]).expect("a put");
         }
         store.close().expect("closed");
     }

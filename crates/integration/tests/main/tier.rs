@@ -20,14 +20,14 @@ fn a_cache_is_warm_with_another_memory_too() {
     let store = options(64).engine(Engine::Tier).open(&data).expect("a cache");
     assert_eq!(store.default_level(), Level::Memory);
     for record in 0..1_000_u32 {
-        store.put(&record.to_be_bytes(), &[7; 1000]).expect("a put");
+        store.put(record.to_be_bytes(), [7; 1000]).expect("a put");
     }
     store.close().expect("closed");
     drop(store);
     assert_eq!(check(&data, None).expect("checked").records, 1_000);
     for memory in [48, 96] {
         let store = options(memory).open(&data).expect("opened");
-        let found = (0..1_000_u32).filter(|record| store.get(&record.to_be_bytes()).expect("a get").is_some()).count();
+        let found = (0..1_000_u32).filter(|record| store.get(record.to_be_bytes()).expect("a get").is_some()).count();
         assert_eq!(found, 1_000, "with {memory} MiB");
         store.close().expect("closed");
     }
@@ -50,7 +50,7 @@ fn a_lowered_capacity_left_the_files_as_long_as_they_were() {
     };
     let store = options.clone().engine(Engine::Tier).capacity_bytes(64 * MIB).open(&data).expect("a cache");
     for record in 0..20_000_u32 {
-        store.put(&record.to_be_bytes(), &[7; 1000]).expect("a put");
+        store.put(record.to_be_bytes(), [7; 1000]).expect("a put");
     }
     store.close().expect("closed");
     drop(store);
@@ -59,7 +59,7 @@ fn a_lowered_capacity_left_the_files_as_long_as_they_were() {
         let store = options.clone().capacity_bytes(asked).open(&data).expect("opened");
         assert!(len_bytes() <= most, "{} bytes where {asked} were asked for", len_bytes());
         store.put(b"k", b"v").expect("a put");
-        assert!(store.get(&1_u32.to_be_bytes()).expect("a get").is_none(), "it began empty");
+        assert!(store.get(1_u32.to_be_bytes()).expect("a get").is_none(), "it began empty");
         store.close().expect("closed");
     }
 }

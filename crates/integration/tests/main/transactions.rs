@@ -162,7 +162,7 @@ fn transfer(engine: Engine, logged: bool) {
     let (accounts, log) = (&accounts, &store.list("log").expect("made"));
     let key = |number: u64| number.to_be_bytes();
     for number in 0..ACCOUNTS {
-        accounts.put(&key(number), b"100").expect("a put");
+        accounts.put(key(number), b"100").expect("a put");
     }
     let transfers = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -174,13 +174,13 @@ fn transfer(engine: Engine, logged: bool) {
                     let (from, to) = (random.below(ACCOUNTS), random.below(ACCOUNTS));
                     let amount = random.below(30) as i64;
                     let moved = store.transact(|txn| -> Result<bool, Error> {
-                        let left = number(txn.get(accounts, &key(from))?) - amount;
+                        let left = number(txn.get(accounts, key(from))?) - amount;
                         if left < 0 || from == to {
                             return Ok(false);
                         }
-                        let there = number(txn.get(accounts, &key(to))?) + amount;
-                        txn.put(accounts, &key(from), left.to_string().as_bytes())?;
-                        txn.put(accounts, &key(to), there.to_string().as_bytes())?;
+                        let there = number(txn.get(accounts, key(to))?) + amount;
+                        txn.put(accounts, key(from), left.to_string().as_bytes())?;
+                        txn.put(accounts, key(to), there.to_string().as_bytes())?;
                         if logged {
                             txn.push_back(log, format!("{from} {to} {amount}").as_bytes())?;
                         }
@@ -193,7 +193,7 @@ fn transfer(engine: Engine, logged: bool) {
         scope.spawn(|| {
             for _ in 0..100 {
                 let sum = store.transact(|txn| -> Result<i64, Error> {
-                    (0..ACCOUNTS).map(|account| Ok(number(txn.get(accounts, &key(account))?))).sum()
+                    (0..ACCOUNTS).map(|account| Ok(number(txn.get(accounts, key(account))?))).sum()
                 });
                 assert_eq!(sum.expect("read"), 100 * ACCOUNTS as i64);
             }
@@ -210,7 +210,7 @@ fn transfer(engine: Engine, logged: bool) {
         entries += 1;
     }
     let left: BTreeMap<u64, i64> =
-        (0..ACCOUNTS).map(|account| (account, number(accounts.get(&key(account)).expect("a get")))).collect();
+        (0..ACCOUNTS).map(|account| (account, number(accounts.get(key(account)).expect("a get")))).collect();
     assert_eq!(left.values().sum::<i64>(), 100 * ACCOUNTS as i64);
     if logged {
         assert_eq!((entries, left), (transfers.load(Ordering::Relaxed), model));
@@ -291,7 +291,7 @@ fn errors_of_a_transaction() {
         assert_eq!(txn.put(&elsewhere, b"k", b"v").expect_err("two stores").kind(), ErrorKind::Usage);
         assert_eq!(txn.get(&store, b"").expect_err("a bad key").kind(), ErrorKind::Usage);
         for key in 0..3 {
-            txn.put(&store, &[key], &vec![0; 30 << 20]).expect("kept");
+            txn.put(&store, [key], vec![0; 30 << 20]).expect("kept");
         }
         let error = txn.commit().expect_err("too large");
         assert_eq!(error.kind(), ErrorKind::Usage);

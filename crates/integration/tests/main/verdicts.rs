@@ -39,7 +39,7 @@ fn store(data: &Path, options: &Options) -> Vec<PathBuf> {
     let store = options.clone().open(data).expect("created");
     for round in 0..2 {
         for key in (0..KEYS).filter(|key| round == 1 || key % 3 > 0) {
-            store.put(&name(key), &value::encode(key, 1, len(key))).expect("a put");
+            store.put(name(key), value::encode(key, 1, len(key))).expect("a put");
         }
     }
     store.close().expect("closed");
@@ -56,7 +56,7 @@ fn refused(data: &Path, options: &Options) -> Result<BTreeSet<Vec<u8>>, String> 
     };
     let mut refused = BTreeSet::new();
     for key in 0..KEYS {
-        match store.get(&name(key)) {
+        match store.get(name(key)) {
             Ok(Some(record)) => drop(value::decode(key, &record.to_bytes())?),
             Ok(None) => drop(refused.insert(name(key))),
             Err(error) if error.kind() == ErrorKind::Corrupt => drop(refused.insert(name(key))),

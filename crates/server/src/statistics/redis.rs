@@ -117,6 +117,9 @@ fn persistence(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("rdb_last_save_time", shared.saved_at());
     lines.add("aof_enabled", 0);
     lines.add("aof_rewrite_in_progress", 0);
+    if let Some(rejoined) = shared.store.rejoined() {
+        lines.add("stratakv_rejoin_epoch", rejoined.epoch);
+    }
 }
 
 fn stats(shared: &Shared, _: Wall, lines: &mut Lines) {

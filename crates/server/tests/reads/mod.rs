@@ -37,7 +37,7 @@ fn cold(options: &Options, lengths: &[usize], copies: usize) -> (Server, Store, 
     let path = directory.path().join("data");
     let fill = |store: &Store| {
         for copy in 0..copies {
-            lengths.iter().for_each(|bytes| _ = store.put(key(*bytes, copy).as_bytes(), &value(*bytes)).unwrap());
+            lengths.iter().for_each(|bytes| _ = store.put(key(*bytes, copy).as_bytes(), value(*bytes)).unwrap());
         }
         // A cache writes what has no room in memory.
         let filler = vec![b'f'; MIB / 2];

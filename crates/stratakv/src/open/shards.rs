@@ -34,17 +34,17 @@ pub(crate) fn open_shards(
     directory: &Directory,
     manifest: &Manifest,
     options: &Options,
-    created: bool,
-    verify: bool,
+    opening: ShardOpening,
 ) -> Result<(Vec<OpenedShard>, Option<Containers>), Error> {
     let shards = manifest.shards;
     let has_containers = manifest.engine() == Engine::Matrix;
-    let containers = has_containers.then(|| Containers::open(directory, manifest, options, created)).transpose()?;
+    let containers =
+        has_containers.then(|| Containers::open(directory, manifest, options, opening.created)).transpose()?;
     let progress = ProgressSum::new(shards, options);
     let opened: Vec<Result<OpenedShard, Error>> = thread::scope(|scope| {
         let open = |shard| {
             let (progress, containers) = (&progress, containers.as_ref());
-            let how = OpenOne { shard, created, verify, containers };
+            let how = OpenOne { shard, opening, containers };
             scope.spawn(move || open_one(directory, manifest, options, how, progress))
         };
         let threads: Vec<_> = (0..shards).map(open).collect();
@@ -54,12 +54,22 @@ pub(crate) fn open_shards(
     Ok((opened.into_iter().collect::<Result<_, _>>()?, containers))
 }
 
+/// How shards are opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShardOpening {
+    /// They are made.
+    pub(crate) created: bool,
+    /// Everything is read and verified.
+    pub(crate) verify: bool,
+    /// What a cache had is forgotten.
+    pub(crate) begins_empty: bool,
+}
+
 /// Which shard is opened, and how.
 #[derive(Clone, Copy)]
 struct OpenOne<'a> {
     shard: u32,
-    created: bool,
-    verify: bool,
+    opening: ShardOpening,
     containers: Option<&'a Containers>,
 }
 
@@ -70,7 +80,8 @@ fn open_one(
     how: OpenOne<'_>,
     progress: &ProgressSum,
 ) -> Result<OpenedShard, Error> {
-    let OpenOne { shard, created, containers, .. } = how;
+    let OpenOne { shard, opening, containers } = how;
+    let created = opening.created;
     let volume = open_volume(directory, shard, OpenMode { create: created, read_only: options.read_only })?;
     let path = volume.path().to_path_buf();
     let volume_bytes = volume.len_bytes().map_err(io_error("measure", &path))?;
@@ -80,7 +91,8 @@ fn open_one(
     let mut ring = open_ring_for(options.tuning.io, 64, [&volume]).map_err(io_error("set up a ring for", &path))?;
     let ring = ring.as_mut();
     let watch = &mut |now: Progress| progress.report(shard, now);
-    let settings = ShardSettings { directory, manifest, options, shard, volume_bytes };
+    let begins_empty = opening.begins_empty;
+    let settings = ShardSettings { directory, manifest, options, shard, volume_bytes, begins_empty };
     let told = |error| Error::opening(path.clone(), error);
     let shard = match (manifest.engine(), containers) {
         (Engine::Matrix, Some(containers)) => {
@@ -102,13 +114,13 @@ fn open_one(
             AnyShard::Tier(Box::new(tier))
         }
         _ if manifest.placement() == Placement::Packed => {
-            let config = settings.slab(volume.geometry().clone(), how.verify);
+            let config = settings.slab(volume.geometry().clone(), opening.verify);
             let opener = if created { PackedOpener::create(config) } else { PackedOpener::recover(config) };
             let packed = open_shard_by(&options.clock, opener, &volume, &pool, ring, watch);
             AnyShard::Packed(Box::new(packed.map_err(told)?))
         }
         _ => {
-            let config = settings.slab(volume.geometry().clone(), how.verify);
+            let config = settings.slab(volume.geometry().clone(), opening.verify);
             let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
             let slab = open_shard_by(&options.clock, opener, &volume, &pool, ring, watch);
             AnyShard::Slab(Box::new(slab.map_err(told)?))
@@ -133,6 +145,7 @@ struct ShardSettings<'a> {
     options: &'a Options,
     shard: u32,
     volume_bytes: u64,
+    begins_empty: bool,
 }
 
 impl ShardSettings<'_> {
@@ -191,6 +204,7 @@ impl ShardSettings<'_> {
             segment_bytes: SEGMENT_BYTES,
             collected_percent: 66,
             boot: boot(),
+            begins_empty: self.begins_empty,
             read_only: self.options.read_only,
         }
     }

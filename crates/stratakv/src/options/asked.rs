@@ -8,6 +8,7 @@ use stratakv_matrix::Compression;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::options::Placement;
+use crate::rejoin::Rejoin;
 
 /// What was asked for of that kind. A store's engine may not be known yet.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,7 @@ pub(crate) struct Asked {
     pub(crate) pmem_levels_bytes: Option<u64>,
     pub(crate) compression: Option<Compression>,
     pub(crate) saves_at_shutdown: Option<bool>,
+    pub(crate) rejoin: Option<Rejoin>,
 }
 
 /// How long a region is, and where it lies.
@@ -41,9 +43,9 @@ pub(crate) enum Whose<'a> {
 impl Asked {
     /// Each option: whether it was asked for, how it is called, which engines have it. A placement
     /// that every engine could be said to have is not asked for.
-    fn table(&self) -> [(bool, &'static str, &'static [Engine]); 7] {
+    fn table(&self) -> [(bool, &'static str, &'static [Engine]); 8] {
         const WITH_REGION: &[Engine] = &[Engine::Hash, Engine::Matrix];
-        let Asked { placement, region, pmem_levels_bytes, compression, saves_at_shutdown } = self;
+        let Asked { placement, region, pmem_levels_bytes, compression, saves_at_shutdown, rejoin } = self;
         [
             (*placement == Some(Placement::Packed), "placement", &[Engine::Slab]),
             (region.bytes.is_some(), "region", WITH_REGION),
@@ -52,6 +54,7 @@ impl Asked {
             (pmem_levels_bytes.is_some(), "pmem-levels", &[Engine::Matrix]),
             (compression.is_some(), "compression", &[Engine::Matrix]),
             (*saves_at_shutdown == Some(true), "save-at-shutdown", &[Engine::Tier]),
+            (rejoin.is_some(), "rejoin", &[Engine::Tier]),
         ]
     }
 

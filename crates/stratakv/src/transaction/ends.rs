@@ -82,7 +82,7 @@ impl Transaction {
     ///
     /// # Errors
     /// A value over 64 MiB; [`Error::OtherStore`]; as [`List::push_back`].
-    pub fn push_back(&mut self, list: &List, value: &[u8]) -> Result<(), Error> {
+    pub fn push_back(&mut self, list: &List, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.push(list, End::Back, value)
     }
 
@@ -90,7 +90,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::push_back`].
-    pub fn push_front(&mut self, list: &List, value: &[u8]) -> Result<(), Error> {
+    pub fn push_front(&mut self, list: &List, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.push(list, End::Front, value)
     }
 
@@ -98,8 +98,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::push_back`].
-    pub fn push(&mut self, list: &List, end: End, value: &[u8]) -> Result<(), Error> {
-        let kind = put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER)?;
+    pub fn push(&mut self, list: &List, end: End, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let kind = put_kind(Bytes::copy_from_slice(value.as_ref()), 0, Expiry::NEVER)?;
         let last = self.end_key(list.records(), end)?;
         let key = Key::new(list.records().id(), &place(last.as_ref(), end)?)?;
         // Not read, but known: beyond the end there is nothing.

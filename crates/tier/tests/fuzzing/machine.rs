@@ -35,6 +35,7 @@ pub(super) fn config() -> TierConfig {
         collected_percent: 66,
         boot: Some([1; 16]),
         saves_at_shutdown: false,
+        begins_empty: false,
         read_only: false,
     }
 }

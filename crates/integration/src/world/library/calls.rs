@@ -1,7 +1,6 @@
 //! Calls of the model, made of the library.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
 
 use stratakv::{
     Collection, End, Error, ErrorKind, Expiry, Kind, List, PutOptions, PutOutcome, ScanOptions, Store, WriteBatch,
@@ -33,7 +32,7 @@ pub(super) fn ask(life: &Life, call: &Call, wall_ms: u64) -> Result<Told, Error>
             collection(store, of)?.load(Call::loaded(*first, *count).map(|key| (key, value))).map(Told::Count)
         }
         Call::DeleteRange { of, from, to } => {
-            collection(store, of)?.delete_range(Bound::Included(from), Bound::Excluded(to)).map(Told::Count)
+            collection(store, of)?.delete_range(from.as_slice()..to.as_slice()).map(Told::Count)
         }
         Call::PushAll { list, end, values } => store.list(list)?.push_all(*end, values).map(|()| Told::Done),
         Call::Pop { list, end } => {

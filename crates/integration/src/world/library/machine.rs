@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use stratakv::{AnyShard, Driver, Engine, Level, Store};
+use stratakv::raw::{AnyShard, Driver};
+use stratakv::{Engine, Level, Store};
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::Wait;

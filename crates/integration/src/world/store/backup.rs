@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use stratakv::{Engine, EngineRecord, Key, Operation, RecordPart, Reply};
+use stratakv::raw::{EngineRecord, Operation, RecordPart, Reply};
+use stratakv::{Engine, Key};
 use stratakv_engine::Error;
 use stratakv_sim::linearizability::HistoryEntry;
 

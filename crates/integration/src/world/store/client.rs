@@ -2,7 +2,8 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use stratakv::{EngineRecord, Key, Operation, PageRequest, RecordPart, Reply, Value};
+use stratakv::raw::{EngineRecord, Operation, PageRequest, RecordPart, Reply};
+use stratakv::{Key, Value};
 use stratakv_engine::Item;
 
 /// The reply with bytes of its own: a history must not keep blocks of the store.

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Unmet,
-    Update,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, PageRequest, RecordPart, Reply, Unmet, Update};
+use stratakv::{CollectionId, Expect, Expiry, Key, Level};
 use stratakv_base::random::Random;
 
 /// Draws operations.

@@ -3,10 +3,8 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, PutOptions, PutOutcome,
-    RecordPart, Reply, ScanOptions, Session, Store, Update,
-};
+use stratakv::raw::{Change, ChangeKind, Operation, PageRequest, RecordPart, Reply, Update};
+use stratakv::{CollectionId, Expect, Expiry, Key, Level, PutOptions, PutOutcome, ScanOptions, Session, Store};
 use stratakv_base::random::Random;
 use stratakv_integration::executor::block_on_all;
 use stratakv_integration::memcache::Client;
@@ -186,7 +184,8 @@ impl Subject {
         if let By::Session(session) = &mut self.by {
             return Answer::Scanned(pages(session, scan));
         }
-        let mut options = ScanOptions::range(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let mut options =
+            ScanOptions::range::<&[u8]>((from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice)));
         if *reverse {
             options = options.reverse();
         }
@@ -217,9 +216,12 @@ fn blocking(store: &Store, requests: &[Request]) -> Vec<Answered> {
     let ask = |request: &Request| match request {
         Request::Get { key } => record_answer(store.get(key).expect("a get")),
         Request::Delete { key } => (Answer::Deleted(store.delete(key).expect("a delete")), None),
-        Request::Update { key, update } => request.answer(store.update(key, update.clone()).expect("an update")),
+        Request::Update { key, update } => {
+            let (key, level) = (store.key(key).expect("a key"), store.default_level());
+            request.answer(store.execute(Operation::Update { key, update: update.clone(), level }))
+        }
         Request::Put { key, value, flags, expiry, expect } => {
-            let options = PutOptions { flags: *flags, expiry: *expiry, expect: *expect, level: None };
+            let options = PutOptions::new().flags(*flags).expiry(*expiry).expect(*expect);
             match store.put_with(key, value, &options).expect("a put") {
                 PutOutcome::Written { version } => (Answer::Written, Some(version)),
                 PutOutcome::Unmet(_) => (Answer::Unmet, None),

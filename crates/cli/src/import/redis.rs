@@ -1,0 +1,327 @@
+//! The records of a Redis, or of a server that speaks its protocol: `SCAN`, and the commands that
+//! read each type.
+
+use std::collections::HashMap;
+
+use super::tally::Reason;
+use super::target::{Target, now_ms};
+use super::value::{SourceRecord, SourceValue};
+use crate::failure::Failure;
+use crate::remote::{LoginArguments, RespClient, RespReply, ServerAddress, write_command};
+
+/// Keys that a step of `SCAN` looks at.
+const SCAN_COUNT: &[u8] = b"512";
+/// Structures of up to so many elements are read by one command, as they are at one moment.
+const WHOLE_MAX: u64 = 10_000;
+/// Longer ones are read in parts of so many elements, so that the source serves others between.
+const PART: u64 = 2_000;
+/// Values that are asked for at once have about so many bytes.
+const GROUP_BYTES: u64 = 16 << 20;
+/// What an element is taken for until it is read.
+const ELEMENT_BYTES: u64 = 64;
+
+/// A Redis.
+pub(super) struct Redis {
+    client: RespClient,
+    records: u64,
+}
+
+/// What a key holds, as `TYPE` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    String,
+    List,
+    Set,
+    Hash,
+    SortedSet,
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Option<Kind> {
+        Some(match name {
+            b"string" => Kind::String,
+            b"list" => Kind::List,
+            b"set" => Kind::Set,
+            b"hash" => Kind::Hash,
+            b"zset" => Kind::SortedSet,
+            _ => return None,
+        })
+    }
+
+    fn length(self) -> &'static [u8] {
+        match self {
+            Kind::String => b"STRLEN",
+            Kind::List => b"LLEN",
+            Kind::Set => b"SCARD",
+            Kind::Hash => b"HLEN",
+            Kind::SortedSet => b"ZCARD",
+        }
+    }
+
+    /// Reads all of it.
+    fn whole<'k>(self, key: &'k [u8]) -> Vec<&'k [u8]> {
+        match self {
+            Kind::String => vec![b"GET", key],
+            Kind::List => vec![b"LRANGE", key, b"0", b"-1"],
+            Kind::Set => vec![b"SMEMBERS", key],
+            Kind::Hash => vec![b"HGETALL", key],
+            Kind::SortedSet => vec![b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
+        }
+    }
+
+    /// Reads a part of it.
+    fn cursor(self) -> &'static [u8] {
+        match self {
+            Kind::Set => b"SSCAN",
+            Kind::Hash => b"HSCAN",
+            _ => b"ZSCAN",
+        }
+    }
+}
+
+/// A key that is to be read.
+struct Found {
+    key: Vec<u8>,
+    kind: Kind,
+    length: u64,
+    /// As [`SourceRecord`] has it.
+    expiry_ms: Option<u64>,
+}
+
+impl Found {
+    fn bytes(&self) -> u64 {
+        if self.kind == Kind::String { self.length } else { self.length.saturating_mul(ELEMENT_BYTES) }
+    }
+}
+
+impl Redis {
+    pub(super) fn connect(address: &ServerAddress, login: &LoginArguments, database: u32) -> Result<Redis, Failure> {
+        let mut client = RespClient::connect(address, login, database)?;
+        let records = match client.expect(&[b"DBSIZE"])? {
+            RespReply::Number(records) => u64::try_from(records).unwrap_or(0),
+            other => return Err(client.unexpected_reply(&other)),
+        };
+        Ok(Redis { client, records })
+    }
+
+    pub(super) fn import(mut self, target: &mut Target) -> Result<(), Failure> {
+        target.expected = self.records;
+        let mut cursor = b"0".to_vec();
+        loop {
+            let reply = self.client.expect(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT])?;
+            let (next, keys) = page(&reply).ok_or_else(|| self.client.unexpected_reply(&reply))?;
+            let found = self.look_at(keys, target)?;
+            let mut rest = &found[..];
+            while !rest.is_empty() {
+                let (group, behind) = rest.split_at(group_len(rest));
+                self.read(group, target)?;
+                rest = behind;
+            }
+            if next == b"0" {
+                return Ok(());
+            }
+            cursor = next.to_vec();
+        }
+    }
+
+    /// Types, times to live and lengths of keys.
+    fn look_at(&mut self, keys: Vec<&[u8]>, target: &mut Target) -> Result<Vec<Found>, Failure> {
+        let mut commands = Vec::new();
+        for key in &keys {
+            write_command(&mut commands, &[b"TYPE", key]);
+            write_command(&mut commands, &[b"PTTL", key]);
+        }
+        self.client.send(&commands)?;
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            let (kind, ttl) = (self.client.reply()?, self.client.reply()?);
+            match (kind, ttl) {
+                (RespReply::Status(name), RespReply::Number(ttl_ms)) => match Kind::of(&name) {
+                    Some(kind) => {
+                        let expiry_ms = u64::try_from(ttl_ms).ok().map(|left_ms| now_ms().saturating_add(left_ms));
+                        found.push(Found { key: key.to_vec(), kind, length: 0, expiry_ms });
+                    }
+                    None if name == b"none" => gone(target, key),
+                    None => {
+                        let what = format!("values of the type {}", name.escape_ascii());
+                        target.tally.add(Reason::Unsupported, what, key);
+                    }
+                },
+                (RespReply::Error(why), _) => return Err(self.client.refused(&[b"TYPE"], &why)),
+                (_, RespReply::Error(why)) => return Err(self.client.refused(&[b"PTTL"], &why)),
+                (other, _) => return Err(self.client.unexpected_reply(&other)),
+            }
+        }
+        self.measure(&mut found)?;
+        Ok(found)
+    }
+
+    fn measure(&mut self, found: &mut [Found]) -> Result<(), Failure> {
+        let mut commands = Vec::new();
+        for one in &*found {
+            write_command(&mut commands, &[one.kind.length(), &one.key]);
+        }
+        self.client.send(&commands)?;
+        for one in found {
+            // One whose type has changed since is told of when it is read.
+            if let RespReply::Number(length) = self.client.reply()? {
+                one.length = u64::try_from(length).unwrap_or(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads keys, and lets the target take them.
+    fn read(&mut self, group: &[Found], target: &mut Target) -> Result<(), Failure> {
+        let is_long = |one: &Found| one.kind != Kind::String && one.length > WHOLE_MAX;
+        let mut commands = Vec::new();
+        for one in group.iter().filter(|one| !is_long(one)) {
+            write_command(&mut commands, &one.kind.whole(&one.key));
+        }
+        self.client.send(&commands)?;
+        for one in group.iter().filter(|one| !is_long(one)) {
+            let reply = self.client.reply()?;
+            self.take(one, reply, target)?;
+        }
+        for one in group.iter().filter(|one| is_long(one)) {
+            match self.in_parts(one)? {
+                Ok(value) => self.give(one, value, target)?,
+                Err(why) => target.tally.add(Reason::Failed, why, &one.key),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, one: &Found, reply: RespReply, target: &mut Target) -> Result<(), Failure> {
+        let value = match reply {
+            RespReply::Error(why) if why.starts_with("WRONGTYPE") => {
+                target.tally.add(Reason::Failed, "they got another type while they were read", &one.key);
+                return Ok(());
+            }
+            RespReply::Error(why) => return Err(self.client.refused(&one.kind.whole(&one.key), &why)),
+            RespReply::Bytes(Some(bytes)) if one.kind == Kind::String => SourceValue::String(bytes),
+            RespReply::Bytes(None) if one.kind == Kind::String => {
+                gone(target, &one.key);
+                return Ok(());
+            }
+            RespReply::Array(Some(items)) if one.kind != Kind::String => match structure(one.kind, items) {
+                Some(value) => value,
+                None => return Err(self.client.unexpected_reply(&RespReply::Status(one.kind.length().to_vec()))),
+            },
+            other => return Err(self.client.unexpected_reply(&other)),
+        };
+        self.give(one, value, target)
+    }
+
+    fn give(&mut self, one: &Found, value: SourceValue, target: &mut Target) -> Result<(), Failure> {
+        let is_gone = match &value {
+            SourceValue::String(_) => false,
+            SourceValue::List(all) | SourceValue::Set(all) => all.is_empty(),
+            SourceValue::Hash(all) => all.is_empty(),
+            SourceValue::SortedSet(all) => all.is_empty(),
+        };
+        if is_gone {
+            gone(target, &one.key);
+            return Ok(());
+        }
+        target.take(SourceRecord { key: one.key.clone(), value, flags: 0, expiry_ms: one.expiry_ms })
+    }
+
+    /// A long structure, in parts; why it could not be read.
+    fn in_parts(&mut self, one: &Found) -> Result<Result<SourceValue, String>, Failure> {
+        let mut items = Vec::new();
+        let mut cursor = b"0".to_vec();
+        for part in 0u64.. {
+            let (first, last) = (part * PART, (part + 1) * PART - 1);
+            let (first, last, count) = (first.to_string(), last.to_string(), PART.to_string());
+            let words: Vec<&[u8]> = match one.kind {
+                Kind::List => vec![b"LRANGE", &one.key, first.as_bytes(), last.as_bytes()],
+                kind => vec![kind.cursor(), &one.key, &cursor, b"COUNT", count.as_bytes()],
+            };
+            let reply = self.client.ask(&words)?;
+            match reply {
+                RespReply::Error(why) if why.starts_with("WRONGTYPE") => {
+                    return Ok(Err("they got another type while they were read".into()));
+                }
+                RespReply::Error(why) => return Err(self.client.refused(&words, &why)),
+                RespReply::Array(Some(more)) if one.kind == Kind::List => {
+                    if more.is_empty() {
+                        break;
+                    }
+                    items.extend(more);
+                }
+                reply => {
+                    let RespReply::Array(Some(parts)) = &reply else {
+                        return Err(self.client.unexpected_reply(&reply));
+                    };
+                    let [RespReply::Bytes(Some(next)), RespReply::Array(Some(more))] = &parts[..] else {
+                        return Err(self.client.unexpected_reply(&reply));
+                    };
+                    items.extend(more.iter().cloned());
+                    cursor.clone_from(next);
+                    if cursor == b"0" {
+                        break;
+                    }
+                }
+            }
+        }
+        structure(one.kind, items).map(Ok).ok_or_else(|| self.client.unexpected_reply(&RespReply::Array(None)))
+    }
+}
+
+fn gone(target: &mut Target, key: &[u8]) {
+    target.tally.add(Reason::Harmless, "they were deleted or had expired before they were read", key);
+}
+
+/// How many of these keys are read together.
+fn group_len(found: &[Found]) -> usize {
+    let mut bytes = 0u64;
+    let fits = found.iter().take_while(|one| {
+        bytes = bytes.saturating_add(one.bytes());
+        bytes <= GROUP_BYTES
+    });
+    fits.count().max(1)
+}
+
+/// The cursor and the keys of a reply to `SCAN`.
+fn page(reply: &RespReply) -> Option<(&[u8], Vec<&[u8]>)> {
+    let RespReply::Array(Some(parts)) = reply else { return None };
+    let [RespReply::Bytes(Some(next)), RespReply::Array(Some(keys))] = &parts[..] else { return None };
+    let keys = keys.iter().map(|key| match key {
+        RespReply::Bytes(Some(key)) => Some(key.as_slice()),
+        _ => None,
+    });
+    Some((next, keys.collect::<Option<_>>()?))
+}
+
+/// The structure of these elements; each once, where a cursor gave one twice.
+fn structure(kind: Kind, items: Vec<RespReply>) -> Option<SourceValue> {
+    let items = items.into_iter().map(|item| match item {
+        RespReply::Bytes(Some(bytes)) => Some(bytes),
+        _ => None,
+    });
+    let items = items.collect::<Option<Vec<Vec<u8>>>>()?;
+    Some(match kind {
+        Kind::String => return None,
+        Kind::List => SourceValue::List(items),
+        Kind::Set => SourceValue::Set(items),
+        Kind::Hash => {
+            let fields: HashMap<Vec<u8>, Vec<u8>> = pairs(items)?.into_iter().collect();
+            SourceValue::Hash(fields.into_iter().collect())
+        }
+        Kind::SortedSet => {
+            let score =
+                |(member, score): (Vec<u8>, Vec<u8>)| Some((member, std::str::from_utf8(&score).ok()?.parse().ok()?));
+            SourceValue::SortedSet(pairs(items)?.into_iter().map(score).collect::<Option<_>>()?)
+        }
+    })
+}
+
+fn pairs(items: Vec<Vec<u8>>) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut pairs = Vec::with_capacity(items.len() / 2);
+    let mut items = items.into_iter();
+    while let Some(first) = items.next() {
+        pairs.push((first, items.next()?));
+    }
+    Some(pairs)
+}

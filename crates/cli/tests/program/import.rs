@@ -1,0 +1,311 @@
+//! Imports from servers: our own, and memcached and Redis where they are installed.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Whether a program is installed. With `CI=true` it must be.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+pub(crate) fn is_installed(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+    assert!(found || !in_ci, "{name} is not installed; with CI=true every test must run");
+    if !found {
+        eprintln!("skipped: {name} not installed");
+    }
+    found
+}
+
+/// Somebody else's server, at a socket file.
+pub(crate) struct Peer {
+    child: Child,
+    pub(crate) socket: PathBuf,
+}
+
+impl Peer {
+    pub(crate) fn start(program: &str, folder: &Path, arguments: &[&str]) -> Peer {
+        let socket = folder.join("peer.sock");
+        let path = socket.to_str().unwrap();
+        let arguments = arguments.iter().map(|word| if *word == "SOCKET" { path } else { word });
+        let mut command = Command::new(program);
+        let child = command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+        let peer = Peer { child: child.spawn().unwrap(), socket: socket.clone() };
+        let begun = Instant::now();
+        while UnixStream::connect(&socket).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{program} does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        peer
+    }
+
+    pub(crate) fn redis(folder: &Path) -> Peer {
+        Peer::start("redis-server", folder, &["--port", "0", "--unixsocket", "SOCKET", "--save", ""])
+    }
+
+    /// Sends bytes, and reads until the answer ends with `end`.
+    pub(crate) fn ask(&self, words: &[u8], end: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(words).unwrap();
+        let mut answer = Vec::new();
+        let mut some = [0; 4096];
+        while !answer.ends_with(end.as_bytes()) {
+            let read = stream.read(&mut some).unwrap();
+            assert!(read > 0, "{}", answer.escape_ascii());
+            answer.extend_from_slice(&some[..read]);
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn import(data: &Path, arguments: &[&str]) -> Output {
+    run(data, &[&["import", "--durability", "process_crash"], arguments].concat())
+}
+
+/// As `redis-cli` sends it.
+pub(crate) fn inline(commands: &[String]) -> Vec<u8> {
+    commands.iter().flat_map(|command| format!("{command}\r\n").into_bytes()).collect()
+}
+
+/// Commands that make a structure of each type, short ones and long ones.
+pub(crate) fn structures() -> Vec<String> {
+    let many = |verb: &str, element: &dyn Fn(u32) -> String| {
+        let of = |part: u32| (part * 500..(part + 1) * 500).map(element).collect::<Vec<_>>().join(" ");
+        (0..24).map(|part| format!("{verb} {}", of(part))).collect::<Vec<_>>()
+    };
+    let mut commands = vec![
+        "SET plain value".to_owned(),
+        "SET number 12345".to_owned(),
+        "SET expires soon PX 90000000".to_owned(),
+        "RPUSH list a b a".to_owned(),
+        "SADD set a b c".to_owned(),
+        "SADD numbers 1 2 300 70000".to_owned(),
+        "HSET hash field value other 7".to_owned(),
+        "ZADD sorted 1.5 a inf b -2 c".to_owned(),
+        "PEXPIRE hash 80000000".to_owned(),
+    ];
+    commands.extend(many("RPUSH long:list", &|number| format!("e{}", number % 77)));
+    commands.extend(many("SADD long:set", &|number| format!("member:{number}")));
+    commands.extend(many("HSET long:hash", &|number| format!("f{number} v{number}")));
+    commands.extend(many("ZADD long:sorted", &|number| format!("{}.25 m{number}", number % 100)));
+    commands
+}
+
+/// What a server for Redis clients answers to these commands.
+fn answers(address: &str, commands: &[String]) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(&inline(commands)).unwrap();
+    stream.write_all(b"QUIT\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Reads all that `structures` makes, in an order that every server has.
+pub(crate) fn reads() -> Vec<String> {
+    let mut commands: Vec<String> =
+        ["GET plain", "GET number", "GET expires", "LRANGE list 0 -1", "HGET hash other", "SCARD numbers"]
+            .map(str::to_owned)
+            .to_vec();
+    commands.extend(["SISMEMBER numbers 300", "ZRANGE sorted 0 -1 WITHSCORES", "TYPE hash"].map(str::to_owned));
+    commands.extend(["LRANGE long:list 0 -1", "SCARD long:set", "HLEN long:hash"].map(str::to_owned));
+    commands.extend(
+        (0..12_000)
+            .step_by(1999)
+            .flat_map(|number| [format!("SISMEMBER long:set member:{number}"), format!("HGET long:hash f{number}")]),
+    );
+    commands.push("ZRANGE long:sorted 0 -1 WITHSCORES".to_owned());
+    commands
+}
+
+fn resp_of(serving: &Serving) -> String {
+    let line = serving.lines.iter().find_map(|line| line.strip_prefix("resp"));
+    line.expect("it tells").trim().to_owned()
+}
+
+/// What comes of imports that served stores can be asked for.
+pub(crate) fn asked_when_served(data: &Path) -> String {
+    let serving = Serving::with(data, &["--threads", "1", "--resp", "127.0.0.1:0"]);
+    answers(&resp_of(&serving), &reads())
+}
+
+#[test]
+fn a_server_of_ours_is_imported_through_either_protocol() {
+    let (directory, data) = directory();
+    put(&data, &["--flags", "7", "key", "value"]);
+    put(&data, &["--ttl", "100000", "mortal", "value"]);
+    put(&data, &["--base64", "/wAg", "binary"]);
+    let serving = Serving::with(&data, &["--threads", "1", "--resp", "127.0.0.1:0"]);
+    let copy = directory.path().join("copy");
+    let told = import(&copy, &[&format!("memcached://{}", serving.address)]);
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+    assert!(stderr(&told).contains("3 records ("), "{}", stderr(&told));
+    answers(&resp_of(&serving), &structures());
+    // What that protocol cannot carry is told.
+    let told = import(&copy, &[&format!("memcached://{}", serving.address)]);
+    assert_eq!(code(&told), 6, "{}", stderr(&told));
+    assert!(stderr(&told).contains("9 records: structures of Redis clients"), "{}", stderr(&told));
+    let whole = directory.path().join("whole");
+    let url = format!("redis://{}", resp_of(&serving));
+    let told = import(&whole, &[&url]);
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+    assert!(stderr(&told).contains("15 records ("), "{}", stderr(&told));
+    // A second time nothing changes; nor is anything overwritten that is to be kept.
+    put(&whole, &["plain", "newer"]);
+    let kept = import(&whole, &[&url, "--keep-existing"]);
+    assert!(code(&kept) == 0 && stderr(&kept).contains("15 records: their keys are there"), "{}", stderr(&kept));
+    assert_eq!(ok(&whole, &["get", "plain"]), b"newer");
+    assert_eq!(code(&import(&whole, &[&url])), 0);
+    assert_eq!(ok(&whole, &["get", "plain"]), b"value");
+    let mut original = serving;
+    original.signal("-TERM");
+    assert!(original.child.wait().unwrap().success());
+    let lines = |data: &Path| {
+        let text = String::from_utf8(ok(data, &["dump"])).unwrap();
+        // Expiry is read as time that is left, and flags are none of RESP's.
+        let plain = |line: &str| line.split(",\"expiry").next().unwrap().replace(",\"flags\":7}", "}");
+        text.lines().map(plain).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&whole), lines(&data));
+    ok(&whole, &["check"]);
+    let expiry = |data: &Path| {
+        let line: serde_json::Value = serde_json::from_slice(&ok(data, &["get", "--json", "mortal"])).unwrap();
+        line["expiry"].as_i64().unwrap()
+    };
+    assert!((expiry(&data) - expiry(&whole)).abs() <= 2 && (expiry(&data) - expiry(&copy)).abs() <= 2);
+    let line: serde_json::Value = serde_json::from_slice(&ok(&copy, &["get", "--json", "key"])).unwrap();
+    assert_eq!(line["flags"], 7, "{line}");
+}
+
+#[test]
+fn a_memcached_is_imported() {
+    if !is_installed("memcached") {
+        return;
+    }
+    let (directory, data) = directory();
+    let peer = Peer::start("memcached", directory.path(), &["-u", "root", "-s", "SOCKET"]);
+    let mut words =
+        b"set plain 0 0 5\r\nvalue\r\nset flagged 4294967295 0 1\r\nx\r\nset mortal 0 5000 1\r\nx\r\n".to_vec();
+    words.extend(b"ms YSBi/w== 3 b\r\nbin\r\nset 100%sure 0 0 0\r\n\r\n");
+    words.extend((0..2000).flat_map(|number| format!("set k{number} 1 0 3 noreply\r\nabc\r\n").into_bytes()));
+    words.extend(b"mn\r\n");
+    peer.ask(&words, "MN\r\n");
+    let url = format!("memcached+unix://{}", peer.socket.display());
+    let told = import(&data, &[&url]);
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+    assert!(stderr(&told).contains("2005 records ("), "{}", stderr(&told));
+    assert_eq!(ok(&data, &["get", "--base64", "YSBi/w=="]), b"bin");
+    assert_eq!((ok(&data, &["get", "100%sure"]), ok(&data, &["get", "k1999"])), (b"".to_vec(), b"abc".to_vec()));
+    let line =
+        |key: &str| -> serde_json::Value { serde_json::from_slice(&ok(&data, &["get", "--json", key])).unwrap() };
+    assert_eq!(
+        (&line("flagged")["flags"], &line("plain")["expiry"]),
+        (&4_294_967_295_u32.into(), &serde_json::Value::Null)
+    );
+    let left = line("mortal")["expiry"].as_u64().unwrap() - now();
+    assert!((4900..=5001).contains(&left), "{left}");
+}
+
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn a_redis_is_imported() {
+    if !is_installed("redis-server") {
+        return;
+    }
+    let (directory, data) = directory();
+    let peer = Peer::redis(directory.path());
+    let more = ["XADD stream * f v", "SET \"\" nameless", "SELECT 3", "SET elsewhere 1", "SELECT 0"].map(str::to_owned);
+    let more = more.into_iter().chain((0..3000).map(|number| format!("SET k{number} {number}")));
+    let commands: Vec<String> = structures().into_iter().chain(more).chain(["ECHO done".to_owned()]).collect();
+    peer.ask(&inline(&commands), "done\r\n");
+    let url = format!("redis+unix://{}", peer.socket.display());
+    let told = import(&data, &[&url]);
+    assert_eq!(code(&told), 6, "{}", stderr(&told));
+    assert!(stderr(&told).contains("values of the type stream, such as `stream`"), "{}", stderr(&told));
+    assert!(
+        stderr(&told).contains("3012 records (") && stderr(&told).contains("missing from this import: 2"),
+        "{}",
+        stderr(&told)
+    );
+    let original = peer.ask(&inline(&[&reads()[..], &["ECHO done".to_owned()]].concat()), "$4\r\ndone\r\n");
+    let served = asked_when_served(&data);
+    assert_eq!(served.strip_suffix("+OK\r\n"), original.strip_suffix("$4\r\ndone\r\n"));
+    let line: serde_json::Value = serde_json::from_slice(&ok(&data, &["get", "--json", "expires"])).unwrap();
+    let left = line["expiry"].as_u64().unwrap() - now();
+    assert!((89_900..=90_001).contains(&left), "{left}");
+    let told = import(&data, &[&format!("{url}?db=3"), "--collection", "three"]);
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+    assert_eq!(ok(&data, &["get", "--collection", "three", "elsewhere"]), b"1");
+}
+
+#[test]
+fn a_redis_with_accounts_wants_a_login() {
+    if !is_installed("redis-server") {
+        return;
+    }
+    let (directory, data) = directory();
+    let peer = Peer::start(
+        "redis-server",
+        directory.path(),
+        &["--port", "0", "--unixsocket", "SOCKET", "--save", "", "--requirepass", "secret"],
+    );
+    let url = format!("redis+unix://{}", peer.socket.display());
+    let told = import(&data, &[&url]);
+    assert!(code(&told) == 1 && stderr(&told).contains("--password-file"), "{}", stderr(&told));
+    let file = directory.path().join("password");
+    std::fs::write(&file, "wrong\n").unwrap();
+    let told = import(&data, &[&url, "--password-file", file.to_str().unwrap()]);
+    assert!(code(&told) == 2 && stderr(&told).contains("WRONGPASS"), "{}", stderr(&told));
+    assert!(!data.exists(), "no store is made for nothing");
+    std::fs::write(&file, "secret\n").unwrap();
+    assert_eq!(code(&import(&data, &[&url, "--password-file", file.to_str().unwrap()])), 0);
+    let mut with_variable = command(&data, &["import", "--durability", "process_crash", &url, "--user", "default"]);
+    let told = with_variable.env("STRATAKV_PASSWORD", "secret").output().unwrap();
+    assert_eq!(code(&told), 0, "{}", stderr(&told));
+}
+
+#[test]
+fn sources_that_are_none_are_told_and_make_no_store() {
+    let (directory, data) = directory();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let silent = std::thread::spawn(move || {
+        for words in [&b"SSH-2.0-OpenSSH_9.2\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n", b""] {
+            let (mut stream, _) = listener.accept().unwrap();
+            // What is not read when it is closed would be told as a reset.
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            stream.write_all(words).unwrap();
+        }
+    });
+    let there = |scheme: &str| format!("{scheme}://{address}");
+    for (source, exit, why) in [
+        (there("redis"), 1, "not RESP"),
+        (there("memcached"), 1, "not the memcache text protocol"),
+        (there("redis"), 1, "closed the connection"),
+        ("redis://127.0.0.1:1".to_owned(), 1, "cannot connect"),
+        (format!("redis+unix://{}/absent", directory.path().display()), 1, "cannot connect"),
+        ("redis://:secret@127.0.0.1:1".to_owned(), 2, "--password-file"),
+        ("127.0.0.1:6379".to_owned(), 2, "redis://HOST:PORT"),
+    ] {
+        let told = import(&data, &[&source]);
+        assert_eq!(code(&told), exit, "{source}: {}", stderr(&told));
+        assert!(stderr(&told).contains(why) && !stderr(&told).contains("secret"), "{source}: {}", stderr(&told));
+    }
+    silent.join().unwrap();
+    assert!(!data.exists());
+}

@@ -1,0 +1,267 @@
+//! Whether a cache that was away comes back with what it had ([`Rejoin`]), and how long it was
+//! away.
+//!
+//! Clients of several caches write elsewhere while one of them is away: what that one had may be
+//! stale when it comes back. `presence` in the store's directory says when the cache last served.
+//! Its time is that of the kernel since it booted, beside the kernel's identity. Nobody sets that
+//! clock, and it goes on while the machine is suspended. After a reboot nobody knows how long the
+//! cache was away, as the wall clock may have been set meanwhile.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use stratakv_base::checksum::crc32c;
+use stratakv_engine::Statistic;
+
+/// The file's name.
+const NAME: &str = "presence";
+/// It is longer than any that was written.
+const LEN_BYTES_MAX: u64 = 256;
+
+/// What a cache (engine `tier`) that was away begins with, if it still has what it held.
+///
+/// Only [`Rejoin::Cold`] is right whatever clients did meanwhile. The others are right for a cache
+/// whose clients wait for it, or do without, while it is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rejoin {
+    /// All that it had.
+    #[default]
+    Warm,
+    /// Nothing.
+    Cold,
+    /// All that it had if it was away no longer than this, and nothing otherwise: also after a
+    /// reboot, and if nobody knows how long it was away.
+    WarmWithin(Duration),
+}
+
+/// How a cache came back, see [`Store::rejoined`](crate::Store::rejoined).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejoined {
+    /// How long it was away; `None` if nobody knows.
+    pub absence: Option<Duration>,
+    /// Whether what it had was dropped by [`Options::rejoin`](crate::Options::rejoin).
+    pub was_emptied: bool,
+    /// A number that every opening makes larger: whoever sees another one than before knows that
+    /// the cache was away meanwhile.
+    pub epoch: u64,
+}
+
+/// The file that says when a cache last served.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    file: File,
+    boot: String,
+    rejoined: Rejoined,
+    /// Somebody tells again and again that it serves.
+    is_told: AtomicBool,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LastServed {
+    boot: String,
+    since_boot_ms: u64,
+    epoch: u64,
+}
+
+impl LastServed {
+    fn read(path: &Path) -> Option<LastServed> {
+        // What cannot be read says nothing: nobody knows how long the cache was away, and nothing
+        // is lost that it may keep.
+        let file = File::open(path).ok()?;
+        let mut bytes = vec![0; LEN_BYTES_MAX.min(file.metadata().ok()?.len()) as usize];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        LastServed::parse(std::str::from_utf8(&bytes).ok()?)
+    }
+
+    /// One line: `1 BOOT MILLISECONDS EPOCH CHECKSUM`.
+    fn parse(text: &str) -> Option<LastServed> {
+        let (said, checksum) = text.strip_suffix('\n')?.rsplit_once(' ')?;
+        if u32::from_str_radix(checksum, 16).ok()? != crc32c(0, said.as_bytes()) {
+            return None;
+        }
+        let mut words = said.split(' ');
+        let (Some("1"), boot) = (words.next(), words.next()?.to_owned()) else { return None };
+        let (since_boot_ms, epoch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        words.next().is_none().then_some(LastServed { boot, since_boot_ms, epoch })
+    }
+
+    fn to_text(&self) -> String {
+        // Always as long: what is written over it covers it.
+        let said = format!("1 {} {:020} {:020}", self.boot, self.since_boot_ms, self.epoch);
+        format!("{said} {:08x}\n", crc32c(0, said.as_bytes()))
+    }
+
+    /// How long ago that was.
+    fn absence(&self, boot: &str, now_ms: u64) -> Option<Duration> {
+        let is_of_now = !boot.is_empty() && self.boot == boot;
+        is_of_now.then(|| now_ms.checked_sub(self.since_boot_ms).map(Duration::from_millis)).flatten()
+    }
+}
+
+impl Rejoin {
+    /// Whether a cache that was away so long begins empty.
+    fn empties(self, absence: Option<Duration>) -> bool {
+        match self {
+            Rejoin::Warm => false,
+            Rejoin::Cold => true,
+            Rejoin::WarmWithin(most) => absence.is_none_or(|absence| absence > most),
+        }
+    }
+}
+
+/// A decision that is taken twice: what was right when an opening began need not be when it ends.
+#[derive(Debug)]
+pub(crate) struct Return {
+    path: PathBuf,
+    how: Rejoin,
+    boot: String,
+    found: Option<LastServed>,
+}
+
+impl Return {
+    /// Of the cache in `home`.
+    pub(crate) fn of(home: &Path, how: Rejoin) -> Return {
+        let path = home.join(NAME);
+        Return { how, boot: boot(), found: LastServed::read(&path), path }
+    }
+
+    fn absence(&self) -> Option<Duration> {
+        self.found.as_ref()?.absence(&self.boot, since_boot_ms())
+    }
+
+    /// Whether it has to begin empty, if it begins to serve now.
+    pub(crate) fn empties(&self) -> bool {
+        self.how.empties(self.absence())
+    }
+
+    /// It is about to serve: that is noted, and what came before is forgotten.
+    pub(crate) fn arrive(self, was_emptied: bool, wall_s: u64) -> io::Result<Presence> {
+        let before = self.found.as_ref().map_or(0, |found| found.epoch);
+        let epoch = before.saturating_add(1).max(wall_s);
+        let rejoined = Rejoined { absence: self.absence(), was_emptied, epoch };
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
+        let presence = Presence { file, boot: self.boot, rejoined, is_told: AtomicBool::new(false) };
+        presence.write()?;
+        // A longer one is of a newer program.
+        presence.file.set_len(presence.text().len() as u64)?;
+        Ok(presence)
+    }
+}
+
+impl Presence {
+    pub(crate) fn rejoined(&self) -> Rejoined {
+        self.rejoined
+    }
+
+    /// It serves now. Whoever tells it once goes on telling, and stops when it serves no more.
+    pub(crate) fn tell(&self) -> io::Result<()> {
+        self.is_told.store(true, Ordering::Relaxed);
+        self.write()
+    }
+
+    /// The store ends. If somebody told until when it served, that holds.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        if self.is_told.load(Ordering::Relaxed) { Ok(()) } else { self.write() }
+    }
+
+    fn text(&self) -> String {
+        let (boot, epoch) = (self.boot.clone(), self.rejoined.epoch);
+        LastServed { boot, since_boot_ms: since_boot_ms(), epoch }.to_text()
+    }
+
+    /// No flush: after a power cut it does not count.
+    fn write(&self) -> io::Result<()> {
+        self.file.write_all_at(self.text().as_bytes(), 0)
+    }
+
+    pub(crate) fn statistics(&self) -> [Statistic; 3] {
+        let Rejoined { absence, was_emptied, epoch } = self.rejoined;
+        let absent_ms = absence.map_or(0, |absence| u64::try_from(absence.as_millis()).unwrap_or(u64::MAX));
+        [
+            Statistic { name: "rejoin_epoch", value: epoch },
+            Statistic { name: "rejoin_absent_ms", value: absent_ms },
+            Statistic { name: "rejoin_was_emptied", value: u64::from(was_emptied) },
+        ]
+    }
+}
+
+/// The identity of the running kernel; empty if it cannot be had.
+fn boot() -> String {
+    // Nothing is lost without it: then nobody knows how long a cache was away.
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.chars().filter(|char| char.is_ascii_hexdigit() || *char == '-').collect()
+}
+
+/// Milliseconds since the kernel was started, suspended ones too.
+fn since_boot_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1000) + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(boot: &str, since_boot_ms: u64) -> LastServed {
+        LastServed { boot: boot.into(), since_boot_ms, epoch: 7 }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_else() {
+        let said = served("6f1d-0a", 12_345);
+        let text = said.to_text();
+        assert_eq!(LastServed::parse(&text), Some(said.clone()));
+        assert_eq!(text.len(), served("6f1d-0a", u64::MAX).to_text().len(), "what is written over it covers it");
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let damaged = String::from_utf8(bytes).ok().and_then(|text| LastServed::parse(&text));
+            assert_eq!(damaged, None, "byte {at}");
+            assert_eq!(LastServed::parse(&text[..at]), None, "{at} bytes");
+        }
+        assert_eq!(LastServed::parse(&text.replacen('1', "2", 1)), None, "of a newer program");
+    }
+
+    #[test]
+    fn an_absence_is_known_within_one_boot_only() {
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(served("a", 5_000).absence("a", 6_000), second);
+        assert_eq!(served("a", 5_000).absence("b", 6_000), None, "another boot");
+        assert_eq!(served("a", 5_000).absence("a", 4_000), None, "from the future");
+        assert_eq!(served("", 5_000).absence("", 6_000), None, "no identity");
+    }
+
+    #[test]
+    fn what_is_not_known_empties_a_window() {
+        let within = Rejoin::WarmWithin(Duration::from_secs(10));
+        let away = |seconds| Some(Duration::from_secs(seconds));
+        assert!(!within.empties(away(10)) && within.empties(away(11)) && within.empties(None));
+        assert!(Rejoin::Cold.empties(away(0)) && !Rejoin::Warm.empties(None));
+    }
+
+    #[test]
+    fn who_is_told_until_when_it_served_keeps_that() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join(NAME);
+        let back = || Return::of(home.path(), Rejoin::Warm);
+        let first = back().arrive(false, 100).expect("noted");
+        assert_eq!(first.rejoined(), Rejoined { absence: None, was_emptied: false, epoch: 100 });
+        first.tell().expect("told");
+        let told = LastServed::read(&path).expect("said");
+        std::thread::sleep(Duration::from_millis(5));
+        first.end().expect("ended");
+        assert_eq!(LastServed::read(&path), Some(told.clone()), "its drain is not service");
+        let second = back().arrive(false, 50).expect("noted");
+        assert_eq!(second.rejoined().epoch, 101, "a clock that was set back");
+        std::thread::sleep(Duration::from_millis(5));
+        second.end().expect("ended");
+        let ended = LastServed::read(&path).expect("said");
+        assert!(ended.since_boot_ms > told.since_boot_ms && ended.epoch == 101, "{ended:?} after {told:?}");
+    }
+}
