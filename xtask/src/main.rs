@@ -21,6 +21,7 @@ mod mutate;
 mod package;
 mod paths;
 mod python;
+mod release;
 mod sanitize;
 mod serving;
 mod shape;
@@ -72,6 +73,7 @@ usage: cargo xtask COMMAND
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
   programs              rq, celery, django-redis, redis-py and redis-cli against our server, where they are installed
+  release --out DIR     tarball, package, bill of materials and checksums of this commit; --twice compares two of them; --help says more
   redis-suite [OPTIONS] Redis's own tests, in Tcl, against each engine, Redis as the control; --help says more
   redis-py-suite [OPTIONS] redis-py's own tests against each engine, Redis as the control; --help says more
   package [OPTIONS]     the package of Debian (cargo-deb); --test: installed, upgraded and purged in a clean root under systemd, root; --image-root DIR; --help says more
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         "alerts" => alerts::run(&repository(), rest),
         "book" => book::run(&repository(), rest),
         "package" => package::run(&repository(), rest),
+        "release" => release::run(&repository(), rest),
         "man" => package::man(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "dropped" => list_dropped(&repository()),

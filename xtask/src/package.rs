@@ -54,7 +54,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
 /// Makes the package, lets lintian look, and tests it if that is asked for.
 fn make_package(root: &Path, options: &Options) -> Result<(), String> {
     let out = options.out.clone().unwrap_or_else(|| staging::folder(root));
-    let package = pack(root, &out, None)?;
+    let package = pack(root, &out, None, None)?;
     println!("package: {}", package.display());
     lint(&package)?;
     match options.test {
@@ -99,11 +99,11 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 }
 
 /// Makes the package of what is staged, in `out`; of this version, if it is to have another one
-/// than the program. Answers its path.
+/// than the program, and with the time `epoch`, in seconds, on all of its files. Answers its path.
 ///
 /// # Errors
 /// cargo-deb is missing, or refuses.
-pub fn pack(root: &Path, out: &Path, version: Option<&str>) -> Result<PathBuf, String> {
+pub fn pack(root: &Path, out: &Path, version: Option<&str>, epoch: Option<&str>) -> Result<PathBuf, String> {
     let has_cargo_deb = cargo(root).args(["deb", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !has_cargo_deb.is_ok_and(|status| status.success()) {
         return Err("cargo-deb is not installed: `cargo install cargo-deb`".into());
@@ -116,6 +116,9 @@ pub fn pack(root: &Path, out: &Path, version: Option<&str>) -> Result<PathBuf, S
         Some(version) => command.args(["--fast", "--deb-version", version]),
         None => &mut command,
     };
+    if let Some(epoch) = epoch {
+        command.env("SOURCE_DATE_EPOCH", epoch);
+    }
     let output = command.stdout(Stdio::piped()).output().map_err(|error| format!("cannot start cargo: {error}"))?;
     if !output.status.success() {
         return Err(format!("cargo-deb failed: {}", String::from_utf8_lossy(&output.stderr)));
@@ -153,7 +156,7 @@ fn test(root: &Path, package: &Path, from: Option<&Path>) -> Result<(), String> 
     let folder = staging::folder(root);
     let older = match from {
         Some(file) => file.to_owned(),
-        None => pack(root, &folder.join("older"), Some(&format!("{}~older-1", staging::version(root)?)))?,
+        None => pack(root, &folder.join("older"), Some(&format!("{}~older-1", staging::version(root)?)), None)?,
     };
     let archive = clean_root::archive(&folder)?;
     with_directory_in(&folder, "install-test", |directory| {

@@ -17,11 +17,15 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts one of the debug build, with two threads and shards, on ports that are free.
+    /// Starts one of the debug build, with two threads, and two shards where the engine has more
+    /// than one, on ports that are free.
     pub fn start(root: &Path, data: &Path, options: &[&str]) -> Result<Serving, String> {
         let mut command = Command::new(built(root, "debug", "stratakv"));
         command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", "2"]);
-        command.args(["--shards", "2", "--memory", "256M", "--data"]).arg(data).args(options);
+        if !options.contains(&"hash") {
+            command.args(["--shards", "2"]);
+        }
+        command.args(["--memory", "256M", "--data"]).arg(data).args(options);
         Serving::spawn(command)
     }
 

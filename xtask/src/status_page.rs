@@ -1,6 +1,7 @@
 //! `cargo xtask status-page`: the status page in a real browser (Chromium, without a window) while
 //! clients load the server: it polls, its figures are those of the load, nothing on it fails.
-//! `--screenshot FILE` keeps what it looks like.
+//! `--screenshot FILE` keeps what it looks like, `--phone FILE` what it looks like on a phone. A
+//! server of each engine is looked at, and each at the width of a phone too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use crate::cargo::{cargo, succeed};
 use crate::serving::{Serving, with_directory};
 
-const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--polls 20]";
+const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--phone FILE] [--polls 20]";
 /// Programs that are Chromium, or talk as it does.
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 /// Clients, each with so many commands under way.
@@ -27,68 +28,182 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs the command.
-pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
-    let (screenshot, polls) = parse(arguments)?;
-    succeed("status-page", cargo(root).args(["build", "--workspace", "--bin", "stratakv", "--test", "bus"]))?;
-    with_directory("status-page", |directory| look(root, directory, screenshot.as_deref(), polls))
+/// Servers that are looked at: their engines as the page names them, words of the bars that it
+/// shows of their work, and options. The first one is looked at for as long as is asked for.
+const ENGINES: [(&str, &[&str], &[&str]); 5] = [
+    (
+        "Engine slab, placement in_place",
+        &["Pages in use", "Reads from the cache", "Commit groups"],
+        &["--durability", "process_crash", "--placement", "in_place"],
+    ),
+    (
+        "Engine slab, placement packed",
+        &["Live bytes of segments", "Cleaning: moved", "Checkpoints"],
+        &["--durability", "process_crash", "--placement", "packed"],
+    ),
+    (
+        "Engine hash",
+        &["Region in use", "Snapshots", "Scrubbing"],
+        &["--durability", "process_crash", "--engine", "hash", "--region", "64M"],
+    ),
+    (
+        "Engine matrix",
+        &["Container in the region", "Compaction", "Tables"],
+        &["--durability", "process_crash", "--engine", "matrix", "--region", "64M"],
+    ),
+    ("Engine tier", &["Memory in use", "Hits from memory", "Evictions"], &["--engine", "tier", "--capacity", "256M"]),
+];
+/// Polls of the engines after the first: rates need two.
+const POLLS_MIN: u64 = 4;
+/// A desktop, and a small phone: width and height.
+const DESKTOP: (u32, u32) = (1280, 1000);
+const PHONE: (u32, u32) = (360, 740);
+
+/// What is asked for.
+#[derive(Debug)]
+struct Options {
+    screenshot: Option<PathBuf>,
+    phone: Option<PathBuf>,
+    polls: u64,
 }
 
-fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, u64), String> {
-    let (mut screenshot, mut polls) = (None, 20);
+/// Runs the command.
+pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let options = parse(arguments)?;
+    succeed("status-page", cargo(root).args(["build", "--workspace", "--bin", "stratakv", "--test", "bus"]))?;
+    with_directory("status-page", |directory| {
+        for (index, (title, words, server)) in ENGINES.iter().enumerate() {
+            let is_first = index == 0;
+            let pictures =
+                if is_first { (options.screenshot.as_deref(), options.phone.as_deref()) } else { (None, None) };
+            let looked =
+                Looked { title, words, server, pictures, polls: if is_first { options.polls } else { POLLS_MIN } };
+            look(root, &directory.join(index.to_string()), &looked).map_err(|why| format!("{title}: {why}"))?;
+        }
+        println!("status-page: it lives on every engine, and nothing on it failed");
+        Ok(())
+    })
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options { screenshot: None, phone: None, polls: 20 };
     for pair in arguments.chunks(2) {
         match pair {
-            [option, file] if option == "--screenshot" => screenshot = Some(PathBuf::from(file)),
-            [option, number] if option == "--polls" => polls = number.parse().map_err(|_| USAGE.to_owned())?,
+            [option, file] if option == "--screenshot" => options.screenshot = Some(PathBuf::from(file)),
+            [option, file] if option == "--phone" => options.phone = Some(PathBuf::from(file)),
+            [option, number] if option == "--polls" => options.polls = number.parse().map_err(|_| USAGE.to_owned())?,
             _ => return Err(USAGE.into()),
         }
     }
-    Ok((screenshot, polls))
+    Ok(options)
 }
 
-fn look(root: &Path, directory: &Path, screenshot: Option<&Path>, polls: u64) -> Result<(), String> {
-    let options = ["--durability", "process_crash", "--placement", "in_place"];
+/// One server whose page is looked at.
+struct Looked<'a> {
+    title: &'a str,
+    words: &'a [&'a str],
+    server: &'a [&'a str],
+    /// Where pictures go, of the desktop and of the phone.
+    pictures: (Option<&'a Path>, Option<&'a Path>),
+    polls: u64,
+}
+
+fn look(root: &Path, directory: &Path, looked: &Looked<'_>) -> Result<(), String> {
+    let options = [looked.server, &["--slow-log-ms", "1", "--log", "error"]].concat();
     let server = Serving::start(root, &directory.join("data"), &options)?;
     let load = Load::start(&server.memcache);
     let mut browser = Browser::start(&directory.join("profile"))?;
     browser.open(&server.admin)?;
-    let polled = format!("Number(document.body.dataset.polls || 0) >= {polls}");
+    let polled = format!("Number(document.body.dataset.polls || 0) >= {}", looked.polls);
     if !browser.becomes_true(&polled)? {
-        return Err(format!("the page did not poll {polls} times: {:?}", browser.complaints));
+        return Err(format!("the page did not poll {} times: {:?}", looked.polls, browser.complaints));
     }
-    check(&mut browser)?;
-    if let Some(file) = screenshot {
-        std::fs::write(file, browser.screenshot()?).map_err(|error| format!("{}: {error}", file.display()))?;
-        println!("status-page: {}", file.display());
+    check(&mut browser, &[CHECKS, &LOADED].concat())?;
+    check_engine(&mut browser, looked)?;
+    for ((width, height), picture) in [(DESKTOP, looked.pictures.0), (PHONE, looked.pictures.1)] {
+        browser.resize(width, height)?;
+        // The charts are drawn anew with the next answer.
+        let next = "Number(document.body.dataset.drawn || 0) >= 2";
+        browser.evaluate("delete document.body.dataset.drawn; true")?;
+        if !browser.becomes_true(next)? {
+            return Err("the page is not drawn anew".into());
+        }
+        let fits = format!("document.documentElement.scrollWidth <= {width}");
+        check(&mut browser, &[("it fits the width", &fits)])?;
+        if let Some(file) = picture {
+            let tall = browser.evaluate("document.documentElement.scrollHeight")?.as_u64().unwrap_or_default();
+            browser.resize(width, u32::try_from(tall).unwrap_or(height))?;
+            std::fs::write(file, browser.screenshot()?).map_err(|error| format!("{}: {error}", file.display()))?;
+            println!("status-page: {}", file.display());
+        }
     }
     load.end()?;
     if !browser.complaints.is_empty() {
         return Err(format!("the browser complains: {:#?}", browser.complaints));
     }
-    println!("status-page: it lives, and nothing on it failed");
     Ok(())
 }
 
-/// What a person would look for.
-fn check(browser: &mut Browser) -> Result<(), String> {
-    let expected = [
-        ("it is serving", "document.getElementById('state').textContent === 'serving'"),
-        ("eight tiles", "document.querySelectorAll('#tiles section').length === 8"),
-        ("operations are counted", "parseFloat(document.querySelector('#tiles .value').textContent) > 0"),
-        ("latencies are shown", "/[0-9] (µs|ms|s)/.test(document.querySelectorAll('#tiles .value')[1].textContent)"),
-        ("most gets hit", "parseFloat(document.querySelectorAll('#tiles .value')[2].textContent) > 50"),
-        ("a line for each kind", "document.querySelectorAll('#rates polyline').length === 5"),
-        (
-            "which has as many points as there were polls",
-            "document.querySelector('#rates polyline').getAttribute('points').split(' ').length == Math.min(120, document.body.dataset.polls)",
-        ),
-        (
-            "and is not flat",
-            "new Set(document.querySelector('#rates polyline').getAttribute('points').split(' ').map(point => point.split(',')[1])).size > 1",
-        ),
-        ("a row for each thread", "document.querySelectorAll('#cores tbody tr').length === 2"),
-        ("nothing is NaN", "!/NaN|undefined|Infinity/.test(document.body.innerText)"),
-    ];
+/// What the page shows of this engine's work: each bar has a name and a value.
+fn check_engine(browser: &mut Browser, looked: &Looked<'_>) -> Result<(), String> {
+    let text = |id: &str| format!("document.getElementById('{id}').textContent");
+    let title = format!("{} === {}", text("engine-title"), json!(looked.title));
+    check(browser, &[("its title", &title)])?;
+    for word in looked.words {
+        let named = format!(
+            "[...document.querySelectorAll('#engine .bar span')].some(one => one.textContent === {})",
+            json!(word)
+        );
+        check(browser, &[(word, &named)])?;
+    }
+    Ok(())
+}
+
+/// What a person would look for: a name, and an expression that is true of the page.
+type Check<'a> = (&'a str, &'a str);
+
+/// On the page of any engine.
+const CHECKS: &[Check<'static>] = &[
+    ("it is serving", "document.getElementById('state').textContent === 'serving'"),
+    ("eight tiles", "document.querySelectorAll('#tiles section').length === 8"),
+    ("a line for each kind", "document.querySelectorAll('#rates polyline').length === 5"),
+    (
+        "which has as many points as there were polls",
+        "document.querySelector('#rates polyline').getAttribute('points').split(' ').length == Math.min(120, document.body.dataset.polls)",
+    ),
+    ("a row for each thread", "document.querySelectorAll('#cores tbody tr').length === 2"),
+    ("where the store is", "/\\/data: [12] shards, /.test(document.getElementById('where').textContent)"),
+    (
+        "a row for each shard",
+        "document.querySelectorAll('#shards tbody tr').length == document.getElementById('where').textContent.match(/: ([0-9]+) shards/)[1]",
+    ),
+    (
+        "a name on every bar",
+        "[...document.querySelectorAll('meter')].every(bar => /[a-z].*: .*%/.test(bar.getAttribute('aria-label')))",
+    ),
+    (
+        "a name and a value in every row of bars",
+        "[...document.querySelectorAll('.bar')].every(row => row.querySelector('span').textContent && row.querySelector('b').textContent)",
+    ),
+    ("nothing is NaN", "!/NaN|undefined|Infinity/.test(document.body.innerText)"),
+];
+
+/// On the page of a server under load.
+const LOADED: [Check<'static>; 5] = [
+    ("operations are counted", "parseFloat(document.querySelector('#tiles .value').textContent) > 0"),
+    ("latencies are shown", "/[0-9] (µs|ms|s)/.test(document.querySelectorAll('#tiles .value')[1].textContent)"),
+    ("most gets hit", "parseFloat(document.querySelectorAll('#tiles .value')[2].textContent) > 50"),
+    (
+        "the lines are not flat",
+        "new Set(document.querySelector('#rates polyline').getAttribute('points').split(' ').map(point => point.split(',')[1])).size > 1",
+    ),
+    (
+        "the slow log says from when on",
+        "/^Operations of 1.00 ms and more/.test(document.getElementById('slow-from').textContent)",
+    ),
+];
+
+fn check(browser: &mut Browser, expected: &[Check<'_>]) -> Result<(), String> {
     for (what, expression) in expected {
         if browser.evaluate(expression)? != Value::Bool(true) {
             let text = browser.evaluate("document.body.innerText")?;
@@ -189,13 +304,17 @@ impl Browser {
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
             self.ask(domain, json!({}))?;
         }
-        let size = json!({ "width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
-        self.ask("Emulation.setDeviceMetricsOverride", size)?;
+        self.resize(DESKTOP.0, DESKTOP.1)?;
         self.ask("Page.navigate", json!({ "url": url }))?;
         while !self.loaded {
             self.hear()?;
         }
         Ok(())
+    }
+
+    fn resize(&mut self, width: u32, height: u32) -> Result<(), String> {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.ask("Emulation.setDeviceMetricsOverride", size).map(|_| ())
     }
 
     fn evaluate(&mut self, expression: &str) -> Result<Value, String> {

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicU32;
 use stratakv_base::histogram::{Distribution, Histogram, Tally};
 use stratakv_engine::{ChangeKind, Operation};
 
+use crate::timing::RecentSlow;
+
 /// Kinds of operations whose latency is told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -53,6 +55,7 @@ pub(crate) struct Measures {
     pub(crate) ticks: Tally,
     pub(crate) system_calls: Tally,
     pub(crate) slow_operations: Tally,
+    pub(crate) recent_slow: RecentSlow,
     pub(crate) idle_closed: Tally,
     /// The kernel's number of the thread; 0 before it runs.
     pub(crate) thread_id: AtomicU32,

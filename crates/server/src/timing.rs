@@ -6,17 +6,21 @@
 //! is longer than was asked for at first is read by two.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stratakv_base::{Key, Mono};
+use stratakv_base::{Key, Mono, Now, Wall};
 
 use crate::measures::{Kind, Measures};
+use crate::server::lock;
 
 /// Bytes of a key that the slow log shows.
 const KEY_BYTES_SHOWN: usize = 64;
 /// Lines of the slow log that one thread writes in a second; more are counted.
 const LINES_MAX: u32 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Slow operations of one thread that are kept for the status page.
+const RECENT_MAX: usize = 20;
 /// A threshold that nothing reaches.
 const OFF: u64 = u64::MAX;
 
@@ -29,6 +33,11 @@ impl SlowFrom {
         let slow = SlowFrom(OFF.into());
         slow.set(from);
         slow
+    }
+
+    /// From how many microseconds on an operation is slow, if the slow log is on.
+    pub(crate) fn threshold_us(&self) -> Option<u64> {
+        self.is_on().then(|| self.ns() / 1000)
     }
 
     /// `None` turns the slow log off.
@@ -67,7 +76,7 @@ impl Begun {
     }
 
     /// A reply came. If it was the last one, the operation is counted; tells of it if it was slow.
-    pub(crate) fn replied(&mut self, sequence: u32, now: Mono, measures: &Measures, slow: &SlowFrom) -> Option<Slow> {
+    pub(crate) fn replied(&mut self, sequence: u32, now: Now, measures: &Measures, slow: &SlowFrom) -> Option<Slow> {
         // Nearly always one of the first.
         let index = self.0.iter().position(|one| one.sequence == sequence)?;
         let one = self.0.get_mut(index)?;
@@ -76,17 +85,49 @@ impl Begun {
             return None;
         }
         let one = self.0.remove(index)?;
-        let latency_ns = now.0.saturating_sub(one.at.0);
+        let latency_ns = now.mono.0.saturating_sub(one.at.0);
         measures.latency(one.kind).record(latency_ns);
         if latency_ns < slow.ns() {
             return None;
         }
         measures.slow_operations.add(1);
+        let key_bytes = one.key.as_ref().map_or(0, |key| key.user().len());
+        measures.recent_slow.add(SlowOperation { kind: one.kind, key_bytes, latency_ns, ended: now.wall });
         Some(Slow { kind: one.kind, key: one.key, latency_ns })
     }
 }
 
-/// An operation that was slow.
+/// A slow operation as the status page tells of it: without its key, as nobody logs in there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlowOperation {
+    pub(crate) kind: Kind,
+    /// Length of its key; 0 of one without.
+    pub(crate) key_bytes: usize,
+    pub(crate) latency_ns: u64,
+    pub(crate) ended: Wall,
+}
+
+/// The last slow operations of one thread, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct RecentSlow(Mutex<VecDeque<SlowOperation>>);
+
+impl RecentSlow {
+    fn add(&self, slow: SlowOperation) {
+        // A thread that serves does not wait for one that reads: this one is left out then.
+        let Ok(mut recent) = self.0.try_lock() else { return };
+        if recent.len() == RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(slow);
+    }
+
+    /// A copy of them.
+    pub(crate) fn all(&self) -> Vec<SlowOperation> {
+        lock(&self.0).iter().copied().collect()
+    }
+}
+
+/// An operation that was slow, for the log.
 #[derive(Debug)]
 pub(crate) struct Slow {
     kind: Kind,
@@ -149,6 +190,25 @@ mod tests {
     use super::*;
     use crate::measures::latencies_of;
 
+    fn at(mono: Mono) -> Now {
+        Now { mono, wall: Wall(mono.0 / 1_000_000) }
+    }
+
+    #[test]
+    fn the_last_slow_operations_of_a_thread_are_kept_without_their_keys() {
+        let slow = SlowFrom::new(Some(Duration::ZERO));
+        let (mut begun, measures) = (Begun::default(), Measures::default());
+        for number in 0..50 {
+            let key = Key::new(CollectionId(0), b"secret").unwrap();
+            begun.begin(number, Kind::Set, Some(key), 1, Mono(0));
+            begun.replied(number, at(Mono(u64::from(number) * 1_000_000)), &measures, &slow);
+        }
+        let recent = measures.recent_slow.all();
+        assert_eq!(recent.len(), RECENT_MAX);
+        let last = SlowOperation { kind: Kind::Set, key_bytes: 6, latency_ns: 49_000_000, ended: Wall(49) };
+        assert_eq!((recent.last(), recent[0].ended), (Some(&last), Wall(30)));
+    }
+
     #[test]
     fn the_last_reply_ends_an_operation_and_slow_ones_are_told_with_their_key() {
         let slow = SlowFrom::new(Some(Duration::from_millis(1)));
@@ -156,11 +216,11 @@ mod tests {
         let key = Key::new(CollectionId(0), b"k").unwrap();
         begun.begin(7, Kind::Get, Some(key), 1, Mono(0));
         begun.begin(8, Kind::Other, None, 2, Mono(0));
-        assert!(begun.replied(8, Mono(10), &measures[0], &slow).is_none());
-        assert!(begun.replied(9, Mono(10), &measures[0], &slow).is_none());
-        assert!(begun.replied(8, Mono(20), &measures[0], &slow).is_none());
+        assert!(begun.replied(8, at(Mono(10)), &measures[0], &slow).is_none());
+        assert!(begun.replied(9, at(Mono(10)), &measures[0], &slow).is_none());
+        assert!(begun.replied(8, at(Mono(20)), &measures[0], &slow).is_none());
         assert_eq!(measures[0].operations(), 1);
-        let told = begun.replied(7, Mono(1_000_000), &measures[0], &slow).unwrap();
+        let told = begun.replied(7, at(Mono(1_000_000)), &measures[0], &slow).unwrap();
         assert!(told.key.as_ref().is_some_and(|key| shown(key) == "k") && told.latency_ns == 1_000_000, "{told:?}");
         assert_eq!(latencies_of(Kind::Get, &measures).count(), 1);
         assert_eq!(measures[0].slow_operations.get(), 1);
@@ -172,10 +232,10 @@ mod tests {
         let slow = SlowFrom::new(None);
         let (mut begun, measures) = (Begun::default(), Measures::default());
         begun.begin(0, Kind::Get, None, 1, Mono(0));
-        assert!(!slow.is_on() && begun.replied(0, Mono(u64::MAX - 1), &measures, &slow).is_none());
+        assert!(!slow.is_on() && begun.replied(0, at(Mono(u64::MAX - 1)), &measures, &slow).is_none());
         slow.set(Some(Duration::ZERO));
         begun.begin(1, Kind::Get, None, 1, Mono(0));
-        assert!(begun.replied(1, Mono(0), &measures, &slow).is_some());
+        assert!(begun.replied(1, at(Mono(0)), &measures, &slow).is_some());
     }
 
     #[test]

@@ -273,10 +273,10 @@ impl Worker {
 
     /// Counts how long an operation took.
     fn time(&mut self, number: u32, sequence: u32) {
-        let (now, measures) = (self.driver.now().mono, &self.shared.figures.measures[self.index]);
+        let (now, measures) = (self.driver.now(), &self.shared.figures.measures[self.index]);
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if let Some(slow) = entry.begun.replied(sequence, now, measures, &self.shared.limits.slow_from) {
-            self.logs.slow.tell(&slow, number, entry.in_flight.operations, now);
+            self.logs.slow.tell(&slow, number, entry.in_flight.operations, now.mono);
         }
     }
 

@@ -23,6 +23,7 @@ const ENGINES: [(&str, &[&str]); 5] = [
 struct Watched {
     child: Child,
     admin: String,
+    memcache: String,
 }
 
 impl Watched {
@@ -34,17 +35,24 @@ impl Watched {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let admin = lines.find_map(|line| Some(line.strip_prefix("admin")?.trim().to_owned())).expect("an address");
         // The last line: from then on clients are served.
-        lines.find(|line| line.starts_with("memcache")).expect("it serves");
+        let memcache =
+            lines.find_map(|line| Some(line.strip_prefix("memcache")?.trim().to_owned())).expect("it serves");
         let admin = admin.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Watched { child, admin }
+        Watched { child, admin, memcache }
+    }
+
+    /// An answer of the admin address, headers and all.
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.admin).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 
     /// Names of all series that it has or will have.
     fn series(&self) -> BTreeSet<String> {
-        let mut stream = TcpStream::connect(&self.admin).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let text = self.get("/metrics");
         // By families: a histogram has no line before something was measured.
         let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let series = families.flat_map(|(name, kind)| match kind {
@@ -139,6 +147,32 @@ fn servers_have_the_series_that_dashboard_and_alerts_name() {
 }
 
 #[test]
+fn figures_tell_what_is_served_by_whom_and_what_was_slow() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let server = Watched::start(&data, &[ENGINES[1].1, &["--shards", "3", "--slow-log-ms", "0"]].concat());
+    let figures = || {
+        let answer = server.get("/stats.json");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (serde_json::from_str::<serde_json::Value>(body).unwrap(), body.to_owned())
+    };
+    for key in ["secret", "secret2"] {
+        super::ok(directory.path(), &["put", "--server", &server.memcache, key, "value"]);
+    }
+    let (told, text) = figures();
+    assert_eq!((&told["engine"], &told["placement"]), (&"slab".into(), &"packed".into()));
+    assert_eq!(told["path"].as_str(), data.to_str());
+    let shards = told["shards"]["figures"].as_array().unwrap();
+    assert_eq!((told["shards"]["count"].as_u64(), shards.len()), (Some(3), 3));
+    assert_eq!(shards.iter().map(|shard| shard["records"].as_u64().unwrap()).sum::<u64>(), 2);
+    let slow = &told["slow"];
+    assert_eq!((slow["from_us"].as_u64(), slow["recent"].as_array().unwrap().len()), (Some(0), 2), "{slow}");
+    let newest = &slow["recent"][0];
+    assert_eq!((newest["operation"].as_str(), newest["key_bytes"].as_u64()), (Some("set"), Some(7)), "{newest}");
+    assert!(!text.contains("secret"), "nobody logs in there");
+}
+
+#[test]
 fn health_is_told_by_exit_code_and_message() {
     let directory = tempfile::tempdir().unwrap();
     let server = Watched::start(&directory.path().join("data"), ENGINES[0].1);
@@ -166,6 +200,12 @@ fn health_does_not_wait_for_a_server_that_says_nothing() {
     // No HTTP: the address of memcache was named.
     let greeter = std::thread::spawn(move || {
         let (mut stream, _) = silent.accept().and_then(|_| silent.accept()).unwrap();
+        // Closing with bytes unread would take back the answer.
+        let mut request = BufReader::new(stream.try_clone().unwrap());
+        let mut line = String::new();
+        while request.read_line(&mut line).unwrap() > 2 {
+            line.clear();
+        }
         stream.write_all(b"ERROR\r\n").unwrap();
     });
     let output = run(directory.path(), &["health", &address]);

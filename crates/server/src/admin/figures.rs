@@ -5,12 +5,35 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use stratakv::{Latencies, MeasuredKind, RequestLatencies, Stage, StageReport};
+use stratakv::{Latencies, MeasuredKind, Region, RequestLatencies, Stage, StageReport};
 
 use super::ServerPhase;
 use crate::counters::Counters;
 use crate::measures::{Kind, latencies_of};
 use crate::shared::Shared;
+
+/// Most slow operations that are told.
+const SLOW_MAX: usize = 20;
+/// Most shards whose figures are told: the status page asks every second.
+const SHARDS_MAX: usize = 64;
+/// Statistics that tell shards apart. Each engine has some of them.
+const OF_SHARDS: [&str; 15] = [
+    "records",
+    "items",
+    "read_bytes",
+    "write_bytes",
+    "cache_hits",
+    "cache_misses",
+    "hits_dram",
+    "hits_ssd",
+    "operations_in_progress",
+    "operations_waiting_for_room",
+    "index_bytes",
+    "cleaned_bytes",
+    "compacted_bytes",
+    "full",
+    "damaged_places",
+];
 
 /// What the process has of the machine.
 #[derive(Debug, Default)]
@@ -130,6 +153,10 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     told.insert("uptime_s".into(), shared.started.elapsed().as_secs().into());
     told.insert("durability".into(), shared.level.name().into());
     told.insert("engine".into(), engine(shared).into());
+    let placement = shared.store.placement().map(|placement| placement.name());
+    told.insert("placement".into(), placement.into());
+    told.insert("path".into(), shared.store.path().display().to_string().into());
+    told.insert("region".into(), shared.store.region().map(region).into());
     told.insert("failure".into(), shared.store.failure().map(|error| error.to_string()).into());
     let connections = json!({ "open": shared.connections(), "max": shared.limits.connections_max });
     told.insert("connections".into(), connections);
@@ -151,10 +178,50 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     let stages = MeasuredKind::ALL.map(|kind| (kind.name().to_owned(), stages_of(&shared.store.stages(kind))));
     told.insert("stages".into(), Value::Object(stages.into_iter().collect()));
     told.insert("cores".into(), cores(shared).iter().map(core).collect());
+    told.insert("slow".into(), slow(shared));
+    told.insert("shards".into(), shards(shared));
     let disk = Disk::of(shared.store.path());
     told.insert("disk".into(), json!({ "bytes": disk.bytes, "available_bytes": disk.available_bytes }));
     let store = shared.store.stats();
     told.insert("store".into(), numbers(store.iter().map(|one| (one.name, one.value))));
+}
+
+fn region(region: &Region) -> Value {
+    let paths: Vec<String> = region.paths.iter().map(|path| path.display().to_string()).collect();
+    json!({
+        "paths": paths,
+        "bytes": region.len_bytes,
+        "domain": region.domain,
+        "survives_power_loss": region.survives_power_loss,
+    })
+}
+
+/// The slow log's threshold, and the last slow operations of all threads, the newest first.
+fn slow(shared: &Shared) -> Value {
+    let mut all: Vec<_> = shared.figures.measures.iter().flat_map(|measures| measures.recent_slow.all()).collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.ended));
+    let recent = all.iter().take(SLOW_MAX).map(|one| {
+        json!({
+            "ended_ms": one.ended.0,
+            "operation": one.kind.name(),
+            "latency_us": one.latency_ns / 1000,
+            "key_bytes": one.key_bytes,
+        })
+    });
+    let recent: Vec<Value> = recent.collect();
+    json!({ "from_us": shared.limits.slow_from.threshold_us(), "recent": recent })
+}
+
+/// What each shard has of the engine's statistics that tell shards apart: how many shards there
+/// are, and the figures of the first of them.
+fn shards(shared: &Shared) -> Value {
+    let count = shared.store.shards();
+    let figures = (0..count.min(SHARDS_MAX)).map(|shard| {
+        let all = shared.store.shard_stats(shard);
+        numbers(all.iter().filter(|one| OF_SHARDS.contains(&one.name)).map(|one| (one.name, one.value)))
+    });
+    let figures: Vec<Value> = figures.collect();
+    json!({ "count": count, "figures": figures })
 }
 
 fn numbers(named: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
