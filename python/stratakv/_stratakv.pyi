@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, final, overload
 
 from _typeshed import ReadableBuffer
@@ -53,6 +53,8 @@ class Record:
 
 @final
 class Scan(Iterator[_T]):
+    @classmethod
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> _T: ...
 
