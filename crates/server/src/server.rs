@@ -617,7 +617,8 @@ impl Drop for Server {
             // Its threads and socket files are the parent's.
             let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
             threads.drain(..).for_each(std::mem::forget);
-            std::mem::forget(self.presence.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            let presence = self.presence.get_mut().unwrap_or_else(PoisonError::into_inner);
+            presence.take().into_iter().for_each(std::mem::forget);
             let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
             files.drain(..).for_each(std::mem::forget);
             return;

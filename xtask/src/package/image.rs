@@ -102,7 +102,10 @@ pub fn run(root: &Path, directory: &Path) -> Result<(), String> {
         with_directory_in(&staging::folder(root), &format!("container-{name}"), |bundle| {
             let told = serve(directory, bundle, name, &filter)?;
             match told.contains(backend) {
-                true => Ok(println!("image: {name}: serves, {backend}")),
+                true => {
+                    println!("image: {name}: serves, {backend}");
+                    Ok(())
+                }
                 false => Err(format!("{name}: the server does not say `{backend}`, but:\n{told}")),
             }
         })?;

@@ -61,7 +61,7 @@ impl Kind {
     }
 
     /// Reads all of it.
-    fn whole<'k>(self, key: &'k [u8]) -> Vec<&'k [u8]> {
+    fn whole(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
             Kind::String => vec![b"GET", key],
             Kind::List => vec![b"LRANGE", key, b"0", b"-1"],

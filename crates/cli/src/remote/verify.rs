@@ -26,16 +26,15 @@ pub(crate) struct Verified {
     pub(crate) unread: u64,
 }
 
+/// Takes a page of keys.
+type TakeKeys<'t, S> = &'t mut dyn FnMut(&mut Client<S>, Vec<Vec<u8>>) -> Result<(), Failure>;
+
 impl<S: Read + Write> Client<S> {
     /// Gives the keys of a range to `take`, a page at a time.
     ///
     /// # Errors
     /// As of [`Client::page`], and of `take`.
-    pub(crate) fn keys_of_range(
-        &mut self,
-        mut range: RangeRequest,
-        take: &mut dyn FnMut(&mut Self, Vec<Vec<u8>>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    pub(crate) fn keys_of_range(&mut self, mut range: RangeRequest, take: TakeKeys<'_, S>) -> Result<(), Failure> {
         range.keys_only = true;
         loop {
             let mut keys = Vec::new();

@@ -172,8 +172,11 @@ fn threads(interval: &Interval<'_>) -> Vec<String> {
     lines
 }
 
-/// Figures of an engine that tell how it does: a text, a name, and how it is shown.
-const OF_ENGINES: [(&str, &[(&str, &str, Show)]); 4] = [
+/// A text, the name of a figure, and how it is shown.
+type EngineFigure = (&'static str, &'static str, Show);
+
+/// Figures of an engine that tell how it does.
+const OF_ENGINES: [(&str, &[EngineFigure]); 4] = [
     (
         "slab",
         &[

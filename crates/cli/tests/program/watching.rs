@@ -138,7 +138,7 @@ fn servers_have_the_series_that_dashboard_and_alerts_name() {
             let alternatives = expression.split(" or ").collect::<Vec<_>>();
             let missing = |part: &&str| named(part).into_iter().find(|name| !series.contains(name));
             let found = alternatives.iter().filter(|part| missing(part).is_none()).count();
-            let why = alternatives.iter().find_map(|part| missing(part));
+            let why = alternatives.iter().find_map(missing);
             assert!(found > 0, "engine {engine} has no {}: {expression}", why.unwrap_or_default());
             checked += 1;
         }

@@ -162,8 +162,8 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     told.insert("connections".into(), connections);
     let budget = &shared.memory.budget;
     let memory = [
-        ("memory_bytes", budget.held_bytes() as u64),
-        ("memory_limit_bytes", budget.max_bytes() as u64),
+        ("memory_bytes", budget.held_bytes()),
+        ("memory_limit_bytes", budget.max_bytes()),
         ("memory_waiting", budget.waiting() as u64),
     ];
     told.insert("client_memory".into(), numbers(memory));

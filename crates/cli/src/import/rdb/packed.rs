@@ -2,6 +2,8 @@
 //! is wrong with it.
 
 type Elements = Result<Vec<Vec<u8>>, &'static str>;
+/// Fields and their values.
+type Pairs = Result<Vec<(Vec<u8>, Vec<u8>)>, &'static str>;
 
 const CUT: &str = "its packed elements are cut short";
 const LONGER: &str = "bytes follow its packed elements";
@@ -137,7 +139,7 @@ pub(super) fn intset(text: &[u8]) -> Elements {
 }
 
 /// Fields and values of a zipmap.
-pub(super) fn zipmap(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, &'static str> {
+pub(super) fn zipmap(text: &[u8]) -> Pairs {
     let mut front = Front(text);
     front.byte()?;
     let mut fields = Vec::new();
@@ -162,7 +164,7 @@ pub(super) fn zipmap(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, &'static st
 }
 
 /// Two elements each: a field and its value, a member and its score.
-pub(super) fn pairs(elements: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, &'static str> {
+pub(super) fn pairs(elements: Vec<Vec<u8>>) -> Pairs {
     let mut pairs = Vec::with_capacity(elements.len() / 2);
     let mut elements = elements.into_iter();
     while let Some(first) = elements.next() {

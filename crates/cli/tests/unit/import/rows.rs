@@ -1,6 +1,9 @@
 use super::*;
 
-fn rows(text: &'static str, arguments: &[&str]) -> Result<Vec<(u64, Result<Parsed, String>)>, String> {
+/// Numbers of lines, and what is in them.
+type NumberedRows = Vec<(u64, Result<Parsed, String>)>;
+
+fn rows(text: &'static str, arguments: &[&str]) -> Result<NumberedRows, String> {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
