@@ -4,7 +4,7 @@ use clap::{Arg, Command};
 
 /// Options by topic. What is not listed stands first.
 const HEADINGS: [(&str, &[&str]); 7] = [
-    ("Store", &["device", "nvme", "placement", "shards", "io", "depth", "max_latency"]),
+    ("Store", &["device", "nvme", "placement", "shards", "io", "depth", "max_latency", "backup_rate"]),
     ("Engines `hash` and `matrix`", &["region", "region_path", "region_node", "pmem_levels", "compression"]),
     ("Engine `tier`", &["save_at_shutdown", "rejoin"]),
     (

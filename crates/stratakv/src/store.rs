@@ -211,13 +211,14 @@ impl Store {
     /// Notes that a cache serves now, for [`Rejoin::WarmWithin`](crate::Rejoin::WarmWithin) of the
     /// next opening. Who calls it once calls it every second for as long as clients are served, and
     /// not while it drains: the cache counts as away from the last call on. Without any call it
-    /// counts as away from its orderly end on. Another store: nothing is done. One write without a
-    /// flush.
+    /// counts as away from its orderly end on. For another store, and in a forked child, nothing is
+    /// done. One write without a flush.
     ///
     /// # Errors
     /// The file could not be written.
     pub fn note_presence(&self) -> std::io::Result<()> {
-        self.inner().files.presence.as_ref().map_or(Ok(()), Presence::tell)
+        let presence = self.inner().files.presence.as_ref().filter(|_| !self.is_forked());
+        presence.map_or(Ok(()), Presence::tell)
     }
 
     /// Its engine.
@@ -345,7 +346,9 @@ impl Store {
         if self.inner().engine == Engine::Matrix && !all.is_empty() {
             take_away(&mut all, self.catalogue_records());
         }
-        all.extend(self.inner().files.presence.iter().flat_map(Presence::statistics));
+        if !all.is_empty() {
+            all.extend(self.inner().files.presence.iter().flat_map(Presence::statistics));
+        }
         add_old_names(&mut all);
         all
     }
