@@ -67,8 +67,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
-        "" => return Err(format!("`{text}` has no unit: write for example 500us, 2ms or 1s")),
-        other => return Err(format!("unknown unit `{other}` in `{text}`: write for example 500us, 2ms or 1s")),
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "" => return Err(format!("`{text}` has no unit: write for example 500us, 2ms, 1s or 5m")),
+        other => return Err(format!("unknown unit `{other}` in `{text}`: write for example 500us, 2ms, 1s or 5m")),
     };
     let number: f64 = number.parse().map_err(|_| format!("`{text}` is not a length of time: write for example 2ms"))?;
     let seconds = number * unit_s;

@@ -262,6 +262,14 @@ static void iterators(DB *db, ColumnFamilyHandle *family) {
     it.reset(db->NewIterator(ReadOptions(), family));
     it->SeekToFirst();
     CHECK(rest(it.get(), false) == "bh");
+    // A slice of nothing is the empty key, wherever it points to: it is below all others.
+    WORKS(db->DeleteRange(WriteOptions(), family, Slice(), Slice(std::string_view())));
+    WORKS(db->DeleteRange(WriteOptions(), family, Slice(), Slice(nullptr, 0)));
+    it.reset(db->NewIterator(ReadOptions(), family));
+    it->SeekToFirst();
+    CHECK(rest(it.get(), false) == "bh");
+    it->SeekForPrev(Slice(std::string_view()));
+    CHECK(!it->Valid() && it->status().ok());
     WORKS(db->DeleteRange(WriteOptions(), family, "a", "z"));
 }
 

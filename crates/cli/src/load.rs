@@ -260,7 +260,8 @@ impl Loader {
             let record = NewRecord { key, value, flags, expiry, expect: self.expect };
             return self.writes.write(line, &collection, record);
         }
-        let value = self.writes.with_nodes(line, &collection, &key, (value, flags), Expect::Any)?.unwrap_or_default();
+        let value = self.writes.with_nodes(line, &collection, &key, (value, flags), Expect::Any)?;
+        let Some(value) = value else { return Ok(()) };
         if let Some(loaders) = &mut self.sorted {
             let loader = loaders.entry(collection.id()).or_insert_with(|| collection.loader());
             loader.add_with(&key, &value, flags, expiry)?;

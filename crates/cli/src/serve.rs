@@ -107,7 +107,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
     /// Write such backups with at most so many bytes a second [default: as fast as it goes]
-    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate, requires = "backup_dir")]
     backup_rate: Option<NonZeroU64>,
     #[command(flatten)]
     monitor: MonitorArguments,

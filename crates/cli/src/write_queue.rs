@@ -98,7 +98,8 @@ impl WriteQueue {
     }
 
     /// Writes the nodes of a value that becomes a tree, and gives its root; other values are given
-    /// back. `None`: the condition does not hold, so there are to be no nodes.
+    /// back. `None`: the condition does not hold, so there are to be no nodes; or a node was
+    /// refused, so there is to be no root.
     pub(crate) fn with_nodes(
         &mut self,
         number: u64,
@@ -121,9 +122,10 @@ impl WriteQueue {
             }
         }
         nodes.into_iter().try_for_each(|node| self.submit(number, node, true))?;
-        // The root comes when all that it names is there.
+        // The root comes when all that it names is there: what is there of a tree that is not whole
+        // is removed as nobody's by a server's walk.
         self.drain()?;
-        Ok(Some(root))
+        Ok(self.refused.is_none().then_some(root))
     }
 
     fn submit(&mut self, number: u64, change: Change, is_node: bool) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! [`BackupRate`]: how fast a backup may be.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,22 +25,21 @@ const LOOKS_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct BackupRate {
     bytes_per_second: NonZeroU64,
-    begun: Instant,
-    written: AtomicU64,
+    /// When what was written is paid for.
+    due: Mutex<Instant>,
 }
 
 impl BackupRate {
     /// Counts from now on.
     pub fn new(bytes_per_second: NonZeroU64) -> BackupRate {
-        BackupRate { bytes_per_second, begun: Instant::now(), written: AtomicU64::new(0) }
+        BackupRate { bytes_per_second, due: Mutex::new(Instant::now()) }
     }
 
     /// Waits until the backup is no faster than it may be with this piece too; whether it
     /// `goes_on`, which is asked again and again. A piece has about a megabyte, or one longer
     /// record: so much may be written at once.
     pub fn keep(&self, piece: &BackupSummary, goes_on: impl Fn() -> bool) -> bool {
-        let written = self.written.fetch_add(piece.bytes, Ordering::Relaxed).saturating_add(piece.bytes);
-        let due = self.begun + self.takes(written);
+        let due = self.pay(piece.bytes, Instant::now());
         loop {
             let left = due.saturating_duration_since(Instant::now());
             if !goes_on() || left.is_zero() {
@@ -48,6 +47,13 @@ impl BackupRate {
             }
             thread::park_timeout(left.min(LOOKS_EVERY));
         }
+    }
+
+    /// When so many bytes more are paid for. Time in which nothing was written is not saved up.
+    fn pay(&self, bytes: u64, now: Instant) -> Instant {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        *due = (*due).max(now) + self.takes(bytes);
+        *due
     }
 
     /// How long so many bytes take at least.
@@ -61,6 +67,8 @@ impl BackupRate {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn piece(bytes: u64) -> BackupSummary {
@@ -70,8 +78,9 @@ mod tests {
     #[test]
     fn all_pieces_together_take_their_time() {
         let rate = BackupRate::new(NonZeroU64::new(1 << 20).expect("it is"));
+        let begun = Instant::now();
         assert!(rate.keep(&piece(50 << 10), || true) && rate.keep(&piece(50 << 10), || true));
-        assert!(rate.begun.elapsed() >= rate.takes(100 << 10), "{:?}", rate.begun.elapsed());
+        assert!(begun.elapsed() >= rate.takes(100 << 10), "{:?}", begun.elapsed());
         assert_eq!(rate.takes(1 << 20), Duration::from_secs(1));
         assert_eq!(rate.takes(u64::MAX), Duration::from_secs(31_536_000));
     }
@@ -79,8 +88,16 @@ mod tests {
     #[test]
     fn a_call_off_is_not_waited_for() {
         let rate = BackupRate::new(NonZeroU64::new(1).expect("it is"));
-        let looks = AtomicU64::new(0);
-        assert!(!rate.keep(&piece(1 << 30), || looks.fetch_add(1, Ordering::Relaxed) < 2));
-        assert!(rate.begun.elapsed() < Duration::from_secs(3600));
+        let (begun, looks) = (Instant::now(), Cell::new(0));
+        assert!(!rate.keep(&piece(1 << 30), || looks.replace(looks.get() + 1) < 2));
+        assert!(begun.elapsed() < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_written_is_not_saved_up() {
+        let rate = BackupRate::new(NonZeroU64::new(1000).expect("it is"));
+        let late = Instant::now() + Duration::from_secs(60);
+        assert_eq!(rate.pay(1000, late), late + Duration::from_secs(1));
+        assert_eq!(rate.pay(1000, late), late + Duration::from_secs(2));
     }
 }

@@ -188,7 +188,7 @@ fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> 
 
 fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Running, Error> {
     let comes_back = manifest.engine() == Engine::Tier && !options.read_only;
-    let comes_back = comes_back.then(|| Return::of(&directory.path, options.asked.rejoin.unwrap_or_default()));
+    let comes_back = comes_back.then(|| Return::of(&directory.path, options.asked.rejoin));
     let mut begins_empty = !created && comes_back.as_ref().is_some_and(Return::empties);
     let open =
         |begins_empty| open_shards(directory, manifest, options, ShardOpening { created, begins_empty, verify: false });

@@ -276,8 +276,8 @@ impl Collection {
         self.in_order().map(|order| order.name())
     }
 
-    /// The key that operations ([`Operation`](crate::Operation)) and sessions are given for a key
-    /// of this collection. In the order of bytes it is [`Key::new`] with its number.
+    /// The key that operations ([`Operation`](crate::raw::Operation)) and sessions are given for a
+    /// key of this collection. In the order of bytes it is [`Key::new`] with its number.
     ///
     /// # Errors
     /// A bad key; [`OrderError::TooLong`], [`OrderError::Unknown`].

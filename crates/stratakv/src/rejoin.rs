@@ -57,6 +57,8 @@ pub(crate) struct Presence {
     file: File,
     boot: String,
     rejoined: Rejoined,
+    /// Its end is to be noted: whoever opened it asked how it comes back.
+    notes_end: bool,
     /// Somebody tells again and again that it serves.
     is_told: AtomicBool,
 }
@@ -119,14 +121,14 @@ impl Rejoin {
 #[derive(Debug)]
 pub(crate) struct Return {
     path: PathBuf,
-    how: Rejoin,
+    how: Option<Rejoin>,
     boot: String,
     found: Option<LastServed>,
 }
 
 impl Return {
     /// Of the cache in `home`.
-    pub(crate) fn of(home: &Path, how: Rejoin) -> Return {
+    pub(crate) fn of(home: &Path, how: Option<Rejoin>) -> Return {
         let path = home.join(NAME);
         Return { how, boot: boot(), found: LastServed::read(&path), path }
     }
@@ -137,19 +139,24 @@ impl Return {
 
     /// Whether it has to begin empty, if it begins to serve now.
     pub(crate) fn empties(&self) -> bool {
-        self.how.empties(self.absence())
+        self.how.unwrap_or_default().empties(self.absence())
     }
 
-    /// It is about to serve: that is noted, and what came before is forgotten.
+    /// It is open, by whomever: a command that writes one record serves nobody, so when it last
+    /// served stays as it is.
     pub(crate) fn arrive(self, was_emptied: bool, wall_s: u64) -> io::Result<Presence> {
         let before = self.found.as_ref().map_or(0, |found| found.epoch);
         let epoch = before.saturating_add(1).max(wall_s);
         let rejoined = Rejoined { absence: self.absence(), was_emptied, epoch };
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
-        let presence = Presence { file, boot: self.boot, rejoined, is_told: AtomicBool::new(false) };
-        presence.write()?;
+        let notes_end = self.how.is_some();
+        let presence = Presence { file, boot: self.boot, rejoined, notes_end, is_told: AtomicBool::new(false) };
+        // Without a time nobody knows how long it was away.
+        let unknown = LastServed { boot: String::new(), since_boot_ms: 0, epoch };
+        let text = LastServed { epoch, ..self.found.unwrap_or(unknown) }.to_text();
+        presence.file.write_all_at(text.as_bytes(), 0)?;
         // A longer one is of a newer program.
-        presence.file.set_len(presence.text().len() as u64)?;
+        presence.file.set_len(text.len() as u64)?;
         Ok(presence)
     }
 }
@@ -167,17 +174,17 @@ impl Presence {
 
     /// The store ends. If somebody told until when it served, that holds.
     pub(crate) fn end(&self) -> io::Result<()> {
-        if self.is_told.load(Ordering::Relaxed) { Ok(()) } else { self.write() }
+        if self.is_told.load(Ordering::Relaxed) || !self.notes_end { Ok(()) } else { self.write() }
     }
 
-    fn text(&self) -> String {
-        let (boot, epoch) = (self.boot.clone(), self.rejoined.epoch);
-        LastServed { boot, since_boot_ms: since_boot_ms(), epoch }.to_text()
-    }
-
-    /// No flush: after a power cut it does not count.
+    /// It serves now. No flush: after a power cut it does not count. What is there may be longer,
+    /// but for what was written when it was opened.
     fn write(&self) -> io::Result<()> {
-        self.file.write_all_at(self.text().as_bytes(), 0)
+        let (boot, epoch) = (self.boot.clone(), self.rejoined.epoch);
+        let text = LastServed { boot, since_boot_ms: since_boot_ms(), epoch }.to_text();
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        // Its kernel's identity may have been another one, or none.
+        self.file.set_len(text.len() as u64)
     }
 
     pub(crate) fn statistics(&self) -> [Statistic; 3] {
@@ -249,19 +256,25 @@ mod tests {
     fn who_is_told_until_when_it_served_keeps_that() {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join(NAME);
-        let back = || Return::of(home.path(), Rejoin::Warm);
-        let first = back().arrive(false, 100).expect("noted");
+        let back = |how| Return::of(home.path(), how);
+        let said = || LastServed::read(&path).expect("said");
+        let first = back(Some(Rejoin::Warm)).arrive(false, 100).expect("noted");
         assert_eq!(first.rejoined(), Rejoined { absence: None, was_emptied: false, epoch: 100 });
+        assert_eq!(said().absence(&boot(), since_boot_ms()), None, "it has not served");
         first.tell().expect("told");
-        let told = LastServed::read(&path).expect("said");
+        let told = said();
         std::thread::sleep(Duration::from_millis(5));
         first.end().expect("ended");
-        assert_eq!(LastServed::read(&path), Some(told.clone()), "its drain is not service");
-        let second = back().arrive(false, 50).expect("noted");
+        assert_eq!(said(), told, "its drain is not service");
+        // A command that opens it to write a record.
+        let second = back(None).arrive(false, 50).expect("noted");
         assert_eq!(second.rejoined().epoch, 101, "a clock that was set back");
-        std::thread::sleep(Duration::from_millis(5));
         second.end().expect("ended");
-        let ended = LastServed::read(&path).expect("said");
-        assert!(ended.since_boot_ms > told.since_boot_ms && ended.epoch == 101, "{ended:?} after {told:?}");
+        assert_eq!(said(), LastServed { epoch: 101, ..told.clone() }, "it served nobody");
+        // A program that has the cache for itself.
+        let third = back(Some(Rejoin::Warm)).arrive(false, 50).expect("noted");
+        std::thread::sleep(Duration::from_millis(5));
+        third.end().expect("ended");
+        assert!(said().since_boot_ms > told.since_boot_ms && said().epoch == 102, "{:?} after {told:?}", said());
     }
 }

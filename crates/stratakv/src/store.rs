@@ -211,8 +211,8 @@ impl Store {
     /// Notes that a cache serves now, for [`Rejoin::WarmWithin`](crate::Rejoin::WarmWithin) of the
     /// next opening. Who calls it once calls it every second for as long as clients are served, and
     /// not while it drains: the cache counts as away from the last call on. Without any call it
-    /// counts as away from its orderly end on. For another store, and in a forked child, nothing is
-    /// done. One write without a flush.
+    /// counts as away from its orderly end on, if [`Options::rejoin`] was given, else as before.
+    /// For another store, and in a forked child, nothing is done. One write without a flush.
     ///
     /// # Errors
     /// The file could not be written.

@@ -13,9 +13,10 @@ namespace stratakv {
 class Slice {
 public:
     Slice() : data_(""), size_(0) {}
-    Slice(const char *data, size_t size) : data_(data), size_(size) {}
+    // Nowhere with no bytes is the empty slice: to the C library NULL means "no bound".
+    Slice(const char *data, size_t size) : data_(data == nullptr ? "" : data), size_(size) {}
     Slice(const std::string &text) : data_(text.data()), size_(text.size()) {}
-    Slice(std::string_view text) : data_(text.data()), size_(text.size()) {}
+    Slice(std::string_view text) : Slice(text.data(), text.size()) {}
     Slice(const char *text) : data_(text == nullptr ? "" : text), size_(text == nullptr ? 0 : std::strlen(text)) {}
 
     const char *data() const { return data_; }

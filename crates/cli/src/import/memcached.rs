@@ -6,7 +6,7 @@ use super::record::{SourceRecord, SourceValue};
 use super::tally::Reason;
 use super::target::{Sink, now_ms};
 use crate::failure::{Exit, Failure};
-use crate::remote::{Client, ListedKey, LoginArguments, ServerAddress};
+use crate::remote::{Client, ListedKey, LoginArguments, ServerAddress, can_be_asked_for};
 
 /// Keys that are listed before their records are asked for.
 const BATCH: usize = 512;
@@ -48,9 +48,14 @@ impl Memcached {
                     is_over = true;
                     break;
                 };
-                match bytes > VALUE_BYTES_MAX as u64 {
-                    true => target.tally().add(Reason::Unsupported, "values have at most 64 MiB", &key),
-                    false => keys.push(key),
+                let why = match bytes > VALUE_BYTES_MAX as u64 {
+                    true => Some("values have at most 64 MiB"),
+                    false if can_be_asked_for(&key) => None,
+                    false => Some("the memcache protocol cannot ask for so long a key: import it from another port"),
+                };
+                match why {
+                    Some(why) => target.tally().add(Reason::Unsupported, why, &key),
+                    None => keys.push(key),
                 }
             }
             let (mut found, mut structures) = (0, 0);

@@ -72,6 +72,10 @@ impl CsvRows {
         let (key, value) = (place(&arguments.key_column), place(&arguments.value_column));
         let wrong =
             |why: String| Err(Failure::usage(format!("{name}: {why}; its columns are: {}", columns.join(", "))));
+        let twice = |(place, column): &(usize, &String)| columns[..*place].contains(column);
+        if let Some((_, column)) = columns.iter().enumerate().find(twice) {
+            return wrong(format!("there are two columns `{column}`, and one would be left out: rename one of them"));
+        }
         let is_dump = form == RowForm::Value && place("key_base64").is_some() && place("value_base64").is_some();
         if key.is_none() && !is_dump {
             return wrong(format!(

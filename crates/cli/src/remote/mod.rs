@@ -16,7 +16,7 @@ pub(crate) use backup::backup;
 pub(crate) use client::{Client, Condition, Stored};
 pub(crate) use connection::ServerAddress;
 pub(crate) use login::LoginArguments;
-pub(crate) use range::{ListedKey, PageEnd, RangeRequest, RemoteRecord};
+pub(crate) use range::{ListedKey, PageEnd, RangeRequest, RemoteRecord, can_be_asked_for};
 pub(crate) use resp::{RespClient, RespReply, write_command};
 pub(crate) use verify::Verified;
 

@@ -1,5 +1,6 @@
 //! Records of a range of keys, from a server: `mr`, and lists of keys where there is no order.
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::ops::Bound;
 use std::time::Duration;
@@ -7,13 +8,25 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv_protocol::memcache::{MetaFlags, RANGE_COUNT_MAX, reply};
+use stratakv_protocol::memcache::{KEY_BYTES_MAX, MetaFlags, RANGE_COUNT_MAX, reply};
 
 use super::Client;
 use super::client::number;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::put::expiry_in;
+
+/// The word that asks for a key, and its flag: as it is where the protocol can carry it, since
+/// memcached counts the bytes of the word.
+fn word(key: &[u8]) -> (Cow<'_, [u8]>, &'static [u8]) {
+    let is_plain = key.iter().all(|byte| *byte > b' ' && *byte != 0x7F);
+    if is_plain { (key.into(), b"") } else { (STANDARD.encode(key).into_bytes().into(), b" b") }
+}
+
+/// Whether memcached takes the word that asks for a key.
+pub(crate) fn can_be_asked_for(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&word(key).0.len())
+}
 
 /// Records that are asked for at once where keys are listed first.
 const AT_ONCE: usize = 64;
@@ -138,10 +151,16 @@ impl<S: Read + Write> Client<S> {
     /// As of [`Client::page`].
     pub(crate) fn fetch(&mut self, keys: &[Vec<u8>], take: Take<'_>) -> Result<(), Failure> {
         for some in keys.chunks(AT_ONCE) {
-            // Not by its key: memcached gives it back as it was stored, in base64 or not.
-            let ask = |(place, key): (usize, &Vec<u8>)| format!("mg {} b v f t c q O{place}\r\n", STANDARD.encode(key));
-            let asked: String = some.iter().enumerate().map(ask).chain(["mn\r\n".to_owned()]).collect();
-            self.send(&[asked.as_bytes()])?;
+            // Known by its place: memcached gives the key back as it was stored, in base64 or not.
+            let mut asked = Vec::new();
+            for (place, key) in some.iter().enumerate() {
+                let (key, form) = word(key);
+                asked.extend_from_slice(
+                    &[b"mg ", &key[..], form, format!(" v f t c q O{place}\r\n").as_bytes()].concat(),
+                );
+            }
+            asked.extend_from_slice(b"mn\r\n");
+            self.send(&[&asked])?;
             while let Some(record) = self.fetched(some)? {
                 take(record)?;
             }
@@ -305,6 +324,17 @@ fn end(bound: &Bound<Vec<u8>>, unbounded: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A key of 187 bytes has 252 in base64, which memcached refuses.
+    #[test]
+    fn keys_are_asked_for_in_words_that_memcached_takes() {
+        for (len, can) in [(1, true), (186, true), (187, true), (250, true), (251, false), (300, false)] {
+            assert_eq!(can_be_asked_for(&vec![b'k'; len]), can, "{len} bytes");
+        }
+        assert_eq!((word(b"k").0.into_owned(), word(b"k").1), (b"k".to_vec(), &b""[..]));
+        assert_eq!((word(b"a b").0.into_owned(), word(b"a b").1), (b"YSBi".to_vec(), &b" b"[..]));
+        assert!(can_be_asked_for(&[0; 186]) && !can_be_asked_for(&[0; 188]) && !can_be_asked_for(b""));
+    }
 
     #[test]
     fn listed_keys_are_decoded() {

@@ -396,3 +396,27 @@ fn a_dump_in_csv_is_imported_as_it_was() {
     assert!(code(&told) == 0 && stderr(&told).contains("1 bad line passed over"), "{}", stderr(&told));
     assert_eq!(ok(&people, &["dump"]).iter().filter(|byte| **byte == b'\n').count(), 2);
 }
+
+/// A root was written although its nodes had found no room: a good structure became a damaged one.
+#[test]
+fn a_structure_that_finds_no_room_leaves_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let rows = folder.path().join("rows.csv");
+    let region = ["--engine", "hash", "--region", "8M"];
+    std::fs::write(&rows, "key,good\nt,yes\n").unwrap();
+    let rows = rows.to_str().unwrap();
+    let out = import(&data, &[&[rows, "--rows", "hash"][..], &region].concat());
+    assert!(out.status.success(), "{}", stderr(&out));
+    let before = run(&data, &["get", "t"]);
+    // More than the region has.
+    let names: Vec<String> = (0..40_000).map(|number| format!("f{number}")).collect();
+    let values = vec!["v".repeat(250); 40_000];
+    std::fs::write(rows, format!("key,{}\nt,{}\n", names.join(","), values.join(","))).unwrap();
+    let out = import(&data, &[rows, "--rows", "hash"]);
+    assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
+    assert!(stderr(&out).contains("full"), "{}", stderr(&out));
+    assert_eq!(run(&data, &["get", "t"]).stdout, before.stdout, "the one before is whole");
+    let checked = run(&data, &["check"]);
+    assert!(checked.status.success(), "{}", stderr(&checked));
+}

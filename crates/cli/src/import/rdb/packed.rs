@@ -114,10 +114,11 @@ pub(super) fn listpack(text: &[u8]) -> Elements {
         });
         // The element's length once more, to be read backwards: seven bits in each byte.
         front.take(match before - front.0.len() {
+            // Redis takes a byte more for the last length that would fit.
             0..=0x7F => 1,
-            0x80..=0x3FFF => 2,
-            0x4000..=0x1F_FFFF => 3,
-            0x20_0000..=0xFFF_FFFF => 4,
+            0x80..=0x3FFE => 2,
+            0x3FFF..=0x1F_FFFE => 3,
+            0x1F_FFFF..=0xFFF_FFFE => 4,
             _ => 5,
         })?;
     }

@@ -151,6 +151,22 @@ fn listpacks_have_every_encoding() {
     assert_eq!(value(17, &pair), SourceValue::SortedSet(vec![(b"f".to_vec(), 1.5)]));
 }
 
+/// Elements whose entry had a length that Redis writes with a byte more than it needs ended the
+/// import of their key.
+#[test]
+fn listpacks_have_entries_of_every_length() {
+    // As Redis's lpEncodeBacklen has it.
+    let backward = |len: usize| [128, 16_383, 2_097_151].iter().take_while(|from| len >= **from).count() + 1;
+    for entry_len in [127_usize, 128, 16_382, 16_383, 16_384, 2_097_150, 2_097_151, 2_097_152] {
+        let text_len = entry_len - 5;
+        let text = vec![b'z'; text_len];
+        let head = [&[0xF0][..], &(text_len as u32).to_le_bytes()].concat();
+        let list = [&[0; 6][..], &head, &text, &vec![0; backward(entry_len)], &[0x01, 1, 0xFF]].concat();
+        let SourceValue::Set(members) = value(20, &string(&list)) else { panic!("a set") };
+        assert!(members.len() == 2 && members[0] == text && members[1] == b"1", "{entry_len}");
+    }
+}
+
 #[test]
 fn expiry_databases_and_what_belongs_to_no_record_are_read() {
     let content = [

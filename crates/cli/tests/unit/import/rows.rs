@@ -61,6 +61,8 @@ fn columns_that_lack_or_would_be_lost_are_told() {
         ("key,name\n", "--rows json"),
         ("key,value,colour\n", "`colour` would be left out"),
         ("", "--key-column"),
+        ("key,value,value\n", "two columns `value`"),
+        ("key,value,key\n", "two columns `key`"),
     ] {
         let told = rows(text, &[]).unwrap_err();
         assert!(told.contains(why) && told.contains("its columns are"), "{text}: {told}");
