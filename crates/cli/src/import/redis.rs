@@ -86,8 +86,17 @@ struct KeyToRead {
     key: Vec<u8>,
     kind: Kind,
     length: u64,
-    /// As [`SourceRecord`] has it.
-    expiry_ms: Option<u64>,
+}
+
+/// How long a key lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lives {
+    /// It is gone.
+    No,
+    /// It does not expire.
+    Always,
+    /// In milliseconds since 1970.
+    Until(u64),
 }
 
 impl KeyToRead {
@@ -132,32 +141,26 @@ impl Redis {
         }
     }
 
-    /// Types, times to live and lengths of keys.
+    /// Types and lengths of keys.
     fn look_at(&mut self, keys: Vec<&[u8]>, target: &mut dyn Sink) -> Result<Vec<KeyToRead>, Failure> {
         let mut commands = Vec::new();
         for key in &keys {
             write_command(&mut commands, &[b"TYPE", key]);
-            write_command(&mut commands, &[b"PTTL", key]);
         }
         self.client.send(&commands)?;
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            let (kind, ttl) = (self.client.reply()?, self.client.reply()?);
-            match (kind, ttl) {
-                (RespReply::Status(name), RespReply::Number(ttl_ms)) => match Kind::of(&name) {
-                    Some(kind) => {
-                        let expiry_ms = u64::try_from(ttl_ms).ok().map(|left_ms| now_ms().saturating_add(left_ms));
-                        found.push(KeyToRead { key: key.to_vec(), kind, length: 0, expiry_ms });
-                    }
-                    None if name == b"none" => gone(target, key),
+            match self.client.reply()? {
+                RespReply::Status(name) => match Kind::of(&name) {
+                    Some(kind) => found.push(KeyToRead { key: key.to_vec(), kind, length: 0 }),
+                    None if name == b"none" => gone(target, key)?,
                     None => {
                         let what = format!("values of the type {}", name.escape_ascii());
                         target.tally().add(Reason::Unsupported, what, key);
                     }
                 },
-                (RespReply::Error(why), _) => return Err(self.client.refused(&[b"TYPE"], &why)),
-                (_, RespReply::Error(why)) => return Err(self.client.refused(&[b"PTTL"], &why)),
-                (other, _) => return Err(self.client.unexpected_reply(&other)),
+                RespReply::Error(why) => return Err(self.client.refused(&[b"TYPE"], &why)),
+                other => return Err(self.client.unexpected_reply(&other)),
             }
         }
         self.measure(&mut found)?;
@@ -179,28 +182,53 @@ impl Redis {
         Ok(())
     }
 
-    /// Reads keys, and lets the target take them.
+    /// Reads keys, and lets the target take them. The time to live is asked for right behind the
+    /// value: a key that is written anew meanwhile would else get the old one.
     fn read(&mut self, group: &[KeyToRead], target: &mut dyn Sink) -> Result<(), Failure> {
         let is_long = |one: &KeyToRead| one.kind != Kind::String && one.length > WHOLE_MAX;
         let mut commands = Vec::new();
         for one in group.iter().filter(|one| !is_long(one)) {
             write_command(&mut commands, &one.kind.whole(&one.key));
+            write_command(&mut commands, &[b"PTTL", &one.key]);
         }
         self.client.send(&commands)?;
         for one in group.iter().filter(|one| !is_long(one)) {
-            let reply = self.client.reply()?;
-            self.take(one, reply, target)?;
+            let (reply, ttl) = (self.client.reply()?, self.client.reply()?);
+            let lives = self.lives(ttl)?;
+            self.take(one, (reply, lives), target)?;
         }
         for one in group.iter().filter(|one| is_long(one)) {
             match self.in_parts(one)? {
-                Ok(value) => self.give(one, value, target)?,
+                Ok(value) => {
+                    let ttl = self.client.ask(&[b"PTTL", &one.key])?;
+                    let lives = self.lives(ttl)?;
+                    self.give(one, (value, lives), target)?;
+                }
                 Err(why) => target.tally().add(Reason::Failed, why, &one.key),
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, one: &KeyToRead, reply: RespReply, target: &mut dyn Sink) -> Result<(), Failure> {
+    /// What a reply to `PTTL` says of a key.
+    fn lives(&self, reply: RespReply) -> Result<Lives, Failure> {
+        match reply {
+            RespReply::Number(-1) => Ok(Lives::Always),
+            RespReply::Number(left_ms) => {
+                let left_ms = u64::try_from(left_ms).ok();
+                Ok(left_ms.map_or(Lives::No, |left_ms| Lives::Until(now_ms().saturating_add(left_ms))))
+            }
+            RespReply::Error(why) => Err(self.client.refused(&[b"PTTL"], &why)),
+            other => Err(self.client.unexpected_reply(&other)),
+        }
+    }
+
+    fn take(
+        &mut self,
+        one: &KeyToRead,
+        (reply, lives): (RespReply, Lives),
+        target: &mut dyn Sink,
+    ) -> Result<(), Failure> {
         let value = match reply {
             RespReply::Error(why) if why.starts_with("WRONGTYPE") => {
                 target.tally().add(Reason::Failed, "they got another type while they were read", &one.key);
@@ -209,8 +237,7 @@ impl Redis {
             RespReply::Error(why) => return Err(self.client.refused(&one.kind.whole(&one.key), &why)),
             RespReply::Bytes(Some(bytes)) if one.kind == Kind::String => SourceValue::String(bytes),
             RespReply::Bytes(None) if one.kind == Kind::String => {
-                gone(target, &one.key);
-                return Ok(());
+                return gone(target, &one.key);
             }
             RespReply::Array(Some(items)) if one.kind != Kind::String => match structure(one.kind, items) {
                 Some(value) => value,
@@ -218,21 +245,30 @@ impl Redis {
             },
             other => return Err(self.client.unexpected_reply(&other)),
         };
-        self.give(one, value, target)
+        self.give(one, (value, lives), target)
     }
 
-    fn give(&mut self, one: &KeyToRead, value: SourceValue, target: &mut dyn Sink) -> Result<(), Failure> {
+    fn give(
+        &mut self,
+        one: &KeyToRead,
+        (value, lives): (SourceValue, Lives),
+        target: &mut dyn Sink,
+    ) -> Result<(), Failure> {
         let is_gone = match &value {
             SourceValue::String(_) => false,
             SourceValue::List(all) | SourceValue::Set(all) => all.is_empty(),
             SourceValue::Hash(all) => all.is_empty(),
             SourceValue::SortedSet(all) => all.is_empty(),
         };
+        let expiry_ms = match lives {
+            Lives::Until(expiry_ms) => Some(expiry_ms),
+            Lives::Always => None,
+            Lives::No => return gone(target, &one.key),
+        };
         if is_gone {
-            gone(target, &one.key);
-            return Ok(());
+            return gone(target, &one.key);
         }
-        target.take(SourceRecord { key: one.key.clone(), value, flags: 0, expiry_ms: one.expiry_ms })
+        target.take(SourceRecord { key: one.key.clone(), value, flags: 0, expiry_ms })
     }
 
     /// A long structure, in parts; why it could not be read.
@@ -277,8 +313,9 @@ impl Redis {
     }
 }
 
-fn gone(target: &mut dyn Sink, key: &[u8]) {
+fn gone(target: &mut dyn Sink, key: &[u8]) -> Result<(), Failure> {
     target.tally().add(Reason::Harmless, "they were deleted or had expired before they were read", key);
+    Ok(())
 }
 
 /// How many of these keys are read together.

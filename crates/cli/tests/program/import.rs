@@ -420,3 +420,46 @@ fn a_structure_that_finds_no_room_leaves_the_one_before() {
     let checked = run(&data, &["check"]);
     assert!(checked.status.success(), "{}", stderr(&checked));
 }
+
+/// Somebody else's Redis, of one string that is about to expire until its value has been read: then
+/// it has just been written anew, to stay.
+fn redis_of_a_moment() -> std::net::SocketAddr {
+    use std::io::{BufRead, BufReader};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let mut is_read = false;
+        while let Some(head) = lines.next() {
+            let count: usize = head.trim_start_matches('*').parse().unwrap();
+            let words: Vec<String> = (0..count).map(|_| (lines.next(), lines.next().unwrap()).1).collect();
+            let answer: &[u8] = match words[0].to_ascii_uppercase().as_str() {
+                "DBSIZE" | "STRLEN" => b":1\r\n",
+                "SCAN" => b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n",
+                "TYPE" => b"+string\r\n",
+                "PTTL" if is_read => b":-1\r\n",
+                "PTTL" => b":1\r\n",
+                "GET" => {
+                    is_read = true;
+                    b"$3\r\nnew\r\n"
+                }
+                _ => b"-ERR unknown command\r\n",
+            };
+            stream.write_all(answer).unwrap();
+        }
+    });
+    address
+}
+
+/// The old time to live came with the new value, or the record was left out as expired.
+#[test]
+fn a_time_to_live_is_that_of_the_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let out = import(&data, &[&format!("redis://{}", redis_of_a_moment())]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    let got = run(&data, &["get", "k", "--json"]);
+    let text = String::from_utf8_lossy(&got.stdout).into_owned();
+    assert!(text.contains("\"new\"") && !text.contains("expiry\":1"), "{text} {}", stderr(&out));
+}
