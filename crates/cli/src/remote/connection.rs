@@ -185,6 +185,11 @@ fn handshake(address: &ServerAddress, error: &io::Error) -> Failure {
         Some(Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
             "its certificate has expired: renew it there, or set this machine's clock"
         }
+        Some(Error::InvalidCertificate(CertificateError::Other(other)))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "its certificate was made as an authority: make one with `-addext basicConstraints=critical,CA:FALSE` (openssl req -x509)"
+        }
         Some(Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::BadCertificate)) => {
             "it asks for a certificate of yours: --tls-cert FILE and --tls-key FILE"
         }
