@@ -107,7 +107,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
     /// Write such backups with at most so many bytes a second [default: as fast as it goes]
-    #[arg(long, value_name = "BYTES", value_parser = parse_rate, requires = "backup_dir")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
     backup_rate: Option<NonZeroU64>,
     #[command(flatten)]
     monitor: MonitorArguments,
@@ -644,6 +644,9 @@ fn announce(
     }
     if let Some(directory) = &arguments.backup_dir {
         writeln!(output, "backups   {}", directory.display())?;
+    }
+    if arguments.backup_rate.is_some() && arguments.backup_dir.is_none() {
+        say!("--backup-rate does nothing without --backup-dir: no client can begin a backup");
     }
     tell_growth(store);
     if !recovery.corrupt.is_empty() {
