@@ -199,7 +199,7 @@ impl Presence {
 }
 
 /// The identity of the running kernel; empty if it cannot be had.
-fn boot() -> String {
+pub(crate) fn boot() -> String {
     // Nothing is lost without it: then nobody knows how long a cache was away.
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.chars().filter(|char| char.is_ascii_hexdigit() || *char == '-').collect()

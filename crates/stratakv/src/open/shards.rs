@@ -19,6 +19,7 @@ use crate::directory::{Directory, Manifest, io_error};
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::options::{OpenProgress, Options, Placement};
+use crate::rejoin;
 use crate::store::RecoverySummary;
 
 /// A recovered shard, before it is put to work.
@@ -233,8 +234,7 @@ impl ShardSettings<'_> {
 /// The identity of the running system.
 fn boot() -> Option<[u8; 16]> {
     // Without it a cache begins empty.
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let digits: String = rejoin::boot().chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
 }
 
