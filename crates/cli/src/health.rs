@@ -1,18 +1,19 @@
 //! `stratakv health`: asks a server's admin address whether it serves, for supervisors of
 //! containers that have no HTTP client.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::io::{self, Write};
+use std::net::ToSocketAddrs;
+use std::time::Duration;
 
 use clap::Args;
 use stratakv_base::quantity::parse_duration;
 
 use crate::Output;
+use crate::admin_http::{self, AdminRequest};
 use crate::failure::Failure;
 
 /// Longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Most header lines of an answer.
 const HEADERS_MAX: usize = 32;
 
@@ -52,40 +53,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
 /// What came for a request of `path`, headers and all.
 fn ask(admin: &str, path: &str, timeout: Duration) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + timeout.min(Duration::from_secs(3600));
-    let left = || {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
-    };
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let mut found = None;
-    for address in admin.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left()?) {
-            Ok(stream) => {
-                found = Some(stream);
-                break;
-            }
-            Err(error) => last = error,
-        }
-    }
-    let Some(mut stream) = found else { return Err(last) };
-    stream.set_write_timeout(Some(left()?))?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::new();
-    let mut part = [0; 4096];
-    while (answer.len() as u64) < ANSWER_BYTES_MAX {
-        stream.set_read_timeout(Some(left()?))?;
-        match stream.read(&mut part) {
-            Ok(0) => break,
-            Ok(count) => answer.extend_from_slice(part.get(..count).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no whole answer in time"));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(answer)
+    let request = AdminRequest { host: "localhost", path, timeout, answer_bytes_max: ANSWER_BYTES_MAX };
+    admin_http::ask(admin.to_socket_addrs()?, &request)
 }
 
 /// An answer: its status, and the first line of its body, without what a terminal would obey.

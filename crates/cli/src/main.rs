@@ -2,6 +2,7 @@
 //! the command line.
 #![forbid(unsafe_code)]
 
+mod admin_http;
 mod backup;
 mod bench;
 mod check;

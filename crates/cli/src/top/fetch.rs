@@ -1,18 +1,19 @@
 //! Asks a server for its figures: over HTTP at the address of `--admin`, or by `stats`.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::sample::Sample;
+use crate::admin_http::{self, AdminRequest};
 use crate::failure::Failure;
 use crate::remote::Client;
 
+/// For a whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A longer answer is none: 1,024 shards with a hundred figures each take less.
-const ANSWER_BYTES_MAX: u64 = 32 << 20;
+const ANSWER_BYTES_MAX: usize = 32 << 20;
 const HEADERS_MAX: usize = 64;
 
 /// Where figures come from.
@@ -54,22 +55,12 @@ fn get(address: &str, path: &str) -> Result<Option<Value>, Failure> {
     let named = address.to_socket_addrs().map_err(|error| {
         Failure::usage(format!("--admin {address}: {error}; write HOST:PORT, for example 127.0.0.1:9101"))
     });
-    let mut answer = Vec::new();
-    let mut last = None;
-    for one in named? {
-        match ask(one, address, path, &mut answer) {
-            Ok(()) => {
-                last = None;
-                break;
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    if let Some(error) = last {
-        return Err(Failure::failed(format!(
+    let request = AdminRequest { host: address, path, timeout: PATIENCE, answer_bytes_max: ANSWER_BYTES_MAX };
+    let answer = admin_http::ask(named?, &request).map_err(|error| {
+        Failure::failed(format!(
             "no answer from {address}: {error}; does `stratakv serve --admin {address}` run there?"
-        )));
-    }
+        ))
+    })?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let Ok(httparse::Status::Complete(body)) = response.parse(&answer) else {
@@ -82,13 +73,4 @@ fn get(address: &str, path: &str) -> Result<Option<Value>, Failure> {
     }
     let body = answer.get(body..).unwrap_or_default();
     serde_json::from_slice(body).map(Some).map_err(|_| not_ours(address, "its answer is not JSON"))
-}
-
-fn ask(one: SocketAddr, host: &str, path: &str, answer: &mut Vec<u8>) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&one, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
-    answer.clear();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(answer).map(drop)
 }
