@@ -34,6 +34,7 @@ mod put;
 mod remote;
 mod repair;
 mod restore;
+mod room;
 mod say;
 mod scan;
 mod serve;

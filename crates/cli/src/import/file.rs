@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use super::rdb::{RdbError, RdbItem, RdbReader};
+use super::record::SourceRecord;
 use super::tally::Reason;
 use super::target::Sink;
 use crate::failure::{Exit, Failure};
@@ -50,23 +51,32 @@ pub(super) fn failure(name: &str, error: &RdbError) -> Failure {
     Failure::new(if error.is_damage { Exit::Corrupt } else { Exit::Failed }, format!("{name}: {error}"))
 }
 
-/// Imports a file of Redis, of one database.
+/// Imports a file of Redis, of one database. `asked`: which, if the user named one. Records of
+/// others are missing only from an import of the whole file.
 pub(super) fn import_rdb(
     mut reader: RdbReader<Box<dyn BufRead>>,
     name: &str,
-    database: u32,
+    asked: Option<u32>,
     target: &mut dyn Sink,
 ) -> Result<(), Failure> {
+    let database = asked.unwrap_or(0);
+    let reason = if asked.is_some() { Reason::Harmless } else { Reason::Unsupported };
     loop {
         let item = reader.next().map_err(|error| failure(name, &error))?;
         let of = reader.database();
+        let elsewhere = match &item {
+            RdbItem::Record(SourceRecord { key, .. }) | RdbItem::LeftOut { key, .. } | RdbItem::Damaged { key, .. } => {
+                Some(key).filter(|_| of != u64::from(database))
+            }
+            RdbItem::Foreign(_) | RdbItem::End { .. } => None,
+        };
+        if let Some(key) = elsewhere {
+            target.tally().add(reason, format!("they are in database {of}: import it by --database {of}"), key);
+            continue;
+        }
         match item {
             RdbItem::End { .. } => return Ok(()),
             RdbItem::Foreign(what) => target.tally().add(Reason::Unsupported, what, b""),
-            RdbItem::Record(record) if of != u64::from(database) => {
-                let what = format!("they are in database {of}: import it by --database {of}");
-                target.tally().add(Reason::Unsupported, what, &record.key);
-            }
             RdbItem::Record(record) => target.take(record)?,
             RdbItem::LeftOut { key, what } => target.tally().add(Reason::Unsupported, what, &key),
             RdbItem::Damaged { key, why } => target.tally().add(Reason::Failed, why, &key),

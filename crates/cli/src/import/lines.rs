@@ -62,7 +62,9 @@ pub(crate) fn dump_redis(server: &str, login: &LoginArguments, prefix: &[u8], wr
         return Err(Failure::usage(format!("--server {server}: it is no server for Redis clients")));
     };
     let mut lines = Lines { write, tally: Tally::default() };
-    Redis::connect(&address, login, database)?.with_prefix(prefix).import(&mut lines)?;
+    let mut source = Redis::connect(&address, login, database)?;
+    source.tell_of_others(database)?;
+    source.with_prefix(prefix).import(&mut lines)?;
     lines.tally.tell();
     lines.tally.failure().map_or(Ok(()), Err)
 }

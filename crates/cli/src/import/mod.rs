@@ -81,8 +81,32 @@ pub(crate) struct Arguments {
     keep_existing: bool,
 }
 
+impl Arguments {
+    /// Refuses options that would be passed over. `what`: the source, with the options that are
+    /// for it.
+    fn refuse_others(&self, what: &str, allowed: &[&str]) -> Result<(), Failure> {
+        let given = [
+            self.csv.named(),
+            self.skip_errors.then_some("--skip-errors"),
+            self.database.map(|_| "--database"),
+            self.format.filter(|_| self.source.contains("://")).map(|_| "--format"),
+        ];
+        match given.into_iter().flatten().find(|option| !allowed.contains(option)) {
+            Some(option) => Err(Failure::usage(format!("{option} says nothing of {what}: leave it out"))),
+            None => Ok(()),
+        }
+    }
+}
+
+const OF_CSV: [&str; 4] = ["--key-column", "--value-column", "--rows", "--skip-errors"];
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = Source::parse(&arguments.source)?;
+    match &source {
+        Source::Memcached(_) => arguments.refuse_others("a memcached", &[])?,
+        Source::Redis { .. } => arguments.refuse_others("a Redis", &["--database"])?,
+        Source::File(_) => {}
+    }
     let started = Instant::now();
     // Before the store is opened: a source that is not there should not leave a new store behind.
     match source {
@@ -92,7 +116,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Source::Redis { address, database } => {
             let database = arguments.database.unwrap_or(database);
-            let source = redis::Redis::connect(&address, &arguments.login, database)?;
+            let mut source = redis::Redis::connect(&address, &arguments.login, database)?;
+            source.tell_of_others(database)?;
             into_store(arguments, started, |target| source.import(target))
         }
         Source::File(path) => file_into_store(arguments, started, &path),
@@ -103,9 +128,15 @@ fn file_into_store(arguments: &Arguments, started: Instant, path: &Path) -> Resu
     arguments.login.refuse_without("a URL")?;
     let name = load::name_of(path);
     let mut content = load::opened(path)?;
-    let rows: Box<dyn Rows> = match FileFormat::of(arguments.format, path, &mut content)? {
+    let format = FileFormat::of(arguments.format, path, &mut content)?;
+    match format {
+        FileFormat::Rdb => arguments.refuse_others("an RDB file", &["--database"])?,
+        FileFormat::Csv => arguments.refuse_others("a CSV file", &OF_CSV)?,
+        FileFormat::Jsonl => arguments.refuse_others("lines of JSON", &["--skip-errors"])?,
+    }
+    let rows: Box<dyn Rows> = match format {
         FileFormat::Rdb => {
-            let database = arguments.database.unwrap_or(0);
+            let database = arguments.database;
             let source = rdb::RdbReader::new(content).map_err(|error| file::failure(&name, &error))?;
             return into_store(arguments, started, |target| file::import_rdb(source, &name, database, target));
         }

@@ -3,11 +3,17 @@
 
 use std::collections::HashMap;
 
+use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv_base::quantity::format_count;
+
+use super::rdb::{TOO_LARGE, TOO_LONG};
 use super::record::{SourceRecord, SourceValue};
 use super::tally::Reason;
 use super::target::{Sink, now_ms};
 use crate::failure::Failure;
 use crate::remote::{LoginArguments, RespClient, RespReply, ServerAddress, write_command};
+use crate::room::Room;
+use crate::say::say;
 
 /// Keys that a step of `SCAN` looks at.
 const SCAN_COUNT: &[u8] = b"512";
@@ -19,6 +25,12 @@ const PART: u64 = 2_000;
 const GROUP_BYTES: u64 = 16 << 20;
 /// What an element is taken for until it is read.
 const ELEMENT_BYTES: u64 = 64;
+/// A structure that did not change is read in no more parts than this by its elements, and
+/// [`PARTS_TO_SPARE`]: a cursor passes empty places of a table too.
+const PARTS_FACTOR: u64 = 64;
+const PARTS_TO_SPARE: u64 = 1_000;
+const CHANGED: &str = "they got another type while they were read";
+const ENDLESS: &str = "they grew as fast as they were read";
 
 /// A Redis.
 pub(super) struct Redis {
@@ -115,6 +127,24 @@ impl Redis {
         Ok(Redis { client, records, prefix: Vec::new() })
     }
 
+    /// Says what this connection does not show: other databases, and a cluster's other nodes.
+    ///
+    /// # Errors
+    /// The connection broke. A server that does not tell is asked no further.
+    pub(super) fn tell_of_others(&mut self, database: u32) -> Result<(), Failure> {
+        if let RespReply::Bytes(Some(told)) = self.client.ask(&[b"INFO", b"keyspace"])? {
+            for (other, keys) in databases(&told).into_iter().filter(|(other, _)| *other != database) {
+                say!("database {other} has {} more, which are not read here", format_count(keys, "record"));
+            }
+        }
+        if let RespReply::Bytes(Some(told)) = self.client.ask(&[b"INFO", b"cluster"])?
+            && told.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_enabled:1")
+        {
+            say!("this is one node of a cluster, which has a part of the keys: read each of the masters");
+        }
+        Ok(())
+    }
+
     /// Of all keys only those that begin with this.
     pub(super) fn with_prefix(self, prefix: &[u8]) -> Redis {
         Redis { prefix: prefix.to_vec(), ..self }
@@ -136,6 +166,9 @@ impl Redis {
             }
             if next == b"0" {
                 return Ok(());
+            }
+            if next == cursor {
+                return Err(self.client.stands_still());
             }
             cursor = next.to_vec();
         }
@@ -164,6 +197,13 @@ impl Redis {
             }
         }
         self.measure(&mut found)?;
+        found.retain(|one| {
+            let fits = one.kind != Kind::String || one.length <= VALUE_BYTES_MAX as u64;
+            if !fits {
+                target.tally().add(Reason::Unsupported, TOO_LONG, &one.key);
+            }
+            fits
+        });
         Ok(found)
     }
 
@@ -204,7 +244,7 @@ impl Redis {
                     let lives = self.lives(ttl)?;
                     self.give(one, (value, lives), target)?;
                 }
-                Err(why) => target.tally().add(Reason::Failed, why, &one.key),
+                Err((reason, why)) => target.tally().add(reason, why, &one.key),
             }
         }
         Ok(())
@@ -231,10 +271,14 @@ impl Redis {
     ) -> Result<(), Failure> {
         let value = match reply {
             RespReply::Error(why) if why.starts_with("WRONGTYPE") => {
-                target.tally().add(Reason::Failed, "they got another type while they were read", &one.key);
+                target.tally().add(Reason::Failed, CHANGED, &one.key);
                 return Ok(());
             }
             RespReply::Error(why) => return Err(self.client.refused(&one.kind.whole(&one.key), &why)),
+            RespReply::TooLarge => {
+                target.tally().add(Reason::Unsupported, TOO_LARGE, &one.key);
+                return Ok(());
+            }
             RespReply::Bytes(Some(bytes)) if one.kind == Kind::String => SourceValue::String(bytes),
             RespReply::Bytes(None) if one.kind == Kind::String => {
                 return gone(target, &one.key);
@@ -272,50 +316,64 @@ impl Redis {
     }
 
     /// A long structure, in parts; why it could not be read.
-    fn in_parts(&mut self, one: &KeyToRead) -> Result<Result<SourceValue, String>, Failure> {
+    fn in_parts(&mut self, one: &KeyToRead) -> Result<Result<SourceValue, (Reason, &'static str)>, Failure> {
         let mut items = Vec::new();
         let mut cursor = b"0".to_vec();
-        for part in 0u64.. {
+        let room = &mut Room::of_value();
+        let parts_max = (one.length / PART).saturating_mul(PARTS_FACTOR).saturating_add(PARTS_TO_SPARE);
+        for part in 0..parts_max {
             let (first, last) = (part * PART, (part + 1) * PART - 1);
             let (first, last, count) = (first.to_string(), last.to_string(), PART.to_string());
             let words: Vec<&[u8]> = match one.kind {
                 Kind::List => vec![b"LRANGE", &one.key, first.as_bytes(), last.as_bytes()],
                 kind => vec![kind.cursor(), &one.key, &cursor, b"COUNT", count.as_bytes()],
             };
-            let reply = self.client.ask(&words)?;
-            match reply {
-                RespReply::Error(why) if why.starts_with("WRONGTYPE") => {
-                    return Ok(Err("they got another type while they were read".into()));
+            let (more, next) = match (one.kind, self.client.ask_within(&words, room)?) {
+                (_, RespReply::Error(why)) if why.starts_with("WRONGTYPE") => {
+                    return Ok(Err((Reason::Failed, CHANGED)));
                 }
-                RespReply::Error(why) => return Err(self.client.refused(&words, &why)),
-                RespReply::Array(Some(more)) if one.kind == Kind::List => {
-                    if more.is_empty() {
-                        break;
-                    }
-                    items.extend(more);
-                }
-                reply => {
-                    let RespReply::Array(Some(parts)) = &reply else {
-                        return Err(self.client.unexpected_reply(&reply));
-                    };
-                    let [RespReply::Bytes(Some(next)), RespReply::Array(Some(more))] = &parts[..] else {
-                        return Err(self.client.unexpected_reply(&reply));
-                    };
-                    items.extend(more.iter().cloned());
-                    cursor.clone_from(next);
-                    if cursor == b"0" {
-                        break;
-                    }
-                }
+                (_, RespReply::Error(why)) => return Err(self.client.refused(&words, &why)),
+                (_, RespReply::TooLarge) => return Ok(Err((Reason::Unsupported, TOO_LARGE))),
+                (Kind::List, RespReply::Array(Some(more))) => (more, cursor.clone()),
+                (_, reply) => parts_of(reply).map_err(|reply| self.client.unexpected_reply(&reply))?,
+            };
+            let is_last = if one.kind == Kind::List { more.is_empty() } else { next == b"0" };
+            items.extend(more);
+            cursor = next;
+            if is_last {
+                let whole = structure(one.kind, items);
+                return whole.map(Ok).ok_or_else(|| self.client.unexpected_reply(&RespReply::Array(None)));
             }
         }
-        structure(one.kind, items).map(Ok).ok_or_else(|| self.client.unexpected_reply(&RespReply::Array(None)))
+        Ok(Err((Reason::Failed, ENDLESS)))
+    }
+}
+
+/// The elements and the next cursor of a reply to a cursor.
+fn parts_of(reply: RespReply) -> Result<(Vec<RespReply>, Vec<u8>), RespReply> {
+    match reply {
+        RespReply::Array(Some(parts)) => match <[RespReply; 2]>::try_from(parts) {
+            Ok([RespReply::Bytes(Some(next)), RespReply::Array(Some(more))]) => Ok((more, next)),
+            Ok(others) => Err(RespReply::Array(Some(others.into()))),
+            Err(parts) => Err(RespReply::Array(Some(parts))),
+        },
+        other => Err(other),
     }
 }
 
 fn gone(target: &mut dyn Sink, key: &[u8]) -> Result<(), Failure> {
     target.tally().add(Reason::Harmless, "they were deleted or had expired before they were read", key);
     Ok(())
+}
+
+/// Databases with their keys, of lines such as `db1:keys=3,expires=0`.
+fn databases(told: &[u8]) -> Vec<(u32, u64)> {
+    let told = String::from_utf8_lossy(told);
+    let of = |line: &str| {
+        let (name, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
+        Some((name.parse().ok()?, rest.split(',').next()?.parse().ok()?))
+    };
+    told.lines().filter_map(|line| of(line.trim())).collect()
 }
 
 /// How many of these keys are read together.

@@ -1,6 +1,8 @@
 //! Rows of a CSV file, whose first line names the columns.
 
-use std::io::BufRead;
+use std::cell::Cell;
+use std::io::{self, BufRead, Read};
+use std::rc::Rc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -21,18 +23,34 @@ use crate::put::{expiry_in, parse_ttl};
 /// A column besides those that `dump --format csv` writes: seconds to live, or a time such as `5m`.
 const TTL: &str = "ttl";
 
+/// A longer row is none: a value of 64 MiB in base64, and as much to spare.
+const ROW_BYTES_MAX: u64 = 192 << 20;
+
 /// How rows become records.
 #[derive(Args)]
 pub(crate) struct CsvArguments {
-    /// Of a CSV file: the column with the keys
-    #[arg(long, value_name = "NAME", default_value = "key")]
-    key_column: String,
-    /// Of a CSV file: the column with the values
-    #[arg(long, value_name = "NAME", default_value = "value")]
-    value_column: String,
-    /// Of a CSV file: what becomes of a row
-    #[arg(long, value_enum, default_value_t)]
-    rows: RowForm,
+    /// Of a CSV file: the column with the keys [default: key]
+    #[arg(long, value_name = "NAME")]
+    key_column: Option<String>,
+    /// Of a CSV file: the column with the values [default: value]
+    #[arg(long, value_name = "NAME")]
+    value_column: Option<String>,
+    /// Of a CSV file: what becomes of a row [default: value]
+    #[arg(long, value_enum)]
+    rows: Option<RowForm>,
+}
+
+impl CsvArguments {
+    /// The first option that was given.
+    pub(super) fn named(&self) -> Option<&'static str> {
+        [
+            ("--key-column", self.key_column.is_some()),
+            ("--value-column", self.value_column.is_some()),
+            ("--rows", self.rows.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(name, is_given)| is_given.then_some(name))
+    }
 }
 
 /// `--rows`.
@@ -47,9 +65,34 @@ pub(crate) enum RowForm {
     Hash,
 }
 
+/// Bytes of a file, of which one row takes only so many: behind a quote that is left open the row
+/// would be all the rest.
+struct RowBytes {
+    file: Box<dyn BufRead>,
+    left: Rc<Cell<u64>>,
+}
+
+impl Read for RowBytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 {
+            return Err(io::Error::other(format!(
+                "a row has more than {} MiB: a quote is left open, in this line or before",
+                ROW_BYTES_MAX >> 20
+            )));
+        }
+        let read = self.file.read(buffer)?;
+        self.left.set(left.saturating_sub(read as u64));
+        Ok(read)
+    }
+}
+
 /// Rows of a file.
 pub(super) struct CsvRows {
-    reader: Reader<Box<dyn BufRead>>,
+    reader: Reader<RowBytes>,
+    /// Bytes that are left for a row, of so many.
+    row_left: Rc<Cell<u64>>,
+    row_bytes_max: u64,
     name: String,
     columns: Vec<String>,
     key: Option<usize>,
@@ -64,12 +107,15 @@ impl CsvRows {
     /// # Errors
     /// It cannot be read, lacks a column, or has one that would be passed over.
     pub(super) fn new(file: Box<dyn BufRead>, name: &str, arguments: &CsvArguments) -> Result<CsvRows, Failure> {
-        let mut reader = ReaderBuilder::new().from_reader(file);
+        let row_left = Rc::new(Cell::new(ROW_BYTES_MAX));
+        let mut reader = ReaderBuilder::new().from_reader(RowBytes { file, left: Rc::clone(&row_left) });
         let head = reader.byte_headers().map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
         let columns: Vec<String> = head.iter().map(|column| String::from_utf8_lossy(column).into_owned()).collect();
         let place = |wanted: &str| columns.iter().position(|column| column == wanted);
-        let form = arguments.rows;
-        let (key, value) = (place(&arguments.key_column), place(&arguments.value_column));
+        let form = arguments.rows.unwrap_or_default();
+        let key_column = arguments.key_column.as_deref().unwrap_or("key");
+        let value_column = arguments.value_column.as_deref().unwrap_or("value");
+        let (key, value) = (place(key_column), place(value_column));
         let wrong =
             |why: String| Err(Failure::usage(format!("{name}: {why}; its columns are: {}", columns.join(", "))));
         let twice = |(place, column): &(usize, &String)| columns[..*place].contains(column);
@@ -78,16 +124,12 @@ impl CsvRows {
         }
         let is_dump = form == RowForm::Value && place("key_base64").is_some() && place("value_base64").is_some();
         if key.is_none() && !is_dump {
-            return wrong(format!(
-                "there is no column `{}`: name the one with the keys with --key-column",
-                arguments.key_column
-            ));
+            return wrong(format!("there is no column `{key_column}`: name the one with the keys with --key-column"));
         }
         if form == RowForm::Value {
             if value.is_none() && !is_dump {
                 return wrong(format!(
-                    "there is no column `{}`: name the one with the values with --value-column, or take whole rows with --rows json or --rows hash",
-                    arguments.value_column
+                    "there is no column `{value_column}`: name the one with the values with --value-column, or take whole rows with --rows json or --rows hash"
                 ));
             }
             let is_known = |place: &usize, column: &str| {
@@ -99,7 +141,17 @@ impl CsvRows {
                 ));
             }
         }
-        Ok(CsvRows { reader, name: name.to_owned(), columns, key, value, form, read_bytes: 0 })
+        Ok(CsvRows {
+            reader,
+            row_left,
+            row_bytes_max: ROW_BYTES_MAX,
+            name: name.to_owned(),
+            columns,
+            key,
+            value,
+            form,
+            read_bytes: 0,
+        })
     }
 
     fn parse(&self, record: &ByteRecord) -> Result<Parsed, String> {
@@ -170,6 +222,7 @@ impl Rows for CsvRows {
     fn next(&mut self) -> Result<Option<Row>, Failure> {
         let mut record = ByteRecord::new();
         let line = self.reader.position().line();
+        self.row_left.set(self.row_bytes_max);
         let read = self.reader.read_byte_record(&mut record);
         let line = record.position().map_or(line, csv::Position::line);
         let parsed = match read {
@@ -179,7 +232,7 @@ impl Rows for CsvRows {
                 ErrorKind::UnequalLengths { expected_len, len, .. } => {
                     Err(format!("it has {len} fields, and the first line names {expected_len}"))
                 }
-                _ => return Err(Failure::failed(format!("cannot read {}: {error}", self.name))),
+                _ => return Err(Failure::failed(format!("cannot read {}, line {line}: {error}", self.name))),
             },
         };
         let behind = self.reader.position().byte();

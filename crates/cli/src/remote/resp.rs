@@ -7,6 +7,7 @@ use super::client::certificate_wanted;
 use super::connection::{ANSWER_TIMEOUT, Connection, ServerAddress};
 use super::login::{Account, LoginArguments};
 use crate::failure::{Exit, Failure};
+use crate::room::Room;
 use crate::text::escaped;
 
 /// Longer lines are no replies.
@@ -28,6 +29,8 @@ pub(crate) enum RespReply {
     Bytes(Option<Vec<u8>>),
     /// `None`: there is no such thing.
     Array(Option<Vec<RespReply>>),
+    /// There was no room for it; it is passed.
+    TooLarge,
 }
 
 /// A connection to a server for Redis clients.
@@ -87,10 +90,18 @@ impl<S: Read + Write> RespClient<S> {
     /// # Errors
     /// The server hangs up, is silent, or speaks no RESP. What it refuses is a reply.
     pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Result<RespReply, Failure> {
+        self.ask_within(words, &mut Room::of_value())
+    }
+
+    /// As [`RespClient::ask`], if there is room for the reply.
+    ///
+    /// # Errors
+    /// As of [`RespClient::ask`].
+    pub(crate) fn ask_within(&mut self, words: &[&[u8]], room: &mut Room) -> Result<RespReply, Failure> {
         let mut command = Vec::new();
         write_command(&mut command, words);
         self.send(&command)?;
-        self.reply()
+        self.reply_within(room)
     }
 
     /// As [`RespClient::ask`], of a command whose refusal is the end.
@@ -118,10 +129,19 @@ impl<S: Read + Write> RespClient<S> {
     /// # Errors
     /// As of [`RespClient::ask`].
     pub(crate) fn reply(&mut self) -> Result<RespReply, Failure> {
-        self.reply_within(DEPTH_MAX)
+        self.reply_within(&mut Room::of_value())
     }
 
-    fn reply_within(&mut self, depth: usize) -> Result<RespReply, Failure> {
+    /// The next reply, if there is room for it.
+    ///
+    /// # Errors
+    /// As of [`RespClient::ask`].
+    pub(crate) fn reply_within(&mut self, room: &mut Room) -> Result<RespReply, Failure> {
+        let reply = self.part(DEPTH_MAX, room)?;
+        Ok(if room.is_exceeded() { RespReply::TooLarge } else { reply })
+    }
+
+    fn part(&mut self, depth: usize, room: &mut Room) -> Result<RespReply, Failure> {
         let line = self.line()?;
         let Some((sort, rest)) = line.split_first() else { return Err(self.no_resp(&line)) };
         match sort {
@@ -131,27 +151,44 @@ impl<S: Read + Write> RespClient<S> {
             b'$' => match number(rest) {
                 Some(-1) => Ok(RespReply::Bytes(None)),
                 Some(bytes) => match u64::try_from(bytes).ok().filter(|bytes| *bytes <= STRING_BYTES_MAX) {
-                    Some(bytes) => Ok(RespReply::Bytes(Some(self.string(bytes)?))),
+                    Some(bytes) => Ok(RespReply::Bytes(self.string(bytes, room)?)),
                     None => Err(self.no_resp(&line)),
                 },
                 None => Err(self.no_resp(&line)),
             },
             b'*' if depth > 0 => match number(rest) {
                 Some(-1) => Ok(RespReply::Array(None)),
-                // Nothing is reserved for what a count promises.
-                Some(count) if count >= 0 => {
-                    let items = (0..count).map(|_| self.reply_within(depth - 1));
-                    Ok(RespReply::Array(Some(items.collect::<Result<_, _>>()?)))
-                }
+                Some(count) if count >= 0 => self.array(count, depth - 1, room),
                 _ => Err(self.no_resp(&line)),
             },
             _ => Err(self.no_resp(&line)),
         }
     }
 
-    fn string(&mut self, bytes: u64) -> Result<Vec<u8>, Failure> {
-        let mut text = Vec::new();
-        let read = self.stream.by_ref().take(bytes).read_to_end(&mut text);
+    /// Nothing is reserved for what a count promises, and nothing kept for which there is no room.
+    fn array(&mut self, count: i64, depth: usize, room: &mut Room) -> Result<RespReply, Failure> {
+        let mut items = Vec::new();
+        for _ in 0..count {
+            let item = self.part(depth, room)?;
+            // A string has taken its room.
+            if matches!(item, RespReply::Bytes(Some(_))) || room.takes(0) {
+                items.push(item);
+            }
+            if room.is_exceeded() {
+                items = Vec::new();
+            }
+        }
+        Ok(RespReply::Array(Some(items)))
+    }
+
+    /// `None`: there is no room for it.
+    fn string(&mut self, bytes: u64, room: &mut Room) -> Result<Option<Vec<u8>>, Failure> {
+        let mut text = room.takes(bytes).then(Vec::new);
+        let mut source = self.stream.by_ref().take(bytes);
+        let read = match &mut text {
+            Some(text) => source.read_to_end(text).map(|_| ()),
+            None => io::copy(&mut source, &mut io::sink()).map(|_| ()),
+        };
         read.map_err(|error| self.broken(&error))?;
         match self.line()?.is_empty() {
             true => Ok(text),
@@ -189,9 +226,20 @@ impl<S: Read + Write> RespClient<S> {
 
     /// A reply that makes no sense here.
     pub(crate) fn unexpected_reply(&self, reply: &RespReply) -> Failure {
+        if *reply == RespReply::TooLarge {
+            return Failure::failed(format!(
+                "{} answered with more than 1 GiB, which fits no such command",
+                self.server
+            ));
+        }
         let shown = format!("{reply:?}");
         let shown = shown.get(..80).unwrap_or(&shown).to_owned();
         Failure::new(Exit::Failed, format!("{} answered with {shown}, which fits no such command", self.server))
+    }
+
+    /// A cursor that comes back as it was, for ever.
+    pub(crate) fn stands_still(&self) -> Failure {
+        Failure::failed(format!("{} gives the same cursor again and again: it is no Redis", self.server))
     }
 
     fn no_resp(&self, line: &[u8]) -> Failure {

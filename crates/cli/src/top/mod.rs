@@ -6,7 +6,9 @@ mod sample;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use ratatui::Terminal;
@@ -24,6 +26,8 @@ use view::Shown;
 
 /// Columns and lines of a frame that is printed, not shown.
 const PRINTED: (u16, u16) = (80, 24);
+/// How soon a sample is shown, and how often the frame is drawn to fit the terminal.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Watch a running server: throughput, latency, memory, threads, shards, and what binds
 #[derive(Args)]
@@ -70,16 +74,16 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let first = source.sample()?;
     if arguments.once || !io::stdout().is_terminal() {
         // Nobody sends: only the time passes.
-        let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+        let (_sender, receiver) = mpsc::channel::<()>();
         let passed = receiver.recv_timeout(arguments.interval);
-        debug_assert_eq!(passed, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
+        debug_assert_eq!(passed, Err(RecvTimeoutError::Timeout));
         let now = source.sample()?;
         let shown = Shown { address, interval: Interval::between(&first, &now), trouble: None };
         return print(&shown, output).map_err(Failure::output);
     }
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::failed(format!("cannot draw on this terminal: {error}")))?;
-    let watched = watch(&mut terminal, &mut source, address, first, arguments.interval);
+    let watched = watch(&mut terminal, source, address, first, arguments.interval);
     ratatui::restore();
     watched
 }
@@ -107,7 +111,7 @@ fn lines(backend: &TestBackend) -> Vec<String> {
 /// Draws a frame after each interval, until the user ends it.
 fn watch<B: Backend>(
     terminal: &mut Terminal<B>,
-    source: &mut SampleSource,
+    source: SampleSource,
     address: &str,
     first: Sample,
     every: Duration,
@@ -116,23 +120,37 @@ where
     B::Error: std::fmt::Display,
 {
     let (mut earlier, mut now, mut trouble) = (first.clone(), first, None);
-    let mut next = Instant::now();
+    // The thread that samples ends with this.
+    let (_stop, stopped) = mpsc::channel();
+    let samples = sampled(source, every, stopped);
     loop {
-        if Instant::now() >= next {
-            next = Instant::now() + every;
-            match source.sample() {
-                Ok(sample) => (earlier, now, trouble) = (now, sample, None),
-                // It may come back: a restart takes a moment.
-                Err(failure) => trouble = Some(failure.message),
-            }
+        match samples.try_recv() {
+            Ok(Ok(sample)) => (earlier, now, trouble) = (now, sample, None),
+            // It may come back: a restart takes a moment.
+            Ok(Err(failure)) => trouble = Some(failure.message),
+            Err(_) => {}
         }
         let shown = Shown { address, interval: Interval::between(&earlier, &now), trouble: trouble.as_deref() };
         let drawn = terminal.draw(|frame| view::draw(frame, &shown)).map(drop);
         drawn.map_err(|error| Failure::failed(format!("cannot draw on this terminal: {error}")))?;
-        if is_ended(next.saturating_duration_since(Instant::now()))? {
+        if is_ended(LOOK_EVERY)? {
             return Ok(());
         }
     }
+}
+
+/// Asks the server after each interval, on a thread of its own: an answer may take seconds, and keys
+/// do not wait for it. The thread ends when `stopped` has no sender any more.
+fn sampled(mut source: SampleSource, every: Duration, stopped: Receiver<()>) -> Receiver<Result<Sample, Failure>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            if sender.send(source.sample()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// Waits for so long for a key; whether it is one that ends the program.
@@ -214,6 +232,27 @@ mod tests {
             frame([&told(1), &told(1)], &json!({ "shards": [{}] }), size);
             frame([&json!({ "time_ms": 9 }), &json!({ "time_ms": 3 })], &Value::Null, size);
         }
+    }
+
+    #[test]
+    fn a_server_that_tells_the_largest_numbers_ends_nothing() {
+        let most = |at: u64| {
+            let mut told = told(at);
+            for part in ["counters", "store", "client_memory"] {
+                for (_, value) in told[part].as_object_mut().unwrap() {
+                    *value = json!(u64::MAX * (at - 1));
+                }
+            }
+            told["stages"] = json!({ "get": {
+                "read": { "buckets_ns": [[1, u64::MAX]], "sum_us": u64::MAX * (at - 1) },
+                "key": { "buckets_ns": [[1, u64::MAX]], "sum_us": u64::MAX * (at - 1) } } });
+            told["store"]["memory_work_bytes"] = json!(u64::MAX);
+            told["store"]["memory_reserve_bytes"] = json!(u64::MAX);
+            told["store"]["read_only_after_a_failure"] = json!(u64::MAX);
+            told["store"]["broken_shards"] = json!(u64::MAX);
+            told
+        };
+        frame([&most(1), &most(2)], &Value::Null, PRINTED);
     }
 
     #[test]

@@ -50,7 +50,8 @@ impl<'s> Interval<'s> {
     /// Hits of gets, of 1; `None`: there were no gets.
     pub(super) fn hit_rate(&self) -> Option<f64> {
         let (hits, misses) = (self.grown("get_hits"), self.grown("get_misses"));
-        (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
+        let all = hits.saturating_add(misses);
+        (all > 0).then(|| hits as f64 / all as f64)
     }
 
     /// Operations in a second, whatever they are.
@@ -66,7 +67,7 @@ impl<'s> Interval<'s> {
         if !now.text("failure").is_empty() {
             return format!("shards take no writes: {}", now.text("failure"));
         }
-        if now.figure("read_only_after_a_failure") + now.figure("broken_shards") > 0 {
+        if now.figure("read_only_after_a_failure") > 0 || now.figure("broken_shards") > 0 {
             return "shards take no writes after a failure: see the log, then start the server again".to_owned();
         }
         if now.figure("full") > 0 || self.grown("full_refusals") > 0 {
@@ -96,7 +97,7 @@ impl<'s> Interval<'s> {
             return "nothing: the server is idle".to_owned();
         }
         let stages = since(&self.now.stages, &self.earlier.stages);
-        let total: u64 = stages.iter().map(|(_, times)| times.sum_us).sum();
+        let total: u64 = stages.iter().fold(0, |sum: u64, (_, times)| sum.saturating_add(times.sum_us));
         let longest = stages.into_iter().max_by_key(|(_, times)| times.sum_us).filter(|(_, times)| times.sum_us > 0);
         match longest {
             Some((stage, times)) => format!(

@@ -139,7 +139,7 @@ fn memory(interval: &Interval<'_>) -> Vec<String> {
     let clients = of(now.figure("client_memory_bytes"), now.figure("client_memory_limit_bytes"));
     lines.push(row("clients", &clients));
     let used = |name: &str| match name {
-        "memory_work_bytes" => now.figure(name) + now.figure("memory_reserve_bytes"),
+        "memory_work_bytes" => now.figure(name).saturating_add(now.figure("memory_reserve_bytes")),
         name => now.figure(name),
     };
     let known = parts.iter().filter(|(_, name)| used(name) > 0);

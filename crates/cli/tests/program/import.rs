@@ -242,6 +242,7 @@ fn a_redis_is_imported() {
     let url = format!("redis+unix://{}", peer.socket.display());
     let told = import(&data, &[&url]);
     assert_eq!(code(&told), 6, "{}", stderr(&told));
+    assert!(stderr(&told).contains("database 3 has 1 record more"), "{}", stderr(&told));
     assert!(stderr(&told).contains("values of the type stream, such as `stream`"), "{}", stderr(&told));
     assert!(
         stderr(&told).contains("3012 records (") && stderr(&told).contains("missing from this import: 2"),
@@ -350,7 +351,18 @@ fn a_file_of_redis_is_imported() {
     }
     assert_eq!(ok(&first, &["get", "lzf"]), "abc".repeat(60).into_bytes());
     let told = import(&third, &[corpus, "--database", "3"]);
-    assert_eq!((code(&told), ok(&third, &["get", "other"])), (6, b"1".to_vec()), "{}", stderr(&told));
+    // What was not asked for is told, and nothing is missing.
+    assert_eq!((code(&told), ok(&third, &["get", "other"])), (0, b"1".to_vec()), "{}", stderr(&told));
+    assert!(stderr(&told).contains("database 0: import it"), "{}", stderr(&told));
+    for (options, why) in [
+        (&["--rows", "hash"][..], "--rows says nothing of an RDB file"),
+        (&["--skip-errors"], "--skip-errors says nothing of an RDB file"),
+        (&["--format", "jsonl", "--key-column", "id"], "--key-column says nothing of lines of JSON"),
+        (&["--format", "csv", "--database", "3"], "--database says nothing of a CSV file"),
+    ] {
+        let told = import(&third, &[&[corpus][..], options].concat());
+        assert!(code(&told) == 2 && stderr(&told).contains(why), "{why}: {}", stderr(&told));
+    }
     std::fs::write(&file, b"REDIS0099").unwrap();
     let absent = directory.path().join("absent");
     for (text, why) in
@@ -421,35 +433,79 @@ fn a_structure_that_finds_no_room_leaves_the_one_before() {
     assert!(checked.status.success(), "{}", stderr(&checked));
 }
 
-/// Somebody else's Redis, of one string that is about to expire until its value has been read: then
-/// it has just been written anew, to stay.
-fn redis_of_a_moment() -> std::net::SocketAddr {
+/// Somebody else's Redis: takes one client, and answers each command, in words, as `answer` says.
+fn redis_that_answers(mut answer: impl FnMut(&[String]) -> Vec<u8> + Send + 'static) -> std::net::SocketAddr {
     use std::io::{BufRead, BufReader};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-        let mut is_read = false;
         while let Some(head) = lines.next() {
             let count: usize = head.trim_start_matches('*').parse().unwrap();
-            let words: Vec<String> = (0..count).map(|_| (lines.next(), lines.next().unwrap()).1).collect();
-            let answer: &[u8] = match words[0].to_ascii_uppercase().as_str() {
-                "DBSIZE" | "STRLEN" => b":1\r\n",
-                "SCAN" => b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n",
-                "TYPE" => b"+string\r\n",
-                "PTTL" if is_read => b":-1\r\n",
-                "PTTL" => b":1\r\n",
-                "GET" => {
-                    is_read = true;
-                    b"$3\r\nnew\r\n"
-                }
-                _ => b"-ERR unknown command\r\n",
-            };
-            stream.write_all(answer).unwrap();
+            let mut words: Vec<String> = (0..count).map(|_| (lines.next(), lines.next().unwrap()).1).collect();
+            words[0].make_ascii_uppercase();
+            // The client may have given up.
+            if stream.write_all(&answer(&words)).is_err() {
+                return;
+            }
         }
     });
     address
+}
+
+/// One string that is about to expire until its value has been read: then it has just been written
+/// anew, to stay.
+fn redis_of_a_moment() -> std::net::SocketAddr {
+    let mut is_read = false;
+    redis_that_answers(move |words| {
+        let answer: &[u8] = match words[0].as_str() {
+            "DBSIZE" | "STRLEN" => b":1\r\n",
+            "SCAN" => b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n",
+            "TYPE" => b"+string\r\n",
+            "PTTL" if is_read => b":-1\r\n",
+            "PTTL" => b":1\r\n",
+            "GET" => {
+                is_read = true;
+                b"$3\r\nnew\r\n"
+            }
+            _ => b"-ERR unknown command\r\n",
+        };
+        answer.to_vec()
+    })
+}
+
+/// A hash whose cursor never ends was read until memory was full; so were the keys of a server whose
+/// cursor stands still.
+#[test]
+fn cursors_without_end_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cursor = 7u64;
+    let address = redis_that_answers(move |words| {
+        cursor += 1;
+        match words[0].as_str() {
+            "DBSIZE" => b":1\r\n".to_vec(),
+            "SCAN" => b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n".to_vec(),
+            "TYPE" => b"+hash\r\n".to_vec(),
+            "HLEN" => b":20000\r\n".to_vec(),
+            "HSCAN" => {
+                let cursor = cursor.to_string();
+                format!("*2\r\n${}\r\n{cursor}\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n", cursor.len()).into_bytes()
+            }
+            _ => b"-ERR unknown command\r\n".to_vec(),
+        }
+    });
+    let told = import(&folder.path().join("hash"), &[&format!("redis://{address}")]);
+    assert!(code(&told) == 1 && stderr(&told).contains("grew as fast as they were read"), "{}", stderr(&told));
+    let address = redis_that_answers(|words| match words[0].as_str() {
+        "DBSIZE" => b":1\r\n".to_vec(),
+        "SCAN" => b"*2\r\n$1\r\n7\r\n*0\r\n".to_vec(),
+        "INFO" if words[1] == "cluster" => b"$19\r\ncluster_enabled:1\r\n\r\n".to_vec(),
+        _ => b"-ERR unknown command\r\n".to_vec(),
+    });
+    let told = import(&folder.path().join("keys"), &[&format!("redis://{address}")]);
+    assert!(code(&told) == 1 && stderr(&told).contains("the same cursor"), "{}", stderr(&told));
+    assert!(stderr(&told).contains("one node of a cluster"), "{}", stderr(&told));
 }
 
 /// The old time to live came with the new value, or the record was left out as expired.

@@ -3,9 +3,12 @@
 use std::io::{self, Read};
 
 use super::crc::Crc64;
+use crate::room::Room;
 
 /// The longest string: twice what Redis allows by default.
 const STRING_BYTES_MAX: u64 = 1 << 30;
+/// A string for which there is no room is passed in steps of so many bytes.
+const PASSED_BYTES: u64 = 64 << 10;
 /// Of `REDIS` and the version.
 const HEADER_BYTES: u64 = 9;
 /// LZF makes at most so many bytes of one.
@@ -94,9 +97,6 @@ impl<R: Read> RdbBytes<R> {
     }
 
     fn bytes(&mut self, length: u64) -> Result<Vec<u8>, RdbError> {
-        if length > STRING_BYTES_MAX {
-            return Err(self.wrong(&format!("a string of {length} bytes is longer than any that Redis writes")));
-        }
         let mut bytes = Vec::new();
         let read = self.source.by_ref().take(length).read_to_end(&mut bytes);
         read.map_err(|error| self.broken(&error))?;
@@ -131,21 +131,50 @@ impl<R: Read> RdbBytes<R> {
         }
     }
 
+    /// A string that is no part of a value.
     pub(super) fn string(&mut self) -> Result<Vec<u8>, RdbError> {
-        match self.length()? {
-            Length::Bytes(length) => self.bytes(length),
-            Length::Integer(1) => Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes()),
-            Length::Integer(2) => Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes()),
-            Length::Integer(_) => Ok(i32::from_le_bytes(self.array()?).to_string().into_bytes()),
+        let string = self.string_within(&mut Room::of_value())?;
+        string.ok_or_else(|| self.wrong("a name is longer than any that Redis writes"))
+    }
+
+    /// A string, if there is room for it; otherwise its bytes are passed.
+    pub(super) fn string_within(&mut self, room: &mut Room) -> Result<Option<Vec<u8>>, RdbError> {
+        let number = |number: i32| number.to_string().into_bytes();
+        let number = match self.length()? {
+            Length::Bytes(length) => return self.bytes_within(length, length, room),
             Length::Compressed => {
                 let (packed_bytes, bytes) = (self.count()?, self.count()?);
                 if bytes > STRING_BYTES_MAX || bytes > packed_bytes.saturating_mul(LZF_FACTOR) {
                     return Err(self.wrong(&format!("LZF makes no {bytes} bytes of {packed_bytes}")));
                 }
-                let packed = self.bytes(packed_bytes)?;
-                unpacked(&packed, bytes as usize).ok_or_else(|| self.wrong("a compressed string is damaged"))
+                let Some(packed) = self.bytes_within(packed_bytes, bytes.max(packed_bytes), room)? else {
+                    return Ok(None);
+                };
+                let whole = unpacked(&packed, bytes as usize);
+                return whole.map(Some).ok_or_else(|| self.wrong("a compressed string is damaged"));
             }
+            Length::Integer(1) => number(i8::from_le_bytes(self.array()?).into()),
+            Length::Integer(2) => number(i16::from_le_bytes(self.array()?).into()),
+            Length::Integer(_) => number(i32::from_le_bytes(self.array()?)),
+        };
+        Ok(room.takes(number.len() as u64).then_some(number))
+    }
+
+    /// So many bytes, if there is room for what they become.
+    fn bytes_within(&mut self, length: u64, room_bytes: u64, room: &mut Room) -> Result<Option<Vec<u8>>, RdbError> {
+        if length > STRING_BYTES_MAX {
+            return Err(self.wrong(&format!("a string of {length} bytes is longer than any that Redis writes")));
         }
+        if room.takes(room_bytes) {
+            return self.bytes(length).map(Some);
+        }
+        let mut left = length;
+        while left > 0 {
+            let step = left.min(PASSED_BYTES);
+            self.bytes(step)?;
+            left -= step;
+        }
+        Ok(None)
     }
 
     /// A score as text.

@@ -7,15 +7,24 @@ mod packed;
 
 use std::io::Read;
 
+use stratakv::limits::VALUE_BYTES_MAX;
+
 use super::record::{SourceRecord, SourceValue};
+use crate::room::{Room, VALUE_MEMORY_MAX};
 use bytes::RdbBytes;
 pub(crate) use bytes::RdbError;
+use packed::PackedError;
 
 /// The newest version that is read: that of Redis 7.2. Its next one has types that are not known
 /// here.
 const VERSION_MAX: u32 = 11;
 /// From this one on a checksum ends the file.
 const VERSION_WITH_CHECKSUM: u32 = 5;
+
+/// Of structures whose elements take more than [`crate::room::VALUE_MEMORY_MAX`].
+pub(super) const TOO_LARGE: &str = "structures that take over 1 GiB of memory";
+/// Of other values.
+pub(super) const TOO_LONG: &str = "values have at most 64 MiB";
 
 const OPCODE_FUNCTION: u8 = 245;
 const OPCODE_MODULE: u8 = 247;
@@ -57,11 +66,20 @@ enum Passed {
     Damaged(&'static str),
 }
 
+impl Passed {
+    /// A structure, if there was room for all of it.
+    fn within(room: &Room, value: SourceValue) -> Passed {
+        if room.is_exceeded() { Passed::LeftOut(TOO_LARGE) } else { Passed::Value(value) }
+    }
+}
+
 /// Reads a file.
 pub(crate) struct RdbReader<R> {
     bytes: RdbBytes<R>,
     version: u32,
     database: u64,
+    /// Of one value.
+    memory_max: usize,
 }
 
 impl<R: Read> RdbReader<R> {
@@ -81,7 +99,7 @@ impl<R: Read> RdbReader<R> {
                 "its version is newer than 11, that of Redis 7.2: import from the running server, by redis://",
             ));
         }
-        Ok(RdbReader { bytes, version, database: 0 })
+        Ok(RdbReader { bytes, version, database: 0, memory_max: VALUE_MEMORY_MAX })
     }
 
     /// The database of the item before.
@@ -158,18 +176,30 @@ impl<R: Read> RdbReader<R> {
     }
 
     fn value(&mut self, kind: u8) -> Result<Passed, RdbError> {
+        let room = &mut Room::of(self.memory_max);
         Ok(match kind {
-            0 => Passed::Value(SourceValue::String(self.bytes.string()?)),
-            1 => Passed::Value(SourceValue::List(self.strings()?)),
-            2 => Passed::Value(SourceValue::Set(self.strings()?)),
-            3 | 5 => Passed::Value(SourceValue::SortedSet(self.scores(kind == 5)?)),
+            0 => {
+                let text = self.bytes.string_within(&mut Room::of_bytes(VALUE_BYTES_MAX))?;
+                text.map_or(Passed::LeftOut(TOO_LONG), |text| Passed::Value(SourceValue::String(text)))
+            }
+            1 | 2 => {
+                let all = self.strings(room)?;
+                Passed::within(room, if kind == 1 { SourceValue::List(all) } else { SourceValue::Set(all) })
+            }
+            3 | 5 => {
+                let scores = self.scores(kind == 5, room)?;
+                Passed::within(room, SourceValue::SortedSet(scores))
+            }
             4 => {
                 let count = self.bytes.count()?;
                 let mut fields = Vec::new();
                 for _ in 0..count {
-                    fields.push((self.bytes.string()?, self.bytes.string()?));
+                    let field = (self.bytes.string_within(room)?, self.bytes.string_within(room)?);
+                    if let (Some(field), Some(value)) = field {
+                        fields.push((field, value));
+                    }
                 }
-                Passed::Value(SourceValue::Hash(fields))
+                Passed::within(room, SourceValue::Hash(fields))
             }
             6 => {
                 return Err(self
@@ -184,58 +214,66 @@ impl<R: Read> RdbReader<R> {
                 self.pass_stream(kind)?;
                 Passed::LeftOut("values of the type stream")
             }
-            14 | 18 => self.quicklist(kind == 18)?,
-            9..=13 | 16 | 17 | 20 => match whole(kind, &self.bytes.string()?) {
-                Ok(value) => Passed::Value(value),
-                Err(why) => Passed::Damaged(why),
+            14 | 18 => self.quicklist(kind == 18, room)?,
+            9..=13 | 16 | 17 | 20 => match self.bytes.string_within(room)? {
+                None => Passed::LeftOut(TOO_LARGE),
+                Some(text) => match whole(kind, &text, room) {
+                    Ok(value) => Passed::Value(value),
+                    Err(PackedError::TooLarge) => Passed::LeftOut(TOO_LARGE),
+                    Err(PackedError::Damaged(why)) => Passed::Damaged(why),
+                },
             },
             _ => return Err(self.bytes.wrong("a value is of a type that is not known here")),
         })
     }
 
-    fn strings(&mut self) -> Result<Vec<Vec<u8>>, RdbError> {
+    /// Without those for which there is no room.
+    fn strings(&mut self, room: &mut Room) -> Result<Vec<Vec<u8>>, RdbError> {
         let count = self.bytes.count()?;
         let mut all = Vec::new();
         for _ in 0..count {
-            all.push(self.bytes.string()?);
+            all.extend(self.bytes.string_within(room)?);
         }
         Ok(all)
     }
 
-    fn scores(&mut self, are_binary: bool) -> Result<Vec<(Vec<u8>, f64)>, RdbError> {
+    /// Without those for which there is no room.
+    fn scores(&mut self, are_binary: bool, room: &mut Room) -> Result<Vec<(Vec<u8>, f64)>, RdbError> {
         let count = self.bytes.count()?;
         let mut all = Vec::new();
         for _ in 0..count {
-            let member = self.bytes.string()?;
+            let member = self.bytes.string_within(room)?;
             let score =
                 if are_binary { f64::from_le_bytes(self.bytes.array()?) } else { self.bytes.written_score()? };
-            all.push((member, score));
+            all.extend(member.map(|member| (member, score)));
         }
         Ok(all)
     }
 
     /// A list in nodes, each of which is a ziplist, a listpack, or one long element.
-    fn quicklist(&mut self, is_second: bool) -> Result<Passed, RdbError> {
+    fn quicklist(&mut self, is_second: bool, room: &mut Room) -> Result<Passed, RdbError> {
         const PLAIN: u64 = 1;
         const PACKED: u64 = 2;
         let count = self.bytes.count()?;
         let (mut all, mut damage) = (Vec::new(), None);
         for _ in 0..count {
             let container = if is_second { self.bytes.count()? } else { PACKED };
-            let node = self.bytes.string()?;
+            let Some(node) = self.bytes.string_within(room)? else { continue };
             let elements = match container {
                 PLAIN => Ok(vec![node]),
-                PACKED if is_second => packed::listpack(&node),
-                PACKED => packed::ziplist(&node),
+                PACKED if is_second => packed::listpack(&node, room),
+                PACKED => packed::ziplist(&node, room),
                 _ => return Err(self.bytes.wrong("a node of a list is of a kind that is not known")),
             };
             match elements {
                 Ok(elements) => all.extend(elements),
-                Err(why) => damage = Some(why),
+                Err(PackedError::Damaged(why)) => damage = Some(why),
+                // The room says so.
+                Err(PackedError::TooLarge) => all = Vec::new(),
             }
         }
         Ok(match damage {
-            None => Passed::Value(SourceValue::List(all)),
+            None => Passed::within(room, SourceValue::List(all)),
             Some(why) => Passed::Damaged(why),
         })
     }
@@ -290,23 +328,23 @@ impl<R: Read> RdbReader<R> {
 }
 
 /// A value that is one string of packed elements.
-fn whole(kind: u8, text: &[u8]) -> Result<SourceValue, &'static str> {
-    let score = |(member, score): (Vec<u8>, Vec<u8>)| -> Result<(Vec<u8>, f64), &'static str> {
+fn whole(kind: u8, text: &[u8], room: &mut Room) -> Result<SourceValue, PackedError> {
+    let score = |(member, score): (Vec<u8>, Vec<u8>)| -> Result<(Vec<u8>, f64), PackedError> {
         let score = std::str::from_utf8(&score).ok().and_then(|score| score.parse().ok());
         Ok((member, score.ok_or("a score is no number")?))
     };
-    let scored = |elements: Vec<Vec<u8>>| -> Result<Vec<_>, &'static str> {
+    let scored = |elements: Vec<Vec<u8>>| -> Result<Vec<_>, PackedError> {
         packed::pairs(elements)?.into_iter().map(score).collect()
     };
     Ok(match kind {
-        9 => SourceValue::Hash(packed::zipmap(text)?),
-        10 => SourceValue::List(packed::ziplist(text)?),
-        11 => SourceValue::Set(packed::intset(text)?),
-        12 => SourceValue::SortedSet(scored(packed::ziplist(text)?)?),
-        13 => SourceValue::Hash(packed::pairs(packed::ziplist(text)?)?),
-        16 => SourceValue::Hash(packed::pairs(packed::listpack(text)?)?),
-        17 => SourceValue::SortedSet(scored(packed::listpack(text)?)?),
-        _ => SourceValue::Set(packed::listpack(text)?),
+        9 => SourceValue::Hash(packed::zipmap(text, room)?),
+        10 => SourceValue::List(packed::ziplist(text, room)?),
+        11 => SourceValue::Set(packed::intset(text, room)?),
+        12 => SourceValue::SortedSet(scored(packed::ziplist(text, room)?)?),
+        13 => SourceValue::Hash(packed::pairs(packed::ziplist(text, room)?)?),
+        16 => SourceValue::Hash(packed::pairs(packed::listpack(text, room)?)?),
+        17 => SourceValue::SortedSet(scored(packed::listpack(text, room)?)?),
+        _ => SourceValue::Set(packed::listpack(text, room)?),
     })
 }
 

@@ -1,9 +1,26 @@
-//! Short structures of Redis as one string: ziplist, listpack, intset, zipmap. An error says what
-//! is wrong with it.
+//! Short structures of Redis as one string: ziplist, listpack, intset, zipmap. One byte may be an
+//! element, which takes many in memory: so each needs room.
 
-type Elements = Result<Vec<Vec<u8>>, &'static str>;
+use crate::room::Room;
+
+/// Why there are no elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PackedError {
+    /// What is wrong with them.
+    Damaged(&'static str),
+    /// There is no room for them.
+    TooLarge,
+}
+
+impl From<&'static str> for PackedError {
+    fn from(why: &'static str) -> PackedError {
+        PackedError::Damaged(why)
+    }
+}
+
+type Elements = Result<Vec<Vec<u8>>, PackedError>;
 /// Fields and their values.
-type Pairs = Result<Vec<(Vec<u8>, Vec<u8>)>, &'static str>;
+type Pairs = Result<Vec<(Vec<u8>, Vec<u8>)>, PackedError>;
 
 const CUT: &str = "its packed elements are cut short";
 const LONGER: &str = "bytes follow its packed elements";
@@ -44,12 +61,32 @@ impl<'a> Front<'a> {
     }
 }
 
+/// The elements so far.
+struct Taken<'r> {
+    elements: Vec<Vec<u8>>,
+    room: &'r mut Room,
+}
+
+impl<'r> Taken<'r> {
+    fn none(room: &'r mut Room) -> Taken<'r> {
+        Taken { elements: Vec::new(), room }
+    }
+
+    fn push(&mut self, element: Vec<u8>) -> Result<(), PackedError> {
+        if !self.room.takes(element.len() as u64) {
+            return Err(PackedError::TooLarge);
+        }
+        self.elements.push(element);
+        Ok(())
+    }
+}
+
 /// Elements of a ziplist.
-pub(super) fn ziplist(text: &[u8]) -> Elements {
+pub(super) fn ziplist(text: &[u8], room: &mut Room) -> Elements {
     let mut front = Front(text);
     // Its length, the place of its last element, and their number.
     front.take(10)?;
-    let mut elements = Vec::new();
+    let mut taken = Taken::none(room);
     loop {
         match front.byte()? {
             0xFF => break,
@@ -58,7 +95,7 @@ pub(super) fn ziplist(text: &[u8]) -> Elements {
         }
         let encoding = front.byte()?;
         let low = usize::from(encoding & 0x3F);
-        elements.push(match encoding {
+        taken.push(match encoding {
             0x00..=0x3F => front.take(low)?.to_vec(),
             0x40..=0x7F => {
                 let length = low << 8 | usize::from(front.byte()?);
@@ -74,22 +111,22 @@ pub(super) fn ziplist(text: &[u8]) -> Elements {
             0xF0 => front.number(3)?,
             0xFE => front.number(1)?,
             0xF1..=0xFD => (encoding - 0xF1).to_string().into_bytes(),
-            _ => return Err(UNKNOWN),
-        });
+            _ => return Err(UNKNOWN.into()),
+        })?;
     }
-    if front.0.is_empty() { Ok(elements) } else { Err(LONGER) }
+    if front.0.is_empty() { Ok(taken.elements) } else { Err(LONGER.into()) }
 }
 
 /// Elements of a listpack.
-pub(super) fn listpack(text: &[u8]) -> Elements {
+pub(super) fn listpack(text: &[u8], room: &mut Room) -> Elements {
     let mut front = Front(text);
     // Its length, and the number of its elements.
     front.take(6)?;
-    let mut elements = Vec::new();
+    let mut taken = Taken::none(room);
     loop {
         let before = front.0.len();
         let encoding = front.byte()?;
-        elements.push(match encoding {
+        taken.push(match encoding {
             0xFF => break,
             0x00..=0x7F => encoding.to_string().into_bytes(),
             0x80..=0xBF => front.take(usize::from(encoding & 0x3F))?.to_vec(),
@@ -110,8 +147,8 @@ pub(super) fn listpack(text: &[u8]) -> Elements {
             0xF2 => front.number(3)?,
             0xF3 => front.number(4)?,
             0xF4 => front.number(8)?,
-            _ => return Err(UNKNOWN),
-        });
+            _ => return Err(UNKNOWN.into()),
+        })?;
         // The element's length once more, to be read backwards: seven bits in each byte.
         front.take(match before - front.0.len() {
             // Redis takes a byte more for the last length that would fit.
@@ -122,46 +159,45 @@ pub(super) fn listpack(text: &[u8]) -> Elements {
             _ => 5,
         })?;
     }
-    if front.0.is_empty() { Ok(elements) } else { Err(LONGER) }
+    if front.0.is_empty() { Ok(taken.elements) } else { Err(LONGER.into()) }
 }
 
 /// Members of an intset.
-pub(super) fn intset(text: &[u8]) -> Elements {
+pub(super) fn intset(text: &[u8], room: &mut Room) -> Elements {
     let mut front = Front(text);
     let (width, count) = (front.length()?, front.length()?);
     if !matches!(width, 2 | 4 | 8) {
-        return Err(UNKNOWN);
+        return Err(UNKNOWN.into());
     }
-    let mut members = Vec::new();
+    let mut taken = Taken::none(room);
     for _ in 0..count {
-        members.push(front.number(width)?);
+        taken.push(front.number(width)?)?;
     }
-    if front.0.is_empty() { Ok(members) } else { Err(LONGER) }
+    if front.0.is_empty() { Ok(taken.elements) } else { Err(LONGER.into()) }
 }
 
 /// Fields and values of a zipmap.
-pub(super) fn zipmap(text: &[u8]) -> Pairs {
+pub(super) fn zipmap(text: &[u8], room: &mut Room) -> Pairs {
     let mut front = Front(text);
     front.byte()?;
-    let mut fields = Vec::new();
+    let mut taken = Taken::none(room);
     loop {
         let length = match front.byte()? {
             0xFF => break,
             0xFE => front.length()?,
             length => length.into(),
         };
-        let field = front.take(length)?.to_vec();
+        taken.push(front.take(length)?.to_vec())?;
         let length = match front.byte()? {
-            0xFF => return Err(UNKNOWN),
+            0xFF => return Err(UNKNOWN.into()),
             0xFE => front.length()?,
             length => length.into(),
         };
         let unused = front.byte()?;
-        let value = front.take(length)?.to_vec();
+        taken.push(front.take(length)?.to_vec())?;
         front.take(unused.into())?;
-        fields.push((field, value));
     }
-    if front.0.is_empty() { Ok(fields) } else { Err(LONGER) }
+    if front.0.is_empty() { pairs(taken.elements) } else { Err(LONGER.into()) }
 }
 
 /// Two elements each: a field and its value, a member and its score.

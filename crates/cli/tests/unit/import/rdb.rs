@@ -248,3 +248,41 @@ fn the_corpus_holds() {
     }
     assert!(whole > 0, "there is a file of Redis in it");
 }
+
+/// Each kind of value in 100 elements, and behind it a short string: with room for a few elements
+/// only, the structure is left out and the string is there.
+#[test]
+fn a_value_without_room_is_passed() {
+    let members: Vec<u8> = (0..100).flat_map(|at| [2, b'a' + at / 26, b'a' + at % 26]).collect();
+    let numbers: Vec<&[u8]> = (0..100).map(|_| &[7u8][..]).collect();
+    let scores: Vec<u8> = (0..100).flat_map(|_| [&[1, b'm'][..], &1f64.to_le_bytes()].concat()).collect();
+    let intset = [&2u32.to_le_bytes()[..], &100u32.to_le_bytes(), &[7, 0].repeat(100)].concat();
+    let zipmap = [&[50][..], &[1, b'f', 1, 0, b'v'].repeat(50), &[0xFF]].concat();
+    let ziplist = ziplist(&[&[0xF2u8][..]; 100]);
+    // LZF makes a listpack of 264 elements of some bytes, and a plain string of them.
+    let values: [(u8, Vec<u8>); 13] = [
+        (0, string(&vec![b'x'; VALUE_BYTES_MAX + 1])),
+        (1, [&[0x40, 100][..], &members].concat()),
+        (2, [&[0x40, 100][..], &members].concat()),
+        (4, [&[50][..], &members].concat()),
+        (5, [&[0x40, 100][..], &scores].concat()),
+        (9, string(&zipmap)),
+        (10, string(&ziplist)),
+        (11, string(&intset)),
+        (12, string(&ziplist)),
+        (14, [&[1][..], &string(&ziplist)].concat()),
+        (16, string(&listpack(&numbers))),
+        (18, [&[1, 2][..], &string(&listpack(&numbers))].concat()),
+        (20, string(&listpack(&numbers))),
+    ];
+    for (kind, content) in values {
+        let file = file(&[&[kind, 1, b'k'][..], &content, &[0, 1, b's', 1, b'v']].concat());
+        let mut reader = RdbReader::new(&file[..]).unwrap();
+        reader.memory_max = 2000;
+        let RdbItem::LeftOut { key, what } = reader.next().unwrap() else { panic!("kind {kind}") };
+        assert_eq!((&key[..], what), (&b"k"[..], if kind == 0 { TOO_LONG } else { TOO_LARGE }), "kind {kind}");
+        let RdbItem::Record(record) = reader.next().unwrap() else { panic!("kind {kind}: the next one is lost") };
+        assert_eq!(record.value, SourceValue::String(b"v".to_vec()));
+        assert_eq!(reader.next().unwrap(), RdbItem::End { checked: true });
+    }
+}

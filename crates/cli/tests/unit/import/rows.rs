@@ -3,14 +3,19 @@ use super::*;
 /// Numbers of lines, and what is in them.
 type NumberedRows = Vec<(u64, Result<Parsed, String>)>;
 
+#[derive(clap::Parser)]
+struct CsvOptions {
+    #[command(flatten)]
+    csv: CsvArguments,
+}
+
+fn csv(arguments: &[&str]) -> CsvArguments {
+    <CsvOptions as clap::Parser>::try_parse_from([&["import"], arguments].concat()).unwrap().csv
+}
+
 fn rows(text: &'static str, arguments: &[&str]) -> Result<NumberedRows, String> {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        csv: CsvArguments,
-    }
-    let line = <Line as clap::Parser>::try_parse_from([&["import"], arguments].concat()).unwrap();
-    let mut rows = CsvRows::new(Box::new(text.as_bytes()), "file", &line.csv).map_err(|failure| failure.message)?;
+    let mut rows =
+        CsvRows::new(Box::new(text.as_bytes()), "file", &csv(arguments)).map_err(|failure| failure.message)?;
     let mut all = Vec::new();
     while let Some(row) = rows.next().map_err(|failure| failure.message)? {
         all.push((row.line, row.parsed));
@@ -67,4 +72,14 @@ fn columns_that_lack_or_would_be_lost_are_told() {
         let told = rows(text, &[]).unwrap_err();
         assert!(told.contains(why) && told.contains("its columns are"), "{text}: {told}");
     }
+}
+
+#[test]
+fn a_quote_left_open_does_not_take_the_rest_of_the_file() {
+    let endless = io::Read::chain(&b"key,value\na,1\nb,\"2\nc"[..], io::repeat(b'x'));
+    let mut rows = CsvRows::new(Box::new(io::BufReader::new(endless)), "file", &csv(&[])).map_err(|_| ()).unwrap();
+    rows.row_bytes_max = 100_000;
+    assert!(rows.next().unwrap().unwrap().parsed.is_ok());
+    let why = rows.next().map(drop).unwrap_err().message;
+    assert!(why.contains("line 3") && why.contains("a quote is left open"), "{why}");
 }

@@ -63,3 +63,21 @@ fn what_is_no_reply_is_told_and_costs_nothing() {
     }
     assert!(reply(&[b'+'; 70_000]).unwrap_err().contains("not RESP"));
 }
+
+/// Also one whose parts take more in memory than on the way.
+#[test]
+fn a_reply_without_room_is_passed_and_the_next_one_is_understood() {
+    let elements = |one: &[u8]| [b"*1000\r\n", &one.repeat(1000)[..], b"+NEXT\r\n"].concat();
+    for said in [
+        elements(b"$2\r\nab\r\n"),
+        elements(b"$-1\r\n"),
+        elements(b":1\r\n"),
+        elements(b"*0\r\n"),
+        [&b"$5000\r\n"[..], &[b'x'; 5000], b"\r\n+NEXT\r\n"].concat(),
+    ] {
+        let mut client = RespClient::over("there:1", Peer(Cursor::new(said)));
+        let reply = client.reply_within(&mut Room::of(4000)).map_err(|failure| failure.message);
+        assert_eq!(reply, Ok(RespReply::TooLarge));
+        assert_eq!(client.reply().map_err(|failure| failure.message), Ok(RespReply::Status(b"NEXT".to_vec())));
+    }
+}
