@@ -226,7 +226,8 @@ fn what_is_wrong_is_told_with_its_place() {
     let found = items(&file(&damaged)).unwrap();
     assert!(matches!(&found[..], [RdbItem::Damaged { .. }, RdbItem::Record(_)]), "{found:?}");
     for text in [&[0u8; 9][..], &[0; 10], &[&[0; 10][..], &[0, 0xFF]].concat()] {
-        assert!(packed::ziplist(text).is_err() && packed::listpack(text).is_err());
+        let room = &mut Room::of_value();
+        assert!(packed::ziplist(text, room).is_err() && packed::listpack(text, room).is_err());
     }
 }
 
