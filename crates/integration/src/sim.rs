@@ -15,7 +15,9 @@ use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, run_seed};
 #[cfg(feature = "fault_points")]
 use stratakv_sim::search::{run_guarded, shrink};
-use stratakv_slab::{CheckReport, CheckpointPace, Packed, PackedOpener, RecoveryReport, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{
+    CheckReport, CheckpointPace, DiscardPace, Packed, PackedOpener, RecoveryReport, Slab, SlabConfig, SlabOpener,
+};
 
 /// Engine `slab`.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,10 @@ pub struct SlabEngine;
 /// Engine `slab` with placement `packed`.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedEngine;
+
+/// One of them, which gives free pages to the file system as soon as it may.
+#[derive(Clone, Copy, Debug)]
+pub struct Discarding<E>(pub E);
 
 impl Engine for SlabEngine {
     type Opener = SlabOpener;
@@ -59,6 +65,49 @@ impl Engine for PackedEngine {
     }
 }
 
+/// At once, and as fast as it goes.
+const AT_ONCE: DiscardPace = DiscardPace { after_ns: 0, bytes_per_second: u64::MAX, kept_bytes: 0 };
+
+impl Engine for Discarding<SlabEngine> {
+    type Opener = SlabOpener;
+    type Shard = Slab;
+
+    fn opener(&self, opening: &Opening) -> SlabOpener {
+        let config = SlabConfig { discards: Some(AT_ONCE), ..config(opening, true) };
+        if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+    }
+
+    fn zero_writes(&self) -> bool {
+        true
+    }
+
+    fn audit(&self, shard: &Slab) -> Audit {
+        self.0.audit(shard)
+    }
+}
+
+impl Engine for Discarding<PackedEngine> {
+    type Opener = PackedOpener;
+    type Shard = Packed;
+
+    fn opener(&self, opening: &Opening) -> PackedOpener {
+        let config = SlabConfig { discards: Some(AT_ONCE), ..config(opening, opening.depth != 2) };
+        if opening.create { PackedOpener::create(config) } else { PackedOpener::recover(config) }
+    }
+
+    fn capacity_bytes_min(&self) -> u64 {
+        self.0.capacity_bytes_min()
+    }
+
+    fn zero_writes(&self) -> bool {
+        true
+    }
+
+    fn audit(&self, shard: &Packed) -> Audit {
+        self.0.audit(shard)
+    }
+}
+
 fn config(opening: &Opening, verify: bool) -> SlabConfig {
     SlabConfig {
         uuid: *b"simulated store!",
@@ -70,6 +119,7 @@ fn config(opening: &Opening, verify: bool) -> SlabConfig {
         capacity_bytes: opening.capacity_bytes,
         volume_bytes: opening.volume_bytes,
         read_only: opening.read_only,
+        discards: None,
         scanned_per_write_min: 0,
         checkpoints: CheckpointPace {
             // Often, but not for a few records where a segment is a megabyte.

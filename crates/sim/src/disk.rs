@@ -5,7 +5,7 @@
 //! completed; what is cut may be there in part, in sectors of 512 bytes; a write that completes
 //! only when durable (FUA) covers itself and nothing else. On command it fails, is full, or lies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
@@ -120,6 +120,8 @@ pub struct Disk {
     coverage: Coverage,
     /// What drives it, if requests go through a driver.
     front: Option<Box<NvmeFront>>,
+    /// Pages that were discarded and not zero-written since, if that is asked of an engine.
+    holes: Option<BTreeSet<u64>>,
 }
 
 impl Disk {
@@ -132,6 +134,7 @@ impl Disk {
     pub fn new(options: DiskOptions) -> Disk {
         Disk {
             options,
+            holes: None,
             current: Vec::new(),
             stable: Vec::new(),
             cached: Vec::new(),
@@ -343,11 +346,15 @@ impl Disk {
             DiskRequest::Write { offset, parts, durable } => {
                 let bytes: Vec<&[u8]> = parts.iter().map(|part| part.bytes()).collect();
                 let pages = bytes.iter().flat_map(|bytes| bytes.chunks(PAGE_BYTES));
+                self.fill_holes(offset, pages.clone());
                 DiskOutcome::Write(self.write(offset, &pages.collect::<Vec<_>>(), durable, call, random))
             }
             DiskRequest::Flush => DiskOutcome::Flush(self.flush(completed, random)),
             DiskRequest::Allocate { offset, len } => DiskOutcome::Allocate(self.allocate(offset, len, random)),
             DiskRequest::Discard { offset, len } => {
+                if let Some(holes) = &mut self.holes {
+                    holes.extend(offset / PAGE_BYTES as u64..(offset + len) / PAGE_BYTES as u64);
+                }
                 let zeros = vec![0; PAGE_BYTES];
                 let pages = vec![&zeros[..]; len as usize / PAGE_BYTES];
                 DiskOutcome::Discard(self.write(offset, &pages, false, call, random))
@@ -355,6 +362,20 @@ impl Disk {
         };
         tracing::trace!(tag, ?call, ?outcome, "completed");
         Some((tag, outcome))
+    }
+
+    /// From now on what was discarded must be zero-written before it is used: only so does a full
+    /// file system say so in time.
+    pub fn demand_zeros(&mut self) {
+        self.holes = Some(BTreeSet::new());
+    }
+
+    fn fill_holes<'p>(&mut self, offset: u64, pages: impl Iterator<Item = &'p [u8]>) {
+        let Some(holes) = &mut self.holes else { return };
+        for (number, page) in (offset / PAGE_BYTES as u64..).zip(pages) {
+            let was_hole = holes.remove(&number);
+            assert!(!was_hole || page.iter().all(|byte| *byte == 0), "page {number} is used, and was discarded");
+        }
     }
 
     /// Nothing of it is seen afterwards, so nothing of it can be lost: a volume that is shorter

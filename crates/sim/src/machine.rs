@@ -61,6 +61,11 @@ pub trait Engine {
         0
     }
 
+    /// Whether it zero-writes what it had discarded before it uses it.
+    fn zero_writes(&self) -> bool {
+        false
+    }
+
     /// Whether one checksum covers what lies side by side, of several keys and of versions that
     /// newer ones hide: what goes over a range may meet damage where no key of the range is
     /// damaged.

@@ -148,7 +148,11 @@ impl<'e, E: Engine> World<'e, E> {
             *bytes = engine.capacity_bytes_min();
         }
         let options = DiskOptions { capacity_bytes: setup.disk_bytes, volatile_cache: setup.volatile_cache };
-        let disk = if engine.is_driven_here() { Disk::driven(options) } else { Disk::new(options) };
+        let mut disk = if engine.is_driven_here() { Disk::driven(options) } else { Disk::new(options) };
+        // A lie may make it forget what it discarded.
+        if engine.zero_writes() && setup.regime != Regime::Lies {
+            disk.demand_zeros();
+        }
         let opening = Opening {
             create: true,
             volume_bytes: 0,

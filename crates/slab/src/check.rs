@@ -5,6 +5,7 @@ use stratakv_base::Key;
 use crate::batch::Batches;
 use crate::blobs::Blobs;
 use crate::config::{CheckReport, SlabConfig};
+use crate::discard::unit_pages;
 use crate::group::Groups;
 use crate::grow::Volume;
 use crate::health::Health;
@@ -45,6 +46,11 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn build(config: SlabConfig, superblock: Superblock, mut found: RecoveredShard<P>) -> Self {
         if config.read_only {
             found.placement.opened_read_only();
+        } else if superblock.discarded_from > 0 {
+            let unit = unit_pages(config.capacity_bytes, superblock.segment_pages);
+            // Nothing is discarded where a table has a log.
+            let placement = &found.placement;
+            found.space.discard_from(superblock.discarded_from, unit, |extent| placement.blobs_may_lie_at(extent));
         }
         IndexedShard {
             groups: Groups::new(superblock.durable, superblock.incarnation << 40),
@@ -93,10 +99,11 @@ impl<P: Placement> IndexedShard<P> {
             Err(why) => mistakes.push(why),
         }
         let used = P::check(self, &mut report, &mut mistakes);
-        let sum = u64::from(FIRST_PAGE) + used + report.free_pages + report.deferred_pages;
+        let discarded = u64::from(self.space.discarded_pages());
+        let sum = u64::from(FIRST_PAGE) + used + report.free_pages + report.deferred_pages + discarded;
         if self.is_quiet() && sum != report.total_pages {
             mistakes.push(format!(
-                "{used} pages in use, {} free, {} deferred, {FIRST_PAGE} superblocks do not make {}",
+                "{used} pages in use, {} free, {} deferred, {discarded} discarded, {FIRST_PAGE} superblocks do not make {}",
                 report.free_pages, report.deferred_pages, report.total_pages
             ));
         }

@@ -21,6 +21,23 @@ impl Default for CheckpointPace {
     }
 }
 
+/// How free pages that are not needed go back to the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiscardPace {
+    /// So long, in nanoseconds, most of the volume must have been free.
+    pub after_ns: u64,
+    /// At most so many bytes a second.
+    pub bytes_per_second: u64,
+    /// A file of so many bytes or fewer stays as it is.
+    pub kept_bytes: u64,
+}
+
+impl Default for DiscardPace {
+    fn default() -> DiscardPace {
+        DiscardPace { after_ns: 10_000_000_000, bytes_per_second: 64 << 20, kept_bytes: 16 << 20 }
+    }
+}
+
 /// How to create or open one shard's volume.
 #[derive(Clone, Debug)]
 pub struct SlabConfig {
@@ -40,6 +57,8 @@ pub struct SlabConfig {
     pub capacity_bytes: Option<u64>,
     /// Length of the volume now, in bytes.
     pub volume_bytes: u64,
+    /// Free pages go back to the file system, so that the file takes less; `None`: never.
+    pub discards: Option<DiscardPace>,
     /// For placement `packed`.
     pub checkpoints: CheckpointPace,
     /// For placement `packed`: scans lay neighbours together only if they have lately read so many

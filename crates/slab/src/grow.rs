@@ -2,8 +2,10 @@
 //! records.
 //!
 //! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only
-//! then used.
+//! then used. Pages that were discarded (`discard.rs`) come first: they are zero-written and flushed,
+//! and known to the superblocks already.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
@@ -11,12 +13,13 @@ use stratakv_base::{Level, Mono, fault_point};
 use stratakv_device::{Block, BlockPart, Class, IoFault};
 use stratakv_engine::{Effects, Error, Expect, ShardEvent};
 
+use crate::discard::Discards;
 use crate::index::SWEEP_EVERY;
 use crate::keys::Wait;
 use crate::placement::Placement;
 use crate::requests::IoPurpose;
 use crate::shard::{IndexedShard, is_expired, wake_soon};
-use crate::space::{SEGMENT_PAGES, offset};
+use crate::space::{Extent, SEGMENT_PAGES, offset};
 use crate::superblock::Superblock;
 use crate::write::{Kind, Origin, Stop, Work};
 
@@ -40,7 +43,6 @@ pub(crate) fn initial_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> 
 enum GrowthState {
     Idle,
     Zeroing {
-        next: u32,
         in_flight: u32,
         fault: Option<IoFault>,
     },
@@ -56,6 +58,10 @@ pub(crate) struct Volume {
     pub(crate) superblock: Superblock,
     step: GrowthState,
     to: u32,
+    /// What is still to be zero-written.
+    to_zero: VecDeque<Extent>,
+    /// Discarded pages that are being zero-written.
+    refilling: Vec<Extent>,
     /// A write waits for this many pages.
     wanted: u32,
     /// Growth failed; not tried again before this.
@@ -63,6 +69,8 @@ pub(crate) struct Volume {
     /// A write was refused for want of space, and none has found some since.
     pub(crate) is_full: bool,
     zeroes: Option<Arc<Block>>,
+    /// The other direction.
+    pub(crate) discards: Discards,
 }
 
 impl Volume {
@@ -71,10 +79,13 @@ impl Volume {
             superblock,
             step: GrowthState::Idle,
             to: 0,
+            to_zero: VecDeque::new(),
+            refilling: Vec::new(),
             wanted: 0,
             failed_until: None,
             is_full: false,
             zeroes: None,
+            discards: Discards::new(superblock.discarded_from),
         }
     }
 }
@@ -99,7 +110,9 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop<P> {
         let growing = self.volume.step != GrowthState::Idle;
         let failed = self.volume.failed_until.is_some_and(|until| effects.now().mono < until);
-        if growing || (!failed && self.capacity_pages() > self.space.total()) {
+        let may_grow = self.capacity_pages() > self.space.total() || self.space.discarded_pages() > 0;
+        if growing || (!failed && may_grow) {
+            self.volume.discards.give_way();
             self.volume.wanted = self.volume.wanted.max(pages);
             return Wait::Space.into();
         }
@@ -159,7 +172,6 @@ impl<P: Placement> IndexedShard<P> {
         if self.volume.step == GrowthState::Zeroed && self.io.submit_flush(IoPurpose::Grow, effects) {
             self.volume.step = GrowthState::Flushing;
         }
-        let total = self.space.total();
         // A closing shard grows only for writes it has accepted.
         let ahead = P::wants_growth(self) && self.health.is_open();
         if self.volume.step != GrowthState::Idle || !(ahead || self.volume.wanted > 0) {
@@ -168,15 +180,51 @@ impl<P: Placement> IndexedShard<P> {
         if self.volume.failed_until.is_some_and(|until| effects.now().mono < until) {
             return self.growth_ended(effects);
         }
-        let step = STEPS.into_iter().rev().find(|step| *step <= total).unwrap_or(STEPS[0]);
-        let wanted = (self.volume.wanted + self.reserve_pages()).next_multiple_of(MIB_PAGES);
-        let to = total.saturating_add(step.max(wanted)).min(self.capacity_pages());
+        let (total, held) = (self.space.total(), self.space.held());
+        let step = STEPS.into_iter().rev().find(|step| *step <= held).unwrap_or(STEPS[0]);
+        let wanted = self.volume.wanted + self.reserve_pages();
+        self.volume.discards.give_way();
+        if self.space.discarded_pages() > 0 {
+            // No more than half as much again: else the rest would be discarded once more.
+            let refilled = wanted.max(step.min(held / 2));
+            let refilling = self.space.take_to_refill(refilled, self.volume.discards.busy());
+            // Else the last of them is just being discarded: its end brings a tick.
+            if !refilling.is_empty() {
+                fault_point!("discards_used_without_zeros", {
+                    refilling.into_iter().for_each(|extent| self.space.refilled(extent));
+                    return self.growth_ended(effects);
+                });
+                self.volume.to_zero = refilling.iter().copied().collect();
+                self.volume.refilling = refilling;
+                self.begin_growth(total, effects);
+            }
+            return;
+        }
+        let to = total.saturating_add(step.max(wanted.next_multiple_of(MIB_PAGES))).min(self.capacity_pages());
         if to <= total {
             return self.growth_ended(effects);
         }
+        let ends = (total / MIB_PAGES + 1..to.div_ceil(MIB_PAGES)).map(|mib| mib * MIB_PAGES).chain([to]);
+        let firsts = [total].into_iter().chain((total / MIB_PAGES + 1..).map(|mib| mib * MIB_PAGES));
+        self.volume.to_zero = firsts.zip(ends).map(|(first, end)| Extent { first, pages: end - first }).collect();
+        self.begin_growth(to, effects);
+    }
+
+    fn begin_growth(&mut self, to: u32, effects: &mut Effects) {
         self.volume.to = to;
-        self.volume.step = GrowthState::Zeroing { next: total, in_flight: 0, fault: None };
+        self.volume.step = GrowthState::Zeroing { in_flight: 0, fault: None };
         self.write_zeroes(effects);
+    }
+
+    /// Has the superblocks say that pages from this one on may have been discarded; unless growth is
+    /// under way: then its end brings a tick.
+    pub(crate) fn tell_of_discards(&mut self, from: u32, effects: &mut Effects) {
+        if self.volume.step == GrowthState::Idle {
+            self.volume.superblock.discarded_from = from;
+            self.volume.to = self.space.total();
+            self.volume.step = GrowthState::Zeroed;
+            effects.more();
+        }
     }
 
     /// Growth is over, or impossible: whoever waits finds out.
@@ -188,7 +236,7 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     fn write_zeroes(&mut self, effects: &mut Effects) {
-        let GrowthState::Zeroing { mut next, mut in_flight, fault } = self.volume.step else { return };
+        let GrowthState::Zeroing { mut in_flight, fault } = self.volume.step else { return };
         if self.volume.zeroes.is_none() {
             self.volume.zeroes = self.take_block(Class::Slice, effects).map(|mut block| {
                 block.fill(0);
@@ -196,35 +244,44 @@ impl<P: Placement> IndexedShard<P> {
             });
         }
         let Some(zeroes) = self.volume.zeroes.clone() else {
-            self.volume.step = GrowthState::Idle;
+            self.give_growth_up();
             return wake_soon(effects);
         };
-        while in_flight < WRITES && next < self.volume.to && fault.is_none() {
-            let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.volume.to);
+        while in_flight < WRITES
+            && fault.is_none()
+            && let Some(extent) = self.volume.to_zero.pop_front()
+        {
             let io = self.io.start(IoPurpose::Grow);
-            effects.write(io, offset(next), zero_parts(&zeroes, end - next), false);
-            (next, in_flight) = (end, in_flight + 1);
+            effects.write(io, offset(extent.first), zero_parts(&zeroes, extent.pages), false);
+            in_flight += 1;
         }
-        self.volume.step = GrowthState::Zeroing { next, in_flight, fault };
+        self.volume.step = GrowthState::Zeroing { in_flight, fault };
+    }
+
+    /// What was not zero-written to its end stays discarded.
+    fn give_growth_up(&mut self) {
+        self.volume.step = GrowthState::Idle;
+        self.volume.to_zero.clear();
+        self.space.not_refilled(std::mem::take(&mut self.volume.refilling));
     }
 
     /// A request of growth is done.
     pub(crate) fn grow_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         if self.health.poisoned.is_some() {
             // The failed flush may have dropped zeros too: nothing here may be called usable.
-            self.volume.step = GrowthState::Idle;
+            self.give_growth_up();
             self.volume.zeroes = None;
             return;
         }
         match self.volume.step {
             GrowthState::Idle | GrowthState::Zeroed => {}
-            GrowthState::Zeroing { next, in_flight, fault } => {
+            GrowthState::Zeroing { in_flight, fault } => {
                 let (in_flight, fault) = (in_flight - 1, fault.or(result.err()));
-                self.volume.step = GrowthState::Zeroing { next, in_flight, fault };
+                self.volume.step = GrowthState::Zeroing { in_flight, fault };
                 match fault {
                     Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
                     Some(_) => {}
-                    None if in_flight == 0 && next == self.volume.to => {
+                    None if in_flight == 0 && self.volume.to_zero.is_empty() => {
                         fault_point!("growth_used_before_it_is_recorded", self.space.extend(self.volume.to));
                         self.volume.step = GrowthState::Zeroed;
                     }
@@ -232,6 +289,13 @@ impl<P: Placement> IndexedShard<P> {
                 }
             }
             GrowthState::Flushing => match result {
+                Ok(()) if !self.volume.refilling.is_empty() => {
+                    self.volume.zeroes = None;
+                    for extent in std::mem::take(&mut self.volume.refilling) {
+                        self.space.refilled(extent);
+                    }
+                    self.growth_succeeded(effects);
+                }
                 Ok(()) => {
                     self.volume.zeroes = None;
                     self.write_superblock(0, effects);
@@ -245,19 +309,28 @@ impl<P: Placement> IndexedShard<P> {
             GrowthState::Superblock(slot) => match result {
                 Ok(()) if slot == 0 => self.write_superblock(1, effects),
                 Ok(()) => {
-                    self.volume.superblock.usable_bytes = offset(self.volume.to);
+                    let usable_bytes = offset(self.volume.to);
+                    let has_grown = usable_bytes > self.volume.superblock.usable_bytes;
+                    self.volume.superblock.usable_bytes = usable_bytes;
+                    self.volume.discards.told_from = self.volume.superblock.discarded_from;
                     if self.space.total() < self.volume.to {
                         self.space.extend(self.volume.to);
                     }
-                    P::extended(self);
-                    self.volume.failed_until = None;
-                    self.health.events.push(ShardEvent::Grew { usable_bytes: self.volume.superblock.usable_bytes });
-                    self.volume.step = GrowthState::Idle;
-                    self.growth_ended(effects);
+                    if has_grown {
+                        P::extended(self);
+                        self.health.events.push(ShardEvent::Grew { usable_bytes });
+                    }
+                    self.growth_succeeded(effects);
                 }
                 Err(fault) => self.growth_failed(fault, effects),
             },
         }
+    }
+
+    fn growth_succeeded(&mut self, effects: &mut Effects) {
+        self.volume.failed_until = None;
+        self.volume.step = GrowthState::Idle;
+        self.growth_ended(effects);
     }
 
     fn write_superblock(&mut self, slot: u64, effects: &mut Effects) {
@@ -276,7 +349,7 @@ impl<P: Placement> IndexedShard<P> {
 
     fn growth_failed(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow");
-        self.volume.step = GrowthState::Idle;
+        self.give_growth_up();
         self.health.events.push(ShardEvent::CannotGrow { fault });
         self.volume.failed_until = Some(Mono(effects.now().mono.0 + RETRY));
         self.volume.zeroes = None;

@@ -22,6 +22,7 @@ mod blob_write;
 mod blobs;
 mod check;
 pub mod config;
+mod discard;
 mod expiry;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/fuzzing/mod.rs"]
@@ -49,7 +50,9 @@ mod space;
 mod superblock;
 mod write;
 
-pub use config::{CheckReport, CheckpointPace, CheckpointUse, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
+pub use config::{
+    CheckReport, CheckpointPace, CheckpointUse, DiscardPace, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig,
+};
 pub use in_place::{InPlace, Slab};
 pub use packed::verify::{ReadVolume, VerifiedValues};
 pub use packed::{Log, Packed};

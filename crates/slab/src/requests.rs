@@ -15,6 +15,8 @@ pub(crate) enum IoPurpose<P> {
     Flush { covers: u64 },
     /// A step of growth.
     Grow,
+    /// Free pages go back to the file system.
+    Discard,
     /// A step of closing.
     Close,
     /// Of the placement.

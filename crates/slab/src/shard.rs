@@ -139,6 +139,9 @@ impl<P: Placement> IndexedShard<P> {
                 self.volume.superblock.clean = true;
                 self.volume.superblock.durable = self.groups.counter;
                 self.volume.superblock.digest = P::digest(self);
+                if self.space.discarded_pages() == 0 {
+                    self.volume.superblock.discarded_from = 0;
+                }
                 Closing::Superblock(0)
             }
             Closing::Superblock(0) => Closing::Superblock(1),
@@ -222,6 +225,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
             (IoPurpose::Flush { covers }, IoOutcome::Flush(result)) => self.flushed(covers, result, effects),
             (IoPurpose::Placement(purpose), outcome) => P::complete(self, purpose, outcome, effects),
             (IoPurpose::Grow, IoOutcome::Write(result) | IoOutcome::Flush(result)) => self.grow_done(result, effects),
+            (IoPurpose::Discard, IoOutcome::Discard(result)) => self.discard_done(result, effects),
             (IoPurpose::Close, outcome) => self.close_done(&outcome, effects),
             (purpose, outcome) => {
                 debug_assert!(false, "{outcome:?} for {purpose:?}");
@@ -254,6 +258,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
             P::pump_writes(self, effects);
+            self.pump_discards(effects);
         }
         self.send_pending_acks(effects);
         if self.batches.has_work() {
@@ -315,6 +320,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
         add("pages_deferred", u64::from(self.space.deferred_pages()));
         add("blob_pages", self.blobs.pages);
         add("usable_bytes", total * PAGE_BYTES as u64);
+        add("discarded_bytes", u64::from(self.space.discarded_pages()) * PAGE_BYTES as u64);
         add("large_read_steps", self.blobs.reads.steps());
         add("large_write_steps", self.blobs.writes.steps());
         add("groups", counters.groups);

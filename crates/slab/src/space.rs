@@ -13,6 +13,8 @@ use crate::holes::Holes;
 
 /// Pages of a segment (1 MiB).
 pub(crate) const SEGMENT_PAGES: u32 = 256;
+/// Units looked at for one to discard, at a time.
+const UNITS_LOOKED_AT: u32 = 4096;
 /// The superblocks.
 pub(crate) const FIRST_PAGE: u32 = 2;
 
@@ -32,6 +34,15 @@ impl Extent {
     pub(crate) fn page(first: u32) -> Extent {
         Extent { first, pages: 1 }
     }
+}
+
+/// What the file system has got back: neither free nor in use.
+#[derive(Debug, Default)]
+struct Discarded {
+    extents: Vec<Extent>,
+    pages: u32,
+    /// Units of this number and above were looked at.
+    from: u32,
 }
 
 /// Free space of a volume.
@@ -54,6 +65,7 @@ pub(crate) struct Space {
     deferred_pages: u32,
     /// Segments that lie in one extent of the deferred free list.
     deferred_segments: u32,
+    discarded: Discarded,
     /// Of what waits for nothing else, the extents that a read in flight kept deferred at the last
     /// look.
     pinned: Vec<Extent>,
@@ -91,6 +103,7 @@ impl Space {
             deferred: BTreeMap::new(),
             deferred_pages: 0,
             deferred_segments: 0,
+            discarded: Discarded::default(),
             pinned: Vec::new(),
         }
     }
@@ -120,6 +133,81 @@ impl Space {
     /// Pages in all, with the superblocks.
     pub(crate) fn total(&self) -> u32 {
         self.total
+    }
+
+    /// Of them, those that the file has.
+    pub(crate) fn held(&self) -> u32 {
+        self.total - self.discarded.pages
+    }
+
+    /// Pages that the file system has got back, or is about to.
+    pub(crate) fn discarded_pages(&self) -> u32 {
+        self.discarded.pages
+    }
+
+    /// Takes `pages` free pages to be discarded: an extent that begins at a multiple of their
+    /// number, near the end rather than the beginning. Looks at a bounded number of extents.
+    pub(crate) fn take_to_discard(&mut self, pages: u32) -> Option<Extent> {
+        let units = self.total / pages;
+        for _ in 0..UNITS_LOOKED_AT.min(units) {
+            let unit = match self.discarded.from.min(units) {
+                0 => units - 1,
+                from => from - 1,
+            };
+            self.discarded.from = unit;
+            if let Some(extent) = self.discard(Extent { first: unit * pages, pages }) {
+                return Some(extent);
+            }
+        }
+        None
+    }
+
+    /// What is free from page `from` on may have been discarded, in extents of so many pages, if
+    /// `can_be` says so.
+    pub(crate) fn discard_from(&mut self, from: u32, pages: u32, can_be: impl Fn(Extent) -> bool) {
+        let extents = (from.div_ceil(pages)..self.total / pages).rev().map(|unit| Extent { first: unit * pages, pages });
+        for extent in extents.filter(|extent| can_be(*extent)) {
+            self.discard(extent);
+        }
+    }
+
+    /// If it is free as a whole.
+    fn discard(&mut self, extent: Extent) -> Option<Extent> {
+        if !(extent.first..extent.first + extent.pages).all(|page| self.is_free(page)) {
+            return None;
+        }
+        self.take(extent);
+        self.discarded.extents.push(extent);
+        self.discarded.pages += extent.pages;
+        Some(extent)
+    }
+
+    /// Takes about so many discarded pages, but for those `busy`, to be zero-written: the last ones
+    /// that were discarded.
+    pub(crate) fn take_to_refill(&mut self, pages: u32, busy: Option<Extent>) -> Vec<Extent> {
+        let (mut taken, mut sum) = (Vec::new(), 0);
+        let mut at = self.discarded.extents.len();
+        while sum < pages && at > 0 {
+            at -= 1;
+            if Some(self.discarded.extents[at]) != busy {
+                let extent = self.discarded.extents.remove(at);
+                sum += extent.pages;
+                taken.push(extent);
+            }
+        }
+        taken
+    }
+
+    /// Pages that were to be zero-written are not.
+    pub(crate) fn not_refilled(&mut self, extents: Vec<Extent>) {
+        self.discarded.extents.extend(extents);
+    }
+
+    /// Pages that were discarded, or were to be, are the file's again: free.
+    pub(crate) fn refilled(&mut self, extent: Extent) {
+        self.discarded.extents.retain(|other| *other != extent);
+        self.discarded.pages -= extent.pages;
+        self.release(extent);
     }
 
     /// Free pages.

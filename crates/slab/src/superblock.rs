@@ -34,6 +34,8 @@ pub(crate) struct Superblock {
     pub(crate) digest: u64,
     /// Pages of a segment with placement `packed`; 0 for `in_place`.
     pub(crate) segment_pages: u32,
+    /// Free pages from this one on may have been discarded; 0: none are.
+    pub(crate) discarded_from: u32,
 }
 
 impl Paired for Superblock {
@@ -54,7 +56,7 @@ impl Superblock {
         writer.u32(self.shard).bytes(uuid).u32(self.shards).u32(u32::from(self.clean));
         writer.u64(self.generation).u64(self.incarnation).u64(self.usable_bytes).u64(self.durable).u64(self.digest);
         debug_assert_eq!(writer.at(), 80);
-        writer.u32(self.segment_pages);
+        writer.u32(self.segment_pages).u32(self.discarded_from);
         ENVELOPE.seal(format, uuid, page);
     }
 
@@ -66,7 +68,9 @@ impl Superblock {
         let (shards, clean) = (reader.u32()?, reader.u32()? == 1);
         let (generation, incarnation) = (reader.u64()?, reader.u64()?);
         let (usable_bytes, durable, digest) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let segment_pages = if format == PACKED_FORMAT { reader.u32()? } else { 0 };
+        let segment_pages = reader.u32()?;
+        let segment_pages = if format == PACKED_FORMAT { segment_pages } else { 0 };
+        let discarded_from = reader.u32()?;
         if usable_bytes % PAGE_BYTES as u64 != 0 || usable_bytes < 2 * PAGE_BYTES as u64 {
             return Err(SuperblockError::Damaged(
                 "its size is no multiple of 4096 bytes, or has no room for superblocks",
@@ -78,7 +82,18 @@ impl Superblock {
         if generation >= GENERATIONS_MAX || incarnation >= INCARNATIONS_MAX {
             return Err(SuperblockError::Damaged("its counters are beyond what a store can reach"));
         }
-        Ok(Superblock { shard, shards, generation, incarnation, usable_bytes, durable, clean, digest, segment_pages })
+        Ok(Superblock {
+            shard,
+            shards,
+            generation,
+            incarnation,
+            usable_bytes,
+            durable,
+            clean,
+            digest,
+            segment_pages,
+            discarded_from,
+        })
     }
 }
 

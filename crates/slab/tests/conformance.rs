@@ -19,6 +19,7 @@ fn config(opening: &Opening) -> SlabConfig {
         volume_bytes: opening.len_bytes,
         read_only: false,
         checkpoints: stratakv_slab::CheckpointPace::default(),
+        discards: None,
         scanned_per_write_min: 0,
         record_cache: true,
         verify: false,

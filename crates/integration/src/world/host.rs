@@ -298,6 +298,7 @@ impl Host {
             volume_bytes: self.volume_bytes(shard),
             read_only: false,
             checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0, step_bytes: 200 },
+            discards: None,
             scanned_per_write_min: 0,
             record_cache: true,
             verify: true,

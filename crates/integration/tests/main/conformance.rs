@@ -20,6 +20,7 @@ pub(crate) fn config(opening: Opening, read_only: bool) -> SlabConfig {
         volume_bytes: opening.len_bytes,
         read_only,
         checkpoints: Default::default(),
+        discards: None,
         scanned_per_write_min: 0,
         record_cache: true,
         verify: false,

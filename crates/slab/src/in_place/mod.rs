@@ -346,8 +346,13 @@ impl Placement for InPlace {
     }
 
     fn wants_growth(shard: &Slab) -> bool {
-        let total = shard.space.total();
-        shard.space.free_pages() < (total / 8).clamp((total / 4).min(SEGMENT_PAGES / 2), 32 * SEGMENT_PAGES)
+        let held = shard.space.held();
+        shard.space.free_pages() < (held / 8).clamp((held / 4).min(SEGMENT_PAGES / 2), 32 * SEGMENT_PAGES)
+    }
+
+    fn use_of_space(shard: &Slab) -> (u64, u64) {
+        let held = shard.space.held();
+        (u64::from(held - shard.space.free_pages()), u64::from(held))
     }
 
     fn makes_space(shard: &mut Slab) -> bool {

@@ -84,6 +84,9 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
     1 << pages.ilog2()
 }
 
+/// Free segments that are kept beside those that keep the cleaner quiet.
+const SPARE_SEGMENTS: u32 = 4;
+
 /// What a request of this placement is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogIoPurpose {
@@ -469,6 +472,15 @@ impl Placement for Log {
 
     fn wants_growth(shard: &Packed) -> bool {
         shard.wants_growth()
+    }
+
+    fn use_of_space(shard: &Packed) -> (u64, u64) {
+        shard.use_of_space()
+    }
+
+    fn has_spare_extents(shard: &Packed) -> bool {
+        let whole = shard.space.whole_segments();
+        whole > shard.spare_high() + SPARE_SEGMENTS && !shard.has_few_segments(whole - 1)
     }
 
     fn extended(shard: &mut Packed) {

@@ -55,8 +55,20 @@ impl Packed {
     pub(crate) fn wants_growth(&self) -> bool {
         let alive = self.placement.segments.live_bytes() + self.placement.queue_bytes;
         let held = self.placement.checkpoints.held();
-        let few = self.space.whole_segments() + self.placement.segments.used() < 12 + held;
-        few || alive > self.live_limit_bytes(Claim::New, u64::from(held)) / 4 * 3
+        self.has_few_segments(self.space.whole_segments()) || alive > self.live_limit_bytes(Claim::New, u64::from(held)) / 4 * 3
+    }
+
+    /// With so many that are free as a whole.
+    pub(crate) fn has_few_segments(&self, whole: u32) -> bool {
+        whole + self.placement.segments.used() < 12 + self.placement.checkpoints.held()
+    }
+
+    /// Pages that live records would fill, with those of blobs, and all that the log could have.
+    pub(crate) fn use_of_space(&self) -> (u64, u64) {
+        let segments = &self.placement.segments;
+        let alive = segments.live_bytes() + self.placement.queue_bytes + self.placement.large.record_bytes();
+        let full = alive.div_ceil(segments.payload_bytes()) * u64::from(segments.pages);
+        (full + self.blobs.pages, u64::from(self.space.held()))
     }
 
     /// A record that no segment could take.

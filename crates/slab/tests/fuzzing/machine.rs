@@ -40,6 +40,7 @@ pub(super) fn config(volume_bytes: u64, capacity_bytes: u64, mode: u8) -> SlabCo
         read_only: mode & 0x30 == 0x30,
         // Often: a few records make one worth it.
         checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0, step_bytes: 200 },
+        discards: None,
         scanned_per_write_min: 0,
         record_cache: true,
         verify: mode & 0x40 != 0,

@@ -215,6 +215,7 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
         volume_bytes: disk.current.len() as u64,
         read_only: false,
         checkpoints: Default::default(),
+        discards: None,
         scanned_per_write_min: stratakv_slab::SCANNED_PER_WRITE_MIN,
         record_cache: true,
         verify: true,

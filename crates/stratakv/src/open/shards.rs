@@ -10,7 +10,7 @@ use stratakv_device::{Geometry, Pool, Volume, open_ring_for};
 use stratakv_engine::Progress;
 use stratakv_matrix::MatrixConfig;
 use stratakv_runtime::open_shard_by;
-use stratakv_slab::{CheckpointPace, PackedOpener, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckpointPace, DiscardPace, PackedOpener, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 use stratakv_tier::{TierConfig, TierOpener};
 
 use crate::containers::Containers;
@@ -184,6 +184,7 @@ impl ShardSettings<'_> {
             volume_bytes: self.volume_bytes,
             read_only: self.options.read_only,
             checkpoints: CheckpointPace::default(),
+            discards: self.directory.devices.is_empty().then(DiscardPace::default),
             scanned_per_write_min: SCANNED_PER_WRITE_MIN,
             record_cache: true,
             verify,

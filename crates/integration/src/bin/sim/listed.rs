@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stratakv_integration::probes;
 use stratakv_integration::sim::matrix::MatrixEngine;
-use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search};
+use stratakv_integration::sim::{Discarding, PackedEngine, Search, SlabEngine, search};
 use stratakv_integration::world::{Medium, On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::nvme::Driven;
@@ -39,6 +39,8 @@ pub fn run(file: &Path, threads: usize) -> Result<(), String> {
             "in_place" => engine(&SlabEngine, &limits),
             "packed" => engine(&PackedEngine, &limits),
             "matrix" => engine(&MatrixEngine, &limits),
+            "discards" => engine(&Discarding(SlabEngine), &limits),
+            "discards_packed" => engine(&Discarding(PackedEngine), &limits),
             "nvme" => engine(&Driven(SlabEngine), &limits),
             "nvme_packed" => engine(&Driven(PackedEngine), &limits),
             "nvme_matrix" => engine(&Driven(MatrixEngine), &limits),

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
-use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
+use stratakv_integration::sim::{Discarding, PackedEngine, Search, SlabEngine, search, turn_bits};
 use stratakv_integration::world::{Medium, On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::nvme::Driven;
@@ -39,6 +39,7 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
        sim --fault-points NAME,NAME,… --write FILE    draws that list
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
        --medium nvme                                      requests of a shard, or of the store in a world, go through the NVMe driver and a controller that is a program
+       --discards yes                                     free pages of engine slab go back to the file system as soon as they may
        --placement in_place|packed                        of engine slab; a fault point `packed:NAME` is of placement packed, `matrix:NAME` in engine matrix
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
@@ -65,6 +66,8 @@ struct Arguments {
     engine: Option<Which>,
     /// The disk is driven by the NVMe driver of this process.
     driven: bool,
+    /// Free pages go back to the file system as soon as they may.
+    discards: bool,
     /// Turn every so manieth bit.
     flips: Option<usize>,
     /// For one fault point.
@@ -100,6 +103,7 @@ fn arguments() -> Result<Arguments, String> {
         world: None,
         engine: None,
         driven: false,
+        discards: false,
         flips: None,
         cpu_seconds: 10.0,
         known: None,
@@ -125,6 +129,7 @@ fn arguments() -> Result<Arguments, String> {
             "--engine" if value == "tier" => arguments.engine = Some(Which::Tier),
             "--medium" if value == "nvme" => arguments.driven = true,
             "--medium" => return Err(format!("there is no medium `{value}`; known: nvme")),
+            "--discards" => arguments.discards = value == "yes",
             "--placement" if value == "in_place" => arguments.engine = Some(Which::InPlace),
             "--placement" if value == "packed" => arguments.engine = Some(Which::Packed),
             "--placement" => return Err(format!("there is no placement `{value}`; known: in_place, packed")),
@@ -177,6 +182,8 @@ fn run(arguments: Arguments) -> Result<(), String> {
         return listen_to(&arguments);
     }
     match arguments.engine.unwrap_or(Which::InPlace) {
+        Which::InPlace if arguments.discards => run_engine(&Discarding(SlabEngine), arguments),
+        Which::Packed if arguments.discards => run_engine(&Discarding(PackedEngine), arguments),
         Which::InPlace if arguments.driven => run_engine(&Driven(SlabEngine), arguments),
         Which::Packed if arguments.driven => run_engine(&Driven(PackedEngine), arguments),
         Which::Matrix if arguments.driven => run_engine(&Driven(MatrixEngine), arguments),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
-use stratakv_integration::sim::{self, Limit, PackedEngine, SlabEngine};
+use stratakv_integration::sim::{self, Discarding, Limit, PackedEngine, SlabEngine};
 use stratakv_integration::world::{self, RunSeed};
 use stratakv_sim::nvme::Driven;
 
@@ -91,6 +91,8 @@ fn search(name: &str, asked: Option<RunSeed>, limit: Limit, script: bool) -> Opt
     let found = match engine {
         "packed" => sim::listen(&PackedEngine, bare, limit, script),
         "matrix" => sim::listen(&MatrixEngine, bare, limit, script),
+        _ if bare.starts_with("discards_packed_") => sim::listen(&Discarding(PackedEngine), bare, limit, script),
+        _ if bare.starts_with("discards_") => sim::listen(&Discarding(SlabEngine), bare, limit, script),
         _ if bare.starts_with("nvme_") => sim::listen(&Driven(SlabEngine), bare, limit, script),
         _ => sim::listen(&SlabEngine, bare, limit, script),
     }?;

@@ -1,0 +1,160 @@
+//! Free pages that are not needed go back to the file system: the file gets holes, and `du` falls
+//! after deletes.
+//!
+//! It begins when most of the volume has been free for a while, ends when half of what is left is
+//! in use, and goes at a rate. What was discarded is zero-written before it is used again
+//! (`grow.rs`), so that a full disk is met there and not by a commit group. The superblock says from
+//! which page on there may be holes, before there is one.
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Mono, fault_point};
+use stratakv_device::IoFault;
+use stratakv_engine::Effects;
+
+use crate::config::DiscardPace;
+use crate::placement::Placement;
+use crate::requests::IoPurpose;
+use crate::shard::IndexedShard;
+use crate::space::{Extent, SEGMENT_PAGES, offset};
+
+/// After a failure nothing is discarded for so long.
+const RETRY_NS: u64 = 60_000_000_000;
+
+/// An extent on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Idle,
+    /// It waits for the superblock and the placement to know of it.
+    Claimed(Extent),
+    Discarding(Extent),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Discards {
+    step: Step,
+    /// Most of the volume is free since then.
+    spare_since: Option<Mono>,
+    /// Not before.
+    next_at: Mono,
+    /// Pages that the superblocks on the medium tell of begin here; 0: none.
+    pub(crate) told_from: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Discards {
+    /// As the superblock has it.
+    pub(crate) fn new(told_from: u32) -> Discards {
+        Discards { step: Step::Idle, spare_since: None, next_at: Mono(0), told_from, bytes: 0 }
+    }
+
+    /// What is being discarded, or about to be.
+    pub(crate) fn busy(&self) -> Option<Extent> {
+        match self.step {
+            Step::Claimed(extent) | Step::Discarding(extent) => Some(extent),
+            Step::Idle => None,
+        }
+    }
+
+    /// Space is needed: no more extents are chosen for now.
+    pub(crate) fn give_way(&mut self) {
+        self.spare_since = None;
+    }
+}
+
+/// Pages of an extent that is discarded: of a volume so large, a megabyte.
+pub(crate) fn unit_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> u32 {
+    match (segment_pages, capacity_bytes) {
+        (0, Some(bytes)) => {
+            let pages = (bytes / PAGE_BYTES as u64 / 16).clamp(4, u64::from(SEGMENT_PAGES)) as u32;
+            1 << pages.ilog2()
+        }
+        (0, None) => SEGMENT_PAGES,
+        (pages, _) => pages,
+    }
+}
+
+impl<P: Placement> IndexedShard<P> {
+    /// Discards an extent when it is time.
+    pub(crate) fn pump_discards(&mut self, effects: &mut Effects) {
+        let Some(pace) = self.config.discards.filter(|_| self.health.is_open()) else { return };
+        match self.volume.discards.step {
+            Step::Discarding(_) => {}
+            Step::Claimed(extent) => self.discard_claimed(extent, effects),
+            Step::Idle => self.claim(pace, effects),
+        }
+    }
+
+    /// Chooses an extent, if most of the volume is free.
+    fn claim(&mut self, pace: DiscardPace, effects: &mut Effects) {
+        let now = effects.now().mono;
+        let (used, held) = P::use_of_space(self);
+        let least = pace.kept_bytes / PAGE_BYTES as u64;
+        let is_spare =
+            held > least && P::has_spare_extents(self) && !self.is_growing() && !self.waits_for_space();
+        let begins = is_spare && used.saturating_mul(4) < held;
+        let since = match self.volume.discards.spare_since {
+            Some(since) if is_spare && used.saturating_mul(2) < held => since,
+            _ if begins => now,
+            _ => return self.volume.discards.spare_since = None,
+        };
+        self.volume.discards.spare_since = Some(since);
+        let due = Mono(since.0.saturating_add(pace.after_ns)).max(self.volume.discards.next_at);
+        if now < due {
+            return effects.wake_at(due);
+        }
+        let unit = unit_pages(self.config.capacity_bytes, self.volume.superblock.segment_pages);
+        let Some(extent) = self.space.take_to_discard(unit) else {
+            self.volume.discards.next_at = Mono(now.0.saturating_add(pace.after_ns));
+            return;
+        };
+        self.volume.discards.step = Step::Claimed(extent);
+        P::claim_for_blobs(self, extent);
+        let bytes = u64::from(unit) * PAGE_BYTES as u64;
+        let takes_ns = bytes.saturating_mul(1_000_000_000) / pace.bytes_per_second.max(1);
+        self.volume.discards.next_at = Mono(now.0.saturating_add(takes_ns));
+        effects.more();
+    }
+
+    /// Discards it when a crash finds it told of.
+    fn discard_claimed(&mut self, extent: Extent, effects: &mut Effects) {
+        if !self.tells_of(extent, effects) {
+            return;
+        }
+        let mut is_ready = self.placement.blobs_may_lie_at(extent);
+        fault_point!("discards_packed_before_the_table", is_ready = true);
+        if is_ready {
+            self.volume.discards.step = Step::Discarding(extent);
+            let io = self.io.start(IoPurpose::Discard);
+            effects.discard(io, offset(extent.first), u64::from(extent.pages) * PAGE_BYTES as u64);
+        }
+    }
+
+    /// Whether the superblocks tell of this extent; if not, has them written: for more than this
+    /// one, so that it is not often.
+    fn tells_of(&mut self, extent: Extent, effects: &mut Effects) -> bool {
+        fault_point!("discards_are_not_told", return true);
+        let told = self.volume.discards.told_from;
+        if told != 0 && told <= extent.first {
+            return true;
+        }
+        let more = (self.space.total() / 16).min(64 * SEGMENT_PAGES);
+        let from = extent.first.saturating_sub(more).max(1);
+        self.tell_of_discards(from, effects);
+        false
+    }
+
+    /// An extent is discarded, or not.
+    pub(crate) fn discard_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Step::Discarding(extent) = std::mem::replace(&mut self.volume.discards.step, Step::Idle) else { return };
+        match result {
+            Ok(()) => self.volume.discards.bytes += u64::from(extent.pages) * PAGE_BYTES as u64,
+            // It may be a hole in part: it is zero-written before it is used.
+            Err(fault) => {
+                tracing::debug!(%fault, shard = self.config.shard, "free pages could not be given to the file system");
+                self.volume.discards.next_at = Mono(effects.now().mono.0.saturating_add(RETRY_NS));
+            }
+        }
+        effects.more();
+    }
+}
