@@ -85,35 +85,46 @@ impl<P: Placement> IndexedShard<P> {
         }
     }
 
-    /// Chooses an extent, if most of the volume is free.
+    /// Chooses an extent, if most of the volume has been free for a while.
     fn claim(&mut self, pace: DiscardPace, effects: &mut Effects) {
         let now = effects.now().mono;
-        let (used, held) = P::use_of_space(self);
-        let least = pace.kept_bytes / PAGE_BYTES as u64;
-        let is_spare =
-            held > least && P::has_spare_extents(self) && !self.is_growing() && !self.waits_for_space();
-        let begins = is_spare && used.saturating_mul(4) < held;
-        let since = match self.volume.discards.spare_since {
-            Some(since) if is_spare && used.saturating_mul(2) < held => since,
-            _ if begins => now,
-            _ => return self.volume.discards.spare_since = None,
-        };
-        self.volume.discards.spare_since = Some(since);
+        let Some(since) = self.spare_since(pace, now) else { return };
         let due = Mono(since.0.saturating_add(pace.after_ns)).max(self.volume.discards.next_at);
         if now < due {
             return effects.wake_at(due);
         }
         let unit = unit_pages(self.config.capacity_bytes, self.volume.superblock.segment_pages);
-        let Some(extent) = self.space.take_to_discard(unit) else {
-            self.volume.discards.next_at = Mono(now.0.saturating_add(pace.after_ns));
-            return;
-        };
-        self.volume.discards.step = Step::Claimed(extent);
-        P::claim_for_blobs(self, extent);
         let bytes = u64::from(unit) * PAGE_BYTES as u64;
         let takes_ns = bytes.saturating_mul(1_000_000_000) / pace.bytes_per_second.max(1);
         self.volume.discards.next_at = Mono(now.0.saturating_add(takes_ns));
-        effects.more();
+        if !P::has_spare_extents(self) {
+            if P::gathers(self) {
+                return effects.more();
+            }
+        } else if let Some(extent) = self.space.take_to_discard(unit) {
+            self.volume.discards.step = Step::Claimed(extent);
+            let mut claims = true;
+            fault_point!("discards_packed_before_the_table", claims = false);
+            if claims {
+                P::claim_for_blobs(self, extent);
+            }
+            return effects.more();
+        }
+        // What is free lies in pieces: later again.
+        self.volume.discards.spare_since = None;
+        self.volume.discards.next_at = Mono(now.0.saturating_add(pace.after_ns.max(takes_ns)));
+    }
+
+    /// Since when most of the volume is free, if it is.
+    fn spare_since(&mut self, pace: DiscardPace, now: Mono) -> Option<Mono> {
+        let (used, held) = P::use_of_space(self);
+        let may = held > pace.kept_bytes / PAGE_BYTES as u64 && !self.is_growing() && !self.waits_for_space();
+        let since = self.volume.discards.spare_since;
+        // It goes on until half is in use.
+        let begins = || (used.saturating_mul(4) < held).then_some(now);
+        let spare = if used.saturating_mul(2) < held { since.or_else(begins) } else { None };
+        self.volume.discards.spare_since = spare.filter(|_| may);
+        self.volume.discards.spare_since
     }
 
     /// Discards it when a crash finds it told of.

@@ -208,6 +208,10 @@ pub(crate) trait Placement: Debug + Send + Sized {
     fn has_spare_extents(_: &IndexedShard<Self>) -> bool {
         true
     }
+    /// Whether something is done about free space that lies in pieces.
+    fn gathers(_: &mut IndexedShard<Self>) -> bool {
+        false
+    }
     /// The volume has grown, or is new.
     fn extended(_: &mut IndexedShard<Self>) {}
     /// Whether space will come by itself, perhaps because this asks for it.

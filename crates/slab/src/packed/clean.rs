@@ -33,6 +33,8 @@ pub(crate) struct Cleaner {
     credit: u64,
     /// Bytes users had appended, and scans gathered or would have, when credit was last given.
     given_at: u64,
+    /// Segments are cleaned so that the file system may have their space.
+    gathers: bool,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
     /// Segments cleaned since they could be appended the last time.
@@ -134,7 +136,8 @@ impl Packed {
         // A closing shard moves only what stands in the way of its last writes.
         let needed = self.health.is_open() || !self.placement.queue.is_empty();
         let many = !urgent && self.tombstones_are_many();
-        if !needed || !(urgent || many) || (spare > LOW && self.growth_comes_first()) {
+        let gathers = std::mem::take(&mut self.placement.cleaner.gathers);
+        if !needed || !(urgent || many || gathers) || (spare > LOW && self.growth_comes_first()) {
             return;
         }
         let applied = self.groups.applied();
@@ -149,6 +152,21 @@ impl Packed {
         let reader = SegmentReader::new(number, segment.generation, bytes);
         self.placement.cleaner.victim = Some(Victim { reader, fruitful: false });
         self.read_victim(effects);
+    }
+
+    /// Most of the volume is free, but in pieces: a segment is cleaned, a batch at each call.
+    /// Whether there is one for which it pays.
+    pub(crate) fn gather(&mut self) -> bool {
+        if self.placement.cleaner.victim.is_none() {
+            let emptiest = self.placement.segments.emptiest(self.groups.applied());
+            let live = emptiest.map(|number| u64::from(self.placement.segments.get(number).live));
+            if live.is_none_or(|live| live.saturating_mul(2) > self.placement.segments.payload_bytes()) {
+                return false;
+            }
+            self.placement.cleaner.gathers = true;
+        }
+        self.placement.cleaner.credit += u64::from(super::commit::BATCH_PAGES) * PAGE_BYTES as u64;
+        true
     }
 
     /// Whether the volume grows instead.

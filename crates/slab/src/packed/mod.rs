@@ -483,6 +483,10 @@ impl Placement for Log {
         whole > shard.spare_high() + SPARE_SEGMENTS && !shard.has_few_segments(whole - 1)
     }
 
+    fn gathers(shard: &mut Packed) -> bool {
+        shard.gather()
+    }
+
     fn extended(shard: &mut Packed) {
         shard.log_extended();
     }
