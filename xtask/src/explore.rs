@@ -19,9 +19,11 @@ What fails is cut down and written to target/explore/WORLD-SEED.txt, with the co
 Then: mend it, and keep it (docs/testing.md, \"When a seed fails\").";
 
 /// Name and arguments of every world, with its share of the time.
-const WORLDS: [(&str, &[&str], u64); 18] = [
+const WORLDS: [(&str, &[&str], u64); 20] = [
     ("in_place", &["--placement", "in_place"], 1),
     ("packed", &["--placement", "packed"], 2),
+    ("discards", &["--placement", "in_place", "--discards", "yes"], 1),
+    ("discards_packed", &["--placement", "packed", "--discards", "yes"], 1),
     ("matrix", &["--engine", "matrix"], 3),
     ("nvme", &["--medium", "nvme"], 3),
     ("nvme_matrix", &["--medium", "nvme", "--engine", "matrix"], 1),

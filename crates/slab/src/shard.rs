@@ -306,7 +306,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
 
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.io.counters;
-        let total = u64::from(self.space.total());
+        let held = u64::from(self.space.held());
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", self.index.tree.len() as u64);
         add("index_bytes", self.index_bytes());
@@ -319,7 +319,7 @@ impl<P: Placement> Shard for IndexedShard<P> {
         add("pages_free", u64::from(self.space.free_pages()));
         add("pages_deferred", u64::from(self.space.deferred_pages()));
         add("blob_pages", self.blobs.pages);
-        add("usable_bytes", total * PAGE_BYTES as u64);
+        add("usable_bytes", held * PAGE_BYTES as u64);
         add("discarded_bytes", u64::from(self.space.discarded_pages()) * PAGE_BYTES as u64);
         add("large_read_steps", self.blobs.reads.steps());
         add("large_write_steps", self.blobs.writes.steps());

@@ -165,7 +165,8 @@ impl Space {
     /// What is free from page `from` on may have been discarded, in extents of so many pages, if
     /// `can_be` says so.
     pub(crate) fn discard_from(&mut self, from: u32, pages: u32, can_be: impl Fn(Extent) -> bool) {
-        let extents = (from.div_ceil(pages)..self.total / pages).rev().map(|unit| Extent { first: unit * pages, pages });
+        let extents =
+            (from.div_ceil(pages)..self.total / pages).rev().map(|unit| Extent { first: unit * pages, pages });
         for extent in extents.filter(|extent| can_be(*extent)) {
             self.discard(extent);
         }
@@ -481,6 +482,30 @@ mod tests {
         assert_eq!((space.deferred_pages(), space.free_pages()), (300, all - 300));
         space.release_durable(7, |_| false);
         assert_eq!((space.deferred_pages(), space.free_pages(), space.count_free()), (0, all, Ok(all)));
+    }
+
+    #[test]
+    fn what_is_discarded_is_neither_free_nor_in_use_until_it_is_refilled() {
+        let mut space = Space::with_segments(4);
+        space.extend(64);
+        let free = space.free_pages();
+        let kept = space.take_blob(3, 0).unwrap();
+        let extents: Vec<Extent> = std::iter::from_fn(|| space.take_to_discard(4)).collect();
+        // The last ones first; not the superblocks' one, nor that of the blob.
+        assert_eq!((extents.len(), extents[0]), (14, Extent { first: 60, pages: 4 }));
+        assert!(kept < 8 && extents.iter().all(|extent| extent.first >= 4), "{kept}: {extents:?}");
+        assert_eq!((space.discarded_pages(), space.held(), space.whole_segments()), (56, 8, 0));
+        let busy = *extents.last().unwrap();
+        let refilled = space.take_to_refill(6, Some(busy));
+        assert_eq!(refilled, [extents[12], extents[11]]);
+        space.refilled(refilled[0]);
+        space.not_refilled(refilled[1..].to_vec());
+        assert_eq!((space.discarded_pages(), space.free_pages(), space.count_free()), (52, free - 3 - 52, Ok(7)));
+        // As after an opening: from a page on, where it may be.
+        let mut space = Space::with_segments(4);
+        space.extend(64);
+        space.discard_from(30, 4, |extent| extent.first != 40);
+        assert_eq!((space.discarded_pages(), space.held()), (28, 36));
     }
 
     /// Found by `sim --placement packed --seed 810015702`: five pages deferred counted as a segment

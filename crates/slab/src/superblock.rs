@@ -113,6 +113,7 @@ mod tests {
             durable: 77,
             clean: true,
             digest: 5,
+            discarded_from: 4711,
             segment_pages: 0,
         };
         let mut page = vec![0; PAGE_BYTES];

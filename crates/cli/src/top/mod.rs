@@ -139,8 +139,8 @@ where
     }
 }
 
-/// Asks the server after each interval, on a thread of its own: an answer may take seconds, and keys
-/// do not wait for it. The thread ends when `stopped` has no sender any more.
+/// Asks the server after each interval, on a thread of its own: an answer may take seconds, and
+/// keys do not wait for it. The thread ends when `stopped` has no sender any more.
 fn sampled(mut source: SampleSource, every: Duration, stopped: Receiver<()>) -> Receiver<Result<Sample, Failure>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {

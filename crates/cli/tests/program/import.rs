@@ -475,8 +475,8 @@ fn redis_of_a_moment() -> std::net::SocketAddr {
     })
 }
 
-/// A hash whose cursor never ends was read until memory was full; so were the keys of a server whose
-/// cursor stands still.
+/// A hash whose cursor never ends was read until memory was full; so were the keys of a server
+/// whose cursor stands still.
 #[test]
 fn cursors_without_end_are_given_up() {
     let folder = tempfile::tempdir().unwrap();

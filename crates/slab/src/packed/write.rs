@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use stratakv_base::Level;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_engine::{Effects, Error, Reply};
 
 use super::addr::RecordAddress;
@@ -55,7 +56,8 @@ impl Packed {
     pub(crate) fn wants_growth(&self) -> bool {
         let alive = self.placement.segments.live_bytes() + self.placement.queue_bytes;
         let held = self.placement.checkpoints.held();
-        self.has_few_segments(self.space.whole_segments()) || alive > self.live_limit_bytes(Claim::New, u64::from(held)) / 4 * 3
+        self.has_few_segments(self.space.whole_segments())
+            || alive > self.live_limit_bytes(Claim::New, u64::from(held)) / 4 * 3
     }
 
     /// With so many that are free as a whole.
@@ -67,8 +69,7 @@ impl Packed {
     pub(crate) fn use_of_space(&self) -> (u64, u64) {
         let segments = &self.placement.segments;
         let alive = segments.live_bytes() + self.placement.queue_bytes + self.placement.large.record_bytes();
-        let full = alive.div_ceil(segments.payload_bytes()) * u64::from(segments.pages);
-        (full + self.blobs.pages, u64::from(self.space.held()))
+        (alive / PAGE_BYTES as u64 + self.blobs.pages, u64::from(self.space.held()))
     }
 
     /// A record that no segment could take.
